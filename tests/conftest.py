@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import signal
 import tempfile
+from contextlib import contextmanager
 from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ import trio
 import trio.testing
 from attrs import define
 from hypothesis import HealthCheck, settings
+from loguru import logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -60,6 +62,29 @@ def sockets() -> Iterator[Path]:
     """Short: a unix socket's path has 107 bytes at most, and pytest's own directories can be longer."""
     with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
         yield Path(directory)
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    """What was logged as a warning or worse."""
+    with logging_from("WARNING") as lines:
+        yield lines
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """What was logged, but for what is only of use while mcpd is written."""
+    with logging_from("INFO") as lines:
+        yield lines
+
+
+@contextmanager
+def logging_from(level: str) -> Iterator[list[str]]:
+    """The texts that are logged meanwhile at this level or above it."""
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level=level)
+    yield lines
+    logger.remove(sink)
 
 
 def pytest_configure() -> None:

@@ -45,13 +45,6 @@ def stage_for_all() -> Iterator[Arena]:
         yield found
 
 
-@pytest.fixture
-def short_path() -> Iterator[Path]:
-    """A directory whose name is short: the path of a unix socket has 107 bytes at most."""
-    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
-        yield Path(directory)
-
-
 @pytest.fixture(scope="module")
 def short_path_for_all() -> Iterator[Path]:
     """Likewise, for a module."""

@@ -91,8 +91,8 @@ def starved() -> Iterator[None]:
             hog.wait()
 
 
-def test_on_a_starved_machine_nobody_is_taken_for_dead(short_path: Path) -> None:
-    record = short_path / "record"
+def test_on_a_starved_machine_nobody_is_taken_for_dead(sockets: Path) -> None:
+    record = sockets / "record"
     entry = {**scripted(record=str(record)), "timeouts": {"pingInterval": 0.3}}
     config = {"mcpServers": {f"s{number}": entry for number in range(STARVED_SERVERS)}}
     with running(config, {OPEN: "1"}) as daemon, starved():

@@ -123,9 +123,9 @@ async def remote(
 
 
 async def test_a_server_that_goes_silent_is_not_called_ready_for_longer_than_a_minute(
-    short_path: Path, rng: random.Random, autojump_clock: MockClock
+    sockets: Path, rng: random.Random, autojump_clock: MockClock
 ) -> None:
-    async with remote(short_path, rng) as it:
+    async with remote(sockets, rng) as it:
         await it.ready()
         it.wire.down.toxic = BLACK_HOLE
         took = await it.until(lambda status: status.state not in SERVING)
@@ -134,9 +134,9 @@ async def test_a_server_that_goes_silent_is_not_called_ready_for_longer_than_a_m
 
 
 async def test_a_call_into_a_black_hole_ends_within_its_time(
-    short_path: Path, rng: random.Random, autojump_clock: MockClock
+    sockets: Path, rng: random.Random, autojump_clock: MockClock
 ) -> None:
-    async with remote(short_path, rng) as it:
+    async with remote(sockets, rng) as it:
         await it.ready()
         it.wire.down.toxic = BLACK_HOLE
         began = trio.current_time()
@@ -145,10 +145,10 @@ async def test_a_call_into_a_black_hole_ends_within_its_time(
 
 
 async def test_an_answer_that_drips_does_not_keep_its_call_alive(
-    short_path: Path, rng: random.Random, autojump_clock: MockClock
+    sockets: Path, rng: random.Random, autojump_clock: MockClock
 ) -> None:
     """A byte a second is no sign of life of this call: it has 60 s, and the answer needs minutes."""
-    async with remote(short_path, rng) as it:
+    async with remote(sockets, rng) as it:
         await it.ready()
         it.wire.down.toxic = DRIP
         began = trio.current_time()
@@ -157,10 +157,10 @@ async def test_an_answer_that_drips_does_not_keep_its_call_alive(
 
 
 async def test_what_drips_arrives_if_there_is_time(
-    short_path: Path, rng: random.Random, autojump_clock: MockClock
+    sockets: Path, rng: random.Random, autojump_clock: MockClock
 ) -> None:
     timeouts = Timeouts(call=HOUR, call_max=HOUR, ping_interval=HOUR, refresh=DAY)
-    async with remote(short_path, rng, timeouts=timeouts) as it:
+    async with remote(sockets, rng, timeouts=timeouts) as it:
         await it.ready()
         it.wire.down.toxic = DRIP
         assert await it.outcome(x="x" * 500) is None
@@ -168,9 +168,9 @@ async def test_what_drips_arrives_if_there_is_time(
 
 @pytest.mark.parametrize("spare", [1, 30, 100, 250, 400])
 async def test_a_line_that_is_cut_at_any_byte_of_the_handshake_is_tried_again(
-    spare: int, short_path: Path, rng: random.Random, autojump_clock: MockClock
+    spare: int, sockets: Path, rng: random.Random, autojump_clock: MockClock
 ) -> None:
-    async with remote(short_path, rng, down=Toxic(spare=spare, fate=Fate.CUT)) as it:
+    async with remote(sockets, rng, down=Toxic(spare=spare, fate=Fate.CUT)) as it:
         await it.until(lambda status: status.attempt >= 2)
         it.wire.down.toxic = HARMLESS
         assert await it.ready() <= 61
@@ -178,9 +178,9 @@ async def test_a_line_that_is_cut_at_any_byte_of_the_handshake_is_tried_again(
 
 
 async def test_a_server_that_is_silent_from_the_start_is_tried_again_later_and_later(
-    short_path: Path, rng: random.Random, autojump_clock: MockClock
+    sockets: Path, rng: random.Random, autojump_clock: MockClock
 ) -> None:
-    async with remote(short_path, rng, down=BLACK_HOLE) as it:
+    async with remote(sockets, rng, down=BLACK_HOLE) as it:
         await it.until(lambda status: status.attempt >= 1 and status.next_retry_at is not None)
         assert it.status.reason == "no answer to initialize within 30 s"
         ten = await it.until(lambda status: status.attempt >= 11)
@@ -190,9 +190,9 @@ async def test_a_server_that_is_silent_from_the_start_is_tried_again_later_and_l
 
 
 async def test_a_day_of_outage_is_neither_given_up_nor_hammered(
-    short_path: Path, rng: random.Random, autojump_clock: MockClock
+    sockets: Path, rng: random.Random, autojump_clock: MockClock
 ) -> None:
-    async with remote(short_path, rng, listens=False) as it:
+    async with remote(sockets, rng, listens=False) as it:
         await it.until(lambda status: status.attempt >= 1)
         await trio.sleep(DAY)
         assert 24 * 60 <= it.status.attempt <= 3000
@@ -202,9 +202,9 @@ async def test_a_day_of_outage_is_neither_given_up_nor_hammered(
 
 
 async def test_a_black_hole_costs_fewer_than_1500_attempts_a_day(
-    short_path: Path, rng: random.Random, autojump_clock: MockClock
+    sockets: Path, rng: random.Random, autojump_clock: MockClock
 ) -> None:
-    async with remote(short_path, rng, down=BLACK_HOLE) as it:
+    async with remote(sockets, rng, down=BLACK_HOLE) as it:
         await it.until(lambda status: status.attempt >= 1)
         await trio.sleep(DAY / 8)
         assert it.status.attempt <= 1500 / 8
@@ -215,10 +215,10 @@ async def test_a_black_hole_costs_fewer_than_1500_attempts_a_day(
 
 @pytest.mark.parametrize("after", [0.0, 0.4, 1.0, 20.0])
 async def test_a_call_to_a_server_that_is_back_does_not_wait_for_the_next_try(
-    after: float, short_path: Path, rng: random.Random, autojump_clock: MockClock
+    after: float, sockets: Path, rng: random.Random, autojump_clock: MockClock
 ) -> None:
     """However short the time since the last try: tries are a second apart, and a call waits for two."""
-    async with remote(short_path, rng, listens=False) as it:
+    async with remote(sockets, rng, listens=False) as it:
         await it.until(lambda status: status.attempt >= 12)
         await trio.sleep(after)
         assert isinstance(await it.outcome(), UpstreamUnavailable)
@@ -229,9 +229,9 @@ async def test_a_call_to_a_server_that_is_back_does_not_wait_for_the_next_try(
 
 
 async def test_one_that_comes_and_goes_is_forgiven_after_two_minutes_of_health(
-    short_path: Path, rng: random.Random, autojump_clock: MockClock
+    sockets: Path, rng: random.Random, autojump_clock: MockClock
 ) -> None:
-    async with remote(short_path, rng) as it:
+    async with remote(sockets, rng) as it:
         for _ in range(5):
             await it.ready()
             await trio.sleep(121)
@@ -243,10 +243,10 @@ async def test_one_that_comes_and_goes_is_forgiven_after_two_minutes_of_health(
 
 
 async def test_a_machine_that_slept_finds_a_live_line_alive_and_a_dead_one_within_a_minute(
-    short_path: Path, rng: random.Random, autojump_clock: MockClock
+    sockets: Path, rng: random.Random, autojump_clock: MockClock
 ) -> None:
     """Even if the loop's clock had gone on meanwhile, which Linux spares it."""
-    async with remote(short_path, rng) as it:
+    async with remote(sockets, rng) as it:
         await it.ready()
         autojump_clock.jump(8 * HOUR)
         assert await it.outcome() is None
@@ -288,9 +288,9 @@ async def test_a_name_that_nobody_resolves_is_given_up_and_tried_again(
 
 
 async def test_a_websocket_says_goodbye_and_does_not_wait_for_an_answer_that_nobody_would_hear(
-    short_path: Path, rng: random.Random, autojump_clock: MockClock
+    sockets: Path, rng: random.Random, autojump_clock: MockClock
 ) -> None:
-    async with remote(short_path, rng, "ws") as it:
+    async with remote(sockets, rng, "ws") as it:
         await it.ready()
         began = trio.current_time()
         with trio.fail_after(AGES):
@@ -304,11 +304,11 @@ async def test_a_websocket_says_goodbye_and_does_not_wait_for_an_answer_that_nob
 
 @pytest.mark.parametrize("number", range(6))
 async def test_whatever_happens_in_whatever_order_there_is_one_connection_and_it_comes_back(
-    number: int, short_path: Path, rng: random.Random, autojump_clock: MockClock
+    number: int, sockets: Path, rng: random.Random, autojump_clock: MockClock
 ) -> None:
     """Lines end, holes open, operators and calls come in between: ways to a new connection must not race."""
     timeouts = Timeouts(probe=1, initialize=3, list=3, call=5, ping_interval=5, ping=2, missed_pings=2)
-    async with remote(short_path, rng, timeouts=timeouts, restart=Restart(cap=4)) as it:
+    async with remote(sockets, rng, timeouts=timeouts, restart=Restart(cap=4)) as it:
         child = it.stage.supervisor.children["s"]
         deeds: list[Callable[[], object]] = [
             it.wire.end_lines,

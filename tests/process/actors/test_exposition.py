@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import socket
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 import trio
 import trio.testing
-from loguru import logger
 
 from daemon.actors.local_doors import RETRY_SECONDS
 from tests.process.actors.exposed import configured, exposed
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def said() -> Iterator[list[str]]:
-    """What was logged as a warning or worse."""
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
-    yield lines
-    logger.remove(sink)
-
 
 # --- where it listens ---------------------------------------------------------------------------------------
 

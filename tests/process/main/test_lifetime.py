@@ -7,9 +7,7 @@ import json
 import os
 import signal
 import sys
-import tempfile
 from contextlib import asynccontextmanager, closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,15 +27,9 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     import socket
     from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
     from daemon.config.config_model import Config
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
-    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
-        yield Path(directory)
 
 
 @pytest.fixture
@@ -88,16 +80,16 @@ async def servers_of(home: House) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_ends_the_daemon(tmp_path: Path, number: signal.Signals) -> None:
-    async with daemon(tmp_path, {}) as home:
+async def test_a_signal_ends_the_daemon(sockets: Path, number: signal.Signals) -> None:
+    async with daemon(sockets, {}) as home:
         os.kill(os.getpid(), number)
         await home.wait_notified("STOPPING=1")
 
 
-async def test_garbage_is_looked_for_from_ready_on_and_not_among_what_was_there_before(tmp_path: Path) -> None:
+async def test_garbage_is_looked_for_from_ready_on_and_not_among_what_was_there_before(sockets: Path) -> None:
     gc.disable()
     try:
-        async with daemon(tmp_path, {}):
+        async with daemon(sockets, {}):
             with trio.fail_after(30):
                 while not gc.isenabled():  # noqa: ASYNC110 - the collector sets no event
                     await trio.sleep(0.01)
@@ -108,8 +100,8 @@ async def test_garbage_is_looked_for_from_ready_on_and_not_among_what_was_there_
         gc.unfreeze()
 
 
-async def test_sighup_reads_the_configuration_anew(tmp_path: Path) -> None:
-    async with daemon(tmp_path, {"mcpServers": {"a": ECHO}}) as home:
+async def test_sighup_reads_the_configuration_anew(sockets: Path) -> None:
+    async with daemon(sockets, {"mcpServers": {"a": ECHO}}) as home:
         home.write({"mcpServers": {"b": ECHO}})
         os.kill(os.getpid(), signal.SIGHUP)
         await home.wait_notified("READY=1", 2)
@@ -117,8 +109,8 @@ async def test_sighup_reads_the_configuration_anew(tmp_path: Path) -> None:
         assert await servers_of(home) == ["b"]
 
 
-async def test_the_switch_is_logged_at_the_start_and_when_it_is_another(tmp_path: Path, log: list[str]) -> None:
-    async with daemon(tmp_path, {}) as home:
+async def test_the_switch_is_logged_at_the_start_and_when_it_is_another(sockets: Path, log: list[str]) -> None:
+    async with daemon(sockets, {}) as home:
         for number, config in enumerate(({"lazy": False}, {"lazy": False, "watch": False}, {}), 2):
             home.write(config)
             os.kill(os.getpid(), signal.SIGHUP)
@@ -128,8 +120,8 @@ async def test_the_switch_is_logged_at_the_start_and_when_it_is_another(tmp_path
     assert [line for line in log if line.startswith("lazy")] == [on, off, on]
 
 
-async def test_a_faulty_file_changes_nothing_and_every_fault_is_logged(tmp_path: Path, log: list[str]) -> None:
-    async with daemon(tmp_path, {"mcpServers": {"a": ECHO}}) as home:
+async def test_a_faulty_file_changes_nothing_and_every_fault_is_logged(sockets: Path, log: list[str]) -> None:
+    async with daemon(sockets, {"mcpServers": {"a": ECHO}}) as home:
         home.write({"mcpServers": {"a": {"comand": "x"}}, "lazy": "yes"})
         os.kill(os.getpid(), signal.SIGHUP)
         await home.wait_notified("READY=1", 2)
@@ -139,23 +131,23 @@ async def test_a_faulty_file_changes_nothing_and_every_fault_is_logged(tmp_path:
         await home.wait_notified("READY=1", 3)
         assert await servers_of(home) == ["a"]
     for trail in ("$.mcpServers.a.comand", "$.lazy"):
-        assert any(str(tmp_path / "mcpd.json") in line and trail in line for line in log)
+        assert any(str(sockets / "mcpd.json") in line and trail in line for line in log)
     assert any("nothing was changed" in line for line in log)
 
 
 async def test_a_variable_that_a_server_waits_for_is_looked_for_though_nothing_else_is_watched(
-    tmp_path: Path,
+    sockets: Path,
 ) -> None:
     config = {"mcpServers": {"a": {**ECHO, "env": {"KEY": "${SET_NOWHERE_YET}"}}}}
-    async with daemon(tmp_path, config) as home:
+    async with daemon(sockets, config) as home:
         assert (await status_of(home))["servers"]["a"]["tools"] == 0
-        (tmp_path / "env").write_text("SET_NOWHERE_YET=abc\n")
+        (sockets / "env").write_text("SET_NOWHERE_YET=abc\n")
         await home.wait_notified("READY=1", 2)
         assert (await status_of(home))["servers"]["a"]["cause"] is None
 
 
-async def test_a_daemon_that_is_asked_to_end_while_it_reloads_ends(tmp_path: Path) -> None:
-    async with daemon(tmp_path, {"mcpServers": {"a": ECHO}}) as home:
+async def test_a_daemon_that_is_asked_to_end_while_it_reloads_ends(sockets: Path) -> None:
+    async with daemon(sockets, {"mcpServers": {"a": ECHO}}) as home:
         home.write({"mcpServers": {"b": ECHO}})
         os.kill(os.getpid(), signal.SIGHUP)
         await home.wait_notified("RELOADING=1")
@@ -163,23 +155,23 @@ async def test_a_daemon_that_is_asked_to_end_while_it_reloads_ends(tmp_path: Pat
 
 @pytest.mark.parametrize(("early", "told"), [(signal.SIGHUP, "RELOADING=1"), (signal.SIGTERM, "STOPPING=1")])
 async def test_a_signal_that_came_before_anybody_listened_is_obeyed(
-    tmp_path: Path, early: int, told: str
+    sockets: Path, early: int, told: str
 ) -> None:
-    async with daemon(tmp_path, {}, early) as home:
+    async with daemon(sockets, {}, early) as home:
         await home.wait_notified(told)
 
 
-async def test_a_watched_file_is_read_when_it_has_changed(tmp_path: Path) -> None:
+async def test_a_watched_file_is_read_when_it_has_changed(sockets: Path) -> None:
     watched = {"watch": True}
-    async with daemon(tmp_path, {**watched, "mcpServers": {"a": ECHO}}) as home:
+    async with daemon(sockets, {**watched, "mcpServers": {"a": ECHO}}) as home:
         home.write({**watched, "mcpServers": {"b": ECHO}})
         await home.wait_notified("READY=1", 2)
         assert await servers_of(home) == ["b"]
         # In place, and then gone for good: a fault, told once, that changes nothing.
-        (tmp_path / "mcpd.json").write_text(json.dumps({**watched, "mcpServers": {"c": ECHO, "d": ECHO}}))
+        (sockets / "mcpd.json").write_text(json.dumps({**watched, "mcpServers": {"c": ECHO, "d": ECHO}}))
         await home.wait_notified("READY=1", 3)
         assert await servers_of(home) == ["c", "d"]
-        (tmp_path / "mcpd.json").unlink()
+        (sockets / "mcpd.json").unlink()
         await home.wait_notified("READY=1", 4)
         assert await servers_of(home) == ["c", "d"]
         home.write({**watched, "mcpServers": {"e": ECHO}})
@@ -273,9 +265,9 @@ async def test_a_file_is_not_looked_at_unless_the_configuration_wants_it(
     assert (file.reads, file.now) == ([], None)
 
 
-async def test_a_second_signal_waits_for_no_balancer(tmp_path: Path) -> None:
+async def test_a_second_signal_waits_for_no_balancer(sockets: Path) -> None:
     http = {"tokens": "0123456789abcdef", "drain": 3600}
     with closing(bind_http("127.0.0.1:0")) as listener:
-        async with daemon(tmp_path, {"listen": {"http": http}}, http=listener) as home:
+        async with daemon(sockets, {"listen": {"http": http}}, http=listener) as home:
             os.kill(os.getpid(), signal.SIGTERM)
             await home.wait_notified("STOPPING=1")

@@ -18,13 +18,13 @@ from daemon.config.config_model import Config
 from daemon.errors import CoreFailed
 from daemon.host.notify import stopping
 from daemon.main.listeners import opened_listeners
-from tests.process.main.test_run import ROOT, RUN, Place, ended, ping, place, status_of, tmp_path
+from tests.process.main.test_run import ROOT, RUN, Place, ended, ping, place, status_of
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["place", "tmp_path"]
+__all__ = ["place"]
 
 
 @contextmanager
@@ -152,9 +152,9 @@ def test_an_address_of_http_that_is_taken_is_status_69_with_what_holds_it(place:
 
 @pytest.mark.parametrize("failed", [True, False])
 def test_a_daemon_that_failed_leaves_its_sockets_and_one_that_was_stopped_does_not(
-    tmp_path: Path, *, failed: bool
+    sockets: Path, *, failed: bool
 ) -> None:
-    front = tmp_path / "r" / "mcpd.sock"
+    front = sockets / "r" / "mcpd.sock"
     with suppress(CoreFailed), opened_listeners(front, Config(), {}):
         assert front.exists()
         if failed:

@@ -10,7 +10,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,18 +79,11 @@ class Place:
 
 
 @pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
-    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
-        yield Path(directory)
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(sockets: Path) -> Iterator[Place]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(tmp_path / "notify"))
+        manager.bind(str(sockets / "notify"))
         manager.settimeout(PATIENCE)
-        yield Place(tmp_path, manager)
+        yield Place(sockets, manager)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -319,8 +311,8 @@ def test_the_switch_of_the_command_line_counts_more_than_the_configurations(
     assert chosen(switched(config_of({}), lazy=False), config.profiles["other"]) == "full"
 
 
-def test_the_switch_of_the_command_line_counts_for_every_reading_of_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "mcpd.json"
+def test_the_switch_of_the_command_line_counts_for_every_reading_of_the_file(sockets: Path) -> None:
+    path = sockets / "mcpd.json"
     path.write_text("{}")
     file = ConfigFile(path, lazy=False)
     assert not file.read().lazy
@@ -355,34 +347,34 @@ def test_the_command_line_opens_http_and_what_is_configured_of_it_stays(
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:7337", "nonsense", "example.org:80"])
-def test_an_address_on_the_command_line_is_held_to_the_same_rules(tmp_path: Path, address: str) -> None:
-    path = tmp_path / "mcpd.json"
+def test_an_address_on_the_command_line_is_held_to_the_same_rules(sockets: Path, address: str) -> None:
+    path = sockets / "mcpd.json"
     path.write_text('{"listen": {"http": {"hosts": ["box"]}}}')
     with pytest.raises(ConfigError, match=f"mcpd run --http {re.escape(address)}: "):
         ConfigFile(path, http=address).read()
 
 
 def test_the_secrets_of_every_configuration_that_was_read_stay_hidden(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "mcpd.json"
+    path = sockets / "mcpd.json"
     path.write_text('{"mcpServers": {"s": {"command": "x", "env": {"T": "${file:token}"}}}}')
     file = ConfigFile(path)
     for token in ("first-secret", "second-secret"):
-        (tmp_path / "token").write_text(token)
+        (sockets / "token").write_text(token)
         file.read()
     assert file.redact("first-secret second-secret") == "[redacted] [redacted]"
 
 
-def test_a_file_looks_other_when_it_was_written_or_replaced_or_removed(tmp_path: Path) -> None:
-    path = tmp_path / "mcpd.json"
+def test_a_file_looks_other_when_it_was_written_or_replaced_or_removed(sockets: Path) -> None:
+    path = sockets / "mcpd.json"
     file = ConfigFile(path)
     assert file.look() is None
     path.write_text("{}")
     file.read()
     assert file.look() == file.seen
-    (tmp_path / "other").write_text("{}")
-    (tmp_path / "other").rename(path)
+    (sockets / "other").write_text("{}")
+    (sockets / "other").rename(path)
     replaced = file.look()
     assert replaced != file.seen
     path.write_text('{"lazy": true}')
@@ -391,13 +383,13 @@ def test_a_file_looks_other_when_it_was_written_or_replaced_or_removed(tmp_path:
     assert file.look() is None
 
 
-def test_the_file_looks_other_when_a_profile_beside_it_is_written_changed_or_removed(tmp_path: Path) -> None:
-    path = tmp_path / "mcpd.json"
+def test_the_file_looks_other_when_a_profile_beside_it_is_written_changed_or_removed(sockets: Path) -> None:
+    path = sockets / "mcpd.json"
     path.write_text("{}")
     file = ConfigFile(path)
     assert set(file.read().profiles) == {"default"}
     looks = [file.seen]
-    own = tmp_path / "profiles.d" / "reader.json"
+    own = sockets / "profiles.d" / "reader.json"
     own.parent.mkdir()
     for text in ("{}", '{"surface": "search"}'):
         own.write_text(text)
@@ -408,8 +400,8 @@ def test_the_file_looks_other_when_a_profile_beside_it_is_written_changed_or_rem
     assert len(set(looks)) == len(looks)
 
 
-def test_what_cannot_be_read_is_not_tried_again_until_it_is_another(tmp_path: Path) -> None:
-    path = tmp_path / "mcpd.json"
+def test_what_cannot_be_read_is_not_tried_again_until_it_is_another(sockets: Path) -> None:
+    path = sockets / "mcpd.json"
     path.write_text("{")
     file = ConfigFile(path)
     with pytest.raises(ConfigError):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,16 +15,9 @@ from tests.process.operators.test_instances import told
 from tests.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.fakes_upstream import Client
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
-    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
-        yield Path(directory)
 
 
 async def waiting(operator: Client, **expected: str) -> list[dict[str, Any]]:
@@ -50,11 +41,11 @@ async def warm(client: Client, **meta: Any) -> None:
 @pytest.mark.parametrize("server_era", ["handshake", "modern"])
 @pytest.mark.parametrize("client_era", ["handshake", "modern"])
 async def test_a_call_that_hangs_is_seen_and_ended_and_its_server_knows(
-    server_era: str, client_era: str, nursery: trio.Nursery, tmp_path: Path
+    server_era: str, client_era: str, nursery: trio.Nursery, sockets: Path
 ) -> None:
-    record = tmp_path / "record"
+    record = sockets / "record"
     script = scripted(era=server_era, tools=["sleep", "echo"], record=str(record))
-    async with house(tmp_path, {"mcpServers": {"slow": script}}) as home:
+    async with house(sockets, {"mcpServers": {"slow": script}}) as home:
         operator, client = await home.connect(nursery, "control"), await home.connect(nursery)
         meta: dict[str, Any] = {"_meta": MODERN} if client_era == "modern" else {}
         await warm(client, **meta)
@@ -90,13 +81,13 @@ async def test_a_call_that_hangs_is_seen_and_ended_and_its_server_knows(
 
 
 async def test_a_call_waits_for_its_turn_or_for_a_server_that_starts(
-    nursery: trio.Nursery, tmp_path: Path
+    nursery: trio.Nursery, sockets: Path
 ) -> None:
     servers = {
         "busy": {**scripted(tools=["sleep"]), "limits": {"inFlight": 1}},
         "late": scripted(tools=["sleep"], on={"initialize": {"delay": 1000}}),
     }
-    async with house(tmp_path, {"mcpServers": servers}) as home:
+    async with house(sockets, {"mcpServers": servers}) as home:
         operator, client = await home.connect(nursery, "control"), await home.connect(nursery)
         await client.call("busy", "sleep", {"seconds": 1000}, request_id=1)
         await waiting(operator, one="answer")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 import trio
 
 from daemon.states import ServerState
@@ -15,7 +12,7 @@ from tests.houses import House, house, is_alive
 from tests.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.fakes_upstream import Client
 
@@ -26,13 +23,6 @@ CONFIG: dict[str, Any] = {
     },
     "metrics": {"enabled": True},
 }
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
-    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
-        yield Path(directory)
 
 
 async def told(operator: Client, method: str, **params: Any) -> dict[str, Any]:
@@ -69,25 +59,25 @@ async def known(home: House, operator: Client) -> None:
 
 
 async def test_an_operators_instance_is_its_own_and_ends_with_the_command(
-    nursery: trio.Nursery, tmp_path: Path
+    nursery: trio.Nursery, sockets: Path
 ) -> None:
-    async with house(tmp_path, CONFIG) as home:
+    async with house(sockets, CONFIG) as home:
         operator = await home.connect(nursery, "control")
         pid = await pid_of(operator, "s")
         await until(lambda: not is_alive(pid), lambda: f"{pid} is alive", seconds=PATIENCE)
         await home.wait_state("s", ServerState.DORMANT)
         assert await rows(operator, "s") == {}
-        first = await pid_of(operator, "w", directory=str(tmp_path))
-        assert await pid_of(operator, "w", workspace=str(tmp_path)) == first
-        assert await pid_of(operator, f"w@{tmp_path}") == first
-        row = (await rows(operator, "w"))[f"w@{tmp_path}"]
-        assert (row["pid"], row["workspace"], row["calls"]) == (first, str(tmp_path), 3)
+        first = await pid_of(operator, "w", directory=str(sockets))
+        assert await pid_of(operator, "w", workspace=str(sockets)) == first
+        assert await pid_of(operator, f"w@{sockets}") == first
+        row = (await rows(operator, "w"))[f"w@{sockets}"]
+        assert (row["pid"], row["workspace"], row["calls"]) == (first, str(sockets), 3)
 
 
 async def test_an_operator_looks_at_a_clients_instance_and_restarts_it_alone(
-    nursery: trio.Nursery, tmp_path: Path
+    nursery: trio.Nursery, sockets: Path
 ) -> None:
-    async with house(tmp_path, CONFIG) as home:
+    async with house(sockets, CONFIG) as home:
         operator = await home.connect(nursery, "control")
         await known(home, operator)
         one, other = await home.connect(nursery), await home.connect(nursery)
@@ -109,10 +99,8 @@ async def test_an_operator_looks_at_a_clients_instance_and_restarts_it_alone(
         assert 'mcpd_instance_memory_bytes{instance="s#1",server="s"}' in text
 
 
-async def test_a_server_that_is_switched_off_has_no_instance_left(
-    nursery: trio.Nursery, tmp_path: Path
-) -> None:
-    async with house(tmp_path, CONFIG) as home:
+async def test_a_server_that_is_switched_off_has_no_instance_left(nursery: trio.Nursery, sockets: Path) -> None:
+    async with house(sockets, CONFIG) as home:
         operator = await home.connect(nursery, "control")
         await known(home, operator)
         client = await home.connect(nursery)

@@ -6,9 +6,7 @@ import math
 import os
 import signal
 import socket
-import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,19 +27,13 @@ from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from trio.testing import MockClock
 
 
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
-    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
-        yield Path(directory)
-
-
-async def test_a_daemon_without_servers_is_ready_serves_and_ends(nursery: trio.Nursery, tmp_path: Path) -> None:
-    async with house(tmp_path, {}) as home:
+async def test_a_daemon_without_servers_is_ready_serves_and_ends(nursery: trio.Nursery, sockets: Path) -> None:
+    async with house(sockets, {}) as home:
         assert home.notified == ["READY=1\nSTATUS=serving"]
         client = await home.connect(nursery)
         assert len((await client.request("tools/list"))["result"]["tools"]) == 3
@@ -53,18 +45,18 @@ async def test_a_daemon_without_servers_is_ready_serves_and_ends(nursery: trio.N
     assert await operator.is_closed()
 
 
-async def test_ready_is_told_before_any_server_is_up(tmp_path: Path) -> None:
+async def test_ready_is_told_before_any_server_is_up(sockets: Path) -> None:
     """R18: no server is waited for."""
-    async with house(tmp_path, {"mcpServers": {"slow": {"command": "sleep", "args": ["60"]}}}) as home:
+    async with house(sockets, {"mcpServers": {"slow": {"command": "sleep", "args": ["60"]}}}) as home:
         assert home.tree.supervisor.children["slow"].status.value.state in {
             ServerState.STOPPED,
             ServerState.STARTING,
         }
 
 
-async def test_a_fault_of_one_entry_fails_its_server_alone_at_the_start_and_at_a_reload(tmp_path: Path) -> None:
+async def test_a_fault_of_one_entry_fails_its_server_alone_at_the_start_and_at_a_reload(sockets: Path) -> None:
     faulty = {**ECHO, "enabled": "yes"}
-    async with house(tmp_path, {"mcpServers": {"a": ECHO, "b": faulty, "c": ECHO}}) as home:
+    async with house(sockets, {"mcpServers": {"a": ECHO, "b": faulty, "c": ECHO}}) as home:
         await home.wait_ready("a", "c")
         await home.wait_state("b", ServerState.FAILED)
         pid = home.pids()["c"]
@@ -80,8 +72,8 @@ async def test_a_fault_of_one_entry_fails_its_server_alone_at_the_start_and_at_a
         assert home.pids()["c"] == pid
 
 
-async def test_a_call_goes_through_the_whole_house(nursery: trio.Nursery, tmp_path: Path) -> None:
-    async with house(tmp_path, {"mcpServers": {"s": ECHO}}) as home:
+async def test_a_call_goes_through_the_whole_house(nursery: trio.Nursery, sockets: Path) -> None:
+    async with house(sockets, {"mcpServers": {"s": ECHO}}) as home:
         client = await home.connect(nursery)
         await client.describe("s")
         assert list(described(await client.get())["tools"]) == ["echo", "hang"]
@@ -96,9 +88,9 @@ async def test_a_call_goes_through_the_whole_house(nursery: trio.Nursery, tmp_pa
 
 
 async def test_the_end_answers_calls_in_flight_and_leaves_no_child(
-    nursery: trio.Nursery, tmp_path: Path
+    nursery: trio.Nursery, sockets: Path
 ) -> None:
-    async with house(tmp_path, {"mcpServers": {"s": ECHO}}) as home:
+    async with house(sockets, {"mcpServers": {"s": ECHO}}) as home:
         client = await home.connect(nursery)
         await home.wait_ready("s")
         pids = list(home.pids().values())
@@ -119,8 +111,8 @@ async def test_the_end_answers_calls_in_flight_and_leaves_no_child(
     assert {str(child.status.value.state) for child in home.tree.supervisor.children.values()} == {"stopped"}
 
 
-async def test_the_end_waits_for_a_call_that_finishes_in_time(nursery: trio.Nursery, tmp_path: Path) -> None:
-    async with house(tmp_path, {"mcpServers": {"s": ECHO}}) as home:
+async def test_the_end_waits_for_a_call_that_finishes_in_time(nursery: trio.Nursery, sockets: Path) -> None:
+    async with house(sockets, {"mcpServers": {"s": ECHO}}) as home:
         client = await home.connect(nursery)
         await home.wait_ready("s")
         pid = home.tree.upstreams["s"].pid
@@ -136,8 +128,8 @@ async def test_the_end_waits_for_a_call_that_finishes_in_time(nursery: trio.Nurs
         assert "content" in (await client.get())["result"]
 
 
-async def test_once_it_ends_nobody_new_is_let_in(nursery: trio.Nursery, tmp_path: Path) -> None:
-    async with house(tmp_path, {"mcpServers": {"s": ECHO}}) as home:
+async def test_once_it_ends_nobody_new_is_let_in(nursery: trio.Nursery, sockets: Path) -> None:
+    async with house(sockets, {"mcpServers": {"s": ECHO}}) as home:
         client = await home.connect(nursery)
         await home.wait_ready("s")
         await client.call("s", "hang")
@@ -145,14 +137,14 @@ async def test_once_it_ends_nobody_new_is_let_in(nursery: trio.Nursery, tmp_path
         await home.wait_notified("STOPPING=1")
         late = socket.socket(socket.AF_UNIX)
         with late:
-            late.connect(str(tmp_path / "front"))
+            late.connect(str(sockets / "front"))
             assert error_of(await client.get())["code"] == "UpstreamLost"
             assert list(home.tree.front.sessions) in ([], [1])
 
 
-async def test_hurry_skips_every_grace_period(tmp_path: Path, mock_clock: MockClock) -> None:
+async def test_hurry_skips_every_grace_period(sockets: Path, mock_clock: MockClock) -> None:
     mock_clock.rate = 1
-    async with house(tmp_path, {"mcpServers": {"a": STUBBORN, "b": STUBBORN}}) as home:
+    async with house(sockets, {"mcpServers": {"a": STUBBORN, "b": STUBBORN}}) as home:
         await home.wait_ready("a", "b")
         pids = list(home.pids().values())
         mock_clock.rate = 0.1  # a busy machine is not what is measured
@@ -165,10 +157,10 @@ async def test_hurry_skips_every_grace_period(tmp_path: Path, mock_clock: MockCl
     assert not any(is_alive(pid) for pid in pids)
 
 
-async def test_stubborn_servers_end_after_their_grace_periods(tmp_path: Path) -> None:
+async def test_stubborn_servers_end_after_their_grace_periods(sockets: Path) -> None:
     timeouts = {"stopEof": 0.2, "stopTerm": 0.2}
     servers = {name: {**STUBBORN, "timeouts": timeouts} for name in ("a", "b", "c")}
-    async with house(tmp_path, {"mcpServers": servers}) as home:
+    async with house(sockets, {"mcpServers": servers}) as home:
         await home.wait_ready("a", "b", "c")
         pids = list(home.pids().values())
         began = trio.current_time()
@@ -178,10 +170,10 @@ async def test_stubborn_servers_end_after_their_grace_periods(tmp_path: Path) ->
 
 
 async def test_a_disabled_server_is_not_run_and_a_lazy_one_not_yet(
-    nursery: trio.Nursery, tmp_path: Path
+    nursery: trio.Nursery, sockets: Path
 ) -> None:
     servers = {"off": {**ECHO, "enabled": False}, "lazy": {**ECHO, "start": "lazy"}}
-    async with house(tmp_path, {"mcpServers": servers}) as home:
+    async with house(sockets, {"mcpServers": servers}) as home:
         assert list(home.tree.upstreams) == ["lazy"]
         await trio.testing.wait_all_tasks_blocked()
         assert home.pids() == {}
@@ -191,12 +183,12 @@ async def test_a_disabled_server_is_not_run_and_a_lazy_one_not_yet(
         assert len(home.pids()) == 1
 
 
-async def test_no_secret_in_a_reason_is_shown_to_a_model(nursery: trio.Nursery, tmp_path: Path) -> None:
+async def test_no_secret_in_a_reason_is_shown_to_a_model(nursery: trio.Nursery, sockets: Path) -> None:
     """S4: what `mcpd status` redacts, an answer to a client must not show either."""
     environ = {"TOKEN": "canary-1234567"}
     config = config_of({"mcpServers": {"s": {"command": "/nowhere/${TOKEN}/server"}}}, environ)
     assert "canary-1234567" in secrets(config)
-    home = House(tmp_path, config)
+    home = House(sockets, config)
     try:
         async with trio.open_nursery() as serving:
             serving.start_soon(home.tree.serve, home.stop)
@@ -234,9 +226,9 @@ async def feedings(home: House, count: int) -> None:
         await home.told.wait()
 
 
-async def test_the_watchdog_is_fed_three_times_per_interval(tmp_path: Path, mock_clock: MockClock) -> None:
+async def test_the_watchdog_is_fed_three_times_per_interval(sockets: Path, mock_clock: MockClock) -> None:
     mock_clock.rate = 1
-    async with house(tmp_path, {}, watchdog=30.0) as home:
+    async with house(sockets, {}, watchdog=30.0) as home:
         with leaping(mock_clock), trio.fail_after(100):
             await feedings(home, 1)
             began = trio.current_time()
@@ -244,19 +236,19 @@ async def test_the_watchdog_is_fed_three_times_per_interval(tmp_path: Path, mock
             assert trio.current_time() - began == pytest.approx(30, abs=0.1)
 
 
-async def test_without_a_watchdog_nobody_is_fed(tmp_path: Path, mock_clock: MockClock) -> None:
+async def test_without_a_watchdog_nobody_is_fed(sockets: Path, mock_clock: MockClock) -> None:
     mock_clock.rate = 1
-    async with house(tmp_path, {}) as home:
+    async with house(sockets, {}) as home:
         with leaping(mock_clock):
             await trio.sleep(1000)
         assert home.notified == ["READY=1\nSTATUS=serving"]
 
 
 async def test_a_stuck_registry_starves_the_watchdog(
-    nursery: trio.Nursery, tmp_path: Path, autojump_clock: MockClock
+    nursery: trio.Nursery, sockets: Path, autojump_clock: MockClock
 ) -> None:
     """Here the registry does not run at all: nothing but its answer may count as a sign of life."""
-    home = House(tmp_path, config_of({}), watchdog=30.0)
+    home = House(sockets, config_of({}), watchdog=30.0)
     try:
         nursery.start_soon(feed_watchdog, home._notify, 30.0, home.tree.registry.settle)
         await trio.sleep(1000)
@@ -270,9 +262,9 @@ async def test_a_stuck_registry_starves_the_watchdog(
 # --- a configuration that becomes another ------------------------------------------------------------------
 
 
-async def test_one_server_of_twenty_is_touched_if_one_has_changed(tmp_path: Path) -> None:
+async def test_one_server_of_twenty_is_touched_if_one_has_changed(sockets: Path) -> None:
     servers = {f"s{number}": ECHO for number in range(20)}
-    async with house(tmp_path, {"mcpServers": servers}) as home:
+    async with house(sockets, {"mcpServers": servers}) as home:
         await home.wait_ready(*servers)
         before = home.pids()
         plan = await home.reload({"mcpServers": {**servers, "s7": {**ECHO, "env": {"A": "1"}}}})
@@ -285,9 +277,9 @@ async def test_one_server_of_twenty_is_touched_if_one_has_changed(tmp_path: Path
         assert [name for name, entry in statuses.items() if entry.status.restarts] == ["s7"]
 
 
-async def test_a_session_sees_servers_come_and_go(nursery: trio.Nursery, tmp_path: Path) -> None:
+async def test_a_session_sees_servers_come_and_go(nursery: trio.Nursery, sockets: Path) -> None:
     profiles = {"default": {"surface": "full"}}
-    async with house(tmp_path, {"mcpServers": {"a": ECHO}, "profiles": profiles}) as home:
+    async with house(sockets, {"mcpServers": {"a": ECHO}, "profiles": profiles}) as home:
         client = await home.connect(nursery)
         await home.wait_ready("a")
         await home.reload({"mcpServers": {"b": ECHO}, "profiles": profiles})
@@ -303,10 +295,10 @@ async def test_a_session_sees_servers_come_and_go(nursery: trio.Nursery, tmp_pat
 
 
 async def test_an_operator_who_goes_away_leaves_no_reload_half_done(
-    nursery: trio.Nursery, tmp_path: Path
+    nursery: trio.Nursery, sockets: Path
 ) -> None:
     timeouts = {"stopEof": 0.3, "stopTerm": 0.3}
-    async with house(tmp_path, {"mcpServers": {"old": {**STUBBORN, "timeouts": timeouts}}}) as home:
+    async with house(sockets, {"mcpServers": {"old": {**STUBBORN, "timeouts": timeouts}}}) as home:
         await home.wait_ready("old")
         pid = home.pids()["old"]
         operator = await home.connect(nursery, "control")
@@ -322,9 +314,9 @@ async def test_an_operator_who_goes_away_leaves_no_reload_half_done(
         assert not is_alive(pid)
 
 
-async def test_the_end_does_not_wait_for_a_reload(tmp_path: Path) -> None:
+async def test_the_end_does_not_wait_for_a_reload(sockets: Path) -> None:
     timeouts = {"stopEof": 60, "stopTerm": 60}
-    async with house(tmp_path, {"mcpServers": {"old": {**STUBBORN, "timeouts": timeouts}}}) as home:
+    async with house(sockets, {"mcpServers": {"old": {**STUBBORN, "timeouts": timeouts}}}) as home:
         await home.wait_ready("old")
         pid = home.pids()["old"]
         home.write({})

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +23,7 @@ from tests.unit.config.reading import config_of
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
 DISABLED, DORMANT, FAILED, READY, STARTING, STOPPING = (
     ServerState.DISABLED,
@@ -36,13 +34,6 @@ DISABLED, DORMANT, FAILED, READY, STARTING, STOPPING = (
     ServerState.STOPPING,
 )
 NOWHERE: dict[str, Any] = {"command": "/nowhere/no-such-server"}
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
-    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
-        yield Path(directory)
 
 
 def scripted(**script: Any) -> dict[str, Any]:
@@ -61,8 +52,8 @@ def state_of(home: House, server: str) -> ServerState:
 # --- the configuration -------------------------------------------------------------------------------------
 
 
-async def test_a_new_server_whose_command_does_not_exist_is_failed_and_the_others_go_on(tmp_path: Path) -> None:
-    async with house(tmp_path, of(a=ECHO)) as home:
+async def test_a_new_server_whose_command_does_not_exist_is_failed_and_the_others_go_on(sockets: Path) -> None:
+    async with house(sockets, of(a=ECHO)) as home:
         await home.wait_ready("a")
         before = home.pids()
         assert (await home.reload(of(a=ECHO, bad=NOWHERE, b=ECHO))).added == ("bad", "b")
@@ -72,18 +63,18 @@ async def test_a_new_server_whose_command_does_not_exist_is_failed_and_the_other
         assert list(home.tree.upstreams) == ["a", "bad", "b"]
 
 
-async def test_a_failed_server_is_tried_at_once_when_its_entry_is_mended(tmp_path: Path) -> None:
-    async with house(tmp_path, of(a=NOWHERE)) as home:
+async def test_a_failed_server_is_tried_at_once_when_its_entry_is_mended(sockets: Path) -> None:
+    async with house(sockets, of(a=NOWHERE)) as home:
         await home.wait_state("a", FAILED)
         await home.reload(of(a=ECHO))
         await home.wait_ready("a")
 
 
 async def test_calls_in_flight_at_a_server_that_is_removed_are_answered(
-    nursery: trio.Nursery, tmp_path: Path
+    nursery: trio.Nursery, sockets: Path
 ) -> None:
     limits = {"inFlight": 1}
-    async with house(tmp_path, of(a={**ECHO, "limits": limits}, b=ECHO)) as home:
+    async with house(sockets, of(a={**ECHO, "limits": limits}, b=ECHO)) as home:
         client = await home.connect(nursery)
         await home.wait_ready("a", "b")
         await client.call("a", "hang", request_id="sent")
@@ -101,9 +92,9 @@ async def test_calls_in_flight_at_a_server_that_is_removed_are_answered(
         assert error_of(await client.get())["code"] == "UnknownCategory"
 
 
-async def test_a_server_that_is_switched_off_there_is_shown_so_at_once_and_stopped(tmp_path: Path) -> None:
+async def test_a_server_that_is_switched_off_there_is_shown_so_at_once_and_stopped(sockets: Path) -> None:
     timeouts = {"stopEof": 0.2, "stopTerm": 0.2}
-    async with house(tmp_path, of(a={**STUBBORN, "timeouts": timeouts}, b=ECHO)) as home:
+    async with house(sockets, of(a={**STUBBORN, "timeouts": timeouts}, b=ECHO)) as home:
         await home.wait_ready("a", "b")
         pids = home.pids()
         seen: list[ServerState] = []
@@ -129,8 +120,8 @@ async def _follow(home: House, server: str, seen: list[ServerState]) -> None:
         await catalog.wait_changed(now)
 
 
-async def test_a_description_changes_without_touching_the_server(tmp_path: Path) -> None:
-    async with house(tmp_path, of(a=ECHO)) as home:
+async def test_a_description_changes_without_touching_the_server(sockets: Path) -> None:
+    async with house(sockets, of(a=ECHO)) as home:
         await home.wait_ready("a")
         before = home.pids()
         assert (await home.reload(of(a={**ECHO, "description": "echoes"}))).changed == ("a",)
@@ -139,9 +130,9 @@ async def test_a_description_changes_without_touching_the_server(tmp_path: Path)
 
 
 async def test_a_reload_that_says_the_same_leaves_what_is_in_force_and_all_that_was_made_of_it(
-    tmp_path: Path,
+    sockets: Path,
 ) -> None:
-    async with house(tmp_path, of(a=ECHO, b=ECHO)) as home:
+    async with house(sockets, of(a=ECHO, b=ECHO)) as home:
         await home.wait_ready("a", "b")
         catalog = home.tree.registry.catalog
         before = catalog.value.config
@@ -151,17 +142,17 @@ async def test_a_reload_that_says_the_same_leaves_what_is_in_force_and_all_that_
         assert catalog.value.config is before
 
 
-async def test_servers_in_another_order_are_shown_in_that_order(tmp_path: Path) -> None:
-    async with house(tmp_path, of(a=ECHO, b=ECHO)) as home:
+async def test_servers_in_another_order_are_shown_in_that_order(sockets: Path) -> None:
+    async with house(sockets, of(a=ECHO, b=ECHO)) as home:
         await home.wait_ready("a", "b")
         assert await home.reload(of(b=ECHO, a=ECHO)) == Plan(kept=("b", "a"))
         assert list(home.tree.registry.catalog.value.servers) == list(home.tree.upstreams) == ["b", "a"]
 
 
 async def test_a_server_that_becomes_lazy_sleeps_and_its_next_call_wakes_it(
-    nursery: trio.Nursery, tmp_path: Path
+    nursery: trio.Nursery, sockets: Path
 ) -> None:
-    async with house(tmp_path, of(a=ECHO)) as home:
+    async with house(sockets, of(a=ECHO)) as home:
         client = await home.connect(nursery)
         await home.wait_ready("a")
         await home.reload(of(a={**ECHO, "start": "lazy"}))
@@ -172,9 +163,9 @@ async def test_a_server_that_becomes_lazy_sleeps_and_its_next_call_wakes_it(
 
 
 async def test_a_server_that_sleeps_goes_on_sleeping_by_its_new_entry(
-    nursery: trio.Nursery, tmp_path: Path
+    nursery: trio.Nursery, sockets: Path
 ) -> None:
-    async with house(tmp_path, of(a={**NOWHERE, "start": "lazy"})) as home:
+    async with house(sockets, of(a={**NOWHERE, "start": "lazy"})) as home:
         await home.wait_state("a", DORMANT)
         await home.reload(of(a={**ECHO, "start": "lazy"}))
         await home.wait_state("a", DORMANT)
@@ -183,8 +174,8 @@ async def test_a_server_that_sleeps_goes_on_sleeping_by_its_new_entry(
         assert "content" in (await client.get())["result"]
 
 
-async def test_a_call_while_its_server_is_restarted_waits_for_it(nursery: trio.Nursery, tmp_path: Path) -> None:
-    async with house(tmp_path, of(a=ECHO)) as home:
+async def test_a_call_while_its_server_is_restarted_waits_for_it(nursery: trio.Nursery, sockets: Path) -> None:
+    async with house(sockets, of(a=ECHO)) as home:
         client = await home.connect(nursery)
         await home.wait_ready("a")
         await home.reload(of(a={**ECHO, "timeouts": {"wake": 30}}))
@@ -194,11 +185,11 @@ async def test_a_call_while_its_server_is_restarted_waits_for_it(nursery: trio.N
 
 @pytest.mark.parametrize("surface", ["category", "full"])
 async def test_a_call_waits_while_the_process_before_its_entry_changed_is_slow_to_end(
-    nursery: trio.Nursery, tmp_path: Path, surface: str
+    nursery: trio.Nursery, sockets: Path, surface: str
 ) -> None:
     slow = {**STUBBORN, "timeouts": {"stopEof": 0.3, "stopTerm": 0.3}}
     profiles = {"profiles": {"default": {"surface": surface}}}
-    async with house(tmp_path, of(a=slow) | profiles) as home:
+    async with house(sockets, of(a=slow) | profiles) as home:
         client = await home.connect(nursery)
         await home.wait_ready("a")
         await home.reload(of(a={**slow, "env": {"A": "1"}}) | profiles)
@@ -212,11 +203,11 @@ async def test_a_call_waits_while_the_process_before_its_entry_changed_is_slow_t
 
 @pytest.mark.parametrize("era", ["handshake", "both"])
 async def test_a_changed_entry_costs_no_call_in_flight_and_none_that_comes_meanwhile(
-    nursery: trio.Nursery, tmp_path: Path, era: str
+    nursery: trio.Nursery, sockets: Path, era: str
 ) -> None:
     profiles = {"profiles": {"default": {"surface": "full"}}}
     entry = scripted(era=era)
-    async with house(tmp_path, of(a=entry) | profiles) as home:
+    async with house(sockets, of(a=entry) | profiles) as home:
         client = await home.connect(nursery)
         await home.wait_ready("a")
         await client.ask("tools/call", {"name": "pid", "arguments": {}}, request_id="old")
@@ -234,10 +225,10 @@ async def test_a_changed_entry_costs_no_call_in_flight_and_none_that_comes_meanw
 
 
 async def test_a_call_that_outlasts_the_drain_is_lost_and_the_new_entry_runs(
-    nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nursery: trio.Nursery, sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daemon.upstreams.server_actors.DRAIN_SECONDS", 0.2)
-    async with house(tmp_path, of(a=ECHO)) as home:
+    async with house(sockets, of(a=ECHO)) as home:
         client = await home.connect(nursery)
         await home.wait_ready("a")
         await client.call("a", "hang", request_id="hangs")
@@ -249,8 +240,8 @@ async def test_a_call_that_outlasts_the_drain_is_lost_and_the_new_entry_runs(
         await home.wait_ready("a")
 
 
-async def test_what_needs_a_new_start_is_named_and_stays_as_it_was(tmp_path: Path) -> None:
-    async with house(tmp_path, of(a=ECHO)) as home:
+async def test_what_needs_a_new_start_is_named_and_stays_as_it_was(sockets: Path) -> None:
+    async with house(sockets, of(a=ECHO)) as home:
         await home.wait_ready("a")
         before = home.pids()
         plan = await home.reload({**of(a=ECHO), "limits": {"starts": 1}, "lazy": False})
@@ -259,14 +250,14 @@ async def test_what_needs_a_new_start_is_named_and_stays_as_it_was(tmp_path: Pat
         assert (config.limits.starts, config.lazy, home.pids()) == (4, False, before)
 
 
-async def test_any_number_of_reloads_ends_in_the_last_configuration(tmp_path: Path) -> None:
+async def test_any_number_of_reloads_ends_in_the_last_configuration(sockets: Path) -> None:
     variants = [
         of(a=ECHO, b=ECHO),
         of(b={**ECHO, "env": {"A": "1"}}),
         of(),
         of(a={**ECHO, "start": "lazy"}, c=ECHO),
     ]
-    async with house(tmp_path, of(a=ECHO)) as home:
+    async with house(sockets, of(a=ECHO)) as home:
         for variant in [*variants, *reversed(variants), of(x=ECHO, b=ECHO)]:
             await home.reload(variant)
         await home.wait_ready("x", "b")
@@ -274,7 +265,7 @@ async def test_any_number_of_reloads_ends_in_the_last_configuration(tmp_path: Pa
         assert home.tree.supervisor.children.keys() == {"x", "b"}
 
 
-async def test_a_last_list_of_the_old_server_is_not_taken_for_the_new_ones(tmp_path: Path) -> None:
+async def test_a_last_list_of_the_old_server_is_not_taken_for_the_new_ones(sockets: Path) -> None:
     """A thread that reads a list may finish after the configuration has given the name to another."""
     registry, servers = registry_and_servers(config_of(of(a=ECHO)))
     told: list[object] = []
@@ -297,8 +288,8 @@ async def test_a_last_list_of_the_old_server_is_not_taken_for_the_new_ones(tmp_p
 # --- operators' words --------------------------------------------------------------------------------------
 
 
-async def test_what_is_switched_off_from_elsewhere_is_stopped_and_started_again(tmp_path: Path) -> None:
-    async with house(tmp_path, of(a=ECHO, b=ECHO)) as home:
+async def test_what_is_switched_off_from_elsewhere_is_stopped_and_started_again(sockets: Path) -> None:
+    async with house(sockets, of(a=ECHO, b=ECHO)) as home:
         await home.wait_ready("a", "b")
         pids = home.pids()
         home.tree.registry.tell(Switched(off=frozenset({("a", ""), ("b", "echo"), ("nobody", "")})))
@@ -310,8 +301,8 @@ async def test_what_is_switched_off_from_elsewhere_is_stopped_and_started_again(
         assert home.pids()["b"] == pids["b"]
 
 
-async def test_a_server_that_was_switched_off_before_the_start_is_not_started(tmp_path: Path) -> None:
-    home = House(tmp_path, config_of(of(a=ECHO, b=ECHO)))
+async def test_a_server_that_was_switched_off_before_the_start_is_not_started(sockets: Path) -> None:
+    home = House(sockets, config_of(of(a=ECHO, b=ECHO)))
     starts: list[ServerState] = []
     home.tree.supervisor.children["a"].status._on_change = lambda status: starts.append(status.state)
     try:
@@ -333,7 +324,7 @@ BUSY = "import time\nwhile time.process_time() < 2.5: pass\n"
 """As long as several looks at what starting servers do."""
 
 
-async def test_a_start_that_works_is_not_joined_by_another_and_one_that_hangs_is(tmp_path: Path) -> None:
+async def test_a_start_that_works_is_not_joined_by_another_and_one_that_hangs_is(sockets: Path) -> None:
     busy = {**ECHO, "args": [*ECHO["args"][:-1], BUSY + ECHO["args"][-1]]}
     hangs = {"command": "sleep", "args": ["600"]}
     told: list[tuple[str, ServerState]] = []
@@ -345,7 +336,7 @@ async def test_a_start_that_works_is_not_joined_by_another_and_one_that_hangs_is
             seen = await status.wait_changed(seen)
             told.append((name, seen.state))
 
-    home = House(tmp_path, config_of({**of(a=busy, b=busy, c=hangs), "limits": {"starts": 1}}))
+    home = House(sockets, config_of({**of(a=busy, b=busy, c=hangs), "limits": {"starts": 1}}))
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(home.tree.registry.run)
@@ -365,8 +356,8 @@ async def test_a_start_that_works_is_not_joined_by_another_and_one_that_hangs_is
     assert started == [(first, STARTING), (first, READY), (second, STARTING), (second, READY)]
 
 
-async def test_a_word_holds_for_a_server_that_comes_later_and_for_one_that_changes(tmp_path: Path) -> None:
-    async with house(tmp_path, of(a=ECHO)) as home:
+async def test_a_word_holds_for_a_server_that_comes_later_and_for_one_that_changes(sockets: Path) -> None:
+    async with house(sockets, of(a=ECHO)) as home:
         await home.wait_ready("a")
         home.tree.registry.tell(Switched(off=frozenset({("a", ""), ("late", "")})))
         await home.wait_state("a", DISABLED)
@@ -378,11 +369,11 @@ async def test_a_word_holds_for_a_server_that_comes_later_and_for_one_that_chang
         await home.wait_ready("a", "late")
 
 
-async def test_the_tools_of_a_server_are_listed_again_when_told(nursery: trio.Nursery, tmp_path: Path) -> None:
-    listing = tmp_path / "tools.json"
+async def test_the_tools_of_a_server_are_listed_again_when_told(nursery: trio.Nursery, sockets: Path) -> None:
+    listing = sockets / "tools.json"
     listing.write_text(json.dumps([{"name": "one", "inputSchema": {"type": "object"}}]))
     server = {"command": sys.executable, "args": ["-S", "-E", "-c", LISTING_SERVER, str(listing)]}
-    async with house(tmp_path, of(a=server, down=NOWHERE)) as home:
+    async with house(sockets, of(a=server, down=NOWHERE)) as home:
         await home.wait_ready("a")
         await home.wait_state("down", FAILED)
         listing.write_text(json.dumps([{"name": "two", "inputSchema": {"type": "object"}}]))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 import trio
-from loguru import logger
 
 from daemon.actors.librarian import Librarian
 from daemon.config.config_model import Search
@@ -14,18 +12,9 @@ from daemon.search.index import Index
 from tests.fakes_upstream import Stage, tool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from daemon.catalog.snapshot import Catalog, ServerEntry
-
-
-@pytest.fixture
-def said() -> Iterator[list[str]]:
-    """What was logged as a warning or worse."""
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
-    yield lines
-    logger.remove(sink)
 
 
 def knows(librarian: Librarian, catalog: Catalog) -> bool:

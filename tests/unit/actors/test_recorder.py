@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import attrs
-import pytest
 import trio
-from loguru import logger
 
 from daemon.catalog.loaded import LoadedStatus
 from daemon.facts import Configured, ServerRecord, Switched
@@ -21,19 +19,9 @@ from tests.unit.state.scripted_store import Disk
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from trio.testing import MockClock
 
     from daemon.catalog.loaded import SessionRecord
-
-
-@pytest.fixture
-def logged() -> Iterator[list[str]]:
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="INFO")
-    yield lines
-    logger.remove(sink)
 
 
 async def off(stage: Stage, *names: tuple[str, str]) -> None:

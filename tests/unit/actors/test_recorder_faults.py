@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 import trio
-from loguru import logger
 
 import daemon.state.session_notes as notes
 from daemon.actors.recorder import FINISH_SECONDS, OPERATION_SECONDS
@@ -22,20 +21,10 @@ from tests.unit.state.scripted_store import Disk, calm
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from trio.testing import MockClock
 
 LONG = 400.0
 """Seconds after which every try is due, however slowly it is repeated."""
-
-
-@pytest.fixture
-def logged() -> Iterator[list[str]]:
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="INFO")
-    yield lines
-    logger.remove(sink)
 
 
 async def try_until_written(stage: Stage, clock: MockClock) -> None:

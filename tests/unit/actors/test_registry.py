@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 import trio.testing
-from loguru import logger
 from msgspec import Raw
 
 from daemon.actors.registry import Registry
@@ -22,7 +21,7 @@ from tests.unit.catalog.samples import prompts, resources, templates
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
 
     from daemon.history.event import Event
 
@@ -58,14 +57,6 @@ async def registry(
         with trio.fail_after(30):
             yield found
         nursery.cancel_scope.cancel()
-
-
-@pytest.fixture
-def logged() -> Iterator[list[str]]:
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="INFO")
-    yield lines
-    logger.remove(sink)
 
 
 def test_the_first_catalog_is_what_the_configuration_says() -> None:

@@ -10,7 +10,6 @@ import trio
 import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loguru import logger
 
 from daemon.actors.session import MAX_FAULTS
 from daemon.clients.requests.initialize import capabilities
@@ -30,7 +29,7 @@ from daemon.wire.writing import STUCK_SECONDS
 from tests.fakes_upstream import MODERN, Client, Stage, described, error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from daemon.catalog.offer import Offered
     from daemon.surfaces.surface import Action, View
@@ -69,14 +68,6 @@ class BrokenSurface(CategorySurface):
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         raise KeyError(name)
-
-
-@pytest.fixture(name="log")
-def captured_log() -> Iterator[list[str]]:
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
-    yield lines
-    logger.remove(sink)
 
 
 async def tool_names(client: Client) -> list[str]:
@@ -268,7 +259,7 @@ async def test_the_bridges_hello_picks_profile_and_surface_and_what_is_none_chan
 
 
 @pytest.mark.parametrize("before", ["mcpd/hello", "initialize", "tools/list", "tools/call"])
-async def test_a_client_does_not_leave_its_profile(nursery: trio.Nursery, log: list[str], before: str) -> None:
+async def test_a_client_does_not_leave_its_profile(nursery: trio.Nursery, said: list[str], before: str) -> None:
     """The first hello of a connection is final, and none is taken once a request was served."""
     stage = Stage(profiles={"small": {"categories": ["alpha"], "surface": "search"}})
     guest = await stage.connect(nursery)
@@ -282,7 +273,7 @@ async def test_a_client_does_not_leave_its_profile(nursery: trio.Nursery, log: l
     assert await tool_names(guest.client) == META_TOOLS
     statistics = guest.session.statistics()
     assert (statistics.profile, statistics.surface, statistics.key) == ("default", "category", None)
-    assert sum("hello" in line for line in log) == 1
+    assert sum("hello" in line for line in said) == 1
 
 
 async def test_with_an_unknown_profile_nothing_is_served(nursery: trio.Nursery) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 import trio.testing
-from loguru import logger
 
 from daemon.actors.summarizer import (
     BACKOFF_BASE,
@@ -29,7 +28,7 @@ from tests.unit.summaries.endpoint_server import endpoint, flood, raw, saying, s
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
@@ -110,15 +109,6 @@ class Scene:
         with trio.move_on_after(seconds):
             await self.summarizer.run()
         return self.summarizer.state
-
-
-@pytest.fixture
-def said() -> Iterator[list[str]]:
-    """What was logged as a warning or worse."""
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
-    yield lines
-    logger.remove(sink)
 
 
 async def test_what_is_listed_is_asked_about_and_what_is_answered_told() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 import trio
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from daemon.wire.requests import PeerRequest
     from tests.fakes_upstream import Client, Sent
 
 WEB = Principal(owner="token ci: ", token="ci", keeps=False)
@@ -57,6 +59,31 @@ async def again(
     if responses is not None:
         more["inputResponses"] = responses
     await client.call("alpha", "echo", more.pop("args", {"x": 1}), request_id=request_id, **more)
+
+
+@attrs.frozen
+class Parked:
+    """A call whose server asks, and what its client is asked instead of being answered."""
+
+    stage: Stage
+    client: Client
+    sent: Sent
+    request: PeerRequest
+    told: Told
+    requests: dict[str, Any]
+    state: str
+
+    async def goes_on(self, **params: Any) -> None:
+        """The client comes back and has accepted."""
+        await again(self.client, self.state, dict.fromkeys(self.requests, ACCEPTED), **params)
+
+
+async def parked(nursery: trio.Nursery) -> Parked:
+    """A client's call, parked."""
+    stage = Stage()
+    client = await stage.client(nursery)
+    sent = await called(stage, client)
+    return Parked(stage, client, sent, *asks(stage, sent), *(await required(client)))
 
 
 async def refused(client: Client, request_id: object = 2) -> None:
@@ -118,61 +145,49 @@ async def test_everything_that_a_client_can_be_asked_travels_byte_for_byte(
 
 
 async def test_what_is_asked_while_a_call_is_parked_comes_in_the_next_round(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
-    sent = await called(stage, client)
-    _, first = asks(stage, sent)
-    requests, state = await required(client)
-    _, second = asks(stage, sent, "roots/list", None)
-    _, third = asks(stage, sent)
-    await again(client, state, dict.fromkeys(requests, ACCEPTED))
-    more, next_state = await required(client, 2)
-    assert next_state != state
+    call = await parked(nursery)
+    _, second = asks(call.stage, call.sent, "roots/list", None)
+    _, third = asks(call.stage, call.sent)
+    await call.goes_on()
+    more, next_state = await required(call.client, 2)
+    assert next_state != call.state
     assert [each["method"] for each in more.values()] == ["roots/list", "elicitation/create"]
-    assert not requests.keys() & more.keys()
+    assert not call.requests.keys() & more.keys()
     roots, question = more
-    await again(client, next_state, {roots: ROOTS, question: {"action": "cancel"}}, request_id=3)
+    await again(call.client, next_state, {roots: ROOTS, question: {"action": "cancel"}}, request_id=3)
     await until(lambda: third.count)
-    assert (first.results, second.results, third.results) == ([ACCEPTED], [ROOTS], [{"action": "cancel"}])
-    stage.answer(sent)
-    assert (await client.get())["id"] == 3
+    assert (call.told.results, second.results, third.results) == ([ACCEPTED], [ROOTS], [{"action": "cancel"}])
+    call.stage.answer(call.sent)
+    assert (await call.client.get())["id"] == 3
 
 
 @pytest.mark.parametrize(
     "responses", [None, {}, {"else": ACCEPTED}, "{wrong}", {"KEY": 12345}, {"KEY": {"action": "maybe"}}]
 )
 async def test_what_is_not_answered_is_asked_again(nursery: trio.Nursery, responses: Any) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
-    sent = await called(stage, client)
-    _, told = asks(stage, sent)
-    requests, state = await required(client)
-    (key,) = requests
+    call = await parked(nursery)
+    (key,) = call.requests
     given = {key: {"action": 7}} if responses == "{wrong}" else responses
     if isinstance(given, dict) and "KEY" in given:
         given = {key: given["KEY"]}
-    await again(client, state, given)
-    same, next_state = await required(client, 2)
-    assert same == requests
-    await again(client, next_state, {key: ACCEPTED, "else": 7}, request_id=3)
-    await until(lambda: told.count)
-    assert told.results == [ACCEPTED]
+    await again(call.client, call.state, given)
+    same, next_state = await required(call.client, 2)
+    assert same == call.requests
+    await again(call.client, next_state, {key: ACCEPTED, "else": 7}, request_id=3)
+    await until(lambda: call.told.count)
+    assert call.told.results == [ACCEPTED]
 
 
 @pytest.mark.parametrize("responses", [[], "x", 5])
 async def test_answers_that_are_no_object_are_refused_and_the_state_stays_good(
     nursery: trio.Nursery, responses: object
 ) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
-    sent = await called(stage, client)
-    _, told = asks(stage, sent)
-    requests, state = await required(client)
-    await again(client, state, responses)
-    assert (await client.get())["error"]["code"] == -32602
-    await again(client, state, dict.fromkeys(requests, ACCEPTED), request_id=3)
-    await until(lambda: told.count)
-    assert told.results == [ACCEPTED]
+    call = await parked(nursery)
+    await again(call.client, call.state, responses)
+    assert (await call.client.get())["error"]["code"] == -32602
+    await call.goes_on(request_id=3)
+    await until(lambda: call.told.count)
+    assert call.told.results == [ACCEPTED]
 
 
 # --- states that are not good ------------------------------------------------------------------------------
@@ -385,45 +400,33 @@ async def test_what_a_client_never_comes_back_for_is_cancelled(
 async def test_an_answer_that_comes_while_its_call_is_parked_waits(
     nursery: trio.Nursery,
 ) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
-    sent = await called(stage, client)
-    _, told = asks(stage, sent)
-    requests, state = await required(client)
-    stage.answer(sent, b'{"content":[],"n":1}')
-    assert told.errors == [(-32600, "the call has ended")]
-    stage.progress(sent, progress=1)
-    await again(client, state, dict.fromkeys(requests, ACCEPTED))
-    assert (await client.get())["result"] == {"resultType": "complete", "content": [], "n": 1}
-    assert not told.results
-    assert not len(stage.context.states)
-    assert [note[3] for note in stage.log.notes] == ["ok"]
+    call = await parked(nursery)
+    call.stage.answer(call.sent, b'{"content":[],"n":1}')
+    assert call.told.errors == [(-32600, "the call has ended")]
+    call.stage.progress(call.sent, progress=1)
+    await call.goes_on()
+    assert (await call.client.get())["result"] == {"resultType": "complete", "content": [], "n": 1}
+    assert not call.told.results
+    assert not len(call.stage.context.states)
+    assert [note[3] for note in call.stage.log.notes] == ["ok"]
 
 
 async def test_a_client_is_told_of_a_server_that_went_while_its_call_was_parked(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
-    sent = await called(stage, client)
-    request, told = asks(stage, sent)
-    requests, state = await required(client)
-    request.withdraw("the connection was closed")
-    stage.lose(sent, UpstreamLost("gone"))
-    await again(client, state, dict.fromkeys(requests, ACCEPTED))
-    assert error_of(await client.get())["code"] == "UpstreamLost"
-    assert not told.count
+    call = await parked(nursery)
+    call.request.withdraw("the connection was closed")
+    call.stage.lose(call.sent, UpstreamLost("gone"))
+    await call.goes_on()
+    assert error_of(await call.client.get())["code"] == "UpstreamLost"
+    assert not call.told.count
 
 
 async def test_a_server_may_take_back_what_it_has_asked(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
-    sent = await called(stage, client)
-    request, told = asks(stage, sent)
-    requests, state = await required(client)
-    request.withdraw("the server has cancelled it")
-    await again(client, state, dict.fromkeys(requests, ACCEPTED))
-    assert not told.count
-    stage.answer(sent)
-    assert (await client.get())["id"] == 2
+    call = await parked(nursery)
+    call.request.withdraw("the server has cancelled it")
+    await call.goes_on()
+    assert not call.told.count
+    call.stage.answer(call.sent)
+    assert (await call.client.get())["id"] == 2
 
 
 async def test_progress_goes_to_the_request_that_waits_under_its_own_token(nursery: trio.Nursery) -> None:
@@ -443,17 +446,13 @@ async def test_progress_goes_to_the_request_that_waits_under_its_own_token(nurse
 
 
 async def test_the_request_that_goes_on_can_be_cancelled(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
-    sent = await called(stage, client)
-    asks(stage, sent)
-    requests, state = await required(client)
-    await again(client, state, dict.fromkeys(requests, ACCEPTED))
-    await client.tell("notifications/cancelled", {"requestId": 2})
-    await stage.alpha.wait_cancelled()
-    assert stage.alpha.cancelled == [(sent.key, "the client cancelled it")]
-    stage.answer(sent)
-    assert (await client.request("ping", request_id=3))["id"] == 3
+    call = await parked(nursery)
+    await call.goes_on()
+    await call.client.tell("notifications/cancelled", {"requestId": 2})
+    await call.stage.alpha.wait_cancelled()
+    assert call.stage.alpha.cancelled == [(call.sent.key, "the client cancelled it")]
+    call.stage.answer(call.sent)
+    assert (await call.client.request("ping", request_id=3))["id"] == 3
 
 
 # --- clients that cannot, and bounds -----------------------------------------------------------------------
@@ -502,11 +501,7 @@ async def test_one_server_keeps_so_many_calls_parked_and_no_more(nursery: trio.N
 
 
 async def test_an_answer_that_is_too_much_to_keep_is_told_as_such(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
-    sent = await called(stage, client)
-    asks(stage, sent)
-    requests, state = await required(client)
-    stage.answer(sent, b'{"content":[],"x":"%b"}' % (b"x" * MAX_HELD_BYTES))
-    await again(client, state, dict.fromkeys(requests, ACCEPTED))
-    assert error_of(await client.get())["code"] == "RequestTooLarge"
+    call = await parked(nursery)
+    call.stage.answer(call.sent, b'{"content":[],"x":"%b"}' % (b"x" * MAX_HELD_BYTES))
+    await call.goes_on()
+    assert error_of(await call.client.get())["code"] == "RequestTooLarge"

@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,17 +48,10 @@ print(json.dumps({
 
 
 @pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
-    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
-        yield Path(directory)
-
-
-@pytest.fixture
-def manager(tmp_path: Path) -> Iterator[socket.socket]:
+def manager(sockets: Path) -> Iterator[socket.socket]:
     """The receiving end of NOTIFY_SOCKET."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
-        receiver.bind(str(tmp_path / "notify"))
+        receiver.bind(str(sockets / "notify"))
         receiver.settimeout(60)
         yield receiver
 
@@ -82,10 +74,10 @@ def test_abstract_addresses_work() -> None:
         assert receiver.recv(100) == b"READY=1"
 
 
-def test_without_a_service_manager_nothing_happens(tmp_path: Path) -> None:
+def test_without_a_service_manager_nothing_happens(sockets: Path) -> None:
     Notifier({})("READY=1")
     Notifier({"NOTIFY_SOCKET": ""})("READY=1")
-    Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")})("READY=1")
+    Notifier({"NOTIFY_SOCKET": str(sockets / "gone")})("READY=1")
 
 
 def test_a_service_manager_that_does_not_read_holds_nothing_up(manager: socket.socket) -> None:
@@ -136,33 +128,33 @@ def inherit(sockets: list[socket.socket], **variables: str) -> dict[str, Any]:
     [("front:control", ["front", "control"]), ("control:front", ["control", "front"]), ("front", ["front"])],
 )
 @pytest.mark.process
-def test_inherited_sockets_are_found_by_their_names(tmp_path: Path, names: str, found: list[str]) -> None:
+def test_inherited_sockets_are_found_by_their_names(sockets: Path, names: str, found: list[str]) -> None:
     with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
-        sockets = [first, second][: len(found)]
-        for place, one in enumerate(sockets):
-            one.bind(str(tmp_path / str(place)))
+        inherited = [first, second][: len(found)]
+        for place, one in enumerate(inherited):
+            one.bind(str(sockets / str(place)))
             one.listen()
-        report = inherit(sockets, LISTEN_FDS=str(len(sockets)), LISTEN_PID="SELF", LISTEN_FDNAMES=names)
+        report = inherit(inherited, LISTEN_FDS=str(len(inherited)), LISTEN_PID="SELF", LISTEN_FDNAMES=names)
     assert report["left"] == []
     assert report["found"] == {
-        name: [FIRST_FD + place, str(tmp_path / str(place)), False, False] for place, name in enumerate(found)
+        name: [FIRST_FD + place, str(sockets / str(place)), False, False] for place, name in enumerate(found)
     }
 
 
 @pytest.mark.process
-def test_an_inherited_socket_without_a_name_is_the_clients(tmp_path: Path) -> None:
+def test_an_inherited_socket_without_a_name_is_the_clients(sockets: Path) -> None:
     with socket.socket(socket.AF_UNIX) as only:
-        only.bind(str(tmp_path / "s"))
+        only.bind(str(sockets / "s"))
         only.listen()
         report = inherit([only], LISTEN_FDS="1", LISTEN_PID="SELF")
     assert list(report["found"]) == ["front"]
 
 
 @pytest.mark.process
-def test_a_second_socket_of_the_same_name_is_not_lost(tmp_path: Path) -> None:
+def test_a_second_socket_of_the_same_name_is_not_lost(sockets: Path) -> None:
     with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
         for place, one in enumerate((first, second)):
-            one.bind(str(tmp_path / str(place)))
+            one.bind(str(sockets / str(place)))
             one.listen()
         report = inherit([first, second], LISTEN_FDS="2", LISTEN_PID="SELF", LISTEN_FDNAMES="http:http")
     assert {name: each[0] for name, each in report["found"].items()} == {"http": 3, "http 4": 4}
@@ -170,9 +162,9 @@ def test_a_second_socket_of_the_same_name_is_not_lost(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_what_is_kept_for_the_next_daemon_is_sealed_and_comes_after_the_sign_that_we_serve(
-    manager: socket.socket, tmp_path: Path
+    manager: socket.socket, sockets: Path
 ) -> None:
-    notify = Notifier({"NOTIFY_SOCKET": str(tmp_path / "notify")})
+    notify = Notifier({"NOTIFY_SOCKET": str(sockets / "notify")})
     notify.keep(TOKENS, b"one")
     notify(SERVING)
     notify.keep(SWITCHES, b"two")
@@ -203,9 +195,9 @@ def kept_by(memory: int, name: str = TOKENS) -> bytes:
 
 
 @pytest.mark.process
-def test_what_is_not_sealed_is_not_taken(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"evil")
-    assert kept_by(os.open(tmp_path / "file", os.O_RDWR)) == b"nothing"
+def test_what_is_not_sealed_is_not_taken(sockets: Path) -> None:
+    (sockets / "file").write_bytes(b"evil")
+    assert kept_by(os.open(sockets / "file", os.O_RDWR)) == b"nothing"
 
 
 def test_a_pid_that_is_not_ours_means_sockets_for_somebody_else() -> None:

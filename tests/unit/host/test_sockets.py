@@ -8,7 +8,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,15 +49,8 @@ def another_daemon(path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
-    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
-        yield Path(directory)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "run" / "mcpd.sock"
+def path(sockets: Path) -> Path:
+    return sockets / "run" / "mcpd.sock"
 
 
 @contextmanager
@@ -210,9 +202,9 @@ def test_a_directory_of_somebody_else_is_refused(path: Path) -> None:
             bind(Path("/mcpd.sock"))
 
 
-def test_a_path_that_is_too_long_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_path_that_is_too_long_is_refused_in_words(sockets: Path) -> None:
     """The kernel takes 107 bytes (unix(7)); deep home directories and test directories exceed them."""
-    path = tmp_path / ("d" * 120) / "mcpd.sock"
+    path = sockets / ("d" * 120) / "mcpd.sock"
     with pytest.raises(OSError, match="cannot bind") as refused:
         bind(path)
     assert "None" not in str(refused.value)

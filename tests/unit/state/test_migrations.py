@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from loguru import logger
 
 from daemon.config.state_url import parse
 from daemon.safety.redact import Redactor
@@ -41,15 +40,6 @@ def database(place: Place) -> Iterator[Database]:
     made = database_of(place)
     yield made
     made.close()
-
-
-@pytest.fixture
-def logged() -> Iterator[list[str]]:
-    """The log's lines."""
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="INFO")
-    yield lines
-    logger.remove(sink)
 
 
 def version(database: Database) -> int:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
-from loguru import logger
 
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.config_model import Server
@@ -23,18 +22,10 @@ from tests.unit.config.reading import config_of
 from tests.unit.upstreams.listing_server import GREETING, ListingServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from daemon.facts import Fact
     from daemon.upstreams.handshake import Greeting
-
-
-@pytest.fixture(name="log")
-def captured_log() -> Iterator[list[str]]:
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
-    yield lines
-    logger.remove(sink)
 
 
 class Scene:
@@ -117,13 +108,13 @@ async def test_what_was_listed_once_can_be_taken_back() -> None:
     assert told == [(0, True), (0, True), (1, True), (0, False)]
 
 
-async def test_tools_whose_schemas_are_completed_are_logged_once_and_told(log: list[str]) -> None:
+async def test_tools_whose_schemas_are_completed_are_logged_once_and_told(said: list[str]) -> None:
     scene = Scene()
     scene.connection.tools = ["one", "two"]
     scene.connection.members = {"inputSchema": {"properties": {}}}
     for _time in range(2):
         assert (await scene.read())[0] == ""
-    assert log == [
+    assert said == [
         'lists 2 tools without "type": "object" in its inputSchema, which MCP requires; it was added: one, two'
     ]
     fact = scene.facts[-1]
@@ -131,13 +122,13 @@ async def test_tools_whose_schemas_are_completed_are_logged_once_and_told(log: l
     assert screened(fact.definitions).completed == ("one", "two")
 
 
-async def test_what_is_quarantined_is_logged_once_and_a_thousand_of_it_briefly(log: list[str]) -> None:
+async def test_what_is_quarantined_is_logged_once_and_a_thousand_of_it_briefly(said: list[str]) -> None:
     scene = Scene()
     for tools in (["echo", "a\nb"], ["echo", "a\nb"], [f"{number}\n" for number in range(1000)]):
         scene.connection.tools = tools
         await scene.read()
-    assert sum("is quarantined" in line for line in log) == 1 + QUARANTINED_NAMED
-    assert f"{1000 - QUARANTINED_NAMED} more tools are quarantined: `mcpd status --json` has them" in log
+    assert sum("is quarantined" in line for line in said) == 1 + QUARANTINED_NAMED
+    assert f"{1000 - QUARANTINED_NAMED} more tools are quarantined: `mcpd status --json` has them" in said
 
 
 ORDINARY: list[dict[str, Any]] = [

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
-from loguru import logger
 from msgspec import Raw
 
 from daemon.model import Kind
 from daemon.safety.redact import Redactor
 from daemon.upstreams.list_reader import UNSPEAKABLE, Warnings, screen, unusable
 from tests.unit.catalog.samples import definition_json, tool_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(name="log")
-def captured_log() -> Iterator[list[str]]:
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
-    yield lines
-    logger.remove(sink)
 
 
 def redactor() -> Redactor:
@@ -48,14 +34,16 @@ def test_what_cannot_be_used_is_counted_by_its_kind() -> None:
     )
 
 
-def test_a_list_that_is_refused_again_and_again_is_logged_once_and_anew_after_a_success(log: list[str]) -> None:
+def test_a_list_that_is_refused_again_and_again_is_logged_once_and_anew_after_a_success(
+    said: list[str],
+) -> None:
     warnings = Warnings("git", Kind.RESOURCE)
     for _ in range(3):
         warnings.of_problem("refused")
     _usable, quarantined = screen(Kind.RESOURCE, "git", [Raw(b"{}")], redactor())
     warnings.of(quarantined, ())
     warnings.of_problem("refused")
-    assert log == [
+    assert said == [
         "does not list its resources: refused",
         "resource (resource 1) is quarantined: has no uri",
         "does not list its resources: refused",

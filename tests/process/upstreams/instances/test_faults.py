@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -15,9 +13,6 @@ from tests.houses import ECHO, House, house, is_alive
 from tests.process.upstreams.instances.test_server_instances import OWN, instanced, names, of, up
 from tests.waiting import PATIENCE, until
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 MIB = 1024 * 1024
 MOST = 16
 """Instances of one server, as many as it may have."""
@@ -26,16 +21,9 @@ SOON = {"base": 0.01, "floor": 0, "cap": 60, "intensity": 3}
 
 
 @pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
-    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
-        yield Path(directory)
-
-
-@pytest.fixture
-def directories(tmp_path: Path) -> tuple[str, str]:
+def directories(sockets: Path) -> tuple[str, str]:
     """Two workspaces: the servers here look for a file in theirs, and do what it says."""
-    found = tmp_path / "sound", tmp_path / "faulty"
+    found = sockets / "sound", sockets / "faulty"
     for each in found:
         each.mkdir()
     return str(found[0]), str(found[1])
@@ -53,11 +41,11 @@ def state_of(home: House) -> ServerState:
 
 
 async def test_a_crash_loop_of_one_instance_concerns_no_other(
-    nursery: trio.Nursery, tmp_path: Path, directories: tuple[str, str]
+    nursery: trio.Nursery, sockets: Path, directories: tuple[str, str]
 ) -> None:
     sound, faulty = directories
     (Path(faulty) / "stop").touch()
-    async with house(tmp_path, of(s=first_doing("test -e stop && exit 3"))) as home:
+    async with house(sockets, of(s=first_doing("test -e stop && exit 3"))) as home:
         works = await up(home, workspace=sound)
         pid = works.pid
         loops = instanced(home).instances.of(Holder(session="other", number=2, workspace=faulty))
@@ -70,10 +58,10 @@ async def test_a_crash_loop_of_one_instance_concerns_no_other(
 
 
 async def test_an_instance_whose_directory_is_gone_is_ended_so_that_the_next_one_starts_at_once(
-    tmp_path: Path, directories: tuple[str, str]
+    sockets: Path, directories: tuple[str, str]
 ) -> None:
     place = directories[0]
-    async with house(tmp_path, of(s={**OWN, "share": "workspace"})) as home:
+    async with house(sockets, of(s={**OWN, "share": "workspace"})) as home:
         await trio.Path(place).rmdir()
         lost = instanced(home).instances.of(Holder(session="one", number=1, workspace=place))
         assert not await lost.wake()
@@ -87,7 +75,7 @@ GREEDY = "import os\nif os.path.exists('greedy'): kept = b'x' * (200 << 20)\n"
 
 
 async def test_an_instance_above_its_memory_ceiling_is_ended_and_no_other(
-    nursery: trio.Nursery, tmp_path: Path, directories: tuple[str, str]
+    nursery: trio.Nursery, sockets: Path, directories: tuple[str, str]
 ) -> None:
     sound, greedy = directories
     (Path(greedy) / "greedy").touch()
@@ -99,7 +87,7 @@ async def test_an_instance_above_its_memory_ceiling_is_ended_and_no_other(
         "limits": {"memoryBytes": 100 * MIB},
         "restart": SOON,
     }
-    async with house(tmp_path, of(s=entry)) as home:
+    async with house(sockets, of(s=entry)) as home:
         works = await up(home, workspace=sound)
         pid = works.pid
         grows = await up(home, session="other", number=2, workspace=greedy)
@@ -110,12 +98,12 @@ async def test_an_instance_above_its_memory_ceiling_is_ended_and_no_other(
 
 
 async def test_sixteen_instances_that_end_only_of_a_kill_stop_within_the_seconds_of_all_stops(
-    tmp_path: Path,
+    sockets: Path,
 ) -> None:
     # Each alone may take longer than anybody waits here: the limit of the daemon's end is what ends them.
     patient = {"stopEof": 2 * PATIENCE, "stopTerm": 2 * PATIENCE}
     deaf = {**OWN, "args": [*OWN["args"][:-1], '{"ignore": ["eof", "term"]}'], "timeouts": patient}
-    async with house(tmp_path, of(s=deaf)) as home:
+    async with house(sockets, of(s=deaf)) as home:
         async with trio.open_nursery() as starting:
             for number in range(MOST):
                 actor = instanced(home).instances.of(Holder(session=number, number=number))

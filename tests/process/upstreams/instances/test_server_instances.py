@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +23,7 @@ from tests.houses import ECHO, House, house, is_alive
 from tests.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from trio.testing import MockClock
 
@@ -36,13 +34,6 @@ OWN: dict[str, Any] = {**scripted(tools=["pid", "echo", "sleep", "act"]), "share
 """Not listed before its clients (`test_first_lists`): the instances here are theirs."""
 SHARED: dict[str, Any] = {**OWN, "share": "all", "start": "eager"}
 BY_DIRECTORY: dict[str, Any] = {**OWN, "share": "workspace"}
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
-    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
-        yield Path(directory)
 
 
 def of(**servers: Any) -> dict[str, Any]:
@@ -100,8 +91,8 @@ async def gone(home: House, *actors: str) -> None:
 # --- whose is it --------------------------------------------------------------------------------------------
 
 
-async def test_two_sessions_have_a_child_each_and_keep_it(nursery: trio.Nursery, tmp_path: Path) -> None:
-    async with house(tmp_path, of(s=OWN)) as home:
+async def test_two_sessions_have_a_child_each_and_keep_it(nursery: trio.Nursery, sockets: Path) -> None:
+    async with house(sockets, of(s=OWN)) as home:
         await home.wait_state("s", ServerState.DORMANT)
         assert names(home) == []
         await known(home)
@@ -116,16 +107,16 @@ async def test_two_sessions_have_a_child_each_and_keep_it(nursery: trio.Nursery,
         assert instanced(home).stats.calls == 4
 
 
-async def test_an_instance_works_in_the_directory_of_its_clients(tmp_path: Path) -> None:
-    record = tmp_path / "record"
+async def test_an_instance_works_in_the_directory_of_its_clients(sockets: Path) -> None:
+    record = sockets / "record"
     entry = {
         **scripted(record=str(record)),
         "start": "lazy",
         "env": {"WHERE": "${workspace}/x"},
         "limits": {"instances": 2},
     }
-    async with house(tmp_path, of(s=entry)) as home:
-        directory = tmp_path / "project"
+    async with house(sockets, of(s=entry)) as home:
+        directory = sockets / "project"
         directory.mkdir()
         actor = await up(home, session=None, workspace=str(directory))
         assert actor.name == f"s@{directory}"
@@ -138,21 +129,21 @@ async def test_an_instance_works_in_the_directory_of_its_clients(tmp_path: Path)
             made(home, fault="it is no directory")
 
 
-async def test_who_has_no_directory_shares_an_instance_where_none_is_needed(tmp_path: Path) -> None:
-    async with house(tmp_path, of(s=BY_DIRECTORY)) as home:
+async def test_who_has_no_directory_shares_an_instance_where_none_is_needed(sockets: Path) -> None:
+    async with house(sockets, of(s=BY_DIRECTORY)) as home:
         assert made(home).name == "s@"
         assert made(home, session=None).name == "s@"
         assert made(home, workspace="/tmp").name == "s@/tmp"
 
 
-async def test_who_has_no_session_is_told_how_to_have_one(tmp_path: Path) -> None:
-    async with house(tmp_path, of(s=OWN)) as home:
+async def test_who_has_no_session_is_told_how_to_have_one(sockets: Path) -> None:
+    async with house(sockets, of(s=OWN)) as home:
         with pytest.raises(NoSession, match="Mcpd-Session: KEY"):
             made(home, session=None)
 
 
-async def test_a_request_for_lists_that_belongs_to_no_client_does_not_hang(tmp_path: Path) -> None:
-    async with house(tmp_path, of(s=OWN)) as home:
+async def test_a_request_for_lists_that_belongs_to_no_client_does_not_hang(sockets: Path) -> None:
+    async with house(sockets, of(s=OWN)) as home:
         with trio.fail_after(PATIENCE):
             assert not await instanced(home).wake_to_list()
             await instanced(home).wait_current()
@@ -160,11 +151,11 @@ async def test_a_request_for_lists_that_belongs_to_no_client_does_not_hang(tmp_p
 
 
 async def test_a_server_is_told_what_its_own_client_can_do_and_gets_the_workspace_as_root(
-    tmp_path: Path,
+    sockets: Path,
 ) -> None:
-    record = tmp_path / "record"
+    record = sockets / "record"
     entry = {**scripted(record=str(record), requests=["roots/list"]), "share": "session", "start": "lazy"}
-    async with house(tmp_path, of(s=entry)) as home:
+    async with house(sockets, of(s=entry)) as home:
         await up(home, workspace="/tmp", capabilities={"elicitation": {}, "experimental": {"x": 1}})
 
         def messages() -> list[Any]:
@@ -184,10 +175,10 @@ async def test_a_server_is_told_what_its_own_client_can_do_and_gets_the_workspac
 
 
 async def test_an_instance_that_nobody_uses_is_ended_and_the_next_call_has_another(
-    tmp_path: Path, mock_clock: MockClock
+    sockets: Path, mock_clock: MockClock
 ) -> None:
     mock_clock.rate = 1
-    async with house(tmp_path, of(s={**OWN, "idle": 300})) as home:
+    async with house(sockets, of(s={**OWN, "idle": 300})) as home:
         actor = await up(home)
         pid = actor.pid
         assert pid is not None
@@ -212,11 +203,11 @@ async def test_an_instance_that_nobody_uses_is_ended_and_the_next_call_has_anoth
     ],
 )
 async def test_the_first_answer_of_an_instance_says_what_its_session_has_lost(
-    nursery: trio.Nursery, tmp_path: Path, mock_clock: MockClock, share: str, why: str
+    nursery: trio.Nursery, sockets: Path, mock_clock: MockClock, share: str, why: str
 ) -> None:
     mock_clock.rate = 1
     entry = {**OWN, "share": share, "idle": 300, "limits": {"instances": 1}}
-    async with house(tmp_path, of(s=entry)) as home:
+    async with house(sockets, of(s=entry)) as home:
         client = await home.connect(nursery)
         assert len(await contents_of(client)) == 1
         (actor,) = instanced(home).instances.running.values()
@@ -237,11 +228,11 @@ async def test_the_first_answer_of_an_instance_says_what_its_session_has_lost(
 
 
 async def test_an_instance_with_a_call_in_flight_is_not_ended(
-    nursery: trio.Nursery, tmp_path: Path, mock_clock: MockClock
+    nursery: trio.Nursery, sockets: Path, mock_clock: MockClock
 ) -> None:
     mock_clock.rate = 1
     timeouts = {"call": 100_000, "callMax": 100_000}
-    async with house(tmp_path, of(s={**OWN, "idle": 300, "timeouts": timeouts})) as home:
+    async with house(sockets, of(s={**OWN, "idle": 300, "timeouts": timeouts})) as home:
         await known(home)
         client = await home.connect(nursery)
         await client.call("s", "sleep", {"seconds": 1000}, request_id="long")
@@ -253,10 +244,10 @@ async def test_an_instance_with_a_call_in_flight_is_not_ended(
 
 
 async def test_the_instances_of_a_session_end_a_minute_after_it_and_stay_if_it_comes_back(
-    tmp_path: Path, mock_clock: MockClock
+    sockets: Path, mock_clock: MockClock
 ) -> None:
     mock_clock.rate = 1
-    async with house(tmp_path, of(s=OWN)) as home:
+    async with house(sockets, of(s=OWN)) as home:
         await up(home, session="a", number=1)
         await up(home, session="b", number=2)
         home.tree.servers.session_ended("a")
@@ -269,10 +260,10 @@ async def test_the_instances_of_a_session_end_a_minute_after_it_and_stay_if_it_c
 
 
 async def test_a_connection_that_ends_takes_its_instance_with_it(
-    nursery: trio.Nursery, tmp_path: Path, mock_clock: MockClock
+    nursery: trio.Nursery, sockets: Path, mock_clock: MockClock
 ) -> None:
     mock_clock.rate = 1
-    async with house(tmp_path, of(s=OWN)) as home:
+    async with house(sockets, of(s=OWN)) as home:
         await known(home)
         client = await home.connect(nursery)
         await text_of(client)
@@ -284,10 +275,10 @@ async def test_a_connection_that_ends_takes_its_instance_with_it(
 
 
 async def test_above_the_limit_the_one_unused_longest_ends_or_the_call_is_refused(
-    tmp_path: Path, mock_clock: MockClock
+    sockets: Path, mock_clock: MockClock
 ) -> None:
     mock_clock.rate = 1
-    async with house(tmp_path, of(s={**OWN, "limits": {"instances": 2}})) as home:
+    async with house(sockets, of(s={**OWN, "limits": {"instances": 2}})) as home:
         made(home, session="a", number=1)
         made(home, session="b", number=2)
         with pytest.raises(Overloaded, match=r"limits\.instances"):
@@ -298,9 +289,9 @@ async def test_above_the_limit_the_one_unused_longest_ends_or_the_call_is_refuse
         assert names(home) == ["s#1", "s#3"]
 
 
-async def test_an_owner_s_instances_push_out_his_own(tmp_path: Path, mock_clock: MockClock) -> None:
+async def test_an_owner_s_instances_push_out_his_own(sockets: Path, mock_clock: MockClock) -> None:
     mock_clock.rate = 1
-    async with house(tmp_path, of(s={**OWN, "limits": {"instances": 4}})) as home:
+    async with house(sockets, of(s={**OWN, "limits": {"instances": 4}})) as home:
         made(home, session="a", number=1)
         for number in (2, 3, 4):
             made(home, session=f"b{number}", number=number, owner="token b: ")
@@ -316,10 +307,10 @@ async def test_an_owner_s_instances_push_out_his_own(tmp_path: Path, mock_clock:
 
 
 async def test_a_server_that_all_share_rests_when_unused_and_is_woken_by_the_next_call(
-    nursery: trio.Nursery, tmp_path: Path, mock_clock: MockClock
+    nursery: trio.Nursery, sockets: Path, mock_clock: MockClock
 ) -> None:
     mock_clock.rate = 1
-    async with house(tmp_path, of(s={**SHARED, "idle": 300})) as home:
+    async with house(sockets, of(s={**SHARED, "idle": 300})) as home:
         client = await home.connect(nursery)
         await home.wait_ready("s")
         first = await text_of(client)
@@ -339,9 +330,9 @@ async def test_a_server_that_all_share_rests_when_unused_and_is_woken_by_the_nex
     ("before", "after"), [(SHARED, OWN), (OWN, SHARED), (BY_DIRECTORY, OWN), (OWN, {**OWN, "env": {"A": "1"}})]
 )
 async def test_a_change_moves_clients_over_and_loses_no_call(
-    nursery: trio.Nursery, tmp_path: Path, before: dict[str, Any], after: dict[str, Any]
+    nursery: trio.Nursery, sockets: Path, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
-    async with house(tmp_path, of(s=before)) as home:
+    async with house(sockets, of(s=before)) as home:
         if before is not SHARED:
             await known(home)
         client = await home.connect(nursery)
@@ -359,9 +350,9 @@ async def test_a_change_moves_clients_over_and_loses_no_call(
 
 
 async def test_a_removed_server_finishes_the_calls_of_its_instances(
-    nursery: trio.Nursery, tmp_path: Path
+    nursery: trio.Nursery, sockets: Path
 ) -> None:
-    async with house(tmp_path, of(s=OWN, b=ECHO)) as home:
+    async with house(sockets, of(s=OWN, b=ECHO)) as home:
         await known(home)
         client = await home.connect(nursery)
         pid = await text_of(client)
@@ -375,8 +366,8 @@ async def test_a_removed_server_finishes_the_calls_of_its_instances(
         await until(lambda: not is_alive(int(pid)), lambda: str(names(home)), seconds=PATIENCE)
 
 
-async def test_what_an_operator_switches_off_has_no_instances(tmp_path: Path) -> None:
-    async with house(tmp_path, of(s=OWN)) as home:
+async def test_what_an_operator_switches_off_has_no_instances(sockets: Path) -> None:
+    async with house(sockets, of(s=OWN)) as home:
         actor = await up(home)
         home.tree.registry.tell(Switched(off=frozenset({("s", "")})))
         await home.wait_state("s", ServerState.DISABLED)
@@ -391,8 +382,8 @@ async def test_what_an_operator_switches_off_has_no_instances(tmp_path: Path) ->
 # --- faults --------------------------------------------------------------------------------------------------
 
 
-async def test_killing_one_of_five_instances_concerns_no_other(nursery: trio.Nursery, tmp_path: Path) -> None:
-    async with house(tmp_path, of(s=OWN)) as home:
+async def test_killing_one_of_five_instances_concerns_no_other(nursery: trio.Nursery, sockets: Path) -> None:
+    async with house(sockets, of(s=OWN)) as home:
         await known(home)
         clients = [await home.connect(nursery) for _ in range(5)]
         pids = [await text_of(client) for client in clients]

@@ -5,12 +5,9 @@ from __future__ import annotations
 import http.client
 import socket
 import struct
-import tempfile
 from contextlib import asynccontextmanager, closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 import trio
 
 from daemon.clients.doors.http.binding import bind_http
@@ -19,20 +16,14 @@ from tests.houses import house
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from tests.houses import House
 
 TOKEN = "0123456789abcdef-all"
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER that makes close(2) a reset."""
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
-    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
-        yield Path(directory)
 
 
 @asynccontextmanager
@@ -57,8 +48,8 @@ def _ask(address: tuple[str, int], method: str, path: str, headers: dict[str, st
         return answer.status, answer.read().decode()
 
 
-async def test_metrics_are_for_those_with_a_token(tmp_path: Path) -> None:
-    async with served(tmp_path, metrics={"enabled": True}) as (_, address):
+async def test_metrics_are_for_those_with_a_token(sockets: Path) -> None:
+    async with served(sockets, metrics={"enabled": True}) as (_, address):
         assert (await ask(address, "/metrics"))[0] == 401
         assert (await ask(address, "/metrics", TOKEN, "POST"))[0] == 405
         status, text = await ask(address, "/metrics", TOKEN)
@@ -66,21 +57,21 @@ async def test_metrics_are_for_those_with_a_token(tmp_path: Path) -> None:
     assert "mcpd_build_info" in text
 
 
-async def test_without_the_switch_there_are_no_metrics(tmp_path: Path) -> None:
-    async with served(tmp_path) as (_, address):
+async def test_without_the_switch_there_are_no_metrics(sockets: Path) -> None:
+    async with served(sockets) as (_, address):
         assert (await ask(address, "/metrics", TOKEN))[0] == 404
 
 
-async def test_probes_need_no_token_and_learn_of_the_stop(tmp_path: Path) -> None:
-    async with served(tmp_path) as (daemon, address):
+async def test_probes_need_no_token_and_learn_of_the_stop(sockets: Path) -> None:
+    async with served(sockets) as (daemon, address):
         assert await ask(address, "/healthz") == (200, "ok\n")
         assert await ask(address, "/readyz") == (200, "ready\n")
         assert (await ask(address, "/readyz", method="DELETE"))[0] == 405
     assert daemon.tree.readiness is Readiness.DRAINING
 
 
-async def test_whoever_resets_a_connection_before_it_is_accepted_ends_only_that(tmp_path: Path) -> None:
-    async with served(tmp_path) as (_, address):
+async def test_whoever_resets_a_connection_before_it_is_accepted_ends_only_that(sockets: Path) -> None:
+    async with served(sockets) as (_, address):
         for _ in range(20):
             with socket.create_connection(address, PATIENCE) as client:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)

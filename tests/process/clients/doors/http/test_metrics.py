@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 import trio.testing
-from loguru import logger
 from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.clients.client import LOCAL_USER, Principal
@@ -28,15 +27,6 @@ from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-
-@pytest.fixture
-def said() -> Iterator[list[str]]:
-    """What was logged as a warning or worse."""
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
-    yield lines
-    logger.remove(sink)
 
 
 async def turn(clock: trio.testing.MockClock, seconds: float, until: Callable[[], bool]) -> None:

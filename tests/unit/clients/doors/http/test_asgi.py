@@ -9,7 +9,6 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from loguru import logger
 
 from daemon.clients.doors.http.asgi import BODY_BYTES, WAITING_BYTES, AsgiRequest, is_console, is_own_page
 from daemon.clients.doors.http.exchange import PLAIN, Refusal
@@ -19,7 +18,7 @@ from daemon.wire.writing import STUCK_SECONDS
 from tests.unit.clients.doors.http.visiting import visiting
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from daemon.clients.doors.http.asgi import Message, Receive, Send
     from daemon.clients.doors.http.exchange import HttpExchange
@@ -76,14 +75,6 @@ async def fail_late(scope: Message, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": HTML})
     await send({"type": "http.response.body", "body": b"half", "more_body": True})
     raise ZeroDivisionError
-
-
-@pytest.fixture
-def said() -> Iterator[list[str]]:
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
-    yield lines
-    logger.remove(sink)
 
 
 @pytest.fixture
