@@ -7,14 +7,13 @@ import resource
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.damages import emptied, held, replaced_by_another, replaced_by_nonsense, rows
 from tests.e2e.harness import Daemon, RawClient, changeable, running
 from tests.e2e.loading import META_TOOLS
 from tests.scripted_server import tool
@@ -32,15 +31,6 @@ CONFIG = {
     "profiles": {"default": {"surface": "load"}},
 }
 
-HOLDER = """
-import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=20)
-connection.execute("BEGIN EXCLUSIVE")
-print("held", flush=True)
-sys.stdin.read()
-"""
-"""A program that has the file for itself until its standard input ends."""
-
 SMALL = 24 * 1024
 """Bytes that a file may have where there is no room: more than the log gets, less than the database has."""
 
@@ -55,21 +45,6 @@ def served() -> Iterator[tuple[Daemon, RawClient]]:
             client.load("read")
             eventually(lambda: is_kept(daemon), daemon.said)
             yield daemon, client
-
-
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Another program has the file for itself."""
-    words = [sys.executable, "-S", "-E", "-c", HOLDER, str(path)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        yield
-
-
-def rows(path: Path, query: str) -> list[Any]:
-    with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
-        return connection.execute(query).fetchall()
 
 
 def is_kept(daemon: Daemon) -> bool:
@@ -190,23 +165,6 @@ def clear(folder: Path) -> None:
 def folder_removed(path: Path) -> None:
     removed_with_all_beside(path)
     path.parent.rmdir()
-
-
-def replaced_by_nonsense(path: Path) -> None:
-    other = path.with_name("other")
-    other.write_bytes(b"this is no database" * 1000)
-    other.replace(path)
-
-
-def replaced_by_another(path: Path) -> None:
-    other = path.with_name("other")
-    rows(other, "CREATE TABLE things (name TEXT)")
-    other.replace(path)
-
-
-def emptied(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.truncate(0)
 
 
 def tables_dropped(path: Path) -> None:

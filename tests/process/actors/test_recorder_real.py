@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-import subprocess
-import sys
-from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -18,24 +14,16 @@ from daemon.facts import Switched
 from daemon.state.faults import StoreFault
 from daemon.state.health import Condition
 from daemon.state.store import Store, set_aside
+from tests.damages import emptied, held, replaced_by_another, replaced_by_nonsense, rows
 from tests.unit.actors.recording import START, Stage, begin, life, session, tools_of
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 SLACK = 20.0
 """How many times longer an operation may take than in a daemon: the machine may be busy."""
-
-EXCLUSIVE = """
-import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None)
-connection.execute("BEGIN EXCLUSIVE")
-print("held", flush=True)
-sys.stdin.read()
-"""
-"""A program that holds the file until its standard input ends."""
 
 GARBAGE = b"garbage" * 5000
 
@@ -55,21 +43,6 @@ def on(path: Path, *names: str, slack: float = SLACK, **more: Any) -> Stage:
         return Store.open(url, writer=f"life-{next(writers)}", slack=slack)
 
     return begin(open_store, *names, where=str(path), set_aside=lambda: set_aside(url, START), **more)
-
-
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Another process has the file for itself."""
-    command = [sys.executable, "-c", EXCLUSIVE, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "held\n"
-        yield
-
-
-def rows(path: Path, query: str) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        return connection.execute(query).fetchall()
 
 
 async def learn(stage: Stage) -> None:
@@ -119,23 +92,6 @@ def removed(path: Path) -> None:
 def folder_removed(path: Path) -> None:
     removed(path)
     path.parent.rmdir()
-
-
-def replaced_by_nonsense(path: Path) -> None:
-    other = path.with_name("other")
-    other.write_bytes(b"this is no database" * 1000)
-    other.replace(path)
-
-
-def replaced_by_another(path: Path) -> None:
-    other = path.with_name("other")
-    rows(other, "CREATE TABLE things (name TEXT)")
-    other.replace(path)
-
-
-def emptied(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.truncate(0)
 
 
 def tables_dropped(path: Path) -> None:

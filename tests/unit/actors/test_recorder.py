@@ -33,8 +33,7 @@ def statuses(disk: Disk) -> list[LoadedStatus]:
     return [each.verdict.status for each in disk.sessions["key"].loaded.tools.values()]
 
 
-async def test_everything_that_is_dirty_is_one_transaction() -> None:
-    disk = Disk()
+async def test_everything_that_is_dirty_is_one_transaction(disk: Disk) -> None:
     async with life(begin(disk.open), disk) as stage:
         await stage.written()
         disk.hangs("check")
@@ -80,8 +79,7 @@ async def test_what_was_counted_goes_on_in_the_next_life_and_is_written_with_the
     assert disk.counted == {"loads": 7}
 
 
-async def test_what_one_life_learns_the_next_one_knows() -> None:
-    disk = Disk()
+async def test_what_one_life_learns_the_next_one_knows(disk: Disk) -> None:
     async with life(begin(disk.open), disk) as stage:
         await stage.lists("a", "read", "write")
         await off(stage, ("a", "write"))
@@ -98,8 +96,7 @@ async def test_what_one_life_learns_the_next_one_knows() -> None:
         assert [(fact.server, fact.by_another) for fact in recalled] == [("a", False)]
 
 
-async def test_what_was_recalled_is_not_written_again_nor_taken_back() -> None:
-    disk = Disk()
+async def test_what_was_recalled_is_not_written_again_nor_taken_back(disk: Disk) -> None:
     async with life(begin(disk.open), disk) as stage:
         await stage.lists("a", "read")
         await off(stage, ("b", ""))
@@ -114,8 +111,7 @@ async def test_what_was_recalled_is_not_written_again_nor_taken_back() -> None:
     assert disk.off == {("b", "")}
 
 
-async def test_a_life_that_ends_at_once_takes_nothing_back() -> None:
-    disk = Disk()
+async def test_a_life_that_ends_at_once_takes_nothing_back(disk: Disk) -> None:
     async with life(begin(disk.open), disk) as stage:
         await off(stage, ("b", ""))
         await stage.written()
@@ -128,8 +124,7 @@ async def test_a_life_that_ends_at_once_takes_nothing_back() -> None:
     assert disk.open_stores == 0
 
 
-async def test_a_server_that_only_comes_and_goes_is_not_written() -> None:
-    disk = Disk()
+async def test_a_server_that_only_comes_and_goes_is_not_written(disk: Disk) -> None:
     async with life(begin(disk.open), disk) as stage:
         await stage.lists("a", "read")
         await stage.written()
@@ -144,16 +139,14 @@ async def test_a_server_that_only_comes_and_goes_is_not_written() -> None:
         assert not batch.judged
 
 
-async def test_a_server_that_has_told_nothing_leaves_no_row() -> None:
-    disk = Disk()
+async def test_a_server_that_has_told_nothing_leaves_no_row(disk: Disk) -> None:
     async with life(begin(disk.open), disk) as stage:
         await stage.becomes("a", ServerState.FAILED)
         await stage.written()
         assert disk.servers == {}
 
 
-async def test_of_what_is_kept_while_it_is_written_only_the_newest_follows() -> None:
-    disk = Disk()
+async def test_of_what_is_kept_while_it_is_written_only_the_newest_follows(disk: Disk) -> None:
     async with life(begin(disk.open), disk) as stage:
         await stage.written()
         disk.written.clear()
@@ -167,8 +160,7 @@ async def test_of_what_is_kept_while_it_is_written_only_the_newest_follows() -> 
         assert [len(each.loaded.tools) for batch in disk.written for each in batch.sessions] == [1, 3]
 
 
-async def test_kept_is_said_once_it_is_on_disk_and_not_before() -> None:
-    disk = Disk()
+async def test_kept_is_said_once_it_is_on_disk_and_not_before(disk: Disk) -> None:
     async with life(begin(disk.open), disk) as stage, trio.open_nursery() as nursery:
         await stage.written()
         disk.hangs("keep")
@@ -187,8 +179,7 @@ async def test_kept_is_said_once_it_is_on_disk_and_not_before() -> None:
         assert await stage.recorder.kept("nobody kept this")
 
 
-async def test_a_session_is_recalled_as_it_was_kept_last() -> None:
-    disk = Disk()
+async def test_a_session_is_recalled_as_it_was_kept_last(disk: Disk) -> None:
     disk.sessions["key"] = session("key", "old")
     async with life(begin(disk.open), disk) as stage:
         await stage.written()
@@ -200,8 +191,7 @@ async def test_a_session_is_recalled_as_it_was_kept_last() -> None:
         disk.goes_on()
 
 
-async def test_the_list_of_sessions_has_what_is_not_written_yet() -> None:
-    disk = Disk()
+async def test_the_list_of_sessions_has_what_is_not_written_yet(disk: Disk) -> None:
     disk.sessions["old"] = session("old", at=START - 10)
     disk.sessions["key"] = session("key", at=START - 5)
     async with life(begin(disk.open), disk) as stage, trio.open_nursery() as nursery:
@@ -225,9 +215,8 @@ async def test_the_list_of_sessions_has_what_is_not_written_yet() -> None:
 
 
 async def test_times_of_use_wait_for_a_minute_or_for_something_else_to_be_written(
-    mock_clock: MockClock,
+    disk: Disk, mock_clock: MockClock
 ) -> None:
-    disk = Disk()
     disk.sessions["key"] = session("key")
     async with life(begin(disk.open), disk) as stage:
         await stage.written()
@@ -244,8 +233,7 @@ async def test_times_of_use_wait_for_a_minute_or_for_something_else_to_be_writte
         assert disk.sessions["key"].seen_at == START + 6
 
 
-async def test_a_session_that_is_kept_and_used_is_written_with_the_later_time() -> None:
-    disk = Disk()
+async def test_a_session_that_is_kept_and_used_is_written_with_the_later_time(disk: Disk) -> None:
     async with life(begin(disk.open), disk) as stage:
         await stage.written()
         stage.recorder.touch("key", START + 7)
@@ -255,8 +243,7 @@ async def test_a_session_that_is_kept_and_used_is_written_with_the_later_time() 
         assert not disk.written[-1].touched
 
 
-async def test_words_of_operators_are_written_as_they_change() -> None:
-    disk = Disk()
+async def test_words_of_operators_are_written_as_they_change(disk: Disk) -> None:
     async with life(begin(disk.open), disk) as stage:
         await off(stage, ("a", ""), ("b", "x"))
         await until(lambda: disk.off == {("a", ""), ("b", "x")})
@@ -264,8 +251,9 @@ async def test_words_of_operators_are_written_as_they_change() -> None:
         await until(lambda: disk.off == {("b", "x")})
 
 
-async def test_what_sessions_have_loaded_is_marked_when_the_server_changes(logged: list[str]) -> None:
-    disk = Disk()
+async def test_what_sessions_have_loaded_is_marked_when_the_server_changes(
+    disk: Disk, logged: list[str]
+) -> None:
     async with life(begin(disk.open), disk) as stage:
         await stage.lists("a", "read", "write")
         stage.recorder.keep(session("key", "read", "write"))
@@ -276,8 +264,7 @@ async def test_what_sessions_have_loaded_is_marked_when_the_server_changes(logge
         await until(lambda: any("marked again" in line for line in logged))
 
 
-async def test_what_is_loaded_of_a_server_that_leaves_the_configuration_is_marked() -> None:
-    disk = Disk()
+async def test_what_is_loaded_of_a_server_that_leaves_the_configuration_is_marked(disk: Disk) -> None:
     async with life(begin(disk.open), disk) as stage:
         await stage.lists("a", "read")
         stage.recorder.keep(session("key", "read"))
@@ -288,8 +275,7 @@ async def test_what_is_loaded_of_a_server_that_leaves_the_configuration_is_marke
         await until(lambda: statuses(disk) == [LoadedStatus.INVALID_DELETED])
 
 
-async def test_what_is_loaded_of_a_server_that_left_while_the_daemon_was_down_is_marked() -> None:
-    disk = Disk()
+async def test_what_is_loaded_of_a_server_that_left_while_the_daemon_was_down_is_marked(disk: Disk) -> None:
     async with life(begin(disk.open), disk) as stage:
         await stage.lists("a", "read")
         stage.recorder.keep(session("key", "read"))
@@ -299,8 +285,7 @@ async def test_what_is_loaded_of_a_server_that_left_while_the_daemon_was_down_is
         assert statuses(disk) == [LoadedStatus.INVALID_DELETED]
 
 
-async def test_an_epoch_that_the_store_knows_better_reaches_the_catalog() -> None:
-    disk = Disk()
+async def test_an_epoch_that_the_store_knows_better_reaches_the_catalog(disk: Disk) -> None:
     disk.epochs["a"] = 7
     async with life(begin(disk.open), disk) as stage:
         await stage.lists("a", "read")
@@ -312,8 +297,7 @@ async def test_an_epoch_that_the_store_knows_better_reaches_the_catalog() -> Non
         assert not disk.written[-1].servers
 
 
-async def test_idle_sessions_are_forgotten_but_never_one_in_use(mock_clock: MockClock) -> None:
-    disk = Disk()
+async def test_idle_sessions_are_forgotten_but_never_one_in_use(disk: Disk, mock_clock: MockClock) -> None:
     for key in ("idle", "used", "recent"):
         disk.sessions[key] = session(key, at=START - 31 * DAY)
     async with life(begin(disk.open), disk) as stage:
@@ -328,9 +312,8 @@ async def test_idle_sessions_are_forgotten_but_never_one_in_use(mock_clock: Mock
 
 
 async def test_a_clock_that_was_set_ahead_does_not_forget_everything(
-    mock_clock: MockClock, logged: list[str]
+    disk: Disk, mock_clock: MockClock, logged: list[str]
 ) -> None:
-    disk = Disk()
     disk.sessions["key"] = session("key")
     async with life(begin(disk.open), disk) as stage:
         await stage.written()
@@ -343,8 +326,9 @@ async def test_a_clock_that_was_set_ahead_does_not_forget_everything(
         await until(lambda: "key" not in disk.sessions)
 
 
-async def test_a_session_that_comes_back_while_it_is_forgotten_is_kept(mock_clock: MockClock) -> None:
-    disk = Disk()
+async def test_a_session_that_comes_back_while_it_is_forgotten_is_kept(
+    disk: Disk, mock_clock: MockClock
+) -> None:
     disk.sessions["key"] = session("key", "read", at=START - 31 * DAY)
     async with life(begin(disk.open), disk) as stage:
         await stage.written()
@@ -396,8 +380,9 @@ async def test_what_other_daemons_write_is_polled_where_the_store_is_shared(mock
         assert disk.off == {("b", "")}
 
 
-async def test_a_session_that_two_daemons_change_at_once_has_what_both_loaded(mock_clock: MockClock) -> None:
-    disk = Disk()
+async def test_a_session_that_two_daemons_change_at_once_has_what_both_loaded(
+    disk: Disk, mock_clock: MockClock
+) -> None:
     async with life(begin(disk.open, shared=True), disk) as stage:
         await stage.written()
         stage.live.add("key")
@@ -412,8 +397,7 @@ async def test_a_session_that_two_daemons_change_at_once_has_what_both_loaded(mo
         assert set(stage.adopted[0].loaded.tools) == {("a", "theirs"), ("a", "ours")}
 
 
-async def test_a_store_of_our_own_is_not_polled(mock_clock: MockClock) -> None:
-    disk = Disk()
+async def test_a_store_of_our_own_is_not_polled(disk: Disk, mock_clock: MockClock) -> None:
     async with life(begin(disk.open), disk) as stage:
         await stage.written()
         mock_clock.jump(11)
@@ -421,8 +405,7 @@ async def test_a_store_of_our_own_is_not_polled(mock_clock: MockClock) -> None:
     assert disk.asked["changes_since"] == 0
 
 
-async def test_what_is_not_written_at_the_end_is_written_then() -> None:
-    disk = Disk()
+async def test_what_is_not_written_at_the_end_is_written_then(disk: Disk) -> None:
     async with life(begin(disk.open), disk) as stage:
         await stage.written()
         await stage.lists("a", "read")
@@ -433,8 +416,7 @@ async def test_what_is_not_written_at_the_end_is_written_then() -> None:
     assert disk.open_stores == 0
 
 
-async def test_a_store_that_can_be_opened_at_the_end_gets_all_of_it() -> None:
-    disk = Disk()
+async def test_a_store_that_can_be_opened_at_the_end_gets_all_of_it(disk: Disk) -> None:
     disk.fails("open", StoreCause.MISCONFIGURED)
     async with life(begin(disk.open), disk, finish=False) as stage:
         await stage.lists("a", "read")
@@ -450,8 +432,7 @@ async def test_a_store_that_can_be_opened_at_the_end_gets_all_of_it() -> None:
     assert disk.open_stores == 0
 
 
-async def test_rows_that_cannot_be_read_are_named_once(logged: list[str]) -> None:
-    disk = Disk()
+async def test_rows_that_cannot_be_read_are_named_once(disk: Disk, logged: list[str]) -> None:
     disk.unreadable = ("tool a/read: raw is no bytes",)
     async with life(begin(disk.open), disk) as stage:
         await stage.written()

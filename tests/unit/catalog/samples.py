@@ -169,3 +169,33 @@ def after(catalog: Catalog, facts: Iterable[Fact]) -> Catalog:
     for fact in facts:
         catalog = fold(catalog, fact)
     return catalog
+
+
+CONFIG: dict[str, Any] = {
+    "mcpServers": servers("fs", "git"),
+    "categories": {
+        "files": {
+            "server": "fs",
+            "tools": {
+                "includeNames": ["read", "write", "shell"],
+                "overrides": {"shell": {"enabled": False}, "read": {"description": "the category's"}},
+            },
+        },
+        "history": {"server": "git", "tools": {"includePatterns": ["log*"]}},
+        "again": {
+            "tools": {
+                "includeNames": ["fs/read", "fs/write", "git/log"],
+                "overrides": {"fs/write": {"enabled": False}},
+            }
+        },
+    },
+}
+"""Two servers, and categories of which the first to have a tool switched on has it."""
+
+FACTS: list[Fact] = [
+    status("fs"),
+    status("git"),
+    listed("fs", tool("fs", "read", description="the server's"), "write", "shell", "loose"),
+    listed("git", "log", "read"),
+]
+"""What those servers list."""

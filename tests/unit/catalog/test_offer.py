@@ -11,36 +11,21 @@ from hypothesis import strategies as st
 
 from daemon.catalog.offer import MAX_OFFERS, Offer, Offers
 from daemon.states import ServerState
-from tests.unit.catalog.samples import after, catalog_of, configured, listed, servers, status, switched, tool
+from tests.unit.catalog.samples import (
+    CONFIG,
+    FACTS,
+    after,
+    catalog_of,
+    configured,
+    listed,
+    servers,
+    status,
+    switched,
+    tool,
+)
 
 if TYPE_CHECKING:
     from daemon.facts import Fact
-
-CONFIG: dict[str, Any] = {
-    "mcpServers": servers("fs", "git"),
-    "categories": {
-        "files": {
-            "server": "fs",
-            "tools": {
-                "includeNames": ["read", "write", "shell"],
-                "overrides": {"shell": {"enabled": False}, "read": {"description": "the category's"}},
-            },
-        },
-        "history": {"server": "git", "tools": {"includePatterns": ["log*"]}},
-        "again": {
-            "tools": {
-                "includeNames": ["fs/read", "fs/write", "git/log"],
-                "overrides": {"fs/write": {"enabled": False}},
-            }
-        },
-    },
-}
-FACTS: list[Fact] = [
-    status("fs"),
-    status("git"),
-    listed("fs", tool("fs", "read", description="the server's"), "write", "shell", "loose"),
-    listed("git", "log", "read"),
-]
 
 
 def offer(*words: str, config: dict[str, Any] = CONFIG, **profile: Any) -> Offer:

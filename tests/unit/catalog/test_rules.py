@@ -8,39 +8,12 @@ import attrs
 import pytest
 
 from daemon.catalog.offer import ProfileRules
-from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, switched, tool
+from tests.unit.catalog.samples import CONFIG, FACTS, after, catalog_of, switched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daemon.facts import Fact
     from daemon.model import Tool
-
-CONFIG: dict[str, Any] = {
-    "mcpServers": servers("fs", "git"),
-    "categories": {
-        "files": {
-            "server": "fs",
-            "tools": {
-                "includeNames": ["read", "write", "shell"],
-                "overrides": {"shell": {"enabled": False}, "read": {"description": "the category's"}},
-            },
-        },
-        "history": {"server": "git", "tools": {"includePatterns": ["log*"]}},
-        "again": {
-            "tools": {
-                "includeNames": ["fs/read", "fs/write", "git/log"],
-                "overrides": {"fs/write": {"enabled": False}},
-            }
-        },
-    },
-}
-FACTS: list[Fact] = [
-    status("fs"),
-    status("git"),
-    listed("fs", tool("fs", "read", description="the server's"), "write", "shell", "loose"),
-    listed("git", "log", "read"),
-]
 
 
 @attrs.frozen

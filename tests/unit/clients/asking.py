@@ -73,6 +73,14 @@ async def called(stage: Stage, client: Client, request_id: object = 7, tool: str
     await stage.alpha.wait_sent(before + 1)
 
 
+async def at_work(nursery: trio.Nursery) -> tuple[Stage, Client]:
+    """A client that can be asked anything, on a stage whose server works on its call."""
+    stage = on_full_surface()
+    client = (await greeted(stage, nursery)).client
+    await called(stage, client)
+    return stage, client
+
+
 def asks(stage: Stage, method: str, params: Any = None, *, call: int = -1) -> Question:
     """The server asks on account of a call."""
     asked = question(method, params)

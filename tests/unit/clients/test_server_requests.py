@@ -11,7 +11,17 @@ from loguru import logger
 
 from daemon.clients.server_requests import MAX_OF_SERVER, MAX_OPEN
 from daemon.errors import UpstreamLost
-from tests.unit.clients.asking import ALL, FORM, answer, asks, called, greeted, on_full_surface, question
+from tests.unit.clients.asking import (
+    ALL,
+    FORM,
+    answer,
+    asks,
+    at_work,
+    called,
+    greeted,
+    on_full_surface,
+    question,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,9 +30,7 @@ PASSWORD = "c4nary-in-the-coal-mine"
 
 
 async def test_a_request_and_its_answer_pass_untouched(nursery: trio.Nursery) -> None:
-    stage = on_full_surface()
-    client = (await greeted(stage, nursery)).client
-    await called(stage, client)
+    stage, client = await at_work(nursery)
     asked = asks(stage, "elicitation/create", {**FORM, "x-vendor": {"a": [1.5]}})
     got = await client.get()
     assert got["method"] == "elicitation/create"
@@ -49,9 +57,7 @@ async def test_a_request_and_its_answer_pass_untouched(nursery: trio.Nursery) ->
 async def test_answers_of_the_wrong_shape_are_errors_to_the_server_and_harm_nobody(
     nursery: trio.Nursery, line: bytes, kind: str, told: str
 ) -> None:
-    stage = on_full_surface()
-    client = (await greeted(stage, nursery)).client
-    await called(stage, client)
+    stage, client = await at_work(nursery)
     asked = asks(stage, "elicitation/create", FORM)
     uid = (await client.get())["id"]
     # A call of the client with the very id of the server's request must not be hit.
@@ -67,9 +73,7 @@ async def test_answers_of_the_wrong_shape_are_errors_to_the_server_and_harm_nobo
 
 
 async def test_answers_that_come_twice_or_to_nothing_are_dropped(nursery: trio.Nursery) -> None:
-    stage = on_full_surface()
-    client = (await greeted(stage, nursery)).client
-    await called(stage, client)
+    stage, client = await at_work(nursery)
     asked = asks(stage, "roots/list")
     uid = (await client.get())["id"]
     for number in (99, uid, uid, uid):
@@ -80,9 +84,7 @@ async def test_answers_that_come_twice_or_to_nothing_are_dropped(nursery: trio.N
 
 
 async def test_an_answer_over_the_limit_is_an_error_to_the_server(nursery: trio.Nursery) -> None:
-    stage = on_full_surface()
-    client = (await greeted(stage, nursery)).client
-    await called(stage, client)
+    stage, client = await at_work(nursery)
     asked = asks(stage, "sampling/createMessage", {"messages": []})
     uid = (await client.get())["id"]
     await answer(client, uid, {"content": "x" * (1 << 21)})
@@ -104,9 +106,7 @@ async def test_a_client_that_cannot_is_not_asked(nursery: trio.Nursery) -> None:
 
 
 async def test_progress_of_the_client_goes_to_the_server_under_the_servers_token(nursery: trio.Nursery) -> None:
-    stage = on_full_surface()
-    client = (await greeted(stage, nursery)).client
-    await called(stage, client)
+    stage, client = await at_work(nursery)
     params = {"messages": [], "_meta": {"progressToken": "theirs", "vendor": 1}}
     asked = asks(stage, "sampling/createMessage", params)
     got = await client.get()
@@ -123,9 +123,7 @@ async def test_progress_of_the_client_goes_to_the_server_under_the_servers_token
 
 
 async def test_a_request_that_wants_no_progress_gets_none(nursery: trio.Nursery) -> None:
-    stage = on_full_surface()
-    client = (await greeted(stage, nursery)).client
-    await called(stage, client)
+    stage, client = await at_work(nursery)
     asked = asks(stage, "sampling/createMessage", {"_meta": "progressToken"})
     uid = (await client.get())["id"]
     await client.tell("notifications/progress", {"progressToken": uid, "progress": 1})
@@ -137,9 +135,7 @@ async def test_a_request_that_wants_no_progress_gets_none(nursery: trio.Nursery)
 async def test_the_client_is_told_that_its_answer_is_not_wanted_any_more(
     nursery: trio.Nursery, end: str
 ) -> None:
-    stage = on_full_surface()
-    client = (await greeted(stage, nursery)).client
-    await called(stage, client)
+    stage, client = await at_work(nursery)
     asked = asks(stage, "roots/list")
     uid = (await client.get())["id"]
     getattr(asked.request, end)("because")
@@ -166,9 +162,7 @@ async def test_a_client_that_hangs_up_leaves_no_server_waiting(nursery: trio.Nur
 async def test_one_server_has_few_places_before_a_client_and_all_together_have_some_more(
     nursery: trio.Nursery,
 ) -> None:
-    stage = on_full_surface()
-    client = (await greeted(stage, nursery)).client
-    await called(stage, client)
+    stage, client = await at_work(nursery)
     exchange = stage.alpha.sent[0].exchange
     for server in range(MAX_OPEN // MAX_OF_SERVER):
         for _ in range(MAX_OF_SERVER):
@@ -189,9 +183,7 @@ async def test_one_server_has_few_places_before_a_client_and_all_together_have_s
 async def test_a_password_that_a_user_enters_is_seen_by_its_server_alone(
     nursery: trio.Nursery, collected: Callable[[], str]
 ) -> None:
-    stage = on_full_surface()
-    client = (await greeted(stage, nursery)).client
-    await called(stage, client)
+    stage, client = await at_work(nursery)
     schema = {"type": "object", "properties": {"password": {"type": "string", "format": "password"}}}
     asked = asks(stage, "elicitation/create", {"message": "Log in", "requestedSchema": schema})
     got = await client.get()

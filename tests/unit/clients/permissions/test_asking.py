@@ -29,7 +29,7 @@ from tests.unit.clients.permissions.agreeing import (
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from tests.fakes_upstream import Client
+    from tests.fakes_upstream import Client, Stage
 
 SURFACES = ["category", "browse", "search", "search-wrapped", "load", "full"]
 WEB = Principal(owner="token ci: ", token="ci", keeps=False)
@@ -276,6 +276,14 @@ async def required(client: Client, request_id: object = 1) -> tuple[dict[str, An
     return result["inputRequests"], result["requestState"]
 
 
+async def asked_in_its_answer(nursery: trio.Nursery) -> tuple[Stage, Client, str]:
+    """A modern client that has called, and the state of the question that it was answered with."""
+    stage = stage_of()
+    client = await stage.client(nursery)
+    await call(client, _meta=META)
+    return stage, client, (await required(client))[1]
+
+
 async def again(client: Client, state: str, answer: Any = None, request_id: object = 2, **more: Any) -> None:
     more |= {} if answer is None else {"inputResponses": {"permission": answer}}
     await call(client, request_id=request_id, _meta=META, requestState=state, **more)
@@ -309,10 +317,7 @@ async def test_a_modern_client_is_answered_with_the_question_and_comes_back(
 async def test_a_modern_client_may_allow_a_tool_for_its_session_and_only_where_it_has_one(
     nursery: trio.Nursery,
 ) -> None:
-    stage = stage_of()
-    client = await stage.client(nursery)
-    await call(client, _meta=META)
-    _, state = await required(client)
+    stage, client, state = await asked_in_its_answer(nursery)
     await again(client, state, accept("allow for this session"))
     stage.answer(await stage.alpha.wait_sent(1))
     await answer_to(client, 2)
@@ -326,10 +331,7 @@ async def test_a_modern_client_may_allow_a_tool_for_its_session_and_only_where_i
 
 
 async def test_other_arguments_are_not_what_was_agreed_to(nursery: trio.Nursery) -> None:
-    stage = stage_of()
-    client = await stage.client(nursery)
-    await call(client, _meta=META)
-    _, state = await required(client)
+    stage, client, state = await asked_in_its_answer(nursery)
     params = {**call_of("category", args={"x": 2}), "requestState": state, "_meta": META}
     await client.ask("tools/call", {**params, "inputResponses": {"permission": accept()}}, request_id=2)
     assert (await answer_to(client, 2))["error"]["data"] == {"code": "UnknownRequestState"}
@@ -355,10 +357,7 @@ async def test_arguments_that_come_back_written_differently_are_sent_as_they_wer
 
 
 async def test_a_modern_client_that_brings_no_answer_is_asked_again(nursery: trio.Nursery) -> None:
-    stage = stage_of()
-    client = await stage.client(nursery)
-    await call(client, _meta=META)
-    _, state = await required(client)
+    stage, client, state = await asked_in_its_answer(nursery)
     await again(client, state)
     _, state = await required(client, 2)
     await again(client, state, {"action": "decline"}, 3)
@@ -367,10 +366,7 @@ async def test_a_modern_client_that_brings_no_answer_is_asked_again(nursery: tri
 
 
 async def test_rules_are_judged_when_a_modern_client_comes_back(nursery: trio.Nursery) -> None:
-    stage = stage_of()
-    client = await stage.client(nursery)
-    await call(client, _meta=META)
-    _, state = await required(client)
+    stage, client, state = await asked_in_its_answer(nursery)
     configure(stage, DENIES)
     await again(client, state, accept())
     assert error_of(await answer_to(client, 2))["code"] == "ToolDisabled"
@@ -416,10 +412,7 @@ async def test_an_older_client_is_asked_once_however_often_its_modern_server_wan
 async def test_a_modern_client_that_does_not_come_back_costs_nothing_for_long(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    stage = stage_of()
-    client = await stage.client(nursery)
-    await call(client, _meta=META)
-    _, state = await required(client)
+    stage, client, state = await asked_in_its_answer(nursery)
     await trio.sleep(ASK_SECONDS + 2)
     assert not len(stage.context.states)
     await again(client, state, accept())
