@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -212,17 +212,9 @@ async def test_where_nobody_can_log_in_is_said_in_a_sentence() -> None:
 
 async def test_who_wants_the_same_login_is_shown_the_same_page_and_both_are_told_of_its_end() -> None:
     async with guarded() as daemon:
-        ended: list[tuple[int, str, str]] = []
-
-        async def log_in() -> None:
-            ended.append(await run(daemon, "login", "notion"))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(log_in)
-            nursery.start_soon(log_in)
-            with Typing(daemon, "login", "notion") as person:
-                link = re.search(r"http://\S+", person.until("/auth?") + person.until("\n"))
-                assert link is not None
-                assert (await fetch(await browse(link[0])))[0] == 200
-                assert (await trio.to_thread.run_sync(person.end))[0] == 0
-        assert [status for status, _, _ in ended] == [0, 0], ended
+        with ExitStack() as stack:
+            people = [stack.enter_context(Typing(daemon, "login", "notion")) for _ in range(3)]
+            links = [re.search(r"http://\S+", each.until("/auth?") + each.until("\n")) for each in people]
+            (link,) = {found[0] for found in links if found is not None}
+            assert (await fetch(await browse(link)))[0] == 200
+            assert [(await trio.to_thread.run_sync(each.end))[0] for each in people] == [0, 0, 0]
