@@ -133,8 +133,8 @@ def systemctl(environ: Mapping[str, str], *, scope: str = "user") -> Systemctl |
 def installed(environ: Mapping[str, str], scope: str = "user") -> Systemctl | None:
     """The user's service manager, or the system's, if it is there and has mcpd's socket unit; else None."""
     # A look at the directories of units takes microseconds, systemctl 20 ms, for which a client would wait.
-    # Without HOME, as a client may start the bridge, only systemd knows these directories.
-    if scope == "user" and environ.get("HOME") and not is_installed(SOCKET, environ):
+    # Where a client starts the bridge without a home, only systemd knows these directories.
+    if scope == "user" and environ.get("HOME", "/") != "/" and not is_installed(SOCKET, environ):
         return None
     manager = systemctl(environ, scope=scope)
     return manager if manager is not None and manager.show(SOCKET) else None
