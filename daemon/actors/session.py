@@ -17,11 +17,7 @@ from daemon.clients.client import LOCAL_USER
 from daemon.clients.connection import ClientConnection
 from daemon.clients.context import SessionStatistics
 from daemon.clients.dispatch import plain_call
-from daemon.clients.requests.forwarding import (
-    complete,
-    get_prompt,
-    read_resource,
-)
+from daemon.clients.requests.forwarding import complete, get_prompt, read_resource
 from daemon.clients.requests.initialize import accept_version, declared, discover, hello, initialize, ping
 from daemon.clients.requests.subscriptions import cancel, listen, set_level, subscribe, unsubscribe
 from daemon.clients.requests.tasks import ask_about_task, list_tasks

@@ -15,13 +15,7 @@ import trio
 
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.config_model import EraWish
-from daemon.errors import (
-    Busy,
-    ConnectionLost,
-    RunError,
-    UpstreamLost,
-    leaf,
-)
+from daemon.errors import Busy, ConnectionLost, RunError, UpstreamLost, leaf
 from daemon.model import Era
 from daemon.upstreams.call_admission import Admission, keep_expiring
 from daemon.upstreams.events import ServerEvents

@@ -25,13 +25,7 @@ from daemon.clients.server_requests import (
     with_author,
 )
 from daemon.clients.subscribers import LEVELS, rank_in, wished_rank
-from daemon.errors import (
-    CallError,
-    InternalError,
-    Overloaded,
-    UpstreamCallError,
-    UpstreamLost,
-)
+from daemon.errors import CallError, InternalError, Overloaded, UpstreamCallError, UpstreamLost
 from daemon.history.event import Event, EventKind
 from daemon.surfaces.answers import error_result
 from daemon.wire.envelope import is_utf8

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import attrs
 import msgspec
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from daemon.history.event import Event
     from daemon.operators.base import OperatorContext
+    from daemon.operators.reports import EventReport, EventsReport
 
 
 MAX_EVENTS = 10_000
@@ -77,7 +78,7 @@ class EventsParams(msgspec.Struct):
     """Seconds to wait if there is nothing new yet."""
 
 
-async def events(context: OperatorContext, params: EventsParams) -> dict[str, object]:
+async def events(context: OperatorContext, params: EventsParams) -> EventsReport:
     """The events that are asked for, oldest first, and where to go on.
 
     Raises:
@@ -103,7 +104,7 @@ async def events(context: OperatorContext, params: EventsParams) -> dict[str, ob
         # Others may have written less than what has happened to them; what the limit left out is no news later.
         begun.since = max(now - LATE_SECONDS, shown[0].at if len(shown) == params.limit else 0.0)
     return {
-        "events": [as_json(event) for event in shown],
+        "events": [cast("EventReport", as_json(event)) for event in shown],
         "next": _after(params.after or begun, found, history.now()),
         "more": params.after is not None and len(found) == params.limit,
     }

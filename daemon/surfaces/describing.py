@@ -215,7 +215,7 @@ def unavailable(view: View, entries: Iterable[ServerEntry], names: Iterable[str]
 NAMED_IN_NOTE = 2
 """Tools in the example of how to ask for definitions: two, to show that there may be several."""
 
-NO_CATEGORIES = "There are no categories: mcpd's configuration has no servers."
+NO_CATEGORIES = "There are no categories: mcpd has no servers for this client."
 
 
 DESCRIBE_EXAMPLE = '{"category": "NAME"} or {"category": "NAME", "toolNames": ["TOOL"]}'

@@ -9,16 +9,7 @@ import pytest
 
 from tests.e2e.harness import Daemon, own_directory, scripted, started
 from tests.scripted_server import tool
-from tests.security.hostile import (
-    BAD_NAMES,
-    NAMES,
-    SLY_TOOL,
-    VARIABLES,
-    echo_server,
-    leaky,
-    remotes,
-    sly,
-)
+from tests.security.hostile import BAD_NAMES, NAMES, SLY_TOOL, VARIABLES, echo_server, leaky, remotes, sly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

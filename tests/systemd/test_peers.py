@@ -6,18 +6,7 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.systemd.machine import (
-    CONTROL,
-    FRONT,
-    LISTED,
-    MEMBER,
-    OTHER,
-    STATE,
-    Bridge,
-    greet,
-    knock,
-    scripted,
-)
+from tests.systemd.machine import CONTROL, FRONT, LISTED, MEMBER, OTHER, STATE, Bridge, greet, knock, scripted
 from tests.waiting import eventually
 
 if TYPE_CHECKING:

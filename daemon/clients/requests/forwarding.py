@@ -17,12 +17,7 @@ from daemon.catalog.naming import read_mcpd_uri
 from daemon.catalog.shown import locate
 from daemon.clients.calls import ClientCall
 from daemon.clients.dispatch import MAX_RETURNS
-from daemon.errors import (
-    PromptDisabled,
-    ResourceDisabled,
-    UnknownPrompt,
-    UnknownResource,
-)
+from daemon.errors import PromptDisabled, ResourceDisabled, UnknownPrompt, UnknownResource
 from daemon.kit.wording import closest
 from daemon.model import Kind
 from daemon.surfaces.describing import unlisted

@@ -18,13 +18,7 @@ from daemon.clients.requests.initialize import declared
 from daemon.clients.requests.tools import list_now
 from daemon.clients.subscribers import MAX_FOLLOWED, Following, rank_of
 from daemon.clients.waits import wait_known, wait_up
-from daemon.errors import (
-    CallError,
-    Overloaded,
-    UnknownResource,
-    UpstreamTimeout,
-    UpstreamUnavailable,
-)
+from daemon.errors import CallError, Overloaded, UnknownResource, UpstreamTimeout, UpstreamUnavailable
 from daemon.model import Kind
 from daemon.surfaces.describing import unlisted
 from daemon.surfaces.surface import AwaitListing

@@ -7,15 +7,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from daemon.console.page import (
-    ConsoleAction,
-    ConsolePage,
-    element_id,
-    page_number,
-    part,
-    steady,
-    with_query,
-)
+from daemon.console.page import ConsoleAction, ConsolePage, element_id, page_number, part, steady, with_query
 from daemon.counting.recent_calls import KEPT
 from daemon.errors import InvalidArguments
 from daemon.history.event import MAY_BE_BAD, Event, EventKind

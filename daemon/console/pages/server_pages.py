@@ -13,14 +13,7 @@ import trio
 from daemon.authorization.logins import LoginPage
 from daemon.config.labels import server_of
 from daemon.console.charts import TELLING, Band, Chart, Quantity, bands, known, lines, spans_of
-from daemon.console.page import (
-    ConsoleAction,
-    ConsolePage,
-    element_id,
-    part,
-    steady,
-    with_query,
-)
+from daemon.console.page import ConsoleAction, ConsolePage, element_id, part, steady, with_query
 from daemon.history.event import EventKind
 from daemon.kit.wording import counted
 from daemon.operators.call_commands import in_flight

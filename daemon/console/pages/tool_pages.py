@@ -14,14 +14,7 @@ from daemon.catalog.categories import Member
 from daemon.catalog.loaded import is_anonymous, judge_in
 from daemon.catalog.permissions import annotations_of
 from daemon.config.listen import DEFAULT_PROFILE
-from daemon.console.page import (
-    ConsoleAction,
-    ConsolePage,
-    element_id,
-    page_number,
-    part,
-    with_query,
-)
+from daemon.console.page import ConsoleAction, ConsolePage, element_id, page_number, part, with_query
 from daemon.console.pages.activity_pages import changes
 from daemon.errors import InvalidArguments, McpdError, UnknownCategory
 from daemon.kit.wording import counted

@@ -259,7 +259,6 @@ def launch(front: Path, run: Callable[[], int], environ: Mapping[str, str], dead
     """
     with _readiness(front.with_name(front.name + ".ready")) as ready:
         said, stderr = os.pipe()
-        sys.stdout.flush()
         if (pid := os.fork()) == 0:
             # The daemon removes loguru's own handler, which takes 8 ms to make.
             told = {"NOTIFY_SOCKET": ready.getsockname(), "LOGURU_AUTOINIT": "0"}

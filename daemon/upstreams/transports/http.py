@@ -39,11 +39,7 @@ from daemon.upstreams.transports.http_client import (
     trusted_certificates,
 )
 from daemon.upstreams.transports.network import connect, host_and_port, place_of
-from daemon.upstreams.transports.posting import (
-    ERROR_BYTES,
-    PostConnection,
-    PostLink,
-)
+from daemon.upstreams.transports.posting import ERROR_BYTES, PostConnection, PostLink
 from daemon.upstreams.transports.server_login import ServerLogin
 from daemon.wire.envelope import INTERNAL_ERROR, INVALID_REQUEST, error_line, made_error
 from daemon.wire.requests import RemoteError

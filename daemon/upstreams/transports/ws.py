@@ -122,11 +122,7 @@ async def _opened(context: OpenContext, host: str, port: int, login: str) -> Asy
             else:
                 fd = network.socket.detach()
                 os.set_blocking(fd, False)
-            stream = _ServerStream(
-                fd,
-                outbox=context.outbox,
-                max_queue=UPSTREAM_QUEUE_BYTES,
-            )
+            stream = _ServerStream(fd, outbox=context.outbox, max_queue=UPSTREAM_QUEUE_BYTES)
             stack.callback(stream.close)
             nursery = await stack.enter_async_context(trio.open_nursery())
             with trio.fail_at(deadline):

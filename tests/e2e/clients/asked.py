@@ -15,13 +15,7 @@ from typing import Any
 
 import trio
 from mcp.client import Client
-from mcp_types import (
-    CreateMessageResult,
-    ElicitResult,
-    ListRootsResult,
-    Root,
-    TextContent,
-)
+from mcp_types import CreateMessageResult, ElicitResult, ListRootsResult, Root, TextContent
 from wire import over_http, socket_transport
 
 CALLS: list[tuple[str, dict[str, Any]]] = [

@@ -15,13 +15,7 @@ from daemon.actors.session import MAX_FAULTS
 from daemon.clients.requests.initialize import capabilities
 from daemon.clients.requests.tools import MAX_WAITING_LISTS
 from daemon.errors import UpstreamLost
-from daemon.protocol import (
-    HANDSHAKE_VERSIONS,
-    LIST_TTL_MS,
-    MODERN_VERSION,
-    SUBSCRIPTION_KEY,
-    VERSION_KEY,
-)
+from daemon.protocol import HANDSHAKE_VERSIONS, LIST_TTL_MS, MODERN_VERSION, SUBSCRIPTION_KEY, VERSION_KEY
 from daemon.states import ServerState
 from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.surface import Reply, Surface

@@ -8,12 +8,7 @@ from daemon.catalog.snapshot import fold
 from daemon.model import Kind
 from daemon.states import SERVING, ServerState
 from tests.unit.catalog.one_server import BEGUN, UP, git
-from tests.unit.catalog.samples import (
-    after,
-    prompts,
-    status,
-    switched,
-)
+from tests.unit.catalog.samples import after, prompts, status, switched
 
 UNSETTLED = {ServerState.STOPPED, ServerState.QUEUED, ServerState.STARTING}
 """States that a start follows unasked."""

@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog.offer import Offers
-from daemon.catalog.permissions import (
-    Permissions,
-    annotations_of,
-    permission_of,
-    permission_of_name,
-    pointless,
-)
+from daemon.catalog.permissions import Permissions, annotations_of, permission_of, permission_of_name, pointless
 from daemon.config.config_model import Annotations, Permission, PermissionRule
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 

@@ -13,15 +13,7 @@ from daemon.catalog.offer import Offer
 from daemon.catalog.shown import locate
 from daemon.config.config_model import Profile
 from daemon.model import Kind
-from tests.unit.catalog.samples import (
-    after,
-    catalog_of,
-    listed,
-    resources,
-    servers,
-    switched,
-    templates,
-)
+from tests.unit.catalog.samples import after, catalog_of, listed, resources, servers, switched, templates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,14 +12,7 @@ import trio.testing
 from daemon.catalog.kinds import LISTS
 from daemon.clients.attachments import MAX_KEYS
 from daemon.clients.client import Client
-from daemon.clients.list_changes import (
-    MAX_CLIENTS,
-    MAX_LISTS,
-    PATIENCE,
-    TAKING_IN,
-    Habit,
-    ListChanges,
-)
+from daemon.clients.list_changes import MAX_CLIENTS, MAX_LISTS, PATIENCE, TAKING_IN, Habit, ListChanges
 from daemon.model import Kind
 from daemon.surfaces.table import SURFACES
 from daemon.wire.outbox import Outbox

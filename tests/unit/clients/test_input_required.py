@@ -12,14 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
-from daemon.clients.input_required import (
-    Round,
-    asking_result,
-    fits,
-    input_required_by,
-    responses_in,
-    state_in,
-)
+from daemon.clients.input_required import Round, asking_result, fits, input_required_by, responses_in, state_in
 from daemon.errors import UpstreamUnavailable
 from daemon.surfaces.surface import Forward
 from daemon.wire.requests import PeerRequest

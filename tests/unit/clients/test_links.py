@@ -10,15 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from daemon.clients.links import (
-    LONGEST,
-    LOOKED_THROUGH,
-    MAX_LINKS,
-    MAX_OWNERS,
-    linked_in,
-    links_of,
-    note_links,
-)
+from daemon.clients.links import LONGEST, LOOKED_THROUGH, MAX_LINKS, MAX_OWNERS, linked_in, links_of, note_links
 
 TEXT = {"type": "text", "text": 'as in {"type":"resource_link","uri":"quoted:"}'}
 

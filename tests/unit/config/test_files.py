@@ -10,14 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from daemon.config import config_files
-from daemon.config.config_files import (
-    FOLDER,
-    MAX_BYTES,
-    MAX_FILES,
-    files_beside,
-    open_to_others,
-    read_beside,
-)
+from daemon.config.config_files import FOLDER, MAX_BYTES, MAX_FILES, files_beside, open_to_others, read_beside
 from daemon.config.expand import MAX_FILE
 from daemon.config.parse import load, load_with_notes
 from daemon.errors import ConfigError

@@ -20,14 +20,7 @@ from daemon.protocol import (
     SERVER_INFO_KEY,
     UNSUPPORTED_VERSION,
 )
-from daemon.upstreams.handshake import (
-    ABOUT_CHARACTERS,
-    LONGEST_START,
-    Greeter,
-    Greeting,
-    initialize,
-    probe,
-)
+from daemon.upstreams.handshake import ABOUT_CHARACTERS, LONGEST_START, Greeter, Greeting, initialize, probe
 from daemon.wire.requests import HttpRefusal, RemoteError
 from tests.unit.upstreams.transports.replies import DEATH, SILENCE, TableConnection, refusal
 

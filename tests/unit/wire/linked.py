@@ -13,9 +13,7 @@ import trio
 import trio.testing
 
 from daemon.errors import ConnectionLost
-from daemon.wire.link import (
-    FdLink,
-)
+from daemon.wire.link import FdLink
 from daemon.wire.outbox import Outbox
 
 if TYPE_CHECKING:

@@ -28,14 +28,10 @@ from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault
 from daemon.wire import websocket_link
 from daemon.wire.outbox import OUT, Outbox
-from daemon.wire.websocket_link import (
-    GOODBYE_SECONDS,
-    PacedConnection,
-    WebSocketLink,
-    WebSocketStream,
-)
+from daemon.wire.websocket_link import GOODBYE_SECONDS, PacedConnection, WebSocketLink, WebSocketStream
 from daemon.wire.writing import STUCK_SECONDS
 from tests.unit.wire.fakes import RecordingReceiver
+from tests.unit.wire.far_end import FarEnd
 from tests.unit.wire.linked import MIB, open_descriptors, wait_until
 
 if TYPE_CHECKING:
@@ -47,19 +43,16 @@ SECONDS = 30
 GOING = CloseReason(1001, "we stop")
 
 
-@attrs.define(eq=False)
-class Pair:
+@attrs.define(eq=False, kw_only=True)
+class Pair(FarEnd):
     """A link under test, and the far end of it."""
 
     link: WebSocketLink
     stream: WebSocketStream
     outbox: Outbox
-    far: trio.SocketStream
-    library: WSConnection
     receiver: RecordingReceiver
     ended: BaseException | None = None
     over: trio.Event = attrs.field(factory=trio.Event)
-    _events: list[Event] = attrs.field(factory=list)
 
     async def run(self, closing: CloseReason = GOING) -> None:
         """As an owner does: run it, say goodbye, close it."""
@@ -76,18 +69,6 @@ class Pair:
         for frame in frames:
             self.link.send((frame,))
         self.outbox.flush()
-
-    async def say(self, *events: Event) -> None:
-        """The far end says something, in one write."""
-        await self.far.send_all(b"".join(map(self.library.send, events)))
-
-    async def hear(self) -> Event:
-        """The next thing that the far end is told."""
-        while not self._events:
-            data = await self.far.receive_some(64 * 1024)
-            self.library.receive_data(data or None)
-            self._events += self.library.events()
-        return self._events.pop(0)
 
     async def hear_text(self) -> str:
         """The next message, whole."""
@@ -122,7 +103,8 @@ async def pair(
     library = WSConnection(ConnectionType.SERVER if is_client else ConnectionType.CLIENT)
     far = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
     near = PacedConnection(stream, max_message, host="h" if is_client else "", target="/")
-    both = Pair(WebSocketLink(near), stream, outbox, far, library, RecordingReceiver(then))
+    receiver = RecordingReceiver(then)
+    both = Pair(far, library, link=WebSocketLink(near), stream=stream, outbox=outbox, receiver=receiver)
     virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
     try:
         with trio.fail_after(10 * SECONDS if virtual else SECONDS):

@@ -169,8 +169,11 @@ class HttpConnection:
             Refusal: the client has sent more than the request.
         """
         if self._reader.held or not self._reader.is_complete:
-            text = "a client must wait for the answer to its opening handshake\n"
-            raise Refusal(HTTPStatus.BAD_REQUEST, text)
+            # What has come already is no request.
+            self.responses.is_last = True
+            raise Refusal(
+                HTTPStatus.BAD_REQUEST, "a client must wait for the answer to its opening handshake\n"
+            )
         self.responses.exchange = None
         self.writer.end(ConnectionLost("another protocol from here on"))
 

@@ -11,7 +11,7 @@ import attrs
 import pytest
 import trio
 from wsproto import ConnectionType, WSConnection
-from wsproto.events import AcceptConnection, CloseConnection, Event, Ping, Pong, Request, TextMessage
+from wsproto.events import AcceptConnection, CloseConnection, Ping, Pong, Request, TextMessage
 
 from daemon.clients.client import Principal
 from daemon.clients.doors.http.exchange import Refusal
@@ -24,6 +24,7 @@ from daemon.protocol import HELLO
 from daemon.wire.outbox import Outbox
 from daemon.wire.writing import STUCK_SECONDS
 from tests.unit.wire.fakes import RecordingReceiver
+from tests.unit.wire.far_end import FarEnd
 from tests.unit.wire.linked import open_descriptors
 
 if TYPE_CHECKING:
@@ -64,31 +65,18 @@ class Echo:
             self.link.send((line if times == 1 else b'"%b"' % (b"x" * 100_000),))
 
 
-@attrs.define(eq=False)
-class Caller:
-    """A client, its far end in the hands of the test."""
+@attrs.define(eq=False, kw_only=True)
+class Caller(FarEnd):
+    """A client at the door."""
 
-    far: trio.SocketStream
     front: Front[Echo]
     nursery: trio.Nursery
     over: trio.Event
-    library: WSConnection = attrs.field(factory=lambda: WSConnection(ConnectionType.CLIENT))
-    _events: list[Event] = attrs.field(factory=list)
 
     @property
     def session(self) -> Echo:
         (found,) = self.front.sessions.values()
         return found
-
-    async def say(self, *events: Event) -> None:
-        await self.far.send_all(b"".join(map(self.library.send, events)))
-
-    async def hear(self) -> Event:
-        while not self._events:
-            data = await self.far.receive_some(64 * 1024)
-            self.library.receive_data(data or None)
-            self._events += self.library.events()
-        return self._events.pop(0)
 
     async def hears_closing(self) -> CloseConnection:
         while not isinstance(event := await self.hear(), CloseConnection):
@@ -117,7 +105,7 @@ async def calling(**limits: int) -> AsyncIterator[Caller]:
         with trio.fail_after(1000 if virtual else SECONDS):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(serve)
-                caller = Caller(far, front, nursery, over, library)
+                caller = Caller(far, library, front=front, nursery=nursery, over=over)
                 accepted = await caller.hear()
                 assert isinstance(accepted, AcceptConnection)
                 assert accepted.subprotocol == "mcp"

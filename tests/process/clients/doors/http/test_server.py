@@ -45,6 +45,11 @@ def bearer(token: str) -> dict[str, str]:
     return {**POST, "authorization": f"Bearer {token}"}
 
 
+def opening() -> bytes:
+    """The opening handshake of a WebSocket, with a token."""
+    return OPENING.replace(b"\r\n\r\n", f"\r\nAuthorization: Bearer {ALICE}\r\n\r\n".encode())
+
+
 @attrs.define(eq=False)
 class Opened:
     """A listener under test, whose sessions answer `initialize` and leave everything else open."""
@@ -235,9 +240,7 @@ async def test_a_fault_while_an_expelled_visitor_is_cut_off_ends_that_connection
     async with opened(tmp_path) as here:
         here.at_end = fail
         client = await here.connect()
-        await client.stream.send_all(
-            OPENING.replace(b"\r\n\r\n", f"\r\nAuthorization: Bearer {ALICE}\r\n\r\n".encode())
-        )
+        await client.stream.send_all(opening())
         assert (await client.stream.receive_some()).startswith(b"HTTP/1.1 101 ")
         while not here.served:
             await trio.lowlevel.checkpoint()
@@ -251,9 +254,18 @@ async def test_a_fault_while_a_connection_is_served_ends_that_one_alone(tmp_path
     async with opened(tmp_path) as here:
         client = await here.connect()
         # A WebSocket that is opened and then reset in the middle of its handshake.
-        upgrade = {"upgrade": "websocket", "connection": "upgrade", "sec-websocket-version": "13"}
-        await client.send("GET", "/ws", {**bearer(ALICE), **upgrade, "sec-websocket-key": "x"})
+        await client.stream.send_all(opening())
         linger = (1).to_bytes(4, "little") + (0).to_bytes(4, "little")
         client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         await client.stream.aclose()
         assert (await here.ask("GET", "/healthz"))[0] == 200
+
+
+async def test_a_client_that_does_not_wait_for_its_websocket_is_told_so_and_is_done(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        client = await here.connect()
+        await client.stream.send_all(opening() + b"\x81\x80\0\0\0\0")
+        said = b"".join([data async for data in client.stream])
+        assert said.startswith(b"HTTP/1.1 400 ")
+        assert b"wait for the answer" in said
+        assert not here.served

@@ -15,16 +15,7 @@ from daemon.clients.client import Principal
 from daemon.clients.doors.http.valid_tokens import Tokens, bearer
 from daemon.config.listen import AccessToken, ConsoleRole, HttpListen
 from daemon.config.redaction import Redactors
-from daemon.host.tokens import (
-    MAX_TOKENS,
-    Kept,
-    KeptToken,
-    TokenFile,
-    TokenTrouble,
-    decoded,
-    digest,
-    encoded,
-)
+from daemon.host.tokens import MAX_TOKENS, Kept, KeptToken, TokenFile, TokenTrouble, decoded, digest, encoded
 from daemon.safety.redact import HIDDEN
 from tests.unit.clients.doors.http.admissions import ANN, CI, NOBODY
 
