@@ -11,6 +11,7 @@ import tempfile
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from stat import S_IXOTH
 from typing import TYPE_CHECKING, Any
 
 from tests.e2e.harness import ROOT, Daemon, started
@@ -21,7 +22,21 @@ if TYPE_CHECKING:
 USER = 64_321 if os.getuid() == 0 else os.getuid()
 """Who the daemon runs as; a number that no user of this machine has, if we may choose."""
 
-DROP = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if os.getuid() == 0 else []
+_OPEN = (
+    'exec 9<"$2" && mount -t tmpfs -o mode=755 none "$1" && mkdir -p "$2"'
+    ' && mount -c --bind /proc/self/fd/9 "$2" && exec 9<&- && shift 2 && exec "$@"'
+)
+
+
+def _opened() -> list[str]:
+    """Begins a command that reaches the checkout though it lies in a directory of root's, as of mktemp(1)."""
+    closed = [str(each) for each in reversed(ROOT.parents) if not each.stat().st_mode & S_IXOTH]
+    return ["unshare", "--mount", "sh", "-c", _OPEN, "sh", closed[0], str(ROOT)] if closed else []
+
+
+DROP = (
+    [*_opened(), "setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if os.getuid() == 0 else []
+)
 
 PATHS = os.pathsep.join([str(ROOT), *site.getsitepackages()])
 """Where an interpreter finds what ours does, whichever it is."""
