@@ -162,7 +162,8 @@ async def test_daemons_whose_servers_list_different_tools_do_not_write_for_ever(
 
 
 async def test_a_session_that_both_use_has_what_either_loads(url: str, mock_clock: MockClock) -> None:
-    async with two(url) as (one, other):
+    # Nobody tells the first one: what it writes last, it writes before it can know of the other's tool.
+    async with life(on(url, "one", listen=None)) as one, life(on(url, "two")) as other:
         one.recorder.keep(session("key", "read"))
         assert await one.recorder.kept("key")
         assert await other.recorder.recall("key") == session("key", "read")
@@ -171,7 +172,6 @@ async def test_a_session_that_both_use_has_what_either_loads(url: str, mock_cloc
         both = session("key", "read", "write")
         other.recorder.keep(both)
         assert await other.recorder.kept("key")
-        # One has not heard of it yet, and writes what it knows.
         third = session("key", "third").loaded
         one.recorder.keep(attrs.evolve(both, loaded=Loaded(session("key", "read").loaded.joined(third).tools)))
         assert await one.recorder.kept("key")
