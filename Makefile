@@ -65,6 +65,10 @@ man: .venv/dev.stamp  ## the manual pages, from what the commands say of themsel
 	rm -rf man
 	.venv/bin/python scripts/manpages man
 
+.PHONY: reference
+reference: .venv/dev.stamp  ## the tables of docs/ that the code holds: keys, commands, causes, events, errors, metrics
+	.venv/bin/python scripts/reference
+
 .PHONY: screenshots
 screenshots: .venv/dev.stamp chromium  ## the pictures of the console's pages: docs/screenshots/
 	.venv/bin/python -m tests.browser.screenshots

@@ -1,4 +1,4 @@
-"""Programs that nobody here wrote, over streamable HTTP: the MCP Inspector, and curl as README shows it."""
+"""Programs that nobody here wrote, over streamable HTTP: the MCP Inspector, and the curl of docs/http.md."""
 
 from __future__ import annotations
 
@@ -71,8 +71,10 @@ def test_the_inspector_finds_no_fault_in_the_tools_and_calls_one(
 
 
 def documented() -> str:
-    """The commands with curl in README, as a script."""
-    blocks = re.findall(r"^```console\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    """The commands with curl in docs/http.md, as a script."""
+    blocks = re.findall(
+        r"^```console\n(.*?)^```$", (ROOT / "docs" / "http.md").read_text(), re.MULTILINE | re.DOTALL
+    )
     return re.sub(r"^\$ ", "", "".join(each for each in blocks if "curl" in each), flags=re.MULTILINE)
 
 
@@ -91,7 +93,7 @@ def decoded(printed: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_curl_commands_of_readme_do_what_they_are_shown_for(daemon: Daemon, door: HttpDoor) -> None:
+def test_the_curl_commands_of_the_page_do_what_they_are_shown_for(daemon: Daemon, door: HttpDoor) -> None:
     """As they stand there, but for the port: another daemon may have the usual one."""
     script = documented().replace(":7337/", f":{door.port}/")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,9 @@ def test_every_file_that_a_document_names_is_there(document: Path) -> None:
     gone += [name for name in _MODULE.findall(text) if name not in NO_MODULES and not module_is_there(name)]
     gone += [link for link in _LINK.findall(text) if not (document.parent / link).exists()]
     assert not gone
+
+
+def test_the_tables_that_the_code_holds_are_current() -> None:
+    current = runpy.run_path(str(ROOT / "scripts" / "reference"))["current"]
+    pages = {path.name: path.read_text(encoding="utf-8") for path in DOCUMENTS}
+    assert not [name for name, text in pages.items() if current(text) != text], "type `make reference`"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from daemon.setup.clients.programs import PROGRAMS, Machine, named
 from tests.unit.setup.machines import CLIENTS, ORIGINS, machine
 
-DOCUMENT = Path(__file__).parents[4] / "docs" / "setup.md"
 NOWHERE = Machine(home=Path("/home/ada"), directory=Path("/home/ada/proj"), environ={})
 
 
@@ -61,20 +59,3 @@ def test_a_client_is_found_by_its_other_names_and_a_typo_is_understood() -> None
         named("cursr")
     with pytest.raises(LookupError, match="known are claude-code, "):
         named("xyzzy")
-
-
-def test_the_document_has_the_same_table() -> None:
-    lines = re.findall(r"^\| \*\*.*$", DOCUMENT.read_text(), re.MULTILINE)
-    assert lines == [_row(name) for name in PROGRAMS]
-
-
-def _row(name: str) -> str:
-    program = PROGRAMS[name]
-    names = ", ".join(f"`{each}`" for each in (name, *program.aliases))
-    # Folders with one file for each server have none here: the sentence below the table names them.
-    places = {str(place.path).replace(str(NOWHERE.home), "~") for place in program.places(NOWHERE)}
-    order = sorted(places, key=lambda path: ("/proj/" in path, path))
-    files = ", ".join(f"`{path.replace('~/proj/', '')}`" for path in order)
-    return (
-        f"| **{program.title}** {names} | {files} | [its documentation]({program.source}) | {ORIGINS[name]} |"
-    )
