@@ -1,7 +1,7 @@
-"""The `mcpd` command: looks at its first argument and imports the one module that implements it.
+"""The `mcpd` command: imports only the module that implements its first argument.
 
-Nothing but `sys` and the table is imported here, because `mcpd connect` is started for every window of every
-agent and `mcpd status` by every watcher: each pays only for what it uses.
+`mcpd connect` starts with every window of every agent, `mcpd status` in every prompt: this module imports
+nothing but `sys` and the table.
 """
 
 import sys
@@ -11,24 +11,23 @@ from daemon.cli.table import EX_CONFIG as EX_CONFIG
 from daemon.cli.table import implementation as implementation
 
 EX_USAGE = 2
-"""Wrong usage, as argparse reports it."""
 EX_IOERR = 74
-"""The output cannot be written because its disk is full (sysexits.h)."""
+"""The disk of the output is full (sysexits.h)."""
 EX_INTERRUPTED = 130
-"""128 + SIGINT: what a shell reports for a program that Ctrl-C ended."""
+"""128 + SIGINT, as shells report it."""
 EX_PIPE = 141
-"""128 + SIGPIPE, likewise: the reader of our output went away (`mcpd status | head -1`)."""
+"""128 + SIGPIPE: the reader of the output has left (`mcpd status | head -1`)."""
 
 _ENOSPC = 28
-"""The value of `errno.ENOSPC`, for a module that imports nothing."""
+"""`errno.ENOSPC`, without the import."""
 
 
 def main() -> None:
-    """The console script. Ends the interpreter with the command's exit status."""
+    """Run the console script, and exit with the command's status."""
     try:
         _occupy_stdout()
         status = _dispatch(sys.argv[1:])
-        # Here, not at the interpreter's exit, where a reader that left would be reported with a traceback.
+        # At the interpreter's exit, a reader that has left would cause a traceback.
         sys.stdout.flush()
     except BrokenPipeError:
         _forget_stdout()
@@ -49,7 +48,7 @@ def _dispatch(argv: list[str]) -> int:
     if not argv:
         import os  # noqa: PLC0415 - as above; only `mcpd` alone comes here
 
-        # A shell that completes a command line runs this (`mcpd completions`).
+        # A shell completes a command line (`mcpd completions`).
         if "_ARGCOMPLETE" in os.environ:
             from daemon.cli.completing import complete  # noqa: PLC0415 - as above
 
@@ -59,7 +58,7 @@ def _dispatch(argv: list[str]) -> int:
         if command in {"run", "start"}:
             import gc  # noqa: PLC0415 - as above
 
-            # Until the daemon serves (`main.lifetime`): collecting garbage takes an eighth of a start.
+            # Collecting garbage takes an eighth of a start; `main.lifetime` enables it again.
             gc.disable()
         status: int = implementation(command).main(argv[1:])
         return status
@@ -78,11 +77,11 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def overview() -> str:
-    """The help text: all commands by what they are for, with one line and an example each."""
+    """The help text: every command by purpose, with one line and an example."""
     lines = ["usage: mcpd COMMAND ...", "", "The init system for MCP servers.", ""]
     width = max(map(len, COMMANDS)) + 1
     groups = {heading: names.split() for heading, names in GROUPS.items()}
-    # A command that is not sorted in is still found.
+    # Commands without a group are shown, too.
     groups["more"] = [each for each in COMMANDS if not any(each in names for names in groups.values())]
     for heading, names in groups.items():
         lines += [f"{heading}:"] if names else []
@@ -107,7 +106,7 @@ def _unknown(command: str) -> str:
 
 
 def _never_fail_to_print() -> None:
-    """Escape what the terminal's encoding lacks, and lone surrogates: a tool's name must not end a command."""
+    """Escape characters that the terminal's encoding lacks, and lone surrogates."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -115,13 +114,13 @@ def _never_fail_to_print() -> None:
 
 
 def _occupy_stdout() -> None:
-    """Give a stdout that was closed (`>&-`) something that takes what is printed and drops it."""
+    """Replace a closed stdout (`>&-`) with /dev/null."""
     if sys.stdout is None:
         sys.stdout = open("/dev/null", "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open until we end
 
 
 def _forget_stdout() -> None:
-    """Point stdout at /dev/null, so that what is still buffered for a reader that left is dropped."""
+    """Point stdout at /dev/null: drops output that is buffered for a reader that has left."""
     import os  # noqa: PLC0415 - as above; only `mcpd` alone comes here
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Commands about mcpd as a whole: versions, the schema of its configuration, its metrics, its console."""
+"""Commands about mcpd as a whole: versions, configuration schema, metrics, console."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # --- version ----------------------------------------------------------------------------------------------
 
 LIBRARIES = ("trio", "httpx2", "httptools", "msgspec", "google-re2", "jsonschema-rs")
-"""Whose versions are told: the event loop, and what reads what others send."""
+"""Libraries in the report: the event loop, and the parsers of foreign input."""
 
 EXTRAS = {
     "semantic": "wordllama",
@@ -29,13 +29,12 @@ EXTRAS = {
     "postgres": "psycopg",
     "secret-service": "secretstorage",
 }
-"""The optional parts, each with the package that it stands on."""
+"""The optional parts, each with its package."""
 
 CLASH = "both have a package `daemon`, and one of them cannot work; install mcpd in an environment of its own"
-"""What is wrong where python-daemon is installed beside mcpd."""
+"""Advice where python-daemon is installed too."""
 
 WIDTH = 15
-"""Characters of the column of names."""
 
 
 def _version(options: argparse.Namespace) -> int:
@@ -48,7 +47,7 @@ def _version(options: argparse.Namespace) -> int:
 
 
 def versions() -> dict[str, object]:
-    """What is installed here, by name; None is what is not there."""
+    """Installed versions by name; None: not installed."""
     import sqlite3  # noqa: PLC0415 - not for `--help`
 
     from daemon.protocol import HANDSHAKE_VERSIONS, MODERN_VERSION  # noqa: PLC0415 - likewise
@@ -71,7 +70,7 @@ def versions() -> dict[str, object]:
 
 
 def installed(distribution: str) -> str | None:
-    """The version of an installed package; None if it is not there."""
+    """The version of an installed package."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -79,7 +78,7 @@ def installed(distribution: str) -> str | None:
 
 
 def systemd() -> str | None:
-    """The version of systemd; None where there is none, or it does not tell."""
+    """The version of systemd; None without systemd, or without an answer."""
     from daemon.setup.running.systemctl import systemctl  # noqa: PLC0415 - as above
 
     manager = systemctl(os.environ)
@@ -94,7 +93,7 @@ def _system() -> str:
 
 
 def versions_in_words(told: dict[str, Any]) -> list[str]:
-    """A line for each, with the names in a column."""
+    """A line for each version, names in a column."""
     extras = [f"{name} ({version})" for name, version in told["extras"].items() if version]
     rows = {
         "mcpd": f"{told['mcpd']}, in {told['installed']}",
@@ -127,7 +126,7 @@ VERSION = CommandLine(
 
 
 def _schema(_options: argparse.Namespace) -> int:
-    # Here, so that `--help` does not read the sources of the model.
+    # Reads the model's sources, which `--help` saves.
     from daemon.config.schema import render  # noqa: PLC0415
     from daemon.surfaces.table import SURFACES  # noqa: PLC0415
 
@@ -181,7 +180,6 @@ def _ui(options: argparse.Namespace) -> int:
 
 
 def _opened(link: str) -> bool:
-    """Open a link in the browser; returns whether there is one."""
     if not has_screen(os.environ):
         note("there is no display here: open this link in a browser on this machine")
         return False

@@ -1,4 +1,4 @@
-"""`mcpd add` and `mcpd remove`: servers of the configuration, and what the daemon makes of the change."""
+"""`mcpd add` and `mcpd remove`: edit the servers of the configuration, and wait for the daemon's outcome."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ def add(options: argparse.Namespace) -> int:
 
 
 def _completed(options: argparse.Namespace, server: WantedServer) -> WantedServer:
-    """The server with what options say of it."""
     entry = {"description": options.description, "type": options.type, **server.entry}
     entry |= {"env": pairs(options.env, "=", "key"), "headers": pairs(options.header, ":", "header")}
     entry |= {"share": options.share}
@@ -81,17 +80,17 @@ def _pinned(server: WantedServer) -> WantedServer:
 def _completed_entry(
     server: WantedServer, variables: Variables, path: Path
 ) -> tuple[dict[str, Any], tuple[Advice, ...]]:
-    """The entry with references in place of secrets that were given literally, and with what is known of it."""
+    """The entry with references in place of literal secrets, and the advice about it."""
     text = json.dumps({"mcpServers": {server.name: server.entry}})
     try:
         read = parse(text, source=str(path), environ=variables.known).mcp_servers[server.name]
-    except ConfigError:  # the check of the whole file tells what is wrong
+    except ConfigError:  # the check of the whole file reports it
         return with_references(server.entry, server.name, frozenset(), variables), ()
     return completed(with_references(server.entry, server.name, secrets_of(read)[0], variables), read)
 
 
 def _finish(options: argparse.Namespace, name: str, path: Path, draft: Draft) -> int:
-    """Wait for the server, and tell how it is; take the edit back if the server cannot come up with it."""
+    """Wait for the server and report its state; undo the edit if the server cannot come up with it."""
     effect = come_up(options, path, name)
     seen, told = effect.seen, visible(effect.problem)
     undone = options.or_undo and effect.asked and not effect.is_well
@@ -124,7 +123,7 @@ def _finish(options: argparse.Namespace, name: str, path: Path, draft: Draft) ->
 
 
 def remove(options: argparse.Namespace) -> int:
-    """Take a server out of the configuration, and have the daemon stop it."""
+    """Remove a server from the configuration, and have the daemon stop it."""
     name, path = options.server, (options.config or config_file(os.environ)).absolute()
     present = read_present(path)
     if name not in present.servers:

@@ -1,4 +1,4 @@
-"""Commands for calls: those that have no answer yet, the last that have, each that ends; and ending one."""
+"""Commands for calls: show those in flight and ended ones, follow them, and cancel one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from daemon.operators.reports import CallInFlight, EndedCall
 
 MOST = 1000
-"""The most ended calls that can be asked for: as many as the daemon keeps."""
+"""Most ended calls to ask for: as many as the daemon keeps."""
 
 
 def _wanted(options: argparse.Namespace) -> dict[str, Any]:
@@ -36,7 +36,6 @@ def _calls(options: argparse.Namespace) -> int:
 
 
 def _follow(options: argparse.Namespace) -> int:
-    """Print the last calls and then each that ends, until Ctrl-C."""
 
     def after(seen: dict[str, Any]) -> dict[str, Any]:
         last = {"limit": MOST, "after": seen["next"], "source": seen["source"]}
@@ -90,7 +89,7 @@ CALLS = CommandLine(
 
 
 def cancelled(answer: Mapping[str, CallInFlight]) -> str:
-    """What became of the call, in one line."""
+    """The outcome in one line."""
     call = answer["call"]
     what = f"{called(call)} of {call['client'] or 'a client without a name'}"
     sent = "it was sent, and may have run" if call["sent"] else "it was not sent"

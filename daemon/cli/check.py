@@ -1,4 +1,4 @@
-"""`mcpd check`: everything that is wrong with a configuration, and what is unwise in it. Starts nothing."""
+"""`mcpd check`: all faults of a configuration, and warnings. Starts nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def check(options: argparse.Namespace) -> int:
-    """Check a configuration, and say what was found."""
+    """Check a configuration and print the findings."""
     if options.config and options.file:
         raise UsageError("name one configuration, F or --config F")
     path = options.config or options.file or config_file(os.environ)
@@ -56,7 +56,6 @@ def _say(prefix: str, lines: Sequence[object]) -> None:
 
 
 def _data(*found: Sequence[Fault]) -> dict[str, list[dict[str, object]]]:
-    """What was found, for programs: faults, warnings and notes."""
     lists = dict(zip(("faults", "warnings", "notes"), (*found, (), ()), strict=False))
     members = ("path", "line", "column", "message")
     return {

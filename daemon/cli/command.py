@@ -1,7 +1,6 @@
-"""A command of the command line: what it takes, what it asks of the daemon, how it shows the answer.
+"""A command of the command line: options, question to the daemon, rendering of the answer.
 
-Most commands ask the daemon one question and print what it answers (`asking`). Standard library only: what
-draws tables for people is named by its path, and loaded when there is something to draw.
+Standard library only: modules that draw tables are named by path, and imported to draw.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _YES = frozenset({"", "y", "yes"})
 
 
 class UsageError(Exception):
-    """Options that do not go together; the text says what to write."""
+    """Raised for options that exclude or need each other; the text says what to write."""
 
 
 class CommandLine(NamedTuple):
@@ -34,34 +33,31 @@ class CommandLine(NamedTuple):
 
     name: str
     description: str
-    """What it does, as its help says."""
     examples: tuple[str, ...]
-    """CommandLine lines."""
     exits: Mapping[int, str]
-    """What each exit status means, except those that many commands share (`EXITS`)."""
+    """The meaning of each exit status, besides the shared ones (`EXITS`)."""
     run: Callable[[argparse.Namespace], int]
-    """Does it, and returns the exit status. Raises `UsageError`, and what `control.guarded` reports."""
+    """Returns the exit status. Raises `UsageError` and the errors that `control.guarded` reports."""
     usage: str = ""
-    """The usage line behind the command's name, where argparse's own would mislead."""
+    """Usage behind the command's name; empty: argparse's own."""
     arguments: tuple[AddArgument, ...] = ()
-    """Each adds an option, or some, besides those of `json` and `seconds`."""
+    """Options besides those of `json` and `seconds`."""
     json: bool = True
-    """Whether it can print data for programs."""
     seconds: float | None = ANSWER_SECONDS
-    """How long it waits for the daemon unless told otherwise; None if it asks none."""
+    """Default of `--timeout`; None: the command asks no daemon."""
     needs: bool = True
-    """Whether it fails where the daemon that it asks cannot be reached."""
+    """An unreachable daemon is a failure."""
     reaches: bool = True
-    """Whether it concerns a daemon at all; if not, `--socket` is accepted and has no effect."""
+    """False: `--socket` is accepted without effect, for scripts that always give it."""
     intermixed: bool = False
-    """Whether options may stand between the words of a list."""
+    """Options may stand between positional words."""
     rest: bool = False
-    """Whether what stands after `--` is a command of its own, which `run` gets as `options.rest`."""
+    """Words after `--` are another command line: `options.rest`."""
     changing: str | None = None
-    """For a command that changes files: what helps where the configuration is faulty (`guarded`)."""
+    """For commands that change files: the hint to print where the configuration is faulty (`guarded`)."""
 
     def make_parser(self) -> argparse.ArgumentParser:
-        """Reads its command line."""
+        """The parser of the command line."""
         made = parser(
             self.name,
             self.description,
@@ -81,7 +77,7 @@ class CommandLine(NamedTuple):
         return made
 
     def main(self, argv: list[str]) -> int:
-        """Run it with the words after its name; returns its exit status, of which 2 is wrong usage."""
+        """Run the command with the words after its name; returns the exit status (2: wrong usage)."""
         made = self.make_parser()
         words, rest = argv, list[str]()
         if self.rest and "--" in argv:
@@ -95,7 +91,7 @@ class CommandLine(NamedTuple):
 
 
 def argument(*names: str, **how: Any) -> AddArgument:
-    """An argument or option, as `argparse` takes it."""
+    """An argument or option, with `add_argument`'s parameters."""
     return lambda made: made.add_argument(*names, **how)
 
 
@@ -105,7 +101,7 @@ def flag(name: str, meaning: str) -> AddArgument:
 
 
 def either(*options: AddArgument) -> AddArgument:
-    """Options of which one at most is given."""
+    """Options that exclude each other."""
 
     def add(made: argparse.ArgumentParser) -> None:
         only = made.add_mutually_exclusive_group()
@@ -121,13 +117,10 @@ def asking(
     words: Callable[[Answer], str],
     failed: Callable[[Answer], object] = lambda _answer: False,
 ) -> Callable[[argparse.Namespace], int]:
-    """What a command does that puts one question to the daemon and prints the answer.
+    """The `run` of a command that puts one question to the daemon, and prints the answer.
 
-    Args:
-        method: the operator's command (`daemon.operators.command_table`).
-        params: its parameters, given the command line.
-        words: the answer as a person reads it.
-        failed: whether the answer says that not all was done, which makes the exit status 1.
+    `method`: the operators' command; `params` makes its parameters; `words` renders the answer for people; an
+    answer that `failed` finds true makes the exit status 1.
     """
 
     def run(options: argparse.Namespace) -> int:
@@ -139,7 +132,7 @@ def asking(
 
 
 def drawn(view: str, **more: object) -> Callable[..., str]:
-    """Draws an answer on the screen of stdout, by a function `module:name` that imports rich."""
+    """Draws answers on stdout's screen with the function `module:name`, which imports rich."""
 
     def draw(*answer: object) -> str:
         from daemon.cli.terminal import Screen  # noqa: PLC0415 - imports rich
@@ -152,22 +145,22 @@ def drawn(view: str, **more: object) -> Callable[..., str]:
 
 
 def lines(*said: str) -> str:
-    """Lines with the words of servers, safe to show."""
+    """Joins lines after escaping the words of servers."""
     return "\n".join(map(visible, said))
 
 
 def has_terminal() -> bool:
-    """Whether somebody can be asked."""
+    """Whether a person can be asked on stdin."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 def has_screen(environ: Mapping[str, str]) -> bool:
-    """Whether a page that is opened can be seen: text browsers would take the terminal."""
+    """Whether a browser window would be visible; text browsers would take the terminal."""
     return any(environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
 
 
 def browse(url: str) -> bool:
-    """Open a page; returns whether there is a browser to do it."""
+    """Open a page; returns False without a browser."""
     import webbrowser  # noqa: PLC0415 - 20 ms, and rarely needed
 
     try:
@@ -177,12 +170,7 @@ def browse(url: str) -> bool:
 
 
 def agreed(question: str, *, yes: bool) -> bool:
-    """Whether the user agrees; without a terminal nobody is asked, which is said, and nobody agrees.
-
-    Args:
-        question: a question that Enter answers with yes.
-        yes: whether the user has agreed on the command line (`--yes`).
-    """
+    """Ask a question whose default is yes; without a terminal the answer is that of `--yes`."""
     if yes:
         return True
     if not has_terminal():
@@ -190,5 +178,5 @@ def agreed(question: str, *, yes: bool) -> bool:
         return False
     print(f"{question} [Y/n] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()
-    # Without a line there is no answer: the terminal is gone.
+    # An empty read means that the terminal is gone.
     return bool(answer) and answer.strip().lower() in _YES

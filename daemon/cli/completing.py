@@ -1,7 +1,4 @@
-"""The parsers of whole command lines, and what a shell is answered that completes one (`mcpd completions`).
-
-Names of servers, tools, sessions and so on come from the running daemon; where there is none, nothing is said.
-"""
+"""Shell completion (`mcpd completions`): whole command lines, and names from the running daemon, if any."""
 
 from __future__ import annotations
 
@@ -27,16 +24,15 @@ if TYPE_CHECKING:
 
     Answer = Mapping[str, Any]
     Names = tuple[str, Callable[[Answer], Iterable[str]]]
-    """What the daemon is asked, if anything, and the names in its answer."""
+    """The question to the daemon, if any, and the names in its answer."""
 
 LONGEST_SECONDS = 1.0
-"""How long the daemon may take: somebody waits at a prompt, and it answers from memory in milliseconds."""
+"""Seconds for the daemon's answer: a person waits at a prompt."""
 
 MOST_NAMES = 2_000
-"""Names that a shell is given: more than anybody reads, and bash takes seconds to sort them."""
+"""Names for a shell: nobody reads more, and bash takes seconds to sort them."""
 
 _FILES = re.compile(r"F|D|DIR|FILE|P")
-"""The words for values that are files."""
 
 
 def complete() -> int:
@@ -62,7 +58,6 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def _set_completer(action: argparse.Action) -> None:
-    """Give an argument what completes it, by the word that `--help` has for it."""
     word = action.metavar if isinstance(action.metavar, str) else ""
     completer: Any = _BY_OPTION.get(action.dest) if action.option_strings else None
     completer = completer or _BY_WORD.get(word)
@@ -73,16 +68,13 @@ def _set_completer(action: argparse.Action) -> None:
 
 
 class _Live:
-    """Names of the running daemon's, as argcomplete asks for them."""
+    """Names from the running daemon, as argcomplete's completer."""
 
     def __init__(self, *lists: Names) -> None:
         self._lists = lists
 
     def __call__(self, *, prefix: str, parsed_args: argparse.Namespace, **_more: object) -> list[str]:
-        """The names that begin with `prefix`.
-
-        Left out are those that no terminal can show: a server must not write what is run at a prompt.
-        """
+        """The names that begin with `prefix`, if a terminal can show them: a server must not write commands."""
         control, socket = (getattr(parsed_args, name, None) for name in ("control", "socket"))
         path = control or str(control_socket(os.environ, socket))
         found = list[str]()
@@ -105,7 +97,7 @@ def _tools(answer: Answer) -> Iterator[str]:
 
 
 def _surfaces(_answer: Answer) -> Iterator[str]:
-    from daemon.surfaces.table import SURFACES  # noqa: PLC0415 - they are what a daemon imports
+    from daemon.surfaces.table import SURFACES  # noqa: PLC0415 - heavy
 
     yield from ("auto", *SURFACES)
 
@@ -134,7 +126,7 @@ _BY_WORD = {
     "CLIENT": _Live(("", _clients)),
     "CALL": _Live(("calls", lambda answer: (str(each["id"]) for each in answer["inFlight"]))),
 }
-"""What completes an argument, by the word that `--help` shows for it (`metavar`)."""
+"""Completers of arguments, by metavar."""
 
 _BY_OPTION = {
     "profile": _Live(("status", lambda answer: answer["daemon"]["surfaces"])),
@@ -142,7 +134,7 @@ _BY_OPTION = {
     "servers": _BY_WORD["SERVER"],
     "category": _Live(("tools", lambda answer: answer["categories"])),
 }
-"""What completes the value of an option, by its name, where that says more than the word."""
+"""Completers of options' values, by option, where the option says more than the metavar."""
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
@@ -151,11 +143,7 @@ def parser_of(command: str) -> argparse.ArgumentParser:
 
 
 def whole_parser(command: str | None) -> argparse.ArgumentParser:
-    """A parser of whole command lines, which knows the words of every command and the options of one.
-
-    Args:
-        command: the one whose module is imported; None or an unknown word: no module is.
-    """
+    """A parser of whole command lines; only `command`'s module is imported, for its options."""
     made = argparse.ArgumentParser(
         prog="mcpd", description="The init system for MCP servers.", allow_abbrev=False
     )
@@ -168,7 +156,6 @@ def whole_parser(command: str | None) -> argparse.ArgumentParser:
 
 
 SHELLS = ("bash", "zsh", "fish")
-"""The shells that argcomplete's protocol is spoken by."""
 
 
 def _completions(options: argparse.Namespace) -> int:

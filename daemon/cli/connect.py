@@ -1,10 +1,9 @@
-"""`mcpd connect`: the bridge between an MCP client's stdin and stdout and the daemon's socket.
+"""`mcpd connect`: starts the bridge between an MCP client's stdin and stdout and the daemon's socket.
 
-This module only starts it. `daemon.bridge` moves the bytes, and goes on when the daemon is restarted or killed:
-a client keeps its stdio and need not know.
+`daemon.bridge` moves the bytes, and goes on after a restart of the daemon: the client keeps its stdio.
 
-Standard library only, `_socket` instead of `socket` (6 ms of enums and selectors), and argparse only when there
-are arguments: this is started for every window of every agent.
+Starts for every window of every agent, so: standard library only, argparse only with arguments, and `_socket`
+instead of `socket` (6 ms of enums and selectors).
 """
 
 from __future__ import annotations
@@ -22,11 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_KEY = 200
-"""Longest session key, in characters, as in `catalog.loaded`, which this module cannot afford to import."""
+"""Characters of a session key, as in `catalog.loaded`, which this module cannot afford to import."""
 
 ANONYMOUS_BYTES = 16
-"""Number of random bytes that serve as the session's key when none is given, for as long as this bridge
-runs."""
+"""Random bytes of the key of a session without one, for as long as this bridge runs."""
 
 _STDIN, _STDOUT = 0, 1
 
@@ -34,9 +32,7 @@ _STDIN, _STDOUT = 0, 1
 def main(argv: list[str]) -> int:
     """Bridge until the client ends, from one daemon to the next.
 
-    Returns:
-        0 when the client has ended, or on SIGINT or SIGTERM; 1: it was not answered, because no daemon accepted
-        it; 2: usage.
+    Returns 0, also after SIGINT and SIGTERM; 1 if no daemon accepted the client; 2 for wrong usage.
     """
     wanted, hello = _parse(argv) if argv else (None, {})
     for member, variable, fault in (
@@ -62,14 +58,14 @@ def main(argv: list[str]) -> int:
 
 
 def _end(_number: int, _frame: object) -> None:
-    """Exit with 0: clients end their servers with a signal. A second signal changes nothing."""
+    """Exit with 0, since clients end their servers with a signal; further signals are ignored."""
     for other in (signal.SIGINT, signal.SIGTERM):
         signal.signal(other, signal.SIG_IGN)
     raise SystemExit(0)
 
 
 def _occupy_standard_descriptors() -> None:
-    """Open a closed stdin or stdout on /dev/null; otherwise the socket would become descriptor 0 or 1."""
+    """Open a closed stdin or stdout on /dev/null: the socket would become descriptor 0 or 1."""
     for descriptor in (_STDIN, _STDOUT):
         try:
             os.fstat(descriptor)
@@ -78,7 +74,7 @@ def _occupy_standard_descriptors() -> None:
 
 
 def _fault_of_key(text: str) -> str:
-    """What is wrong with a session's key: one that no terminal can show (`str.isprintable`) is a mistake."""
+    """The fault of a session key; a key that no terminal can show (`str.isprintable`) is a mistake."""
     if 0 < len(text) <= MAX_KEY and text.isprintable():
         return ""
     return (
@@ -88,27 +84,24 @@ def _fault_of_key(text: str) -> str:
 
 
 def _default_socket() -> str:
-    # Here, because it imports pathlib (7 ms), which `--socket` does without.
+    # Imports pathlib (7 ms), which `--socket` saves.
     from daemon.host.paths import client_socket  # noqa: PLC0415
 
     return str(client_socket(os.environ))
 
 
 def _is_usual(path: str) -> bool:
-    """Whether a daemon that is started here serves this socket.
-
-    Anywhere else somebody has said where a daemon is: another user's, or one outside of this container.
-    """
+    """Whether a daemon started here would serve this socket, not another user's or another container's."""
     from daemon.host.paths import FRONT, runtime_dir  # noqa: PLC0415 - as above
 
     return path == str(runtime_dir(os.environ) / FRONT)
 
 
 def _hello(params: dict[str, object]) -> bytes:
-    """The line that tells the daemon what this client's configuration asks for, before the client speaks.
+    """The line that gives the daemon the options of this client, before the client speaks.
 
-    It is sent even if that is nothing: the daemon accepts only the first hello, which must not be the client's.
-    Every daemon gets the same one, so that what a client without a key has loaded outlives the daemon.
+    Sent even without options: the daemon accepts only the first hello, which must not be the client's. Every
+    daemon gets the same line, so that the loaded tools of a client without a key outlive the daemon.
     """
     said = b'"version":"%b","holds":true' % __version__.encode()
     if "session" not in params:
@@ -116,19 +109,17 @@ def _hello(params: dict[str, object]) -> bytes:
     if params.keys() == {"directory"} and _is_plain(here := str(params["directory"])):
         said += b',"directory":"%b"' % here.encode()
     elif params:
-        import json  # noqa: PLC0415 - most clients ask for nothing and do not pay 6 ms for it
+        import json  # noqa: PLC0415 - 6 ms, which most clients save
 
         said = json.dumps(params, separators=(",", ":"))[1:-1].encode() + b"," + said
     return b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{%b}}\n' % said
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a text can stand in JSON as it is."""
     return text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
 
 
 def _fault_of_directory(text: str) -> str:
-    """What is wrong with the name of a directory; whether there is one is looked at where it is needed."""
     if not text:
         return "a directory has a name; leave the option out for the one that this is started in"
     return "" if _is_utf8(text) else "it is not UTF-8, as messages are"
@@ -143,22 +134,21 @@ def _is_utf8(text: str) -> bool:
 
 
 def _place(hello: dict[str, object]) -> None:
-    """Tell where the client works: in the directory that it names, made absolute, else where this runs."""
+    """Put the client's directory into the hello: the named one made absolute, else the working directory."""
     try:
         here = os.getcwd()  # noqa: PTH109 - see `_default_socket`: pathlib costs 7 ms
     except OSError:
-        # It was removed.
+        # The directory was removed.
         here = ""
     named = hello.get("workspace")
     if isinstance(named, str):
-        # `..` stays: where it leads to depends on links, which are followed where it is looked at.
+        # `..` stays: its target depends on links, which the daemon follows.
         hello["workspace"] = os.path.join(here, os.path.expanduser(named))  # noqa: PTH111, PTH118
     elif here and _is_utf8(here):
         hello["directory"] = here
 
 
 def _checked(fault: Callable[[str], str], text: str) -> str:
-    """A value of an option, for argparse."""
     if not (problem := fault(text)):
         return text
     import argparse  # noqa: PLC0415 - see the module's docstring
@@ -167,7 +157,6 @@ def _checked(fault: Callable[[str], str], text: str) -> str:
 
 
 def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
-    """The socket, if one is named, and the params of the hello line: only those that are given."""
     options = make_parser()
     given = vars(options.parse_args(argv))
     if given["servers"] and given["surface"]:
@@ -178,7 +167,7 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Reads its command line."""
+    """The parser of the command line."""
     from daemon.cli.options import parser  # noqa: PLC0415
 
     options = parser(

@@ -1,7 +1,7 @@
-"""The client side of the control socket: one JSON-RPC 2.0 request and one answer, a line of JSON each.
+"""Client of the control socket: one JSON-RPC 2.0 request and its answer, a line of JSON each.
 
-Standard library only and synchronous: `mcpd status` is run by watchers, health checks and prompts, and
-importing an event loop would cost five times as much as the request.
+Standard library only and synchronous: watchers, health checks and prompts run `mcpd status`, and an event loop
+would take five times as long to import as the request takes.
 """
 
 from __future__ import annotations
@@ -28,18 +28,17 @@ if TYPE_CHECKING:
 
 
 EX_FAULT = 1
-"""Not done: the daemon refused the request, or something could not be changed."""
+"""The daemon refused the request, or part of it failed."""
 EX_UNREACHABLE = 3
-"""Nothing answers on the control socket, or nothing that can be trusted."""
+"""No daemon answers on the control socket, or none that can be trusted."""
 
 MAX_ANSWER = 64 * 1024 * 1024
-"""Largest answer, in bytes: a tool's result may have 16 MiB; anything beyond this is not our daemon."""
+"""Largest answer in bytes: a tool's result has 16 MiB at most; anything larger is not this daemon."""
 
 REST_SECONDS = 10.0
-"""Seconds for the rest of a message whose beginning has come."""
+"""Seconds for the rest of a message that has begun."""
 
 OTHER_SOCKET = "Name the socket of its clients with --socket P."
-"""What to do when another program listens."""
 
 _CHUNK = 64 * 1024
 _ID = 1
@@ -47,38 +46,38 @@ _METHOD_NOT_FOUND = -32601
 
 
 class DaemonUnreachable(Exception):
-    """No daemon answers. The text says which socket was tried, why it failed and what to do."""
+    """Raised when no daemon answers; the text names the socket, the reason and the remedy."""
 
     def __init__(self, problem: str, helps: str = "") -> None:
         super().__init__(f"{problem}.\n{helps}" if helps else problem)
         self.problem = problem
-        """Which socket was tried, and why it failed: a clause."""
+        """The socket and the reason, as a clause."""
 
     @property
     def since_known(self) -> str:
-        """The same for whoever has had answers from it before."""
+        """The problem, for a caller that the daemon has answered before."""
         return self.problem
 
 
 class DaemonSilent(DaemonUnreachable):
-    """A daemon listens and did not answer in time: it hangs, or what it was asked for takes longer."""
+    """Raised when a daemon listens and does not answer in time: it hangs, or the request takes longer."""
 
 
 class DaemonHungUp(DaemonUnreachable):
-    """A daemon closed the connection without an answer."""
+    """Raised when a daemon closes the connection without an answer."""
 
     @property
     def since_known(self) -> str:
-        """It served whoever has had answers before, so it can only have ended."""
+        """A daemon that has answered before can only have ended."""
         return "the daemon has stopped"
 
 
 class CommandFailed(Exception):
-    """Not all was done; the text says why, and what to do."""
+    """Raised when a command fails; the text says why and what to do."""
 
 
 class RemoteFault(CommandFailed):
-    """The daemon answered with a JSON-RPC error."""
+    """Raised when the daemon answers with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
@@ -87,7 +86,7 @@ class RemoteFault(CommandFailed):
         self.data = data
 
     def __str__(self) -> str:
-        """The message alone, also where it is a `KeyError`."""
+        """The message alone, where the subclass is a `KeyError` too."""
         return self.message
 
     @property
@@ -97,11 +96,11 @@ class RemoteFault(CommandFailed):
 
 
 class MissingMember(RemoteFault, KeyError):
-    """The daemon's answer lacks a member that this `mcpd` reads: it is another version."""
+    """Raised when the daemon's answer lacks a member: the daemon has another version."""
 
 
 class _Members(dict[str, Any]):
-    """An object of an answer, which tells a daemon of another version from a mistake of ours."""
+    """An object of an answer; a missing member means a daemon of another version, not a bug here."""
 
     def __missing__(self, name: str) -> object:
         raise MissingMember(0, f"the daemon's answer lacks {name!r}: {_OTHER_VERSION}")
@@ -117,14 +116,13 @@ class Wire:
     """The messages on a connection to the control socket, a line each."""
 
     def __init__(self, link: socket.socket) -> None:
-        """Begin on a connection that is open."""
         self._link = link
         self._received = bytearray()
         self._searched = 0
         self._kept: deque[dict[str, Any]] = deque()
 
     def fileno(self) -> int:
-        """The descriptor that is readable when more comes (`select`)."""
+        """The descriptor for `select`."""
         return self._link.fileno()
 
     def send(self, message: dict[str, Any]) -> None:
@@ -132,28 +130,26 @@ class Wire:
         self._link.sendall(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     def keep(self, message: dict[str, Any]) -> None:
-        """Leave a message that was received for `next`."""
+        """Leave a received message for `next`."""
         self._kept.append(message)
 
     def forget(self, request_id: object) -> None:
-        """Drop a request that was kept, by its id."""
+        """Drop a kept request by its id."""
         self._kept = deque(message for message in self._kept if message.get("id") != request_id)
 
     def forget_all(self) -> None:
-        """Drop everything that was kept."""
+        """Drop every kept message."""
         self._kept.clear()
 
     def next(self, deadline: float) -> dict[str, Any]:
-        """The next message: one that was kept, or one that comes (`receive`)."""
+        """The next kept message, or else the next received one (`receive`)."""
         return self._kept.popleft() if self._kept else self.receive(deadline)
 
     def receive(self, deadline: float) -> dict[str, Any]:
-        """The next message that comes.
+        """The next message from the socket; `deadline` is on the clock `time.monotonic`.
 
-        Raises:
-            TimeoutError: there was none until `deadline`, on the clock `time.monotonic`.
-            EOFError: the connection ended before it came.
-            ValueError: what came is no JSON object, or is too large.
+        Raises TimeoutError, EOFError if the connection ends first, ValueError for no JSON object or an
+        oversized line.
         """
         while (end := self._received.find(b"\n", self._searched)) < 0:
             self._searched = len(self._received)
@@ -178,7 +174,7 @@ class Wire:
         return message
 
     def readable(self) -> Iterator[dict[str, Any]]:
-        """What has come on a connection that is readable: this waits for the rest of a message at most."""
+        """The messages of a readable connection; waits for the rest of a message at most."""
         while True:
             yield self.receive(time.monotonic() + REST_SECONDS)
             if not self.has_line:
@@ -186,32 +182,23 @@ class Wire:
 
     @property
     def has_line(self) -> bool:
-        """Whether a whole message was received already, which no `select` would tell."""
+        """Whether a whole message is buffered, which `select` would not report."""
         return b"\n" in self._received
 
 
 class Companion(Protocol):
-    """Takes what the daemon sends before its answer."""
+    """Takes the daemon's messages before its answer."""
 
     def take(self, message: dict[str, Any], wire: Wire) -> float:
-        """Take a notification or a request; returns the seconds that a person took, which are not counted."""
+        """Take a notification or a request; returns the seconds that a person took, which do not count."""
 
 
 def ask(
     method: str, params: dict[str, Any], *, path: str, timeout: float, companion: Companion | None = None
 ) -> dict[str, Any]:
-    """Ask the daemon at `path` one question; `timeout` in seconds covers connecting and answering.
+    """Ask the daemon at `path` one question; `timeout` covers connecting and answering.
 
-    Args:
-        method: the command.
-        params: its parameters.
-        path: the control socket.
-        timeout: seconds for connecting and answering.
-        companion: takes what comes before the answer; None ignores it.
-
-    Raises:
-        DaemonUnreachable: nothing listens, or no answer came.
-        RemoteFault: the answer is an error.
+    Raises DaemonUnreachable if nothing listens or no answer comes, RemoteFault if the answer is an error.
     """
     named = {key: _as_text(value) if isinstance(value, str) else value for key, value in params.items()}
     request = {"id": _ID, "method": method, "params": named}
@@ -248,29 +235,24 @@ def ask_with(
     *,
     timeout: float | None = None,
 ) -> dict[str, Any]:
-    """`ask` with the socket and, unless another is given, the timeout of the command line (`add_control`)."""
+    """`ask` with the socket and the default timeout of the command line (`add_control`)."""
     path = options.control or str(control_socket(os.environ, options.socket))
     return ask(method, params, path=path, timeout=timeout or options.timeout, companion=companion)
 
 
 def say(*lines: str) -> None:
-    """Print what may hold words from outside."""
+    """Print lines that may hold words from outside."""
     for line in lines:
         print(visible(line, lines=True))
 
 
 def note(text: str, *, lines: bool = False) -> None:
-    """Print a remark to stderr, because programs read stdout; `lines`: it has several."""
+    """Print a remark to stderr, because programs read stdout."""
     print(f"mcpd: {visible(text, lines=lines)}", file=sys.stderr, flush=True)
 
 
 def guarded(action: Callable[[], int], changing: str | None = None) -> int:
-    """Run a command; if the daemon cannot be reached or not all is done, print why; returns the exit status.
-
-    Args:
-        action: the command.
-        changing: for one that changes files: what helps where the configuration is faulty.
-    """
+    """Run a command, report its failures, and return its exit status; `changing` as in `CommandLine`."""
     try:
         return action()
     except DaemonUnreachable as error:
@@ -281,7 +263,7 @@ def guarded(action: Callable[[], int], changing: str | None = None) -> int:
         note(f"{error}{_UNCHANGED if is_of_the_file else ''}", lines=is_of_the_file)
         return EX_CONFIG if is_of_the_file else EX_FAULT
     except Exception as error:
-        from daemon.errors import ConfigError, McpdError  # noqa: PLC0415 - attrs, which most commands do without
+        from daemon.errors import ConfigError, McpdError  # noqa: PLC0415 - imports attrs
 
         if not isinstance(error, McpdError):
             raise
@@ -295,7 +277,7 @@ _UNCHANGED = "\nmcpd: nothing was changed"
 
 
 def _as_text(word: str) -> str:
-    """A word of the command line with undecodable bytes (PEP 383) replaced: no daemon could read them."""
+    """A word of the command line without undecodable bytes (PEP 383), which no daemon could read."""
     return word.encode(errors="surrogateescape").decode(errors="replace")
 
 
@@ -314,7 +296,6 @@ def _connected(path: str, timeout: float) -> socket.socket:
 
 
 def _answer(wire: Wire, deadline: float, companion: Companion | None) -> dict[str, Any]:
-    """The message that answers our request (`Wire.receive` says what it raises)."""
     while True:
         message = wire.next(deadline)
         if "method" in message:
@@ -329,7 +310,7 @@ def _result(answer: dict[str, Any], method: str, path: str) -> dict[str, Any]:
     if isinstance(error, dict):
         code, message = error.get("code", 0), str(error.get("message", ""))
         if code == _METHOD_NOT_FOUND:
-            # Its own words name the commands that it has, and neither the reason nor what helps.
+            # The daemon's text lists its commands, without reason and remedy.
             message = f"the daemon does not know `{method}`: {_OTHER_VERSION}"
         raise RemoteFault(code, message, error.get("data"))
     result = answer.get("result")
@@ -339,20 +320,13 @@ def _result(answer: dict[str, Any], method: str, path: str) -> dict[str, Any]:
 
 
 LOOK_SECONDS = 10.0
-"""Seconds for the daemon to say how the server is: it does so within milliseconds unless it hangs."""
+"""Seconds for the daemon to report the server's state, which takes milliseconds unless it hangs."""
 
 
 def explained(
     options: argparse.Namespace, server: str, silent: DaemonSilent, seconds: float = LOOK_SECONDS
 ) -> DaemonUnreachable | RemoteFault:
-    """The error to raise for a request to a server that had no answer in time: it says whose silence it is.
-
-    Args:
-        options: of the command line, with where the daemon listens (`options.add_control`).
-        server: the server or the instance that was to answer.
-        silent: what the daemon left unanswered.
-        seconds: how long the daemon may take to say how the server is.
-    """
+    """The error for a request to a server that timed out: names the silent party, server or daemon."""
     try:
         answer = ask_with(options, "status", {"server": server}, timeout=seconds)
     except DaemonSilent:
@@ -369,7 +343,6 @@ def explained(
 
 
 def _of_server(server: str, seen: ServerReport, seconds: float) -> str:
-    """Whose silence it is in words, given how the server is; who shows them makes them safe to show."""
     facts = [f"is {seen['state']}" + (f": {seen['reason']}" if seen["reason"] else "")]
     if seen["pid"] is not None:
         facts.append(f"pid {seen['pid']}")

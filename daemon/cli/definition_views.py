@@ -1,7 +1,4 @@
-"""Tools, prompts, resources and templates in full as text for people; servers' words are escaped.
-
-Of a tool: what it does, its arguments in words, what it affects, and an example call.
-"""
+"""Tools, prompts, resources and templates in full as text for people; servers' words are escaped."""
 
 from __future__ import annotations
 
@@ -35,14 +32,14 @@ EFFECTS = (
     ("openWorldHint", True, "reaches the world beyond its server"),
     ("openWorldHint", False, "stays within its server's own data"),
 )
-"""What each annotation of a tool means (MCP, `ToolAnnotations`)."""
+"""Meanings of a tool's annotations (MCP, `ToolAnnotations`)."""
 
 _READS = frozenset({"destructiveHint", "idempotentHint"})
-"""Annotations that say nothing of a tool that only reads."""
+"""Annotations that are pointless for a tool that only reads."""
 
 
 def render_tool(answer: ToolReport, screen: Screen) -> str:
-    """A tool as text."""
+    """A tool: description, effects, arguments and an example call."""
     definition: Mapping[str, Any] = answer["definition"]
     parts: list[RenderableType] = [_heading(answer, definition)]
     for text in (definition.get("description"), *_effects(definition)):
@@ -54,12 +51,12 @@ def render_tool(answer: ToolReport, screen: Screen) -> str:
     parts += [Text(""), Text("arguments" if arguments else "It takes no arguments.", style="bold")]
     if arguments:
         parts.append(_argument_table(arguments, screen))
-    # Never wrapped: it is there to be copied.
+    # Never wrapped, since users copy it.
     return draw(parts, screen) + "\n\n" + _example(answer)
 
 
 def example_call(answer: ToolReport) -> str:
-    """A command line that calls the tool; empty if no arguments are known that fit."""
+    """A command line that calls the tool; empty if no fitting arguments are known."""
     if answer["example"] is None:
         return ""
     name = shlex.quote(visible(f"{answer['server']}/{answer['tool']}"))
@@ -113,7 +110,7 @@ def _example(answer: ToolReport) -> str:
 
 
 def render_prompts(answer: PromptsReport, screen: Screen) -> str:
-    """Prompts as text."""
+    """Prompts with their arguments."""
     prompts = answer["prompts"]
     shown = (
         listing(_PROMPTS, prompts, screen, head=False) if prompts else Text("No server has listed a prompt.")
@@ -122,7 +119,7 @@ def render_prompts(answer: PromptsReport, screen: Screen) -> str:
 
 
 def render_resources(answer: ResourcesReport, screen: Screen) -> str:
-    """Resources and templates as text."""
+    """Resources, then templates."""
     lines: list[str] = []
     for title, listed in (("resources", answer["resources"]), ("templates", answer["templates"])):
         if listed:
@@ -137,14 +134,13 @@ def render_resources(answer: ResourcesReport, screen: Screen) -> str:
 
 
 def _marked(each: DefinitionReport) -> str:
-    """Why something cannot be used now; empty if it can."""
+    """The reason why a definition cannot be used now; empty if it can."""
     if not each["enabled"]:
         return "disabled"
     return "" if each["available"] else f"unavailable: {each['server']} is down"
 
 
 def _prompt(each: DefinitionReport) -> Text:
-    """Why a prompt cannot be used now, its arguments, and below them what it is for."""
     definition, mark = each["definition"], _marked(each)
     arguments = definition.get("arguments")
     named = [
@@ -159,12 +155,12 @@ def _prompt(each: DefinitionReport) -> Text:
     return told.append_text(Text("".join(f"\n{visible(line)}" for line in rest), style="dim"))
 
 
-# Names are never cut: they are typed in again.
+# Names are never cut, since users type them in again.
 _PROMPTS = (Column("", lambda each: f"{each['server']}/{each['name']}"), Column("", _prompt, least=20))
 
 
 def _resource(each: DefinitionReport, screen: Screen) -> str:
-    """A resource or template: its URI in one line, however long, since it is copied from here."""
+    """A resource or template: the URI in one line, however long, since it is copied from here."""
     definition: Mapping[str, Any] = each["definition"]
     name, kind, count = definition.get("title") or definition.get("name"), definition.get("mimeType"), None
     if isinstance(definition.get("size"), int):
@@ -178,7 +174,6 @@ def _resource(each: DefinitionReport, screen: Screen) -> str:
 
 
 def _notes(answer: PromptsReport | ResourcesReport) -> Iterator[RenderableType]:
-    """What is wrong with servers whose lists these are."""
     for name, server in answer["servers"].items():
         if server["state"] not in {"ready", "degraded"}:
             reason = f": {server['reason']}" if server["reason"] else ""

@@ -1,4 +1,4 @@
-"""`mcpd doctor`: everything that may keep mcpd or a server from working, and what to do about it."""
+"""`mcpd doctor`: gathers the scene for the checks, and prints their findings."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ if TYPE_CHECKING:
 
 
 ASK_SECONDS = 3.0
-"""Timeout of the daemon's answer, which comes from memory in milliseconds."""
+"""Seconds for the daemon's answer, which comes from memory in milliseconds."""
 
 UNKNOWN = "unknown"
-"""Stands for a variable that the daemon has but does not disclose, and that this command does not have."""
+"""Stands for a variable of the daemon's that is neither disclosed nor set here."""
 
 Read = tuple["Config | None", "tuple[Fault, ...]", "tuple[Fault, ...]"]
-"""A configuration, its faults, and what else there is to say of it."""
 
 
 def gather(
@@ -49,17 +48,7 @@ def gather(
     end_leftovers: bool = False,
     seconds: float = ASK_SECONDS,
 ) -> Scene:
-    """Gather everything that checks start from.
-
-    Args:
-        named: the configuration to look at; None: the running daemon's, else the one that `mcpd run` would use.
-        environ: the environment of the command.
-        socket: the clients' socket of the daemon to look at; None: wherever the configuration and the
-            environment say.
-        state: the state directory; None: the running daemon's, else the one that `mcpd run` would use.
-        end_leftovers: whether to end what killed daemons have left.
-        seconds: how long to wait for the daemon's answer.
-    """
+    """Gather the scene for the checks. None: as the running daemon, or else `mcpd run`, has it."""
     usual = paths.config_file(environ)
     path = named or usual
     config, faults, notes = _read(path, environ)
@@ -88,7 +77,7 @@ def gather(
 
 
 def _read(path: Path, environ: Mapping[str, str]) -> Read:
-    """A configuration, without the servers whose entries are faulty; None if it is faulty besides."""
+    """A configuration without its faulty servers; None if it has other faults."""
     try:
         read = load_with_notes(path, environ, SURFACES)
     except ConfigError as error:
@@ -102,35 +91,34 @@ def _read(path: Path, environ: Mapping[str, str]) -> Read:
 
 
 def _asked(config: Config | None, environ: Mapping[str, str], socket: Path | None) -> Path:
-    """The control socket to ask; the command line overrides the configuration."""
     listen = Listen() if config is None else config.listen
     if socket is None and (listen.socket or listen.control_socket):
         _, control = paths.served_sockets(environ, None, listen.socket, listen.control_socket)
-        # systemd may have given it another one.
+        # systemd may have chosen another path.
         if os.path.lexists(control):
             return control
     return paths.control_socket(environ, socket)
 
 
 def _named(running: Running, key: str) -> Path:
-    """A path from the daemon's status, as seen from here."""
-    # What a daemon was told on its command line is relative to where it was started.
+    """A path of the daemon's status, as seen from here."""
+    # Paths of the daemon's command line are relative to its directory.
     return (running.directory or Path.cwd()) / str(running.status["daemon"][key])
 
 
 def _daemon(control: Path, environ: Mapping[str, str], seconds: float) -> tuple[Running | None, str]:
-    """The daemon, or why it does not answer; the reason is empty if the socket does not exist."""
+    """The daemon, or the reason why it does not answer (empty: the socket does not exist)."""
     try:
         return _running(ask("status", {}, path=str(control), timeout=seconds), environ), ""
     except DaemonUnreachable as error:
-        # Without its advice, which is about options that the doctor does not have.
+        # Without the advice, which names options that doctor lacks.
         return None, error.problem if os.path.lexists(control) else ""
     except (RemoteFault, KeyError, TypeError, ValueError) as error:
         return None, f"what listens on {control} does not answer like a daemon of this version: {error}"
 
 
 def is_daemon(words: Sequence[str]) -> bool:
-    """Whether a command line is that of a daemon of ours: `mcpd run …` or `python -m daemon run …`."""
+    """Whether a command line is that of an mcpd daemon: `mcpd run …` or `python -m daemon run …`."""
     return any(
         word == "run" and (Path(before).name == "mcpd" or (option, before) == ("-m", "daemon"))
         for option, before, word in zip(["", *words], words, words[1:], strict=False)
@@ -140,7 +128,7 @@ def is_daemon(words: Sequence[str]) -> bool:
 def _running(status: dict[str, Any], environ: Mapping[str, str]) -> Running:
     daemon = status["daemon"]
     pid = int(daemon["pid"])
-    # In another pid namespace the number would be another process.
+    # In another pid namespace this pid would be another process.
     ours = is_daemon(proc.command_line(pid))
     directory = proc.directory(pid) if ours else None
     if directory is None and daemon.get("directory"):
@@ -157,13 +145,12 @@ def _running(status: dict[str, Any], environ: Mapping[str, str]) -> Running:
 
 
 def _told(daemon: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str] | None:
-    """The daemon's environment as far as it discloses it; other values are the command's, or unknown."""
+    """The daemon's environment as far as it is disclosed; other values are this command's, or unknown."""
     names: list[str] = daemon.get("variables", [])
     return {**{name: environ.get(name, UNKNOWN) for name in names}, **daemon["environment"]} if names else None
 
 
 def _state(environ: Mapping[str, str], running: Running | None) -> Path:
-    """The state directory, as the daemon says, or where a daemon would have it."""
     if running is not None and (told := running.status["daemon"].get("stateDirectory")):
         return Path(told)
     return paths.state_dir(environ if running is None or running.environ is None else running.environ)
@@ -177,7 +164,7 @@ def _place(config: Config | None, state: Path, running: Running | None) -> State
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Look at everything, and print the findings."""
+    """Run all checks, and print the findings."""
     try:
         scene = gather(
             options.config,

@@ -1,4 +1,4 @@
-"""`mcpd events`: what happened to servers, sessions and the daemon; asking starts nothing."""
+"""`mcpd events`: the history of servers, sessions and the daemon. Asking starts nothing."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from daemon.operators.reports import EventReport
 
 SHOWN = 100
-"""The most events that are shown at first, unless -n or --since asks for more: some screens full."""
+"""Events shown without -n and --since: some screens."""
 
 MOST = 10_000
-"""The most events that can be asked for at once: as many as are kept of a server."""
+"""Most events per question: as many as the daemon keeps of a server."""
 
 LASTING = {"crashloop", "failed", "needs_auth"}
-"""States that a server stays in until somebody does something: their events are red."""
+"""States that last until somebody acts: their events are red."""
 
 GOOD = {"ready", "daemon-started"}
 
@@ -39,13 +39,7 @@ _ANSI = {"red": "31", "yellow": "33", "green": "32", "dim": "2", "bold": "1"}
 
 
 def moment(text: str) -> float:
-    """A point in time, in seconds since the epoch: a length of time before now, or a local time.
-
-    That is ISO 8601, `today`, `yesterday`, or a time of day, which means when it was last so late.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none of these.
-    """
+    """A time for argparse, as epoch seconds: an age, a local ISO time, a day's name, or a past time of day."""
     now = time.time()
     if (ago := length_in(text)) is not None:
         return now - ago
@@ -65,7 +59,6 @@ def moment(text: str) -> float:
 
 
 def _midnight(now: float, *, days: int) -> float:
-    """When the local day began that was some days ago."""
     return datetime.combine(_day(now) - timedelta(days=days), clock_time()).timestamp()
 
 
@@ -74,7 +67,6 @@ def _day(now: float) -> date:
 
 
 def _last_time(now: float, clock: str) -> float | None:
-    """When it was last so late: today, or yesterday; None if it never is."""
     hours, minutes, *seconds = map(int, clock.split(":"))
     try:
         wanted = clock_time(hours, minutes, seconds[0] if seconds else 0)
@@ -85,7 +77,6 @@ def _last_time(now: float, clock: str) -> float | None:
 
 
 def _events(options: argparse.Namespace) -> int:
-    """Print what there is, and with `-f` then each new event, until Ctrl-C."""
     asked, lines = _asked(options), EventLines(options)
     answer = ask_with(options, "events", asked)
     if options.follow:
@@ -114,10 +105,9 @@ def _asked(options: argparse.Namespace) -> Answer:
 
 
 class EventLines:
-    """Prints events, a line each; the date where it changes."""
+    """Prints events, a line each, and the date where it changes."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        """Start with nothing printed."""
         self._as_json: bool = options.json
         self._colour = (
             sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -133,7 +123,7 @@ class EventLines:
     def put(self, entry: Any) -> None:
         """Print one entry."""
         if self._as_json:
-            # ASCII: nothing in it can move a cursor except DEL, which JSON leaves as it is.
+            # In ASCII JSON only DEL, which JSON does not escape, can move a cursor.
             print(json.dumps(self.as_object(entry)).replace("\x7f", "\\u007f"))
             return
         if "at" in entry and (heading := self.heading(entry["at"])):
@@ -141,16 +131,16 @@ class EventLines:
         print(self.line(entry))
 
     def as_object(self, entry: Any) -> Any:
-        """An entry as programs get it."""
+        """An entry for programs."""
         return entry
 
     def heading(self, at: float) -> str:
-        """The date, if it is another one than before; today's is not said at first."""
+        """The date if it differs from the last one; today needs none at first."""
         before, self._day = self._day, time.strftime("%Y-%m-%d", time.localtime(at))
         return "" if before == self._day else time.strftime("%A, %Y-%m-%d", time.localtime(at))
 
     def line(self, entry: Any) -> str:
-        """An event as a line: when, and what."""
+        """Time and text of an event."""
         return f"{self.clock(entry['at'])}  {self.painted(visible(entry['message']), _style(entry))}"
 
     def clock(self, at: float) -> str:
@@ -158,7 +148,7 @@ class EventLines:
         return self.painted(time.strftime("%H:%M:%S", time.localtime(at)), "dim")
 
     def painted(self, text: str, style: str) -> str:
-        """The text in a colour, on a terminal that has some."""
+        """The text in a colour, where the terminal has colours."""
         return f"\x1b[{_ANSI[style]}m{text}\x1b[0m" if self._colour and style else text
 
 

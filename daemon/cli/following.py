@@ -1,7 +1,4 @@
-"""Following what the daemon tells: asked again and again for what comes after the last answer.
-
-Ctrl-C ends it, and so does a reader of the output that goes away.
-"""
+"""Follows the daemon's news until Ctrl-C, or until the reader of the output leaves."""
 
 from __future__ import annotations
 
@@ -22,29 +19,20 @@ if TYPE_CHECKING:
     from daemon.cli.command import Answer
 
 WAIT_SECONDS = 20.0
-"""Seconds that the daemon waits for something to tell before it answers that there is nothing."""
+"""Seconds that the daemon holds a question without news."""
 
 GATHER_SECONDS = 0.1
-"""Seconds between an answer and the next question: of a server that writes without end, much comes at once."""
+"""Seconds between an answer and the next question, so that a busy server's lines come in bulk."""
 
 AWAY_SECONDS = 0.5
-"""Seconds between two looks for a daemon that is away: it may be restarting."""
+"""Seconds between two attempts to reach a daemon that may be restarting."""
 
 _STDOUT = 1
-"""The descriptor: `sys.stdout` may be something else in front of it."""
+"""The descriptor, since `sys.stdout` may be a wrapper."""
 
 
 def follow(first: Answer, after: Callable[[Answer], Answer], show: Callable[[Answer], object]) -> int:
-    """Show an answer and all that come after it; a daemon that is away is reported once and waited for.
-
-    Args:
-        first: the first answer.
-        after: asks for what comes after an answer.
-        show: prints an answer.
-
-    Returns:
-        0, once Ctrl-C has ended it.
-    """
+    """Show an answer and all later ones until Ctrl-C; a daemon that is away is reported once and awaited."""
     end_without_reader()
     seen, away = first, False
     try:
@@ -68,20 +56,20 @@ def follow(first: Answer, after: Callable[[Answer], Answer], show: Callable[[Ans
 
 
 def end_without_reader() -> None:
-    """From now on, end the process when nobody can read its output any more, even while there is none."""
+    """From now on, end the process as soon as nobody can read its output."""
     threading.Thread(target=_wait_for_no_reader, daemon=True).start()
 
 
 def _wait_for_no_reader() -> None:
     output = select.poll()
-    # No events: only what is always told, such as a pipe that nobody reads; a file never tells any.
+    # Without events poll reports errors only, such as a pipe without a reader; a file has none.
     output.register(_STDOUT, 0)
     output.poll()
-    # The other thread waits for the daemon, and has nothing that must be tidied up.
+    # The main thread waits for the daemon, and has nothing to clean up.
     os._exit(EX_PIPE)
 
 
 def news(options: argparse.Namespace, method: str, params: Answer) -> Answer:
-    """Ask the daemon, and have it wait until there is something to answer."""
+    """Ask the daemon, and have it hold the question until there is an answer."""
     wanted = {**params, "wait": WAIT_SECONDS}
     return ask_with(options, method, wanted, timeout=options.timeout + WAIT_SECONDS)

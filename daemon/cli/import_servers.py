@@ -1,4 +1,4 @@
-"""`mcpd import`: the servers that clients on this machine have, and taking them over."""
+"""`mcpd import`: finds the servers of clients on this machine, and adds them to the configuration."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def table(planned: ImportPlan, findings: ClientServers, screen: Screen, home: str) -> str:
-    """The servers that were found, what is to be known of each, and what could not be taken or read."""
+    """The found servers, remarks on each, and those that could not be taken or read."""
     parts: list[RenderableType] = []
     if planned.added:
         rows = grid(screen, folds=True)
@@ -71,7 +71,6 @@ def _section(heading: str, lines: Sequence[str]) -> Iterator[RenderableType]:
 
 
 def _nothing(findings: ClientServers, home: str) -> Iterator[RenderableType]:
-    """Where servers were looked for, client by client."""
     yield Text("No servers were found.")
     for name, paths in findings.looked.items():
         shown = ", ".join(abbreviated(str(path), home) for path in paths)
@@ -89,7 +88,7 @@ def _origins(origins: Sequence[Origin]) -> str:
 
 
 def _runs(entry: Mapping[str, Any]) -> str:
-    """The command line or the address of an entry whose secrets are references."""
+    """The command line or the address of an entry, with references in place of secrets."""
     if entry.get("command"):
         return " ".join([entry["command"], *map(str, entry.get("args", []))])
     return str(entry.get("url", ""))
@@ -115,7 +114,6 @@ def _to_know(server: PlannedServer) -> Iterator[str]:
 
 
 def _waiting(servers: Sequence[PlannedServer]) -> Iterator[str]:
-    """The servers that wait for values, in one line: of a dozen clients there may be as many."""
     if names := ", ".join(f"{each.name} ({', '.join(each.missing)})" for each in servers if each.missing):
         yield (
             f'{names}: not started until these values, which are set nowhere, stand in the file "env" beside'
@@ -128,7 +126,7 @@ def _is_off(server: PlannedServer) -> bool:
 
 
 def data(planned: ImportPlan, findings: ClientServers) -> dict[str, Any]:
-    """The same for programs; holds no secrets."""
+    """The same for programs, without secrets."""
     return {
         "servers": [_server(server) for server in planned.servers],
         "left": [{**_origin(each.origin), "why": each.why} for each in planned.left],
@@ -195,7 +193,7 @@ def import_servers(options: argparse.Namespace) -> int:
 
 
 def _migrate(options: argparse.Namespace) -> int:
-    """Give each server variables of its own, once the difference was shown and agreed to."""
+    """Give each server variables of its own, after the diff was shown and confirmed."""
     path = config_file(os.environ).absolute()
     made = with_own_variables(read_present(path), os.environ)
     _print_diff(made.draft, as_json=False)
@@ -214,18 +212,17 @@ def _migrate(options: argparse.Namespace) -> int:
 
 
 def _print_diff(draft: Draft, *, as_json: bool) -> None:
-    """The diff, beside the data where that is JSON."""
+    """Print a diff; to stderr where stdout has JSON."""
     told = draft.diff() or "nothing would change\n"
     print(f"\n{visible(told, lines=True)}", end="", file=sys.stderr if as_json else sys.stdout)
 
 
 def these(planned: ImportPlan) -> str:
-    """The servers that are to be added, in a question."""
+    """The servers to add, in the words of a question."""
     return "this server" if len(planned.added) == 1 else f"these {len(planned.added)} servers"
 
 
 def _written(planned: ImportPlan, present: Present) -> str:
-    """What was written, in one line."""
     said = f"added {counted(len(planned.added), 'server')} to {shown(present.config.path)}"
     if kept := len(planned.variables):
         said += f", {counted(kept, 'secret')} to {shown(present.env.path)}, which only you can read"
@@ -233,7 +230,6 @@ def _written(planned: ImportPlan, present: Present) -> str:
 
 
 def _taken_up(options: argparse.Namespace, path: Path) -> str:
-    """Have a daemon that runs read its configuration again; what became of that, in one line."""
     effect = reloaded(options, path)
     if not effect.asked:
         return "no daemon runs: `mcpd start` starts one, and so does the first client"

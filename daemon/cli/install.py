@@ -1,4 +1,4 @@
-"""`mcpd install` and `mcpd uninstall`: mcpd put into clients' configurations, and taken out again."""
+"""`mcpd install` and `mcpd uninstall`: put mcpd into clients' configurations, and take it out."""
 
 from __future__ import annotations
 
@@ -35,22 +35,14 @@ if TYPE_CHECKING:
 
 
 def chosen(options: argparse.Namespace) -> list[ClientProgram]:
-    """The clients that a command line means by their names or `--all`.
-
-    Raises:
-        UsageError: it does not say which, or one is not known.
-    """
+    """The clients that the command line names, or all for `--all`. Raises UsageError."""
     if bool(options.client) is options.all:
         raise UsageError(f"name the clients, or write --all: {', '.join(PROGRAMS)}")
     return clients_of(options.client)
 
 
 def clients_of(names: Sequence[str]) -> list[ClientProgram]:
-    """The clients of these names, each once, or all without names.
-
-    Raises:
-        UsageError: one is not known.
-    """
+    """The clients of these names, or all for no names. Raises UsageError for an unknown one."""
     try:
         return list(dict.fromkeys(map(named, names))) or list(PROGRAMS.values())
     except LookupError as error:
@@ -58,7 +50,7 @@ def clients_of(names: Sequence[str]) -> list[ClientProgram]:
 
 
 def this_machine(unsandboxed: Sequence[str] = ()) -> Machine:
-    """The machine that a command is given on; `unsandboxed` names servers taken out of their sandboxes."""
+    """The machine of this command; `unsandboxed` names servers to take out of their sandboxes."""
     at = home(os.environ)
     try:
         directory = Path.cwd()
@@ -68,12 +60,12 @@ def this_machine(unsandboxed: Sequence[str] = ()) -> Machine:
 
 
 def records() -> Records:
-    """What is kept of clients' files."""
+    """The records of changed client files."""
     return Records(state_dir(os.environ))
 
 
 def is_here(program: ClientProgram, machine: Machine) -> bool:
-    """Whether a client is on this machine: one of its files, their directory, or a program of its name."""
+    """Whether a client is on this machine: a file of it, their directory, or a program of its name."""
     shared = {machine.home, machine.directory}
     paths = [place.path for place in program.places(machine)]
     return any(path.exists() or (path.parent not in shared and path.parent.is_dir()) for path in paths) or any(
@@ -82,14 +74,14 @@ def is_here(program: ClientProgram, machine: Machine) -> bool:
 
 
 def shown(path: Path) -> str:
-    """A path as people write it."""
+    """A path with `~`."""
     return abbreviated(str(path), os.environ.get("HOME", ""))
 
 
 def change_files(
     program: ClientProgram, plans: Callable[[], list[FilePlan]], *, dry_run: bool = False
 ) -> list[FileChange] | None:
-    """Change a client's files, or show what would change; None if it cannot be done, which is said."""
+    """Change a client's files, or show the diff; None after a failure, which is reported."""
     try:
         if not dry_run:
             return apply(plans(), program.name, records())
@@ -104,7 +96,7 @@ def change_files(
 
 
 def installed_in_words(program: ClientProgram, changes: Sequence[FileChange]) -> list[str]:
-    """What installing has done, or found done."""
+    """The outcome of an installation, a line each."""
     places = [shown(change.found.path) for change in changes if change.record is not None]
     taken = [name for change in changes for name in change.taken]
     left = [name for change in changes for name in change.left]
@@ -123,7 +115,7 @@ def installed_in_words(program: ClientProgram, changes: Sequence[FileChange]) ->
 
 
 def uninstalled_in_words(program: ClientProgram, changes: Sequence[FileChange]) -> list[str]:
-    """What uninstalling has done; nothing if mcpd was not there."""
+    """The outcome of an uninstallation, a line each; empty if mcpd was not there."""
     done = (change for change in changes if change.writes or change.former is not None)
     return [f"{program.title}: {_uninstalled(program, change)}" for change in done]
 
@@ -154,27 +146,26 @@ def _uninstalled(program: ClientProgram, change: FileChange) -> str:
 
 
 class Installing(NamedTuple):
-    """Putting mcpd into clients of a machine."""
+    """Puts mcpd into the clients of a machine."""
 
     machine: Machine
     wanted: Installation
     known: ConfiguredServers
-    """The servers that mcpd has."""
     scope: str = "user"
 
     def kept(self, program: ClientProgram) -> tuple[Installation, list[ToolRule]]:
-        """How mcpd is put into a client, and the client's rules that go by names of its servers."""
+        """The entry for a client, and the client's rules about tools by its servers' names."""
         ours, lookup = self.known.servers, self.known.lookup(program, self.machine)
         theirs, rules = held_rules(program, self.machine, lookup, ours, records(), self.scope)
         return keeping(self.wanted, theirs, rules, ours), rules
 
     def plans(self, program: ClientProgram) -> list[FilePlan]:
-        """What is to be done with a client's files."""
+        """The changes of a client's files."""
         wanted, lookup = self.kept(program)[0], self.known.lookup(program, self.machine)
         return install_plans(program, self.machine, wanted, self.scope, lookup, records())
 
     def is_pending(self, program: ClientProgram) -> bool:
-        """Whether there is something to do for a client, or something that keeps it from being done."""
+        """Whether a client needs a change, or cannot be changed."""
         try:
             return any(change.writes for change in preview(self.plans(program)))
         except (ConfigError, DocumentError):
@@ -183,7 +174,7 @@ class Installing(NamedTuple):
     def put_into(
         self, programs: Sequence[ClientProgram], *, dry_run: bool = False, tells_more: bool = True
     ) -> int:
-        """Put mcpd into these clients, and say what was done. Returns 1 if one could not be changed, else 0."""
+        """Put mcpd into clients, and report; returns 1 if one could not be changed, else 0."""
         status, has_written = 0, False
         for program in programs:
             changes = change_files(program, partial(self.plans, program), dry_run=dry_run)
@@ -206,7 +197,7 @@ class Installing(NamedTuple):
 
 
 def install(options: argparse.Namespace) -> int:
-    """Put mcpd into the clients that are named, or all that are here."""
+    """Put mcpd into the named clients, or all on this machine."""
     if options.one_to_one and (options.keep or options.surface):
         raise UsageError("--one-to-one goes with neither --keep nor --surface: each server is itself then")
     machine, programs = this_machine(), chosen(options)
@@ -238,16 +229,11 @@ def _wanted(options: argparse.Namespace) -> Installation:
 
 
 def _known() -> ConfiguredServers:
-    """The servers that mcpd has.
-
-    Raises:
-        ConfigError: its configuration is faulty.
-        DocumentError: it cannot be read.
-    """
+    """The servers of mcpd's configuration. Raises ConfigError or DocumentError."""
     path = config_file(os.environ)
     present = read_present(path)
     if present.config.content is not None:
-        # A daemon with faults in its configuration does not start: then nothing is to be taken from a client.
+        # With a faulty configuration no daemon starts, so clients must keep their servers.
         load(path, os.environ)
     return ConfiguredServers(servers=present.servers, variables={**present.variables, **os.environ})
 
@@ -256,7 +242,7 @@ def _known() -> ConfiguredServers:
 
 
 def uninstall(options: argparse.Namespace) -> int:
-    """Take mcpd out of the clients that are named, or all."""
+    """Take mcpd out of the named clients, or all."""
     machine = this_machine()
     done = [_uninstall(program, machine, options) for program in chosen(options)]
     if options.all and not any(done):
@@ -271,7 +257,6 @@ def uninstall(options: argparse.Namespace) -> int:
 
 
 def _uninstall(program: ClientProgram, machine: Machine, options: argparse.Namespace) -> list[str] | None:
-    """Take mcpd out of one client; returns what was done, None if it could not be."""
     plans = partial(uninstall_plans, program, machine, records())
     changes = change_files(program, plans, dry_run=options.dry_run)
     if changes is None:

@@ -1,7 +1,4 @@
-"""Commands that work on this machine: its files, its services, the daemon's process.
-
-What they do stands in modules of their own, which are loaded once the command line has been read.
-"""
+"""Commands that work on this machine; their code is imported after the command line was read."""
 
 from __future__ import annotations
 
@@ -18,19 +15,19 @@ if TYPE_CHECKING:
     from daemon.cli.command import AddArgument
 
 RELOAD_SECONDS = 60.0
-"""How long to wait for the daemon to read a changed configuration (as `mcpd reload`)."""
+"""Seconds for the daemon to reload (as `mcpd reload`)."""
 
 LOGIN_SECONDS = 600.0
-"""How long the user has; authorization servers wait no longer for their pages."""
+"""Seconds for the user: authorization servers give their pages no more."""
 
 SERVE_SECONDS = 30.0
-"""How long to wait for a daemon: it serves within a second, on a busy machine within ten."""
+"""Seconds for a daemon to serve: it takes one, on a busy machine ten."""
 
 STOP_SECONDS = 20.0
-"""How long to wait: servers have 5 s together, clients over HTTP what `listen.http.drain` says."""
+"""Seconds for the daemon's end: 5 for all servers, and `listen.http.drain` for clients over HTTP."""
 
 UP_SECONDS = 120.0
-"""How long a server may take to come up: a first start may install what it runs."""
+"""Seconds for a server to come up: a first start may install a package."""
 
 # --- arguments --------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""`mcpd login`: log in to a server that wants OAuth, with a browser here or elsewhere.
+"""`mcpd login`: log in to a server that wants OAuth, with a browser here or on another machine.
 
-The daemon says which page to open while it waits. The link is always printed; where there is a screen, a
-browser is opened, too; where there is a terminal, the address that a browser elsewhere ended at can be pasted.
+The command prints the page's address, opens a browser where there is a screen, and in a terminal takes the
+pasted address at which a browser elsewhere has ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from daemon.cli.control import Wire
 
 SHOWN_TOOLS = 8
-"""Names of tools that are printed in the end; `mcpd tools` shows all."""
+"""Names of tools in the outcome; `mcpd tools` shows all."""
 
 LINK, DEVICE_CODE = "notifications/login/link", "notifications/login/device"
 _ANSWER_ID = "answer"
@@ -33,14 +33,14 @@ Json = dict[str, Any]
 
 
 class Over(Exception):
-    """The login has ended while something could have been typed."""
+    """Raised when the login ends while the person may type."""
 
 
 def log_in(options: argparse.Namespace) -> int:
-    """Log in; the server is up with it."""
+    """Log in, and wait until the server is up."""
     params = {"server": options.server, "scope": options.scope, "device": options.device}
     params["seconds"] = options.timeout
-    # The daemon keeps the time of the login, and says that it is over.
+    # The daemon times the login out, and says so.
     options.timeout += ANSWER_SECONDS
     there = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     companion = LoginCompanion(
@@ -57,7 +57,7 @@ def log_in(options: argparse.Namespace) -> int:
 
 
 def in_words(answer: Json) -> str:
-    """Where one is logged in, and what is offered there."""
+    """The outcome, with the tools that the server offers."""
     tools: list[str] = answer["tools"]
     more = f" and {len(tools) - SHOWN_TOOLS} more" if len(tools) > SHOWN_TOOLS else ""
     offers = f"; it offers {len(tools)} tools: {', '.join(tools[:SHOWN_TOOLS])}{more}" if tools else ""
@@ -65,19 +65,16 @@ def in_words(answer: Json) -> str:
 
 
 class LoginCompanion(NamedTuple):
-    """Shows the user the page to open, and takes the answer that is pasted (`control.Companion`)."""
+    """Shows the login page, and passes on the address that the person pastes (`control.Companion`)."""
 
     server: str
-    """Where the login is."""
     stdin: TextIO | None
-    """The terminal where an answer can be pasted; None takes none."""
+    """The terminal for pasted addresses, or None."""
     stderr: TextIO
-    """Where everything is shown."""
     opens: bool
-    """Whether pages are opened in a browser here."""
 
     def take(self, message: Json, wire: Wire) -> float:
-        """Take a message of the daemon's; returns 0: the daemon keeps the time."""
+        """Take a message of the daemon's; returns the seconds that a person took."""
         params = message.get("params")
         params = params if isinstance(params, dict) else {}
         if message.get("method") == LINK:
@@ -94,14 +91,14 @@ class LoginCompanion(NamedTuple):
         self._say(f"{words}:\n\n  {url}\n")
         page = complete if isinstance(complete, str) else url
         if self.opens and page.startswith(("https://", "http://")):
-            # Some browsers return when they are closed.
+            # In a thread: some browsers return only when they are closed.
             threading.Thread(target=browse, args=(page,), daemon=True).start()
 
     def _say(self, text: str) -> None:
         print("\n".join(map(visible, text.split("\n"))), file=self.stderr, flush=True)
 
     def _take_pasted(self, wire: Wire) -> None:
-        """Pass on what is pasted until the login has ended; Ctrl-C gives it up."""
+        """Pass on pasted addresses until the login has ended; Ctrl-C gives it up."""
         if self.stdin is None:
             return
         forget_typed(self.stdin)
@@ -124,11 +121,7 @@ class LoginCompanion(NamedTuple):
 
 
 def _attend(wire: Wire) -> None:
-    """Take what the daemon sends while something can be typed.
-
-    Raises:
-        Over: the login has ended; its answer is kept.
-    """
+    """Take the daemon's messages while the person types. Raises Over, with the answer kept."""
     for message in wire.readable():
         if "method" not in message and message.get("id") != _ANSWER_ID:
             wire.keep(message)

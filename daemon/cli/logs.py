@@ -1,7 +1,4 @@
-"""`mcpd logs`: what a server wrote to its stderr, as far as the daemon keeps it; asking starts nothing.
-
-`--daemon` shows the daemon's own log (`main.daemon_log`).
-"""
+"""`mcpd logs`: kept stderr lines of a server, or the daemon's log (`main.daemon_log`). Starts nothing."""
 
 from __future__ import annotations
 
@@ -25,11 +22,11 @@ if TYPE_CHECKING:
     from daemon.cli.command import Answer
 
 NO_STDERR = "it is reached over a connection (type {type}) and has no stderr here: see its log where it runs"
-"""Said of a server that is not a child of the daemon."""
+"""Remark on a server that is not a child of the daemon."""
 
 
 def _show_daemons(options: argparse.Namespace) -> int:
-    from daemon.main import daemon_log  # noqa: PLC0415 - it knows of systemd, which servers' lines do without
+    from daemon.main import daemon_log  # noqa: PLC0415 - imports systemd's commands
 
     control = options.control or str(control_socket(os.environ, options.socket))
     if options.follow:
@@ -63,7 +60,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _silent(answer: Answer) -> str:
-    """That a server has written nothing: lines are kept for as long as mcpd runs."""
+    """Remark on a server without lines; lines are kept as long as mcpd runs."""
     if (at := answer.get("startedAt")) is None:
         return "it has not written anything on its stderr"
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
@@ -80,7 +77,6 @@ def _asked(options: argparse.Namespace) -> Answer:
 
 
 def _follow(options: argparse.Namespace) -> int:
-    """Print what is kept and then each new line, until Ctrl-C."""
     first, lines = _first(options), LogLines(options)
 
     def after(seen: Answer) -> Answer:
@@ -98,13 +94,12 @@ def _follow(options: argparse.Namespace) -> int:
 
 
 def _pages(answer: Answer) -> Answer:
-    """The lines of an answer, by instance; under no name those of a server that all clients share."""
+    """The lines by instance; the name is empty for a server that all clients share."""
     pages: Answer = answer.get("instances", {"": answer})
     return pages
 
 
 def _seen(answer: Answer) -> Answer:
-    """How to ask for what comes after an answer."""
     seen: Answer = {
         name: {"after": page["next"], "source": page["source"]} for name, page in _pages(answer).items()
     }
@@ -113,21 +108,19 @@ def _seen(answer: Answer) -> Answer:
 
 
 class LogLines(EventLines):
-    """Prints a server's lines, and between them what happened to it, in the order of time."""
+    """Prints a server's lines and, between them, its events, in order of time."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        """Start with nothing printed, and leave out what is older than `--since`."""
         super().__init__(options)
         self._since: float = options.since
 
     def show(self, answer: Answer, last: int | None = None) -> None:
-        """Print the lines and the events of an answer; of these `last` at most."""
+        """Print the lines and events of an answer, the last `last` of them."""
         lines = [
             {**line, "instance": instance} if instance else line
             for instance, page in _pages(answer).items()
             for line in page["lines"]
         ]
-        # A daemon of before has neither the time of a line, nor events.
         both = sorted([*lines, *answer.get("events", ())], key=lambda each: each.get("at", 0.0))
         both = [each for each in both if each.get("at", self._since) >= self._since]
         for each in both[-last:] if last else both:
@@ -135,11 +128,11 @@ class LogLines(EventLines):
         sys.stdout.flush()
 
     def as_object(self, entry: Any) -> Any:
-        """An entry as programs get it: an event is marked by its kind under `event`."""
+        """An entry for programs; `event` marks an event by its kind."""
         return {"event": entry["kind"], **entry} if "kind" in entry else entry
 
     def line(self, entry: Any) -> str:
-        """An entry as a line: when, which run, and what was written, or what happened."""
+        """Time, run and text of a line, or an event."""
         if "kind" in entry:
             return super().line({**entry, "message": f"-- {entry['message']}"})
         whose = f"{entry['instance']}: " if "instance" in entry else ""

@@ -1,4 +1,4 @@
-"""Options and help that all command lines share. Standard library only."""
+"""Options and help texts that command lines share. Standard library only."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _SOCKET = (
 )
 
 EXITS = {2: "usage", 3: "the daemon cannot be reached"}
-"""Exit statuses that all commands which ask the daemon share; 2 is shared by all commands."""
+"""Exit statuses of all commands that ask the daemon; 2 is every command's."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 ANSWER_SECONDS = 10.0
-"""How long a command waits for the daemon, which answers from memory in milliseconds unless it hangs."""
+"""Seconds to wait for an answer: the daemon answers from memory in milliseconds unless it hangs."""
 
 
 class _Wrapped(argparse.RawDescriptionHelpFormatter):
-    """Help whose sentences are wrapped to the terminal, and whose examples stay lines to be copied."""
+    """Wraps the sentences of a help text to the terminal, and leaves the examples as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         def wrapped(line: str) -> str:
@@ -46,16 +46,9 @@ def parser(
     asks: bool = True,
     reaches: bool = True,
 ) -> argparse.ArgumentParser:
-    """A parser with `--socket`, whose `--help` ends with examples and the meaning of every exit status.
+    """A parser with `--socket`, and a help with examples and exit statuses.
 
-    Args:
-        command: the command's name.
-        description: what it does.
-        examples: command lines.
-        exits: what each exit status means, except those in `EXITS`.
-        asks: whether it asks the daemon something, and fails if that cannot be reached.
-        reaches: whether it concerns a daemon at all. Other commands accept `--socket` too, for scripts that
-            give it to every command.
+    `asks`: an unreachable daemon is a failure. `reaches`: False hides `--socket`, which has no effect.
     """
     shown = "\n".join(f"  {example}" for example in examples)
     shared = EXITS if asks and reaches else {2: EXITS[2]}
@@ -77,24 +70,24 @@ def add_json(parsed: argparse.ArgumentParser) -> None:
 
 
 def add_session(parsed: argparse.ArgumentParser) -> None:
-    """Add SESSION, for a command that concerns one."""
+    """Add the argument SESSION."""
     parsed.add_argument(
         "session", metavar="SESSION", help="its number or its key, as `mcpd sessions` and `mcpd status` show it"
     )
 
 
 def add_follow(parsed: argparse.ArgumentParser, meaning: str) -> None:
-    """Add `-f`, for a command that goes on with what comes."""
+    """Add `-f`."""
     parsed.add_argument("-f", "--follow", action="store_true", help=f"{meaning}, until Ctrl-C")
 
 
 def add_last(parsed: argparse.ArgumentParser, meaning: str) -> None:
-    """Add `-n`, for a command that shows the newest of many."""
+    """Add `-n`."""
     parsed.add_argument("-n", "--last", "--tail", metavar="N", type=count, help=meaning)
 
 
 def add_control(parsed: argparse.ArgumentParser, seconds: float = ANSWER_SECONDS) -> None:
-    """Add `--control` and `--timeout`, for a command that asks the daemon something."""
+    """Add `--control` and `--timeout`."""
     parsed.add_argument(
         "--control",
         metavar="P",
@@ -111,11 +104,7 @@ def add_control(parsed: argparse.ArgumentParser, seconds: float = ANSWER_SECONDS
 
 
 def positive(text: str) -> float:
-    """A number of seconds over 0, for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it is not one.
-    """
+    """A number of seconds over 0, for argparse. Raises argparse.ArgumentTypeError: any other text."""
     try:
         value = float(text)
     except ValueError:
@@ -126,28 +115,20 @@ def positive(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number over 0, for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it is not one.
-    """
+    """A whole number over 0, for argparse. Raises argparse.ArgumentTypeError: any other text."""
     if not (text.isascii() and text.isdecimal()) or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number over 0")
     return int(text)
 
 
 def seconds_of(text: str) -> float:
-    """The seconds in `90s`, `30m`, `1h` or `2d`, for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it is no length of time over 0.
-    """
+    """The seconds in `90s`, `30m`, `1h` or `2d`, for argparse."""
     if not (seconds := length_in(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is no time: write 90s, 30m, 1h or 2d")
     return seconds
 
 
 def length_in(text: str) -> float | None:
-    """The seconds in `90s`, `30m`, `1h`, `2d` or `1w`; None if it is not written so."""
+    """The seconds in `90s`, `30m`, `1h`, `2d` or `1w`; None for any other text."""
     found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text)
     return None if found is None else float(int(found[1]) * _UNITS[found[2]])

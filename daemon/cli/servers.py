@@ -1,4 +1,4 @@
-"""Commands for servers: switching off and on, starting again, listing again, logging out, the configuration."""
+"""Commands for servers: enable, disable, restart, refresh, reload and logout."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 REFRESH_SECONDS = 60.0
-"""How long to wait: a server may take `timeouts.list` to answer, and a dormant one is started first."""
+"""Seconds to wait: a server has `timeouts.list` to answer, and a dormant one starts first."""
 
 RELOAD_SECONDS = 60.0
-"""How long to wait: servers that were removed are stopped first, and another reload may be under way."""
+"""Seconds to wait: removed servers stop first, and another reload may be running."""
 
 LOGOUT_SECONDS = 75.0
-"""How long to wait: an authorization server has thirty for each of two tokens, and the server starts again."""
+"""Seconds to wait: 30 for each of two tokens at the authorization server, then the restart."""
 
 # --- enable, disable --------------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ DISABLE = CommandLine(
 
 
 def _restart(options: argparse.Namespace) -> int:
-    """Restart one after the other; one that cannot be restarted keeps no other from it."""
+    """Restart servers one after another, past those that fail."""
     if bool(options.servers) == options.all:
         raise UsageError("name the servers to restart, or say --all")
     names = options.servers
@@ -100,7 +100,7 @@ def _restart(options: argparse.Namespace) -> int:
 
 
 def restarted(answer: Json) -> str:
-    """The server's state after the restart, or that of each of its instances, in one line."""
+    """The state after the restart, of the server or of each instance."""
     instances: Json = answer.get("instances", {answer["server"]: answer})
     if not instances:
         return visible(f"{answer['server']}: no instance of it runs; each is started at its first use")
@@ -137,7 +137,7 @@ RESTART = CommandLine(
 
 
 def refreshed(answer: Json) -> str:
-    """The outcome, in one line for each server."""
+    """The changes of each server's lists, a line each."""
     told = (f"{name}: {_news(each)}" for name, each in answer["servers"].items())
     return lines(*told) or "no server is up"
 
@@ -189,11 +189,10 @@ _DONE = {
     "changed": "changed",
     "sections": "applied",
 }
-"""The lists in the answer, each with its heading."""
 
 
 def reloaded(answer: Json) -> str:
-    """What was done, in one line, and then the state of each server that was started."""
+    """The changes in one line, then the state of each started server."""
     done = [f"{word}: {', '.join(answer[key])}" for key, word in _DONE.items() if answer.get(key)]
     parts = [*(done or ["nothing has changed"]), f"unchanged: {len(answer['kept'])}"]
     if answer.get("needsRestartOfDaemon"):
@@ -238,7 +237,7 @@ RELOAD = CommandLine(
 
 
 def logged_out(answer: Json) -> str:
-    """What became of the login, in one line."""
+    """The outcome in one line."""
     server, problem = answer["server"], answer["problem"]
     if not answer["existed"]:
         return visible(f"there was no login at {server}")

@@ -49,7 +49,6 @@ def _install(options: argparse.Namespace) -> int:
 
 
 def _wants_linger(options: argparse.Namespace) -> bool:
-    """Whether the service is to run without a login."""
     if options.linger is not None or options.yes:
         return options.linger is not False
     if service.lingers():
@@ -61,7 +60,7 @@ def _wants_linger(options: argparse.Namespace) -> bool:
 
 def _difference(change: Edit) -> str:
     content = change.found.content
-    # What somebody else wrote there may be in any encoding.
+    # A foreign file may be in any encoding.
     before = None if content is None else content.decode(errors="replace")
     return visible(unified_diff(change.found.path, before, change.text), lines=True)
 

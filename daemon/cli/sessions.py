@@ -1,4 +1,4 @@
-"""Commands for sessions: showing them, giving one another profile, what one may call, what one has loaded."""
+"""Commands for sessions: list them, change a profile, allow a tool, unload one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EX_INCOMPLETE = 1
-"""Not all sessions could be shown."""
+"""Some sessions could not be shown."""
 
 # --- sessions ---------------------------------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ def _wanted(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def allowed(answer: Mapping[str, Any]) -> str:
-    """What the session may call, a line each."""
+    """The session's permissions, a line each."""
     if not answer["allowed"]:
         return lines(f"session {answer['session']}: nothing is allowed beyond its profile")
     said = [f"session {answer['session']} may call, unasked:"]
@@ -136,7 +136,7 @@ ALLOW = CommandLine(
 
 
 def unloaded(answer: Mapping[str, Any]) -> str:
-    """What has left the session."""
+    """The tools that have left the session."""
     names, session = answer["unloaded"], answer["session"]
     said = [f"session {session}: {name} is not loaded any more" for name in names]
     return lines(*(said or [f"session {session} has loaded no tools"]), *filter(None, [answer["note"]]))

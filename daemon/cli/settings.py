@@ -1,7 +1,6 @@
-"""Commands that change a key of the configuration: by the daemon, or in the file itself.
+"""Commands that change a key of the configuration, through the daemon or in the file itself.
 
-The daemon writes its own configuration (`operators.config_changes`). Where it may not, or where none runs,
-`--config` has the command write the file as the user who types it, and tells the daemon to read it again.
+With `--config` the command writes the file as the user, and has a running daemon read it again.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ else:
 Json = dict[str, Any]
 
 PATIENCE = 60.0
-"""Seconds to wait for the daemon: it reads the configuration again, and another reload may be under way."""
+"""Seconds to wait: the daemon reloads its configuration, and another reload may be running."""
 
 MODEL_PATIENCE = 120.0
-"""Seconds to wait: a model may take `summaries.timeout` to answer, which is a minute unless configured."""
+"""Seconds to wait: a model has `summaries.timeout` to answer, 60 s by default."""
 
 
 _CONFIG = argument(
@@ -44,12 +43,7 @@ _CONFIG = argument(
 
 
 def write(options: argparse.Namespace, trail: tuple[str, ...], value: object) -> int:
-    """Change a key in the file of `--config`, and have the daemon, if one runs, read it again. Returns 0.
-
-    Raises:
-        ConfigError: the configuration is faulty, or would be.
-        DocumentError: it cannot be read or written.
-    """
+    """Change a key in the file of `--config`, and reload. Raises ConfigError or DocumentError."""
     path = options.config.absolute()
     edit = settings.edited(path, [settings.Setting(trail=trail, value=value)], os.environ)
     edit.write()
@@ -62,7 +56,7 @@ def write(options: argparse.Namespace, trail: tuple[str, ...], value: object) ->
 
 
 def written(changed: dict[str, Any]) -> str:
-    """What the daemon has written, in one line."""
+    """The key and the file that the daemon has written."""
     word = "stood already at" if changed["already"] else "written at"
     return f"{word} {changed['place']} in {changed['file']}"
 
@@ -71,7 +65,7 @@ def written(changed: dict[str, Any]) -> str:
 
 
 def described(answer: Json) -> str:
-    """What was changed where."""
+    """The tool's new description, and the places that changed."""
     tool, places = answer["tool"], answer["places"]
     what = "its server's own description" if answer["description"] is None else "that description"
     said = [f"{tool} has {what} {'already' if answer['already'] else 'now'}"]
@@ -122,11 +116,10 @@ _SHOWS = {
     "load": "tools to load servers' tools, which are then listed",
     "full": "every tool, with its whole description",
 }
-"""What each surface shows, in a line."""
 
 
 def switches(answer: Json) -> str:
-    """All switches of loading on demand, and what each means now."""
+    """Every switch of loading on demand, with its effect."""
     said = [written(answer["changed"])] if answer["changed"] else []
     if answer["note"]:
         said.append(f"note: {answer['note']}")
@@ -192,7 +185,7 @@ LAZY = CommandLine(
 
 
 def summaries(answer: Json) -> str:
-    """What was asked for; else the state, the prompt and what is sent where."""
+    """The requested detail, or the state, the prompt and the data that the endpoint gets."""
     if "models" in answer:
         return lines(*_models(answer))
     if "changed" in answer:

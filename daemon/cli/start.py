@@ -1,4 +1,4 @@
-"""`mcpd start` and `mcpd stop`: the daemon in the background, and its end."""
+"""`mcpd start` and `mcpd stop`: the daemon in the background."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ HOW = {
     "detached": "started in the background",
     "other": "it runs already",
 }
-"""How a daemon came to run, in words."""
 
 
 def start(options: argparse.Namespace) -> int:
-    """Start the daemon, if none runs."""
+    """Start the daemon, unless one runs."""
     named = (options.config, options.socket, options.state_dir)
     config, socket, state_dir = (Path(each).absolute() if each else None for each in named)
     request = StartRequest(
@@ -47,7 +46,7 @@ def start(options: argparse.Namespace) -> int:
     try:
         running = started(request)
     except (NotStarted, OSError) as error:
-        # Without a text: whoever asked has words of its own for that.
+        # No text: the bridge that asked words the error itself.
         if text := str(error):
             note(text, lines=True)
         return error.status if isinstance(error, NotStarted) else 1
@@ -58,8 +57,8 @@ def start(options: argparse.Namespace) -> int:
 
 
 def _configuration(config: Path | None, *, tells: bool) -> Config:
-    """The configuration that the daemon will have; `tells` of entries for which it will start no server."""
-    # 0.2 s, which whoever only waits for another start does without.
+    """The configuration of the daemon; `tells`: warn of entries whose servers will not start."""
+    # 0.2 s, which a command that only waits for another start saves.
     from daemon.config.parse import load  # noqa: PLC0415
     from daemon.surfaces.table import SURFACES  # noqa: PLC0415
 
@@ -70,7 +69,7 @@ def _configuration(config: Path | None, *, tells: bool) -> Config:
 
 
 def stop(options: argparse.Namespace) -> int:
-    """End the daemon, whoever has started it."""
+    """Stop the daemon, however it was started."""
     if options.servers:
         name = options.servers[0]
         raise UsageError(

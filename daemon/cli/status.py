@@ -1,7 +1,4 @@
-"""`mcpd status`: every server with its state and the reason, from the daemon's memory; asking starts nothing.
-
-The exit status is a health check: 0 only if every enabled server works fully and persistence does too.
-"""
+"""`mcpd status`: the state of every server; its exit status is a health check. Starts nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
     from daemon.operators.reports import PersistenceReport, ServerReport
 
 EX_UNAVAILABLE = 1
-"""A configured server is unavailable or degraded, or persistence is."""
+"""A server or persistence is degraded or unavailable."""
 
 WATCH_SECONDS = 2.0
 """Default interval of `--watch`."""
@@ -34,11 +31,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _interval(text: str) -> float:
-    """The seconds of `--watch`; who writes the server there is told what to type.
-
-    Raises:
-        argparse.ArgumentTypeError: it is no number of seconds.
-    """
+    """The seconds of `--watch`; the error explains that a server's name stands before it."""
     import argparse  # noqa: PLC0415 - loaded by now: by options
 
     try:
@@ -50,8 +43,8 @@ def _interval(text: str) -> float:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    """Show the status again and again. A daemon that is away is shown as such: it may be restarting."""
-    # Only now: it imports prompt_toolkit.
+    """Show the status again and again; a daemon that is away may be restarting."""
+    # Imports prompt_toolkit.
     from daemon.cli.watch import has_screen, watch, watch_screen  # noqa: PLC0415
     from daemon.cli.watch_view import StatusPoll  # noqa: PLC0415
 
@@ -65,7 +58,7 @@ def _watch(options: argparse.Namespace) -> int:
 
 def _look(options: argparse.Namespace, server: str | None) -> tuple[Any, Any]:
     status = ask_with(options, "status", {})
-    # A server that is gone is no reason to show nothing of the others.
+    # The selected server may be gone; the others still count.
     if server is None or server not in status["servers"]:
         return status, None
     return status, ask_with(options, "status", {"server": server})
@@ -75,7 +68,7 @@ def _show(options: argparse.Namespace, *, compact: bool = False) -> int:
     name = options.server
     answer = ask_with(options, "status", {} if name is None else {"server": name})
     if options.json:
-        # A document on each line, so that a program knows where one ends.
+        # A document per line, so that programs can split them.
         print(json_line(answer) if compact else document(answer))
     else:
         view = "daemon.cli.status_view:" + ("render" if name is None else "render_one")
@@ -86,10 +79,7 @@ def _show(options: argparse.Namespace, *, compact: bool = False) -> int:
 
 
 def exit_status(servers: dict[str, ServerReport], persistence: PersistenceReport | None = None) -> int:
-    """0 if every server is in a state in `WELL` and persistence works, else 1.
-
-    An instance that a client has just caused to start is no fault of its server's; one that cannot start is.
-    """
+    """0 if all servers and persistence are well; instances may be starting, unless they cannot."""
     well = all(server["state"] in WELL for server in servers.values()) and all(
         each["state"] in WELL | COMING for server in servers.values() for each in server.get("instances", ())
     )

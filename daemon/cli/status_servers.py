@@ -1,4 +1,4 @@
-"""The table of servers in a status, what they list besides tools, and what is to be said of them."""
+"""The table of servers in a status, their other lists, and the remarks below it."""
 
 from __future__ import annotations
 
@@ -38,24 +38,22 @@ STYLES = {
     "stopping": "dim",
     "stopped": "dim",
 }
-"""Colour by state; the state's name is shown as well, so nothing is said by colour alone."""
+"""Colour by state; the name is shown too, so colour is never the only sign."""
 
 _SEVERITIES = {"warning": "yellow", "helps": "bold", "quiet": "dim"}
-"""Colour by the severity of a remark."""
 
 MINUTES = 5
-"""Minutes of `recent`, as the headings have them."""
 
 LEGEND = f"open: calls in flight. calls, err and p50/p95 (ms): the last {MINUTES} minutes."
-"""What the short headings of a narrow table mean."""
+"""Explains the short headings of a narrow table."""
 
 NAME_LEAST = 16
-"""Columns that a name gets before other columns are left out."""
+"""Columns that names get before other columns are dropped."""
 
 _ELLIPSIS = "…"
 
 WIDE = 120
-"""From this width on there is room for headings that need no legend."""
+"""Columns from which headings need no legend."""
 
 
 class ServerColumn(NamedTuple):
@@ -63,13 +61,12 @@ class ServerColumn(NamedTuple):
 
     heading: str
     cell: Callable[[ServerReport, float], str]
-    """What it shows of a server or an instance at a time in seconds since the epoch."""
+    """The text for a server or an instance at a time in seconds since the epoch."""
     worth: int
-    """A narrow screen does without the columns that are worth least."""
+    """On a narrow screen the columns of least worth are dropped first."""
     long: str = ""
-    """Its heading where there is room for one that needs no legend."""
     if_any: bool = False
-    """Whether it is left out where there is little room, or it is empty for all."""
+    """Dropped where room is short, or where every cell is empty."""
 
 
 def _latency(server: ServerReport, _now: float) -> str:
@@ -100,17 +97,10 @@ _COLUMNS = (
     ServerColumn("pid", lambda server, _: "-" if server["pid"] is None else str(server["pid"]), 0),
     ServerColumn("idle", _idle, 1, if_any=True),
 )
-"""The columns in their order."""
 
 
 def table(servers: Mapping[str, ServerReport], now: float, screen: Screen) -> Table:
-    """A row for each server, and beneath it one for each of its instances, where clients do not share one.
-
-    Args:
-        servers: by name, as `status` answers them.
-        now: seconds since the epoch, for ages.
-        screen: where it is shown; columns that do not fit are left out, long names shortened in the middle.
-    """
+    """A row for each server, then its instances; drops columns and shortens names to fit. `now`: epoch."""
     rows = [row for name, server in servers.items() for row in _rows(name, server)]
     columns = {}
     for each in _COLUMNS:
@@ -141,7 +131,7 @@ def table(servers: Mapping[str, ServerReport], now: float, screen: Screen) -> Ta
 
 
 def legend(servers: Mapping[str, ServerReport], screen: Screen) -> Iterator[RenderableType]:
-    """What the headings of a narrow table mean, as they are too short to say it themselves."""
+    """Explanation of the headings of a narrow table."""
     if servers and screen.width < WIDE:
         yield Text(LEGEND, style="dim")
 
@@ -154,13 +144,13 @@ def _rows(name: str, server: ServerReport) -> Iterator[tuple[str, ServerReport]]
 
 
 def _shortened(names: list[str], room: int) -> list[str]:
-    """Names that fit, shortened in the middle; whole if that would make two of them alike."""
+    """Names shortened to fit, or whole if two would look alike."""
     short = [shorten(name, room) for name in names]
     return short if len(set(short)) == len(set(names)) else names
 
 
 def shorten(text: str, room: int) -> str:
-    """The text in so many columns, its middle left out: what names differ in stands at their ends."""
+    """The text in `room` columns without its middle, since names differ at their ends."""
     if cell_len(text) <= room:
         return text
     head, tail = room // 2, (room - 1) // 2
@@ -175,12 +165,7 @@ def _tail(text: str, room: int) -> str:
 
 
 def remarks(servers: Mapping[str, ServerReport], starts: int) -> Iterator[RenderableType]:
-    """What there is to say about servers and their instances beside their rows; nothing if all is well.
-
-    Args:
-        servers: by name, as `status` answers them.
-        starts: how many are started at a time.
-    """
+    """Remarks on servers and their instances; none if all is well. `starts`: servers started at a time."""
     seen = list(_each(servers))
     coming = [name for name, server in seen if is_coming(server)]
     if coming:
@@ -198,7 +183,7 @@ def remarks(servers: Mapping[str, ServerReport], starts: int) -> Iterator[Render
 def _each(servers: Mapping[str, ServerReport]) -> Iterator[tuple[str, ServerReport]]:
     for name, server in servers.items():
         instances = server.get("instances", [])
-        # What is said of each instance is not said of its server again.
+        # Remarks on instances are not repeated for their server.
         own: ServerReport = {**server, "stderr": [], "noise": {"count": 0}, "oneClientAtATime": False}
         yield name, own if instances else server
         yield from ((each["name"], each) for each in instances)
@@ -212,7 +197,7 @@ def _coming(names: list[str], starts: int) -> str:
 
 
 def _told_of(name: str, server: ServerReport) -> tuple[str, str]:
-    """What happened and what helps, with a word in place of the server's name in commands."""
+    """Event and remedy, with a placeholder for the server's name in commands."""
     return _generic(name, server["happened"]), _generic(name, server["helps"])
 
 
@@ -223,7 +208,6 @@ def _generic(name: str, text: str) -> str:
 
 
 def _remarks(group: list[tuple[str, ServerReport]]) -> Iterator[RenderableType]:
-    """The remarks about a server, or about several that are down for one reason."""
     server = group[0][1]
     lines = list(remark_lines(server)) if len(group) == 1 else list(_shared_lines(group))
     if not lines:
@@ -235,7 +219,7 @@ def _remarks(group: list[tuple[str, ServerReport]]) -> Iterator[RenderableType]:
 
 
 def told(lines: Iterable[tuple[str, str]]) -> Iterator[RenderableType]:
-    """Remarks as they are drawn."""
+    """Remarks as paragraphs."""
     for text, severity in lines:
         yield paragraph(text, indent=2, style=_SEVERITIES.get(severity, ""))
 
@@ -252,17 +236,17 @@ def _shared_lines(group: list[tuple[str, ServerReport]]) -> Iterator[tuple[str, 
         first, last = span(min(due), parts=1), span(max(due), parts=1)
         yield f"next retries in {first if first == last else f'{first} to {last}'}", ""
     for each, of_one in group:
-        # What was diagnosed for all may have other words of each behind it.
+        # A shared diagnosis may rest on different last words.
         yield from ((f"{each}: stderr| {line.expandtabs()}", "quiet") for line in of_one["stderr"][-1:])
         yield from ((f"{each}: {text}", style) for text, style in oddities(of_one))
 
 
 NAMED = 10
-"""Servers that are named in a sentence about several."""
+"""Servers named in a sentence about several."""
 
 
 def below(servers: Mapping[str, ServerReport], screen: Screen) -> Iterator[RenderableType]:
-    """The same numbers in words, where the table has no room for them."""
+    """The other lists in words, where the table has no room for them."""
     if screen.width >= ROOMY:
         return
     parts = [f"{name} {had}" for name, server in servers.items() if (had := _beside(server))]

@@ -1,7 +1,4 @@
-"""The status as text for people: a table of servers, and below it everything that is not as it should be.
-
-`mcpd status SERVER` shows one server, or one instance, with all that helps to judge it.
-"""
+"""The status as text for people: a table of servers, then everything unusual; or one server in detail."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def render(status: StatusReport, *, now: float, screen: Screen) -> str:
-    """The status as text, with ages at a time in seconds since the epoch."""
+    """The status, with ages at `now` (seconds since the epoch)."""
     servers = status["servers"]
     parts: list[RenderableType] = list(_persistence(status["daemon"], now))
     if servers:
@@ -71,7 +68,7 @@ def render(status: StatusReport, *, now: float, screen: Screen) -> str:
 
 
 def _persistence(daemon: DaemonReport, now: float) -> Iterator[RenderableType]:
-    """What is wrong with persistence; shown first, because what is not stored is lost with the daemon."""
+    """Faults of persistence; shown first, because unwritten data is lost with the daemon."""
     if why := daemon["unrecorded"]:
         yield safe(
             f"What is started is not written down ({why}): nobody ends what kill -9 would leave.", "yellow"
@@ -97,18 +94,16 @@ def _refused(connections: Mapping[str, Any]) -> Iterator[str]:
 
 
 _NAMED = 10
-"""Sessions that are named before their common reason for a surface."""
+"""Sessions named in front of their common surface."""
 
 
 def _repairs(repairs: Mapping[str, Mapping[str, int]]) -> Iterator[RenderableType]:
-    """How often each client sent arguments that had to be repaired."""
     for client, kinds in repairs.items():
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
         yield paragraph(f"arguments of {client or 'other clients'} that had to be repaired: {counts}", indent=0)
 
 
 def _sums(metrics: Mapping[str, Any], now: float) -> Iterator[str]:
-    """What was counted since the daemon started, and over all restarts."""
     if counted := "; ".join(_counted(metrics)):
         yield f"Since the start: {counted}."
     totals: Mapping[str, Any] = metrics["inAll"]
@@ -118,7 +113,7 @@ def _sums(metrics: Mapping[str, Any], now: float) -> Iterator[str]:
 
 
 def _counted(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """What loading on demand has cost and saved. Of the sums a counter that was never raised is absent."""
+    """Cost and savings of loading on demand; sums lack counters that were never raised."""
     if loads := metrics.get("loads"):
         yield f"{counted(loads, 'tool')} loaded"
     hits, misses = metrics.get("loadHits", 0), metrics.get("loadMisses", 0)
@@ -142,7 +137,6 @@ def _counted(metrics: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _summarized(summarizer: Mapping[str, Any]) -> Iterator[str]:
-    """How the model that writes summaries of servers and tools is doing."""
     if model := summarizer.get("model"):
         yield f"{model} at {summarizer.get('endpoint', 'unknown')}"
     if "sentences" in summarizer:
@@ -172,7 +166,6 @@ _IF_ANY = (
     numbers("repaired", lambda each: each["repairedCalls"]),
     numbers("saved", lambda each: _saved(each["estimatedTokensNotSent"])),
 )
-"""Columns that are left out where they are empty for all sessions."""
 
 
 def _sessions(sessions: list[ConnectionReport], now: float, screen: Screen) -> Table:
@@ -193,7 +186,7 @@ def _sessions(sessions: list[ConnectionReport], now: float, screen: Screen) -> T
 
 
 def _why(sessions: list[ConnectionReport]) -> Iterator[RenderableType]:
-    """Why the sessions have their surfaces, each reason once, and why some have saved nothing."""
+    """The reason for each surface, once, and the clients whose savings do not count."""
     told: dict[tuple[str, str], list[str]] = {}
     for session in sessions:
         told.setdefault((session["surface"], session["surfaceWhy"]), []).append(f"#{session['number']}")
@@ -220,7 +213,7 @@ def _daemon(daemon: DaemonReport) -> Iterator[RenderableType]:
 
 
 def _shown(daemon: DaemonReport) -> str:
-    """What the default profile shows, compared with all that it offers."""
+    """The default profile's tokens, compared with all tools."""
     shown, saved = bytes_in_words(daemon["surfaceBytes"]), daemon["estimatedTokensSaved"]
     offered = daemon["offeredBytes"]
     tools = f"{counted(daemon['offeredTools'], 'tool')} of {bytes_in_words(offered)}"
@@ -235,13 +228,7 @@ def _shown(daemon: DaemonReport) -> str:
 
 
 def lately_in_words(told: LatelyReport, width: int, lines: int = 2) -> list[str]:
-    """What is over, in a few lines; empty if there is nothing.
-
-    Args:
-        told: `lately` of a `status` answer.
-        width: the most characters of a line.
-        lines: the most lines. What has no room is counted.
-    """
+    """Past outages and changes in at most `lines` lines of `width` characters; empty without any."""
     servers = told["servers"]
     if not servers:
         return []
@@ -271,19 +258,18 @@ def _of_one(name: str, server: OverReport) -> str:
 
 
 def _where(servers: list[tuple[str, OverReport]], shown: int, hours: int) -> str:
-    """The command that tells more."""
     if len(servers) == shown == 1:
         return f" (mcpd events {visible(servers[0][0])})"
     return f" (mcpd events --since {hours}h)"
 
 
 def render_one(answer: OneStatusReport, *, now: float, screen: Screen) -> str:
-    """The status of one server as text."""
+    """The status of one server."""
     return draw(parts_of_one(answer, now, screen), screen)
 
 
 def parts_of_one(answer: OneStatusReport, now: float, screen: Screen) -> list[RenderableType]:
-    """The same as parts to be drawn one below another."""
+    """The same as parts to draw one below another."""
     server = answer["server"]
     parts: list[RenderableType] = [*_heading(answer["name"], server, now)]
     parts += told(remark_lines(server))
@@ -307,7 +293,6 @@ def _heading(name: str, server: ServerReport, now: float) -> Iterator[Renderable
 
 
 def _program(server: ServerReport) -> list[str]:
-    """What it is, and what runs of it."""
     restarts = server["restarts"]
     return [
         *filter(None, (server.get("type"), server["serverInfo"])),
@@ -320,7 +305,7 @@ def _program(server: ServerReport) -> list[str]:
 
 
 def _processes(server: ServerReport) -> list[str]:
-    """Its pid; with that of its second process, where clients of both eras call it."""
+    """The pid, and that of a second process where clients of both eras call the server."""
     if server["pid"] is None:
         return []
     pids = server["pids"]
@@ -328,7 +313,6 @@ def _processes(server: ServerReport) -> list[str]:
 
 
 def _traffic(server: ServerReport) -> list[str]:
-    """Its calls: now, lately and in all."""
     recent = server["recent"]
     told = f"{recent['calls']:,} in the last {recent['minutes']} minutes"
     if recent["errors"]:
@@ -352,7 +336,6 @@ def _pings(server: ServerReport, now: float) -> list[str]:
 
 
 def _below(answer: OneStatusReport, now: float, screen: Screen) -> Iterator[RenderableType]:
-    """The tables below: its calls in flight, their last errors, and its last events; none that is empty."""
     name = answer["name"]
     if calls := answer["calls"]:
         yield from _headed("Calls in flight", in_flight(calls, screen))

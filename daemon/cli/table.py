@@ -1,11 +1,11 @@
-"""The table of commands. It imports nothing, since every command would wait: modules are named by strings."""
+"""The table of commands. Imports nothing, since every command would pay for it: strings name the modules."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 EX_CONFIG = 78
-"""The configuration is faulty (sysexits.h): `run`, `check` and `reload` end with it."""
+"""The configuration is faulty (sysexits.h): exit status of `run`, `check` and `reload`."""
 
 COMMANDS = {
     "up": ("set everything up: import, service, install; asks first", "mcpd up"),
@@ -53,7 +53,6 @@ COMMANDS = {
     "completions": ("print a shell's completions", "mcpd completions bash"),
     "schema": ("print the JSON Schema of the configuration", "mcpd schema > mcpd.schema.json"),
 }
-"""Each command with what it does and an example."""
 
 MODULES = {
     "daemon.cli.local_commands": "up import install uninstall add remove login service start stop check doctor",
@@ -72,8 +71,8 @@ MODULES = {
     "daemon.cli.tools": "tools search",
     "daemon.cli.use": "call prompt prompts resources read",
 }
-"""The module of each command, with a `CommandLine` of the command's name in capitals. A module without one,
-such as `connect`, which loads less, has `main` and `make_parser` itself."""
+"""Module of each command, which holds a `CommandLine` of that name in capitals, or itself has `main` and
+`make_parser` (`connect` and `run`, which must start fast)."""
 
 GROUPS = {
     "set up": "up import install uninstall add remove login logout service token completions",
@@ -82,7 +81,6 @@ GROUPS = {
     "use": "tools search prompts resources call prompt read",
     "change": "restart disable enable describe refresh allow unload cancel lazy summaries",
 }
-"""Headings of the help, each with its commands in order."""
 
 MEANT = {
     **dict.fromkeys(("ls", "ps", "list", "servers", "show", "info", "inspect", "stat", "state"), "status"),
@@ -105,16 +103,16 @@ MEANT = {
     **dict.fromkeys(("completion",), "completions"),
     **dict.fromkeys(("diagnose", "health"), "doctor"),
 }
-"""Words that people type as they do elsewhere, each with the command here that does it."""
+"""Other tools' words for these commands."""
 
 ENDING = {"stop", "remove", "uninstall", "logout", "cancel", "unload", "disable"}
-"""Commands that end or take something: a word is no misspelling of one unless hardly a letter is wrong."""
+"""Commands that end or remove something: suggested for a typo only above `HARDLY_WRONG` (difflib's ratio)."""
 HARDLY_WRONG = 0.87
 
 
 def implementation(command: str) -> "Any":
-    """What implements a command: it has `main(argv)`, which returns the exit status, and `make_parser()`."""
-    # By its full name: `python -m daemon` comes here as well.
+    """The object with `main(argv)`, which returns the exit status, and `make_parser()`."""
+    # By full name, since `python -m daemon` comes here too.
     import importlib  # noqa: PLC0415 - see the module's docstring
 
     place = next(module for module, commands in MODULES.items() if command in commands.split())

@@ -1,4 +1,4 @@
-"""What the daemon makes of a changed configuration: `mcpd add` and `mcpd remove` have it reloaded, and wait."""
+"""The daemon's reaction to a changed configuration: the reload, and the outcome for a server."""
 
 from __future__ import annotations
 
@@ -18,35 +18,33 @@ if TYPE_CHECKING:
     from daemon.operators.reports import ServerReport
 
     Servers = Mapping[str, ServerReport]
-    """Servers by name, as `mcpd status --json` shows them."""
 
 LOOK_SECONDS = 0.25
-"""Seconds between two looks at a server that is starting: the next step is seen at once, and costs nothing."""
+"""Seconds between two looks at a starting server: cheap, and soon enough for a person."""
 
 WIDTH = 110
 TOOL_LINES = 2
-"""Lines of names of tools."""
+"""Lines for names of tools."""
 
 
 class Effect(NamedTuple):
-    """What became of a server."""
+    """The outcome of a change."""
 
     asked: bool
-    """Whether a daemon was there, and has read the configuration again."""
+    """Whether a daemon was asked to reload."""
     problem: str
-    """Why it was not, or why it does not have the server; else empty."""
+    """Why the daemon does not have the change; else empty."""
     seen: ServerReport | None = None
-    """The server, as `mcpd status --json` shows it."""
     tools: tuple[str, ...] = ()
 
     @property
     def is_well(self) -> bool:
-        """Whether the server is up, or will be when it is needed."""
+        """Whether the server is up, or will start when it is needed."""
         return self.seen is not None and self.seen["state"] in WELL
 
 
 def reloaded(options: argparse.Namespace, path: Path) -> Effect:
-    """Have the daemon read its configuration again."""
+    """Have the daemon reload its configuration."""
     try:
         answer = ask_with(options, "reload", {})
     except DaemonUnreachable as error:
@@ -60,7 +58,7 @@ def reloaded(options: argparse.Namespace, path: Path) -> Effect:
 
 
 def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
-    """Have the daemon read its configuration again, and wait until a server is up, or has failed to come up."""
+    """Have the daemon reload, and wait until a server is up or has failed."""
     effect = reloaded(options, path)
     if effect.problem:
         return effect
@@ -81,11 +79,7 @@ def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
 
 
 def looks(options: argparse.Namespace, seconds: float) -> Iterator[Servers]:
-    """The servers as they are now, again and again until so many seconds have passed; at least once.
-
-    Raises:
-        DaemonUnreachable: nobody answers.
-    """
+    """The current servers, repeatedly for `seconds`; at least once. Raises DaemonUnreachable."""
     deadline = time.monotonic() + seconds
     while True:
         yield ask_with(options, "status", {})["servers"]
@@ -101,9 +95,9 @@ def _tools(options: argparse.Namespace, name: str) -> tuple[str, ...]:
 
 
 def in_lines(name: str, effect: Effect) -> str:
-    """A server that is up, in three lines: its state, and its tools as far as they fit."""
+    """A running server in three lines: its state, and its tools as far as they fit."""
     assert effect.seen is not None
-    # Where categories choose tools, they may have none of it.
+    # `tools` counts the server's own list: categories may have chosen none of it.
     number, state = effect.seen["tools"], effect.seen["state"]
     when = ", and is started when it is needed" if state == "dormant" else ""
     offers = f": {counted(number, 'tool')}" if number else ""
@@ -119,7 +113,7 @@ def in_lines(name: str, effect: Effect) -> str:
 
 
 def failure(name: str, seen: ServerReport) -> tuple[str, bool]:
-    """What is wrong with a server that did not come up, and what helps; and whether its entry has to change."""
+    """Fault and remedy of a server that did not come up, and whether its entry has to change."""
     state = "still starting" if seen["state"] in COMING else seen["state"]
     lines = [f"{name} is {state}" + (f": {seen['reason']}" if seen["reason"] else "")]
     told = [seen.get("happened", ""), seen.get("helps", "")]

@@ -1,7 +1,4 @@
-"""Drawing tables for people: how wide, in colour or not; and how numbers are written in them.
-
-Everything that a server said goes through `safety.escape.visible` into a `rich` Text, never into markup.
-"""
+"""Tables for people; servers' words go through `safety.escape.visible` into a rich Text, never into markup."""
 
 from __future__ import annotations
 
@@ -23,23 +20,21 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 UNBOUNDED = 10_000
-"""Columns assumed when output is not a terminal: a program that reads lines must get each of them whole."""
+"""Columns without a terminal: programs that read lines must get each of them whole."""
 
 ROOMY = 100
-"""From this width on there is room for two spaces between columns."""
+"""Columns from which two blanks fit between columns."""
 
 
 class Screen(NamedTuple):
-    """The width of the output, and whether it has colours."""
+    """The width and the colours of an output."""
 
     width: int
-    """In columns."""
     colour: bool
-    """Whether ANSI colours are wanted."""
 
     @classmethod
     def of(cls, stream: TextIO, environ: Mapping[str, str]) -> Screen:
-        """The screen behind `stream`: https://no-color.org, `TERM=dumb` and `COLUMNS` are respected."""
+        """The screen behind `stream`; respects NO_COLOR (https://no-color.org), `TERM=dumb` and `COLUMNS`."""
         tty = stream.isatty()
         colour = tty and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         fallback = 80 if tty else UNBOUNDED
@@ -47,7 +42,7 @@ class Screen(NamedTuple):
 
 
 def draw(parts: Sequence[RenderableType], screen: Screen) -> str:
-    """The parts one below another, without the blanks that rich pads lines with."""
+    """Render parts one below another, without rich's trailing blanks."""
     console = Console(
         file=io.StringIO(),
         width=screen.width,
@@ -65,30 +60,23 @@ def draw(parts: Sequence[RenderableType], screen: Screen) -> str:
 
 
 def grid(screen: Screen, *, head: bool = True, folds: bool = False) -> Table:
-    """An empty table without lines, with less space between columns on a narrow screen.
-
-    Args:
-        screen: where it is shown.
-        head: whether its columns have headings.
-        folds: whether several columns take more than one line: one blank would not tell them apart.
-    """
+    """An empty table; cells of several lines (`folds`) need two blanks between columns."""
     gap = 2 if folds or screen.width >= ROOMY else 1
     return Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, show_header=head, header_style="bold")
 
 
 class Column(NamedTuple):
-    """A column of a table: its heading, and what it shows of a row; words from outside are made safe."""
+    """A column of a table: heading and cell; cells are escaped."""
 
     heading: str
     cell: Callable[[Any], object]
     right: bool = False
-    """Whether it stands at the right, as numbers do."""
     whole: bool = False
-    """Whether it is never wrapped, as numbers are not."""
+    """Never wrapped."""
     least: int | None = None
-    """Columns that it has at least: words of several lines are hard to read."""
+    """Minimal width: words cut into many lines are hard to read."""
     cut: bool = False
-    """Whether it has one line, cut where the room ends."""
+    """One line, cut at the screen's edge."""
 
 
 def numbers(heading: str, cell: Callable[[Any], object]) -> Column:
@@ -97,10 +85,10 @@ def numbers(heading: str, cell: Callable[[Any], object]) -> Column:
 
 
 def listing(columns: Iterable[Column], rows: Iterable[Any], screen: Screen, *, head: bool = True) -> Table:
-    """A table with a row for each of some things.
+    """A table with a row for each item.
 
-    Where there is no room for all, rich takes it from the widest column that may be cut or wrapped; so a column
-    of names beside one that is cut has half the screen at most.
+    Where room is short, rich takes it from the widest column that may be cut or wrapped; so a column of names
+    next to a cut one has half the screen at most.
     """
     columns, drawn = tuple(columns), grid(screen, head=head)
     most = screen.width // 2 if any(each.cut for each in columns) else None
@@ -123,17 +111,17 @@ def listing(columns: Iterable[Column], rows: Iterable[Any], screen: Screen, *, h
 
 
 def ago(now: float, at: float | None) -> str:
-    """How long ago a time was; `-` if there was none."""
+    """The age of a time, or `-`."""
     return "-" if at is None else span(now - at, parts=1)
 
 
 def safe(text: object, style: str = "") -> Text:
-    """A text from outside, made safe to show, in one line."""
+    """A text from outside, escaped, in one line."""
     return Text(visible(str(text)), style=style)
 
 
 def paragraph(text: str, *, indent: int, style: str = "") -> Table:
-    """A text from outside, made safe to show, wrapped at the screen's width with every line indented."""
+    """A text from outside, escaped, wrapped and indented."""
     block = Table(box=None, padding=0, pad_edge=False, show_header=False)
     block.add_column(width=indent, no_wrap=True)
     block.add_column(overflow="fold")
@@ -142,7 +130,7 @@ def paragraph(text: str, *, indent: int, style: str = "") -> Table:
 
 
 def milliseconds(value: float | None) -> str:
-    """Milliseconds as `0.4` or `12`; `-` when unknown."""
+    """Milliseconds as `0.4` or `12`, or `-`."""
     if value is None:
         return "-"
     return f"{value:.1f}" if value < TWO_DIGITS else f"{value:.0f}"
@@ -152,5 +140,5 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s")
 
 
 def first_sentence(text: object) -> str:
-    """The first sentence of what a server says, in one line."""
+    """The first sentence of a server's text, in one line."""
     return _SENTENCE.split(" ".join(text.split()), maxsplit=1)[0] if isinstance(text, str) else ""

@@ -1,4 +1,4 @@
-"""`mcpd token`: has the daemon show, make, list, confirm or revoke tokens that let clients in over HTTP."""
+"""`mcpd token`: show, make, list, confirm or revoke the tokens of clients over HTTP."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ _ACTIONS_OF = {
     "default": ("confirm", "revoke"),
     "json": ("list",),
 }
-"""The actions that each option goes with."""
+"""The actions that take each option."""
 
 UNNAMED = "(no name)"
-"""What a list calls the token without a name."""
 
 
 def _check_usage(options: argparse.Namespace) -> None:

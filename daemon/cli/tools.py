@@ -1,4 +1,4 @@
-"""Commands for tools: the categories, a server's tools, one tool, what a model sees of them; finding tools."""
+"""Commands for tools: list them by category or server, show one, show a model's view, search."""
 
 from __future__ import annotations
 
@@ -20,35 +20,25 @@ if TYPE_CHECKING:
     from daemon.operators.reports import CategoryReport, SurfaceReport, ToolsReport
 
 _CLIENTS = "__"
-"""What clients write between the names of servers and tools (`git__git_log`, `mcp__git__git_log`)."""
+"""Separator in clients' names of tools (`git__git_log`, `mcp__git__git_log`)."""
 
 SHOWN = 20
-"""Number of tools that a search shows unless `--limit` says otherwise: as many as a model gets."""
+"""Tools that a search shows without `--limit`: as many as a model gets."""
 
 # --- names ------------------------------------------------------------------------------------------------
 
 
 def tool_name(word: str) -> str:
-    """A word that may name a tool, for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: one of the two sides of its slash is empty.
-    """
+    """A word that may name a tool, for argparse."""
     if not word or ("/" in word and not split_off(word)[0]):
         raise argparse.ArgumentTypeError(f"write SERVER/TOOL, not {word!r}: `mcpd tools` lists them")
     return word
 
 
 def read_tool(options: argparse.Namespace, name: str) -> tuple[str, str]:
-    """The server or instance, and its tool, that a name means; another spelling is told on stderr.
+    """Server (or instance) and tool of a name: `SERVER/TOOL`, a bare name, or `mcp__SERVER__TOOL`.
 
-    Args:
-        options: of the command line, for asking the daemon.
-        name: `SERVER/TOOL`, or a bare name that one server has, or `mcp__SERVER__TOOL` as clients write it.
-
-    Raises:
-        RemoteFault: the daemon knows no such tool, or several.
-        DaemonUnreachable: no daemon answers.
+    Reports another spelling on stderr. Raises RemoteFault for no such tool or several, or DaemonUnreachable.
     """
     server, tool = split_off(name)
     if server:
@@ -72,7 +62,7 @@ def _tools(options: argparse.Namespace) -> int:
     if options.format is not None and options.surface is None:
         raise UsageError("--format text goes with --surface, as in `mcpd tools --surface full --format text`")
     if options.name is not None and is_of_clients:
-        # What clients see is told by category.
+        # Views of clients are listed by category.
         options.category, options.name = options.name, None
     if options.name is None:
         return _show_all(options)
@@ -80,7 +70,7 @@ def _tools(options: argparse.Namespace) -> int:
 
 
 def _show_all(options: argparse.Namespace) -> int:
-    # All categories are asked for, so that an unknown name can be answered with the closest known one.
+    # Ask for every category, to suggest the closest name for an unknown one.
     wish = {"profile": options.profile, "surface": options.surface}
     answer: Any = ask_with(options, "tools", {key: value for key, value in wish.items() if value})
     if options.category is not None and options.category not in answer["categories"]:
@@ -106,7 +96,6 @@ def _show_categories(options: argparse.Namespace, answer: ToolsReport) -> int:
 
 
 def _show_server(options: argparse.Namespace) -> int:
-    """The tools of a server; else the category of that name, else the tool that clients call so."""
     try:
         answer: Any = ask_with(options, "tools", {"server": options.name})
     except RemoteFault as fault:
@@ -119,13 +108,12 @@ def _show_server(options: argparse.Namespace) -> int:
 
 
 def _show_instead(options: argparse.Namespace, fault: RemoteFault) -> int:
-    """What has a name that no server has."""
     answer: Any = ask_with(options, "tools", {})
     if options.name in answer["categories"]:
         options.category = options.name
         return _show_categories(options, answer)
     members = [member for each in answer["categories"].values() for member in each["tools"].items()]
-    # As clients write them, or alone; what resembles neither is taken for the name of a server.
+    # A client's spelling, or a bare name; any other word must be a server's name.
     if _CLIENTS in options.name or any(options.name in {key, tool["tool"]} for key, tool in members):
         return _show_tool(options)
     raise fault
@@ -136,7 +124,7 @@ def _show_tool(options: argparse.Namespace) -> int:
         server, tool = read_tool(options, options.name)
         answer = ask_with(options, "tool", {"server": server, "tool": tool})
     except RemoteFault:
-        # The name of a category may have a slash.
+        # A category's name may contain a slash.
         known: Any = ask_with(options, "tools", {})
         if options.name not in known["categories"]:
             raise
@@ -151,7 +139,7 @@ def _unknown(name: str, known: Mapping[str, CategoryReport]) -> str:
 
 
 def surface_text(surface: SurfaceReport) -> str:
-    """What a model is told: the instructions, then each tool's name, full description and cost, and the sum."""
+    """A model's view: the instructions, then each tool with its description and cost, and the sum."""
     instructions = surface["instructions"]
     total = len(instructions.encode(errors="replace"))
     blocks = [f"instructions  {_cost(total)}\n{_indented(instructions)}"]

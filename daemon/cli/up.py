@@ -42,30 +42,28 @@ if TYPE_CHECKING:
     from daemon.setup.running.service import UnitPlan
 
 DAEMON_SECONDS = 60.0
-"""How long the daemon may take to serve: on a busy machine ten seconds."""
+"""Seconds for the daemon to serve: ten on a busy machine."""
 
 
 class _Offer(NamedTuple):
-    """What would be done, and for what."""
+    """The proposed changes."""
 
     installing: Installing
-    """Into which clients, with the servers that mcpd will have."""
     programs: Sequence[ClientProgram]
-    """The clients that are here."""
+    """The clients on this machine."""
     changing: Sequence[ClientProgram]
-    """Those of them that mcpd is not in yet, or that have servers which mcpd has."""
+    """Those of `programs` that need a change."""
     found: ClientServers
     left: Mapping[str, Sequence[str]]
-    """What a project has in the working directory, which is not taken: the servers' names, by file."""
+    """Names of a project's servers, by file, which are not taken."""
     planned: ImportPlan
     present: Present
-    """mcpd's configuration as it is."""
     service: UnitPlan | None
-    """The service that is to be installed; None if it is, cannot be or is not wanted."""
+    """The service to install; None: it runs already, cannot be installed, or is not wanted."""
 
 
 def up(options: argparse.Namespace) -> int:
-    """Set everything up, as far as it is agreed to."""
+    """Set up everything that the user agrees to."""
     offer = _offered(options, clients_of(options.client))
     screen, installing = Screen.of(sys.stdout, os.environ), offer.installing
     if offer.planned.servers or offer.planned.left or offer.found.unread or not installing.known.servers:
@@ -92,16 +90,11 @@ def up(options: argparse.Namespace) -> int:
 
 
 def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> _Offer:
-    """Look at everything; nothing is changed.
-
-    Raises:
-        ConfigError: mcpd's configuration is faulty.
-        McpdError: a file cannot be read, or there is no program that clients could start.
-    """
+    """Look at the machine. Raises ConfigError for mcpd's configuration, McpdError for other files."""
     machine, path = this_machine(options.unsandboxed), config_file(os.environ).absolute()
     programs = [program for program in programs if options.client or is_here(program, machine)]
     everything = find(machine, programs)
-    # Without what stands in a project's files: whoever wrote those decides what is run.
+    # Without servers of project files: their authors would choose programs to run.
     found = attrs.evolve(
         everything,
         servers=tuple(each for each in everything.servers if each.origin.place.scope in SCOPES["user"]),
@@ -127,7 +120,7 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
 
 
 def _service(options: argparse.Namespace, command: str) -> UnitPlan | None:
-    # A service has the usual configuration and the usual socket.
+    # A service uses the default configuration and socket.
     if options.no_service or options.socket or os.environ.get("MCPD_CONFIG"):
         return None
     state = service.state(os.environ, command)
@@ -140,7 +133,7 @@ def _service(options: argparse.Namespace, command: str) -> UnitPlan | None:
 
 
 def _asked(options: argparse.Namespace, offer: _Offer) -> set[str]:
-    """What of `_questions` is agreed to; fails if nothing is to be done."""
+    """The keys of `_questions` that the user agrees to; fails without any to ask."""
     questions = _questions(offer)
     if questions and not options.yes and not has_terminal():
         print("\n".join(f"It would ask: {question}" for question in questions.values()))
@@ -155,7 +148,6 @@ def _asked(options: argparse.Namespace, offer: _Offer) -> set[str]:
 
 
 def _questions(offer: _Offer) -> dict[str, str]:
-    """What is left to do, each as a question."""
     questions = dict[str, str]()
     if offer.planned.added:
         questions["servers"] = f"Take {these(offer.planned)} into {shown(offer.present.config.path)}?"
@@ -170,7 +162,7 @@ def _questions(offer: _Offer) -> dict[str, str]:
 
 
 def _started(options: argparse.Namespace, offer: _Offer, draft: Draft, *, with_service: bool) -> bool:
-    """Have the daemon run with the servers; if it does not, the configuration is as it was, which is said."""
+    """Have the daemon run with the servers, or restore the configuration and report the fault."""
     draft.write()
     try:
         problem = _run(options, offer, with_service=with_service)
@@ -185,7 +177,7 @@ def _started(options: argparse.Namespace, offer: _Offer, draft: Draft, *, with_s
 
 
 def _run(options: argparse.Namespace, offer: _Offer, *, with_service: bool) -> str:
-    """Have the daemon run; returns why it does not have the servers."""
+    """Have the daemon run; returns the reason why it does not have the servers."""
     if with_service and offer.service is not None:
         try:
             done = service.install(os.environ, offer.service)
@@ -211,7 +203,7 @@ def _run(options: argparse.Namespace, offer: _Offer, *, with_service: bool) -> s
 
 
 def settled(options: argparse.Namespace) -> Servers:
-    """Wait until each server is up or has failed, and say so; returns all of them."""
+    """Wait until each server is up or has failed, reporting each; returns all of them."""
     told = set[str]()
     servers: Servers = {}
     try:
@@ -241,15 +233,7 @@ def summary(
     options: argparse.Namespace,
     left: Sequence[ClientProgram] = (),
 ) -> list[str]:
-    """What works, what needs attention, how to undo it: a line each.
-
-    Args:
-        servers: as they are.
-        programs: the clients that mcpd is in.
-        found: what clients had.
-        options: the command line; `socket` is None unless it was named.
-        left: the clients that mcpd is not in: they could not be changed, which was said, or were not to be.
-    """
+    """Working servers, troubles, and the way back; `left` are the clients that mcpd is not in."""
     works = [name for name, server in servers.items() if server["state"] in WELL - {"disabled"}]
     clients = f", in {titles(programs)} once started anew" if programs else ""
     troubles = [_trouble(name, server) for name, server in servers.items() if server["state"] not in WELL]
@@ -267,7 +251,7 @@ def summary(
 
 
 def titles(programs: Sequence[ClientProgram]) -> str:
-    """The clients as people know them."""
+    """The clients' names in a sentence."""
     named = [program.title for program in programs]
     return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
 

@@ -1,4 +1,4 @@
-"""Commands that use what servers offer: a tool, a prompt, a resource; and lists of prompts and resources."""
+"""Commands that use servers: call a tool, get a prompt, read a resource, list prompts and resources."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 CALL_SECONDS = 660.0
-"""How long to wait for the result, without the time of questions to a person: longer than the daemon itself
-waits for a call by default (`timeouts.callMax`, 600 s), so that its answer says what happened."""
+"""Seconds to wait for a result, without questions to a person: longer than the daemon waits for a call
+(`timeouts.callMax`, 600 s), so that its answer says what happened."""
 
 Json = dict[str, Any]
 
@@ -32,20 +32,12 @@ Json = dict[str, Any]
 
 
 def parse_arguments(words: list[str]) -> Json:
-    """The arguments of a tool: from no words, one JSON object, `-` for stdin, or KEY=VALUE pairs.
-
-    Raises:
-        UsageError: the words are none of these.
-    """
+    """A tool's arguments: one JSON object, `-` for stdin, or KEY=VALUE pairs. Raises UsageError."""
     return _object(sys.stdin.read(), "stdin") if words == ["-"] else _pairs(words, _value)
 
 
 def parse_texts(words: list[str]) -> dict[str, str]:
-    """The arguments of a prompt, which are texts, from KEY=VALUE pairs or one JSON object.
-
-    Raises:
-        UsageError: the words are neither.
-    """
+    """A prompt's arguments, which are texts: KEY=VALUE pairs or one JSON object. Raises UsageError."""
     arguments = _pairs(words, str)
     if wrong := [key for key, each in arguments.items() if not isinstance(each, str)]:
         raise UsageError(f"{wrong[0]!r} is not a text: the arguments of prompts are texts")
@@ -91,7 +83,7 @@ def _no_number(word: str) -> NoReturn:
 
 
 def show_text(text: str, stream: TextIO) -> None:
-    """Print a text of a server's: only a terminal can be attacked with it, all else gets it as it is."""
+    """Print a server's text; only a terminal can be attacked, so only there it is escaped."""
     print(visible(text, lines=True) if stream.isatty() else text, file=stream)
 
 
@@ -104,7 +96,7 @@ def _show(options: argparse.Namespace, result: Json, said: Iterable[str], stream
 
 
 def texts(result: Json) -> list[str]:
-    """A CallToolResult as texts: each item of its content, or the structured content if there is none."""
+    """A CallToolResult as texts: its content, or else its structured content."""
     content = result.get("content") or []
     if not content and result.get("structuredContent") is not None:
         return [document(result["structuredContent"])]
@@ -112,7 +104,7 @@ def texts(result: Json) -> list[str]:
 
 
 def text_of(item: Json) -> str:
-    """One item of content: text as it is, anything else described in a line."""
+    """One item of content: text as it is, anything else as a one-line description."""
     kind = item.get("type")
     if kind == "text":
         return str(item.get("text", ""))
@@ -129,7 +121,6 @@ def text_of(item: Json) -> str:
 
 
 def _size(base64: object) -> str:
-    """The number of bytes that base64 text encodes, in words."""
     count = len(base64.rstrip("=")) * 3 // 4 if isinstance(base64, str) else 0
     return f"{count} bytes"
 
@@ -148,7 +139,6 @@ def _call(options: argparse.Namespace) -> int:
 
 
 def _completed(options: argparse.Namespace, server: str, tool: str, given: Json) -> Json:
-    """The arguments with those that are required and missing, which a person at the terminal is asked for."""
     person = CallCompanion.of(options, server).person()
     if person is None or options.arguments == ["-"]:
         return given
@@ -156,7 +146,7 @@ def _completed(options: argparse.Namespace, server: str, tool: str, given: Json)
         schema = ask_with(options, "tool", {"server": server, "tool": tool})["definition"]["inputSchema"]
         return {**given, **missing(schema, given, person)}
     except RemoteFault:
-        return given  # An instance, or a server that has not listed yet: the call says what is wrong with it.
+        return given  # An instance, or a server without a list: the call reports the fault.
     except (Declined, Interrupted):
         raise KeyboardInterrupt from None
 
@@ -228,7 +218,7 @@ def _prompt(options: argparse.Namespace) -> int:
 
 
 def messages(result: Json) -> Iterator[str]:
-    """A GetPromptResult as texts: who says it, and what."""
+    """A GetPromptResult as texts: the role and the content of each message."""
     for message in result.get("messages") or []:
         content = message.get("content")
         for item in content if isinstance(content, list) else [content]:
@@ -258,25 +248,23 @@ class Part(NamedTuple):
 
     uri: str
     kind: str
-    """Its media type; empty if its server does not say."""
     held: str | bytes
-    """Its text, or its bytes if it is binary."""
 
     @property
     def content(self) -> bytes:
-        """What it holds, as bytes."""
+        """The content as bytes."""
         return self.held.encode(errors="replace") if isinstance(self.held, str) else self.held
 
     @property
     def described(self) -> str:
-        """Name, type and size in one line, safe to show."""
+        """URI, type and size in one line, escaped."""
         kind = self.kind or ("text" if isinstance(self.held, str) else "binary")
         return visible(f"{self.uri} ({kind}, {len(self.content)} bytes)")
 
 
 def _read(options: argparse.Namespace) -> int:
     server, uri = split_off_uri(options.resource)
-    # Whoever answers a server's questions must know which server asks.
+    # The person who answers must know which server asks.
     place = {"server": server, "uri": uri} if server else ask_with(options, "locate", {"uri": uri})
     result = converse(options, place["server"], "read", place)
     if options.json:
@@ -289,11 +277,7 @@ def _read(options: argparse.Namespace) -> int:
 
 
 def parts_of(result: Json) -> list[Part]:
-    """The contents of a ReadResourceResult.
-
-    Raises:
-        CommandFailed: it has none, or one that is neither text nor base64.
-    """
+    """The contents of a ReadResourceResult. Raises CommandFailed if one is neither text nor base64."""
     contents = result.get("contents")
     if not isinstance(contents, list) or not all(isinstance(each, dict) for each in contents):
         raise CommandFailed("its server has answered without contents; --json shows the answer")
@@ -310,11 +294,7 @@ def parts_of(result: Json) -> list[Part]:
 
 
 def show_parts(parts: list[Part], stream: TextIO) -> None:
-    """Print contents: one as it is, several each under a line with its name.
-
-    Raises:
-        CommandFailed: one is binary, and the stream a terminal.
-    """
+    """Print contents, several under headings. Raises CommandFailed for binary ones on a terminal."""
     terminal = stream.isatty()
     for part in parts:
         if isinstance(part.held, bytes) and terminal:
@@ -342,11 +322,7 @@ def _write_bytes(held: bytes, stream: TextIO) -> None:
 
 
 def write_parts(parts: list[Part], path: Path) -> None:
-    """Write contents to a file, further ones beside it; each is told on stderr.
-
-    Raises:
-        CommandFailed: a file cannot be written.
-    """
+    """Write contents to `path`, `path.2` and on; reports each on stderr. Raises CommandFailed."""
     for number, part in enumerate(parts, 1):
         place = path if number == 1 else path.with_name(f"{path.name}.{number}")
         try:

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 
 _ALL_OF_SESSIONS = 72
-"""Columns of a screen from which all of a session is shown; rich would drop columns without a word."""
+"""Columns from which a session's row is complete; rich would drop columns silently."""
 
 
 def render_tools(categories: Mapping[str, CategoryReport], screen: Screen) -> str:
-    """Categories with their tools as text, with a heading and a table for each."""
+    """Categories and their tools: a heading and a table each."""
     parts: list[RenderableType] = []
     for name, category in categories.items():
         parts += [*_category(name, category), listing(_TOOLS, category["tools"].values(), screen, head=False)]
@@ -61,7 +61,7 @@ def render_tools(categories: Mapping[str, CategoryReport], screen: Screen) -> st
 
 
 def render_server_tools(answer: ServerToolsReport, screen: Screen) -> str:
-    """The tools of a server as text: each with its first sentence, and whether it can be called now."""
+    """The tools of a server: first sentence and availability of each."""
     server, tools = answer["server"], answer["tools"]
     state = f", {answer['state']}" if answer["state"] else ""
     parts: list[RenderableType] = [safe(f"{server}{state}, {counted(len(tools), 'tool')}", "bold")]
@@ -99,7 +99,7 @@ def _category(name: str, category: CategoryReport) -> Iterator[RenderableType]:
 
 
 def _described(tool: MemberReport) -> Text:
-    """What a tool does, after why it cannot be called now: a description is cut where the screen ends."""
+    """The description after its mark: descriptions are cut at the screen's edge."""
     mark, described = "", " ".join(tool["description"].split())
     if not tool["enabled"]:
         mark = "disabled"
@@ -118,7 +118,7 @@ _TOOLS = (
 
 
 def render_search(answer: SearchReport, screen: Screen) -> str:
-    """Search results as text: a table of tools, and how many more fit."""
+    """Search results as a table, and the number of further matches."""
     parts: list[RenderableType] = [listing(_FOUND, answer["tools"], screen)]
     more = answer["total"] - len(answer["tools"])
     if more > 0:
@@ -127,21 +127,20 @@ def render_search(answer: SearchReport, screen: Screen) -> str:
 
 
 def _of_category(tool: FoundReport) -> Text:
-    """What a tool does, after its category, if that has another name than the server."""
     category = "" if tool["category"] in {None, tool["server"]} else f"[{tool['category']}] "
     return safe(category, "dim").append_text(safe(tool["description"]))
 
 
 _FOUND = (
     numbers("score", lambda tool: f"{tool['score']:.1f}"),
-    # Never cut: it is typed in again.
+    # Never cut, since users type it in again.
     Column("tool", lambda tool: safe(f"{tool['server']}/{tool.get('tool', tool['name'])}", "bold")),
     Column("", _of_category, cut=True),
 )
 
 
 def render_sessions(answer: SessionsReport, *, now: float, screen: Screen) -> str:
-    """All sessions as text, with their ages at a time in seconds since the epoch."""
+    """All sessions, with ages at `now` (seconds since the epoch)."""
     sessions = answer["sessions"]
     parts: list[RenderableType] = []
     if why := answer.get("incomplete"):
@@ -157,7 +156,7 @@ def render_sessions(answer: SessionsReport, *, now: float, screen: Screen) -> st
 
 
 def render_session(answer: SessionReport, *, now: float, screen: Screen) -> str:
-    """One session and its tools as text."""
+    """One session and its loaded tools."""
     loaded: list[LoadedToolReport] = answer["loaded"]
     parts: list[RenderableType] = [*_heading(answer, now), Text("")]
     parts.append(_loaded_tools(loaded, screen) if loaded else Text("It has not loaded any tools."))
@@ -168,7 +167,7 @@ def render_session(answer: SessionReport, *, now: float, screen: Screen) -> str:
 
 
 def render_moved(answer: Mapping[str, Any], *, screen: Screen) -> str:
-    """The outcome of giving a session another profile, as text."""
+    """The outcome of moving a session to another profile."""
     count = answer["moved"]
     who = "nobody is connected; who comes next has" if not count else "its connection has"
     if count > 1:
@@ -183,7 +182,7 @@ def _all_sessions(sessions: list[SessionReport], now: float, screen: Screen) -> 
         numbers("begun", lambda each: ago(now, each["createdAt"])),
     )
     columns = (
-        # A key is never cut: it could not be typed in again.
+        # Never cut, since users type it in again.
         Column("session", lambda each: safe(_named(each), "" if each["key"] else "dim"), least=8),
         *(about if screen.width >= _ALL_OF_SESSIONS else ()),
         numbers("used", lambda each: ago(now, each["seenAt"])),
@@ -232,7 +231,6 @@ def _loaded_tools(loaded: list[LoadedToolReport], screen: Screen) -> Table:
 
 
 def _loss(tool: LoadedToolReport) -> Iterator[RenderableType]:
-    """Why a loaded tool is no longer listed."""
     yield safe(f"{tool['server']}/{tool['name']}", "yellow")
     yield paragraph(tool["reason"], indent=2)
     if change := tool.get("changed"):
@@ -242,17 +240,10 @@ def _loss(tool: LoadedToolReport) -> Iterator[RenderableType]:
 
 
 LEVEL_STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "fault": "bold red"}
-"""Colour by level; the level's name is shown as well."""
 
 
 def render_findings(told: Sequence[Mapping[str, str]], counts: Mapping[str, int], screen: Screen) -> str:
-    """All findings as text, grouped by check, each followed by its reason and what to do.
-
-    Args:
-        told: each with its `check`, `level`, `what`, `why` and `do`; those of one check are adjacent.
-        counts: how many there are of each level.
-        screen: where it is shown.
-    """
+    """Findings grouped by check (those of one are adjacent), and `counts` of each level."""
     parts: list[RenderableType] = []
     for title, findings in groupby(told, itemgetter("check")):
         parts += [Text(title, style="bold"), _findings(findings), Text("")]
@@ -279,11 +270,11 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 CALLERS_FROM = 60
-"""Columns of a screen from which it is said who has called."""
+"""Columns of a screen from which callers are shown."""
 
 
 def render_calls(answer: CallsReport, *, errors_only: bool, screen: Screen) -> str:
-    """Calls in flight, and those that have ended, as text; `errors_only`: only errors were asked for."""
+    """Calls in flight, and ended calls; `errors_only` leaves out those in flight."""
     waiting, ended = answer["inFlight"], answer["recent"]
     parts: list[RenderableType] = []
     if not errors_only:
@@ -297,7 +288,6 @@ def render_calls(answer: CallsReport, *, errors_only: bool, screen: Screen) -> s
 
 
 def _caller(call: CallInFlight | EndedCall) -> str:
-    """Who has called: the client, and its session."""
     return f"{call['client']} {session_name(call)}".strip()
 
 
@@ -319,7 +309,7 @@ _ENDED = (
 
 
 def in_flight(calls: Iterable[CallInFlight], screen: Screen) -> Table:
-    """Calls without an answer: the number that `mcpd cancel` takes, what each waits for, and whose it is."""
+    """Calls without an answer: number for `mcpd cancel`, age, what they wait for, and caller."""
     return _call_table(_IN_FLIGHT, calls, screen)
 
 

@@ -1,8 +1,7 @@
-"""`mcpd status --watch`: the status as a screen that is kept current and answers keys.
+"""`mcpd status --watch`: the status as a live screen with keys.
 
-prompt_toolkit holds the terminal: it writes only the cells that have changed, follows its size and reads keys.
-What is shown is a frame of `watch_view`; the daemon is asked by a thread (`watch_poll`). Where there is no such
-terminal, the status is printed again and again.
+prompt_toolkit writes changed cells, follows the terminal's size and reads keys. Without such a terminal the
+status is printed again and again.
 """
 
 from __future__ import annotations
@@ -35,20 +34,20 @@ if TYPE_CHECKING:
     from daemon.cli.watch_view import Picture, StatusPoll
 
 CLOCK_SECONDS = 1.0
-"""How often the screen is drawn for the sake of its clock and its ages."""
+"""Seconds between two frames, for the clock and the ages."""
 
 ESCAPE_SECONDS = 0.05
-"""How long a lone Esc waits for the rest of a sequence: terminals send those in one piece."""
+"""Seconds that a lone Esc waits for the rest of a sequence, which terminals send in one piece."""
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that end it as `q` does, so that the terminal is given back; SIGINT comes as a key."""
+"""Signals that end the screen as `q` does, so that the terminal is restored; SIGINT comes as a key."""
 
 _NAMES = {"<sigint>": "c-c", "c-m": "enter", "c-j": "enter", "c-h": "backspace"}
-"""The keys that prompt_toolkit names by the control character that terminals send for them."""
+"""Names of keys that prompt_toolkit calls by their control character."""
 
 
 def watch(show: Callable[[], int], every: float) -> int:
-    """Print the status every so many seconds until Ctrl-C; returns the last exit status."""
+    """Print the status every `every` seconds until Ctrl-C; returns the last exit status."""
     code = 0
     try:
         while True:
@@ -60,20 +59,14 @@ def watch(show: Callable[[], int], every: float) -> int:
 
 
 def has_screen(environ: Mapping[str, str], *streams: TextIO) -> bool:
-    """Whether these are a terminal whose cursor can be moved."""
+    """Whether the streams are a terminal with a movable cursor."""
     return environ.get("TERM", "dumb") not in {"", "dumb", "unknown"} and all(each.isatty() for each in streams)
 
 
 def watch_screen(
     poll: StatusPoll, server: str | None = None, *, terminal: tuple[Input, Output] | None = None
 ) -> Picture:
-    """Show what `poll` finds out until the person leaves; returns what was known then.
-
-    Args:
-        poll: not started yet.
-        server: the one to begin with; None: the table of all.
-        terminal: keys and screen; None means those of this process.
-    """
+    """Show the answers of `poll` (not started) until the person leaves; returns the last picture."""
     choices = WatchChoices() if server is None else WatchChoices(page=WatchPage.SERVER, selected=server)
     poll.see(server)
     screen = _application(poll, choices, terminal)
@@ -92,13 +85,13 @@ def watch_screen(
 
 
 def _leave(screen: Application[Any], fault: Exception | None = None) -> None:
-    # Once: a second time is refused, and whoever is impatient presses `q` twice.
+    # prompt_toolkit refuses a second exit, and impatient users press `q` twice.
     if not screen.is_done:
         screen.exit(exception=fault) if fault is not None else screen.exit()
 
 
 def _told(screen: Application[None], poll: StatusPoll) -> None:
-    """Draw again; called by the thread that asks."""
+    """Draw again; called by the polling thread."""
     fault, loop = poll.fault, screen.loop
     if fault is not None and loop is not None:
         loop.call_soon_threadsafe(lambda: _leave(screen, fault))
@@ -110,7 +103,7 @@ def _application(
 ) -> Application[None]:
     keys = KeyBindings()
 
-    # Eagerly, and all of them: prompt_toolkit has keys of its own for the lines that it edits elsewhere.
+    # Eager, for every key: prompt_toolkit binds keys of its own for line editing.
     @keys.add(Keys.Any, eager=True)
     def pressed(event: KeyPressEvent) -> None:
         press = event.key_sequence[0]
@@ -129,7 +122,7 @@ def _application(
         rows, columns = screen.output.get_size()
         try:
             lines = frame(poll.picture, choices, now=time.time(), size=Size(columns, rows))
-        except Exception as fault:  # noqa: BLE001 - raised again by `run`: prompt_toolkit would print and go on
+        except Exception as fault:  # noqa: BLE001 - `run` raises it again; prompt_toolkit would print it and go on
             _leave(screen, fault)
             return []
         ends = [*([[("", "\n")]] * (len(lines) - 1)), []]
@@ -155,7 +148,7 @@ def _formatted(line: list[Segment]) -> StyleAndTextTuples:
 
 @cache
 def _style(style: Style | None) -> str:
-    """A style of rich's as prompt_toolkit writes it; the colours that we use have the same names in both."""
+    """A rich style in prompt_toolkit's notation; the used colours have the same names in both."""
     if style is None:
         return ""
     words = [word for word in ("bold", "dim", "italic", "underline", "reverse") if getattr(style, word)]

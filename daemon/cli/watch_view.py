@@ -1,4 +1,4 @@
-"""What mcpd status --watch shows: the picture, read again and again, and what keys choose of it."""
+"""Content of the live status: the polled picture, and the choices that keys make."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 Line = list[Segment]
 
 MAX_FILTER = 64
-"""Characters of a filter: as many as a server's name may have."""
+"""Characters of a filter: as many as a server's name has."""
 
 _RANK = {str(state): rank for rank, state in enumerate(WORST_FIRST)}
 
 
 class WatchPage(StrEnum):
-    """What fills the screen."""
+    """The page on the screen."""
 
     TABLE = "table"
     SERVER = "server"
@@ -48,7 +48,7 @@ class WatchPage(StrEnum):
 
 
 def _by_state(name: str, server: ServerReport) -> tuple[object, ...]:
-    # That of an instance counts, too: a server may be well while one of its instances cannot start.
+    # Instances count too: one may fail to start while its server is well.
     states = [server["state"], *(each["state"] for each in server["instances"])]
     return min(_RANK.get(state, 0) for state in states), name
 
@@ -57,36 +57,34 @@ ORDERS: dict[str, Callable[[str, ServerReport], tuple[object, ...]]] = {
     "configuration": lambda _name, _server: (),
     "name": lambda name, _server: (name,),
     "state": _by_state,
-    # Those with most of it in the last minutes first, as in the table.
+    # Largest recent values first, as in the table.
     "calls": lambda name, server: (-server["recent"]["calls"], name),
     "latency": lambda name, server: (-(server["recent"]["p95Ms"] or 0), name),
     "errors": lambda name, server: (-server["recent"]["errors"], name),
     "memory": lambda name, server: (-(server["rssBytes"] or 0), name),
 }
-"""What servers can be sorted by, in the order in which `s` goes through them."""
+"""Sort keys of servers, in the order in which `s` cycles."""
 
 
 @attrs.define
 class WatchChoices:
-    """What was chosen so far, and where the page is scrolled to."""
+    """The choices so far, and the scroll position."""
 
     page: WatchPage = WatchPage.TABLE
     order: str = next(iter(ORDERS))
     text: str = ""
-    """The filter; empty shows all servers."""
+    """The filter; empty: all servers."""
     typing: bool = False
-    """Whether keys are typed into the filter."""
     selected: str = ""
-    """The name of a server, which may be gone (`current`)."""
+    """Name of a server that may be gone (`current`)."""
     top: int = 0
-    """The first line of the page that is shown; whoever draws keeps it within the page."""
+    """First shown line of the page; drawing keeps it in bounds."""
     room: int = 1
-    """How many lines of the page are shown, as it was drawn last."""
+    """Shown lines of the page, set by drawing."""
     left: bool = False
-    """Whether the person has had enough."""
 
     def shown(self, servers: Mapping[str, ServerReport]) -> list[str]:
-        """The names of the servers that the filter lets through, in order."""
+        """The names that pass the filter, in order."""
         wanted = self.text.lower()
         found = [
             name
@@ -101,12 +99,7 @@ class WatchChoices:
         return self.selected if self.selected in names else next(iter(names), "")
 
     def press(self, key: str, servers: Mapping[str, ServerReport]) -> None:
-        """Take a key.
-
-        Args:
-            key: a character, or the name of a key: `up`, `pagedown`, `enter`, `escape`, `backspace`, `c-c`.
-            servers: by name, as `status` answers them.
-        """
+        """Take a key: a character, or `up`, `pagedown`, `enter`, `escape`, `backspace`, `c-c` and the like."""
         if key == "c-c":
             self.left = True
         elif self.typing:
@@ -141,7 +134,7 @@ class WatchChoices:
         elif key == "/":
             self.typing = True
         elif key == "escape":
-            # What was chosen last is undone first.
+            # Esc undoes the latest choice.
             self.left = not self.text
             self.text = ""
         elif names:
@@ -151,36 +144,32 @@ class WatchChoices:
                 self._turn_to(WatchPage.SERVER)
 
     def _step(self, key: str, *, end: int) -> int:
-        """How many lines or servers a key goes down."""
         steps = {"down": 1, "j": 1, "up": -1, "k": -1, "home": -end, "g": -end, "end": end, "G": end}
         pages = {"pagedown": 1, " ": 1, "pageup": -1}
         return steps.get(key, pages.get(key, 0) * max(1, self.room - 1))
 
 
 _FAR = 1_000_000
-"""Lines beyond the end of any page."""
 
 
 @attrs.frozen
 class Picture:
-    """What is known of the daemon."""
+    """The known state of the daemon."""
 
     status: StatusReport | None = None
-    """Its newest answer to `status`; None before the first."""
     one: OneStatusReport | None = None
-    """Its newest answer about one server; None where none was asked for."""
     at: float = 0.0
-    """When it answered, in seconds since the epoch."""
+    """Time of the last answer, in seconds since the epoch."""
     problem: str = ""
-    """Why it did not answer the last question; empty if it did."""
+    """Why the last question failed; empty after an answer."""
     away: float = 0.0
-    """Since when it has not answered, in seconds since the epoch; 0 if it does."""
+    """Time of the first failed question, in seconds since the epoch; 0 after an answer."""
     asked: float = 0.0
-    """When the question was asked that is not answered yet, in seconds since the epoch; 0 if there is none."""
+    """Time of the open question, in seconds since the epoch; 0 without one."""
 
 
 class StatusPoll:
-    """Asks in a thread of its own, and holds the newest picture."""
+    """Polls the daemon in a thread, and holds the newest picture."""
 
     def __init__(
         self,
@@ -189,35 +178,29 @@ class StatusPoll:
         *,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Ask nothing yet.
-
-        Args:
-            look: answers the status, and about one server if that is named; raises what `control.ask` does.
-            every: seconds from an answer to the next question.
-            wall: the time in seconds since the epoch.
-        """
+        """`look` answers the status, and that of a named server; raises as `control.ask`."""
         self._look, self._every, self._wall = look, every, wall
         self._wanted: str | None = None
         self._wake = threading.Event()
         self._stopped = False
         self.picture = Picture()
-        """Replaced as a whole by the thread, so that a reader never sees half of a change."""
+        """Replaced as a whole by the thread, so readers never see half a change."""
         self.fault: Exception | None = None
-        """The fault of ours that ended the thread."""
+        """The unexpected error that ended the thread."""
 
     def start(self, told: Callable[[], object]) -> None:
-        """Begin to ask; `told` is called in the thread after each answer."""
-        # A daemon thread: a question that hangs does not keep anybody from leaving.
+        """Begin to ask; the thread calls `told` after each answer."""
+        # A daemon thread, so that a hanging question does not keep the program running.
         threading.Thread(target=self._run, args=(told,), daemon=True, name="poll").start()
 
     def see(self, server: str | None) -> None:
-        """Ask about this server, too; if that is another one than before, at once."""
+        """Ask about this server too, at once if it is another one than before."""
         if server != self._wanted:
             self._wanted = server
             self._wake.set()
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         self._stopped = True
         self._wake.set()
 
@@ -228,7 +211,7 @@ class StatusPoll:
                 told()
                 self._wake.wait(self._every)
                 self._wake.clear()
-        except Exception as error:  # noqa: BLE001 - handed to whoever shows the picture, who raises it
+        except Exception as error:  # noqa: BLE001 - the screen raises it
             self.fault = error
             told()
 
@@ -244,19 +227,19 @@ class StatusPoll:
 
 
 SLOW_SECONDS = 3.0
-"""After this long without an answer the daemon is said to be silent: it answers within milliseconds."""
+"""Seconds after which the missing answer is shown: the daemon answers within milliseconds."""
 
 LOW = 12
-"""Screens of fewer lines have one for what is wrong with the daemon, others `MAX_PROBLEM`."""
+"""Screens of fewer lines show a problem in one line, others in `MAX_PROBLEM`."""
 
 MAX_PROBLEM = 4
-"""Most lines that say why the daemon does not answer."""
+"""Lines for the reason why the daemon does not answer."""
 
 _GUTTER = 2
-"""Columns before the table, for the mark of the selected server: it is not marked by colour alone."""
+"""Columns for the mark of the selected server, which colour alone would not show."""
 
 _ROW = "row"
-"""The member of a style's meta that tells to which row of the table a piece of text belongs."""
+"""Member of a style's meta that holds the row of the table."""
 
 HELP = (
     ("up, down, j, k", "select a server, or scroll"),
@@ -272,21 +255,14 @@ HELP = (
 
 
 class Size(NamedTuple):
-    """The size of a terminal, in columns and lines."""
+    """The size of a terminal."""
 
     width: int
     height: int
 
 
 def frame(picture: Picture, choices: WatchChoices, *, now: float, size: Size) -> list[Line]:
-    """The lines of the screen, each exactly as wide as it, and exactly as many as it has.
-
-    Args:
-        picture: what is known of the daemon.
-        choices: what keys have chosen; what is scrolled to, and how much of it has room, is set here.
-        now: seconds since the epoch.
-        size: that of the screen.
-    """
+    """The screen's lines, padded to its size. Drawing sets the scroll position in `choices`."""
     head = [*_title(picture, now, size.width), *_problem(picture, now, size)]
     foot = _footer(picture, choices, size.width)
     room = max(0, size.height - len(head) - len(foot))
@@ -300,7 +276,7 @@ def frame(picture: Picture, choices: WatchChoices, *, now: float, size: Size) ->
         body = _table(picture.status, choices, now, Size(size.width, room))
     blank = [Segment(" " * size.width)]
     lines = [*head, *body[:room], *([blank] * (room - len(body))), *foot]
-    # Of a screen too low for all, the line of keys is the last to go.
+    # The line of keys is the last to drop on a low screen.
     return lines[-size.height :] if len(lines) > size.height else lines
 
 
@@ -315,7 +291,6 @@ def _title(picture: Picture, now: float, width: int) -> list[Line]:
 
 
 def _problem(picture: Picture, now: float, size: Size) -> list[Line]:
-    """Since when the daemon is away, and why; nothing while it answers."""
     if picture.problem:
         since = time.strftime("%H:%M:%S", time.localtime(picture.away))
         text = f"no answer since {since} ({span(now - picture.away, parts=1)}): {picture.problem}"
@@ -344,7 +319,6 @@ def _footer(picture: Picture, choices: WatchChoices, width: int) -> list[Line]:
 
 
 def _table(status: StatusReport, choices: WatchChoices, now: float, size: Size) -> list[Line]:
-    """The table of servers, scrolled to the selected one; below it, if all have room, what is unusual."""
     servers = status["servers"]
     names = choices.shown(servers)
     if not names:
@@ -364,7 +338,7 @@ def _table(status: StatusReport, choices: WatchChoices, now: float, size: Size) 
     ]
     below += remarks({name: servers[name] for name in names}, status["daemon"]["startsAtATime"])
     left = choices.room - len(rows)
-    # Cut where the screen ends: all of a server is a key away.
+    # Cut at the screen's end; a key shows all of a server.
     more = _lines(below, size.width)[:left] if left > 1 and below else []
     return [*(_marked(line, selected=False, first=False) for line in heading), *marked, *more]
 
@@ -372,9 +346,8 @@ def _table(status: StatusReport, choices: WatchChoices, now: float, size: Size) 
 def _rows(
     servers: Mapping[str, ServerReport], now: float, screen: Screen
 ) -> tuple[list[Line], list[tuple[str, Line]]]:
-    """The lines of the table's heading, and those of its rows, each with the server that it is of."""
     drawn = table(dict(servers), now, screen)
-    # A server has a row, and one for each of its instances: told by drawing it alone.
+    # Drawing each server alone gives the number of its rows.
     owners = [name for name, each in servers.items() for _ in table({name: each}, now, screen).rows]
     for number, row in enumerate(drawn.rows):
         row.style = Style(meta={_ROW: number})
@@ -390,7 +363,6 @@ def _rows(
 
 
 def _numbered(rows: Iterable[tuple[str, Line]]) -> Iterable[tuple[int, str, Line]]:
-    """Each line with its number among those of its server, from 0."""
     before, at = "", 0
     for name, line in rows:
         at = at + 1 if name == before else 0
@@ -399,21 +371,19 @@ def _numbered(rows: Iterable[tuple[str, Line]]) -> Iterable[tuple[int, str, Line
 
 
 def _marked(line: Line, *, selected: bool, first: bool) -> Line:
-    """A line of the table with the gutter before it."""
     mark = ">" if selected and first else " "
     whole = [Segment(mark.ljust(_GUTTER)), *line]
     return list(Segment.apply_style(whole, post_style=Style(reverse=True))) if selected and first else whole
 
 
 def _kept_in_sight(top: int, places: list[int], count: int, room: int) -> int:
-    """Where to begin so that these lines are shown, moving as little as possible."""
+    """The first line to show so that `places` are visible, moving as little as possible."""
     if places:
         top = max(min(top, places[0]), min(places[0], places[-1] - room + 1))
     return max(0, min(top, count - room))
 
 
 def _one(picture: Picture, choices: WatchChoices, now: float, width: int) -> list[Line]:
-    """All of the selected server."""
     servers = picture.status["servers"] if picture.status is not None else {}
     name = choices.current(choices.shown(servers))
     if not name:
@@ -440,14 +410,13 @@ def _help(width: int) -> list[Line]:
 
 
 def _scrolled(lines: list[Line], choices: WatchChoices, room: int) -> list[Line]:
-    """The part of a page that is shown."""
     choices.room = max(1, room)
     choices.top = max(0, min(choices.top, len(lines) - choices.room))
     return lines[choices.top : choices.top + choices.room]
 
 
 def _line(left: str, width: int, *, right: str = "", style: str = "") -> Line:
-    """One line with something at its right end, which is kept where both have no room."""
+    """A line with text at its right end, which wins where both have no room."""
     kept = right[:width]
     gap = " " if kept else ""
     room = max(0, width - len(kept) - len(gap))
@@ -459,7 +428,7 @@ def _line(left: str, width: int, *, right: str = "", style: str = "") -> Line:
 
 
 def _lines(parts: Iterable[RenderableType], width: int) -> list[Line]:
-    """What rich makes of the parts: lines that are exactly so wide."""
+    """Parts rendered by rich, padded to the width."""
     console = _console()
     return console.render_lines(Group(*parts), console.options.update(width=width), pad=True)
 

@@ -1,1 +1,1 @@
-"""The console: pages for a browser, on the HTTP door; loaded when somebody asks for one (design.md §13)."""
+"""The console: pages for a browser on the HTTP door, loaded with the first request."""

@@ -1,7 +1,6 @@
-"""Access to the console: one-time links, the sessions that begin with them, and what each request must show.
+"""Access to the console: one-time links, sessions, and the checks of each request.
 
-Secrets are kept as digests, in memory only: they end with the daemon. Everything here is bounded, so that
-whoever may ask for links, or sign in, cannot fill the daemon's memory.
+Secrets are kept as digests, in memory. Every collection is bounded, so that callers cannot fill the memory.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 
 COOKIE = "mcpd_console"
-"""How the cookie's name begins; see `cookie_name`."""
 
 HEADERS = {
     "content-security-policy": (
@@ -44,19 +42,19 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-store",
 }
-"""Headers of every response; a response's own ones come first."""
+"""Headers of every response; a response's own ones win."""
 
 OURS = frozenset({"same-origin", "none"})
-"""Values of Sec-Fetch-Site of what our own pages ask for, and of what a person types or follows."""
+"""Sec-Fetch-Site of requests by the console's own pages, and of typed or followed addresses."""
 
 EMBEDDED = frozenset({"iframe", "frame", "embed", "object", "fencedframe"})
-"""Values of Sec-Fetch-Dest of a page inside another one."""
+"""Sec-Fetch-Dest of a page inside another one."""
 
 FORBIDDEN = 403
 
 
 def secured(application: ASGIApp) -> ASGIApp:
-    """The same application, whose responses all carry `HEADERS`."""
+    """The application with `HEADERS` on every response."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         async def sending(message: Message) -> None:
@@ -74,17 +72,14 @@ def secured(application: ASGIApp) -> ASGIApp:
 
 
 def cookie_name(host: str, *, tls: bool) -> str:
-    """The name of the console's cookie at a Host, with its port: the next daemon there has another one."""
+    """Name of the cookie for a Host; holds the port, since another daemon may serve another port."""
     _name, port = split_authority(host)
     name = COOKIE if port is None else f"{COOKIE}_{port}"
     return f"__Host-{name}" if tls else name
 
 
 def cookie_in(headers: Mapping[str, str], *, tls: bool) -> str:
-    """The cookie of the console that a request's headers carry; empty if there is none.
-
-    Under TLS only that with the prefix counts: any page of the same host, also without TLS, can set the other.
-    """
+    """The console's cookie in a request's headers; under TLS only the prefixed one, which others cannot set."""
     wanted = cookie_name(headers.get("host", ""), tls=tls)
     for pair in headers.get("cookie", "").split(";"):
         name, _, value = pair.strip().partition("=")
@@ -94,7 +89,7 @@ def cookie_in(headers: Mapping[str, str], *, tls: bool) -> str:
 
 
 def set_cookie(response: Response, request: Request, value: str) -> None:
-    """Have the browser keep a session's cookie; an empty value removes it."""
+    """Set a session's cookie; an empty value removes it."""
     tls = request.url.scheme == "https"
     response.set_cookie(
         cookie_name(request.headers.get("host", ""), tls=tls),
@@ -108,11 +103,7 @@ def set_cookie(response: Response, request: Request, value: str) -> None:
 
 
 def refuse_foreign(request: Request) -> None:
-    """Refuse what another page asks for, except to be left for one of ours.
-
-    Raises:
-        HTTPException: 403.
-    """
+    """Refuse a request of another page, unless it navigates here. Raises HTTPException: 403."""
     headers = request.headers
     site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode", "navigate")
     if headers.get("sec-fetch-dest") in EMBEDDED or (site not in OURS and mode != "navigate"):
@@ -120,11 +111,7 @@ def refuse_foreign(request: Request) -> None:
 
 
 def refuse_foreign_form(request: Request, form: Mapping[str, str], session: ConsoleSession | None) -> None:
-    """Refuse a form that none of our pages has sent, or, with a session, none that the session was given.
-
-    Raises:
-        HTTPException: 403.
-    """
+    """Refuse a foreign page's form, or one without the session's token. Raises HTTPException: 403."""
     headers = request.headers
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     is_own = origin is not None and origin.partition("://")[2].lower() == headers.get("host", "").lower()
@@ -141,69 +128,64 @@ def refuse_foreign_form(request: Request, form: Mapping[str, str], session: Cons
 
 
 SECRET_BYTES = 32
-"""Random bytes of a link's and of a cookie's secret: nobody guesses 256 bits."""
+"""Random bytes of a link's and a cookie's secret: 256 bits cannot be guessed."""
 
 LINK_SECONDS = 60.0
-"""Seconds that a link is valid: the time in which a browser opens, or somebody copies it into one."""
+"""Seconds that a link is valid: time to open a browser, or to copy the link into one."""
 
 MAX_LINKS = 16
-"""Links that are valid at once, the newest: each is somebody about to open a browser."""
+"""Valid links, the newest: each is a person about to open a browser."""
 
 IDLE_SECONDS = 12 * 3600.0
-"""Seconds without a request after which a session ends: a working day."""
+"""Seconds without a request that end a session: a working day."""
 
 MAX_SESSIONS = 64
-"""Sessions at once, those used last: browsers of the few people who operate a daemon."""
+"""Sessions, the last used: browsers of the few people who operate a daemon."""
 
 MAX_NOTICES = 4
-"""Notices that wait for a session's next page, the newest; there is one for each form that was sent."""
+"""Notices that wait for a session's next page, the newest; each form makes one."""
 
 BY_LINK = "a link"
-"""By what somebody came in who had a link, as pages and the log say it."""
+"""Origin of a session that began with a link, for pages and the log."""
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """What came of a form, shown on the next page."""
+    """The outcome of a form, shown on the next page."""
 
     text: str
-    """A sentence."""
     is_error: bool = False
-    """Whether it was refused."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class ConsoleSession:
-    """A browser that was let in."""
+    """A signed-in browser."""
 
     who: str
-    """Who uses it, for the log and the page: by which link or token they came in."""
+    """The link or token of the sign-in, for pages and the log."""
     token: str = ""
-    """The name of the token that they signed in with; empty: a link."""
+    """Name of the token; empty: a link."""
     may_change: bool
-    """Whether they may change anything."""
     form_token: str = attrs.field(repr=False, factory=lambda: secrets.token_urlsafe(SECRET_BYTES))
-    """What each form of the session's pages carries, and no page of another site can know."""
+    """Secret in each form of the session's pages, unknown to other sites."""
     used: float
-    """When it made its last request, on the clock of `ConsoleSessions`."""
+    """Time of the last request, on the clock of `ConsoleSessions`."""
     notices: list[Notice] = attrs.field(factory=list)
-    """What its next page is to tell."""
     has_ended: bool = False
-    """Whether it is over."""
     waits: set[trio.CancelScope] = attrs.field(factory=set, repr=False)
-    """What it waits for, and will not any longer when it has ended."""
+    """Scopes to cancel at the end."""
 
     def end(self) -> None:
-        """End it, and whatever it waits for."""
+        """End the session and its waits."""
         self.has_ended = True
         for scope in self.waits:
             scope.cancel()
 
     def tell(self, notice: Notice) -> None:
-        """Show something on the next page."""
+        """Show a notice on the next page."""
         self.notices = [*self.notices, notice][-MAX_NOTICES:]
 
     def take_notices(self) -> list[Notice]:
-        """What is to be shown now, and not again."""
+        """Return the notices, and forget them."""
         notices, self.notices = self.notices, []
         return notices
 
@@ -214,24 +196,17 @@ class _Link(msgspec.Struct, frozen=True):
 
 
 class ConsoleSessions:
-    """The links that are valid, and the sessions."""
+    """The valid links, and the sessions."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Start with nobody.
-
-        Args:
-            clock: returns monotonic seconds.
-        """
         self._clock = clock
         self._links: dict[bytes, _Link] = {}
         self._sessions: dict[bytes, ConsoleSession] = {}
 
     def __iter__(self) -> Iterator[ConsoleSession]:
-        """The sessions, those used longest ago first."""
         return iter(self._sessions.values())
 
     def __len__(self) -> int:
-        """How many sessions there are."""
         return len(self._sessions)
 
     def invite(self, *, may_change: bool) -> str:
@@ -243,7 +218,7 @@ class ConsoleSessions:
         return secret
 
     def enter(self, secret: str) -> str | None:
-        """Let in who shows a link's secret; returns the cookie, or None if it counts no longer."""
+        """Spend a link's secret; returns a cookie, or None for an invalid link."""
         link = self._links.pop(_digest(secret), None)
         if link is None or self._clock() >= link.until:
             return None
@@ -260,7 +235,7 @@ class ConsoleSessions:
         return cookie
 
     def find(self, cookie: str) -> ConsoleSession | None:
-        """The session of a cookie, which is used now; None if there is none, or it was idle for too long."""
+        """The session of a cookie, now used; None if it has ended."""
         key = _digest(cookie)
         session = self._sessions.get(key)
         if session is None or self.has_ended(session):
@@ -270,7 +245,7 @@ class ConsoleSessions:
         return session
 
     def has_ended(self, session: ConsoleSession) -> bool:
-        """Whether a session is over; one that was idle for too long ends here."""
+        """Whether a session is over; ends one that was idle for too long."""
         if not session.has_ended and self._clock() - session.used >= IDLE_SECONDS:
             self._end(lambda each: each is session)
         return session.has_ended
@@ -280,11 +255,11 @@ class ConsoleSessions:
         self._end(lambda each: each is session)
 
     def revoke(self, token: str) -> int:
-        """End the sessions of a token that counts no longer; returns how many there were."""
+        """End the sessions of a revoked token; returns their number."""
         return self._end(lambda each: each.token == token)
 
     def end_all(self) -> int:
-        """End all sessions, and make all links invalid; returns how many sessions there were."""
+        """End all sessions, void all links; returns the number of sessions."""
         self._links.clear()
         return self._end(lambda _each: True)
 

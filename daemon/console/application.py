@@ -1,10 +1,7 @@
-"""The console as an ASGI application: who is let in, which page or action an address means, and how it fails.
+"""The console as an ASGI application, loaded in a thread with the first request.
 
-Loaded at the first request, in a thread. Without a session nothing is served but static files, links that let
-somebody in, and the form for tokens. Nothing is changed without the token that forms of the session carry.
-
-Streams keep pages up to date in browsers: server-sent events, each what has changed since the last (HTML
-Standard, 9.2).
+Without a session it serves only static files, sign-in links and the form for tokens. Every change needs the
+form token of its session. Streams send a page's changes as server-sent events (HTML Standard, 9.2).
 """
 
 from __future__ import annotations
@@ -42,36 +39,36 @@ if TYPE_CHECKING:
     Tell = Callable[[str], Awaitable[None]]
 
 COMMENT_SECONDS = 15.0
-"""Seconds after which a quiet stream says something, so that neither proxies nor browsers give it up."""
+"""Seconds after which a quiet stream sends a comment, so that neither proxies nor browsers drop it."""
 
 
 MAX_STREAMS = 64
-"""Pages that are kept up to date at once: a browser has a few."""
+"""Live pages at once: a browser has a few."""
 
 
 AT_ONCE = 4
-"""Pages that are computed at once when all of them change: each takes the loop for up to 25 ms with ten
-thousand tools, and calls of clients get their turn between two rounds."""
+"""Pages computed at once when all change: each takes the loop for up to 25 ms with ten thousand tools, and
+clients' calls get their turn between two rounds."""
 
 
 RETRY = "retry: 2000\n\n"
-"""Has browsers come back two seconds after a stream broke, as at a restart of the daemon."""
+"""Browsers reconnect two seconds after a broken stream, as at a restart of the daemon."""
 
 
 COMMENT = ": nothing has changed\n\n"
 
 
 OVER = "event: over\ndata: {}\n\n"
-"""Has a browser not come back: the session has ended, or the page shows what there is no longer."""
+"""Browsers do not reconnect: the session has ended, or the page is gone."""
 
 
 MAX_FIELDS = 100
-"""Most fields of a query or a form: a form has a few."""
+"""Fields of a query or a form: real forms have a few."""
 
 
 STRANGERS_AT_A_TIME = 1
-"""Pages for people without a session that are made at a time: each takes a thread's 2 ms, which the loop may
-wait for (the GIL), and anybody may ask for one."""
+"""Concurrent pages without a session: each takes a thread 2 ms, which delays the loop (the GIL), and anybody
+may ask for one."""
 
 
 FORM = "application/x-www-form-urlencoded"
@@ -95,16 +92,10 @@ class Application:
         pages: Sequence[ConsolePage] = PAGES,
         actions: Sequence[ConsoleAction] = ACTIONS,
     ) -> None:
-        """Read everything that is needed. Blocks.
+        """Read templates and static files; blocks. The first of `pages` is shown at `/ui`.
 
-        Args:
-            context: the daemon that is shown.
-            sessions: who was let in.
-            views: pages that are kept up to date.
-            sign_in: lets in who shows a token, given that and an address; returns the cookie, or None and the
-                seconds that the answer is held back. None: tokens are not for here.
-            pages: all pages; the first is shown at `/ui`.
-            actions: what viewers can do.
+        `sign_in` takes a token and an address, and returns a cookie, or None and the delay of the answer in
+        seconds.
         """
         self._context = context
         self._sessions = sessions
@@ -129,25 +120,22 @@ class Application:
         )
         made.router.redirect_slashes = False
         self.serve = secured(made)
-        """The application, as ASGI has it."""
 
     # --- coming in -----------------------------------------------------------------------------------------
 
     async def _enter(self, request: Request) -> Response:
-        """Let in who follows a link of `mcpd ui`, once."""
         if request.method != "GET" or "prefetch" in request.headers.get("sec-purpose", ""):
-            return Response(status_code=FORBIDDEN)  # Nobody has followed it yet.
+            return Response(status_code=FORBIDDEN)  # A prefetch, not a click.
         cookie = self._sessions.enter(request.query_params.get("once", ""))
         if cookie is None:
             text = "This link was used already, or is older than a minute. `mcpd ui` makes another one."
             raise HTTPException(FORBIDDEN, text)
-        # No redirect: its request would still be one from the page that the link was on, without the cookie.
+        # No redirect: the browser would attribute it to the link's page, and send no cookie.
         response = HTMLResponse(await self._bare("entered.html", {}))
         set_cookie(response, request, cookie)
         return response
 
     async def _sign_in(self, request: Request) -> Response:
-        """Let in who shows a token that may see the console."""
         if request.method != "POST":
             return HTMLResponse(await self._bare("sign_in.html", {"problem": ""}))
         form = await _form(request)
@@ -222,7 +210,7 @@ class Application:
         return RedirectResponse(self._back(form.get("back", "")), SEE_OTHER)
 
     def _back(self, wanted: str) -> str:
-        """Where to go after an action: to the page that its form was on, and nowhere else."""
+        """The page after an action: the one of its form, and no foreign address."""
         return wanted if self._match(wanted.partition("?")[0]) is not None else "/ui"
 
     def _match(self, path: str) -> tuple[ConsolePage, Mapping[str, str]] | None:
@@ -249,7 +237,6 @@ class Application:
     # --- live ----------------------------------------------------------------------------------------------
 
     async def _live(self, request: Request) -> ASGIApp:
-        """A stream of what changes of a page, as server-sent events."""
         session = self._session(request)
         here = request.query_params.get("at", "")
         path, _, query = here.partition("?")
@@ -295,18 +282,13 @@ class Application:
         return HTMLResponse(html, error.status_code, error.headers)
 
     async def _bare(self, template: str, values: Mapping[str, object]) -> str:
-        """A page for whoever has no session, or met an error."""
         about = {"takes_tokens": self._sign_in_with is not None, **values}
         page = partial(self._rendering.page, template, None, about)
         return await trio.to_thread.run_sync(page, limiter=self._at_a_time)
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form.
-
-    Raises:
-        HTTPException: it is none.
-    """
+    """The fields of a form. Raises HTTPException: the body is no form."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         raise HTTPException(WRONG_TYPE, "This is not how a form is sent.")
     try:
@@ -327,23 +309,13 @@ def _here(path: str, query: str) -> str:
 async def drawn(
     page: ConsolePage, viewer: Viewer, rendering: Rendering, before: Snapshot | None = None
 ) -> Snapshot:
-    """A page's fragments as they are now.
-
-    Args:
-        page: the page.
-        viewer: who looks at it, and at what of it.
-        rendering: draws them.
-        before: an earlier snapshot: what has not changed since is not drawn again.
-
-    Raises:
-        McpdError: there is no such page.
-    """
+    """A page's fragments, drawn if changed since `before`. Raises McpdError if its subject is gone."""
     holders = {"masthead": [_masthead(viewer.context)], **await page.fragments(viewer)}
     return await trio.to_thread.run_sync(Snapshot.drawn, holders, rendering.fragment, before)
 
 
 def _masthead(context: OperatorContext) -> Fragment:
-    """How many servers are of use, as `mcpd status` counts them, and how many are switched off."""
+    """The numbers of available and of disabled servers, counted as in `mcpd status`."""
     servers = context.catalog.servers.values()
     off = sum(entry.disabled for entry in servers)
     available = sum(entry.of_use for entry in servers)
@@ -351,18 +323,10 @@ def _masthead(context: OperatorContext) -> Fragment:
 
 
 class LiveStreams:
-    """All streams that are open."""
+    """The open streams."""
 
     def __init__(self, views: Views, sessions: ConsoleSessions, rendering: Rendering) -> None:
-        """Start with none.
-
-        Args:
-            views: the pages that are followed.
-            sessions: who was let in.
-            rendering: draws fragments.
-        """
         self.views = views
-        """The pages that are followed."""
         self._sessions = sessions
         self._rendering = rendering
         self._open = 0
@@ -370,22 +334,13 @@ class LiveStreams:
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for another."""
+        """Whether no further stream fits."""
         return self._open >= MAX_STREAMS
 
     async def run(
         self, tell: Tell, session: ConsoleSession, page: ConsolePage, viewer: Viewer, *, here: str, since: str
     ) -> None:
-        """Tell what changes of a page, until the session ends or there is no such page any longer.
-
-        Args:
-            tell: sends a piece of the stream; waits while the browser is behind.
-            session: who is told.
-            page: the page.
-            viewer: the same, and what of the page they look at.
-            here: the page's address.
-            since: by what the browser names the snapshot that it has; empty: it has none.
-        """
+        """Send a page's changes until it or the session ends; `tell` waits while the browser is behind."""
 
         async def compute(before: Snapshot | None) -> Snapshot:
             async with self._computing:
@@ -416,7 +371,6 @@ class LiveStreams:
 
 
 async def _next(view: LiveView, seen: Snapshot | None, session: ConsoleSession) -> Snapshot | None:
-    """The next snapshot; None if nothing has changed for a while, or the session has ended."""
     with trio.move_on_after(COMMENT_SECONDS) as scope:
         session.waits.add(scope)
         try:

@@ -1,9 +1,8 @@
-"""Charts as SVG that is made here: pure functions from numbers to HTML, without a script or an inline style.
+"""Charts as SVG: pure functions from numbers to HTML, without scripts and inline styles.
 
-A chart is a `figure`: what it shows in words for those who do not see it, the drawing, and the numbers as a
-table that unfolds. Colours come from the stylesheet by class, and never alone: lines differ in their dashes,
-bars in the order in which they are stacked, states in their height. Labels are HTML beside the
-drawing, which is stretched to the space that there is: so they stay readable on a phone.
+A chart is a `figure`: a text, the drawing, and the numbers as a table. Classes colour it, and colour is never
+the only sign: lines differ in dashes, bars in order, states in height. Labels are HTML next to the stretched
+drawing, so they stay readable on a phone.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ if TYPE_CHECKING:
 
 
 WIDTH, HEIGHT = 1000, 200
-"""The units that a drawing has; the browser stretches them to the space that there is."""
+"""Units of a drawing, which the browser stretches."""
 
 STYLES = 6
-"""Quantity that the stylesheet tells apart; more in one chart are not readable."""
+"""Series that the stylesheet tells apart; a chart of more is not readable."""
 
 _GRID = f'<path class="grid" d="M0 0H{WIDTH}M0 {HEIGHT // 2}H{WIDTH}M0 {HEIGHT}H{WIDTH}"/>'
-"""Lines at the bottom, the middle and the top, where the labels stand."""
+"""Lines at the top, the middle and the bottom, at the labels."""
 
 ROWS = 60
-"""Rows of the table of numbers: more times are left out evenly, the last is kept."""
+"""Rows of the table of numbers: excess moments are left out evenly, except the last."""
 
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _WHOLE = 1e4
-"""Numbers below this are written out: they are as short as with a prefix."""
+"""Smaller numbers are written out: they are as short as with a prefix."""
 _DAY = 86_400.0
 
 
@@ -54,50 +53,46 @@ class Quantity(msgspec.Struct, frozen=True, kw_only=True):
     """One quantity over time."""
 
     name: str
-    """What the legend calls it."""
     values: Sequence[float | None]
-    """A value for each of the chart's moments; None: nothing is known then, and nothing is drawn."""
+    """A value for each moment; None: unknown, and not drawn."""
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be drawn."""
+    """The data of a chart."""
 
     id: str
-    """The id of its figure, for which there is only one in a page."""
+    """Id of its figure, unique in the page."""
     title: str
-    """What it shows: `Time of calls`."""
     unit: str = ""
-    """The unit of its values: `ms`."""
     moments: Sequence[float]
-    """When the times begin that the values are of, in seconds since the epoch, rising."""
+    """Begins of the values' times, in rising seconds since the epoch."""
     step: float
-    """How long each of these times is, in seconds."""
+    """Seconds of each of these times."""
     series: Sequence[Quantity]
-    """What is drawn, at most `STYLES` of them."""
     since: float | None = None
-    """Where the axis begins; None: with the first moment."""
+    """Begin of the axis; None: the first moment."""
     until: float | None = None
-    """Where it ends; None: with the time of the last value."""
+    """End of the axis; None: the end of the last value's time."""
     most: float | None = None
-    """The value at the top, such as 100 %; None: a round number above all values."""
+    """Value at the top; None: a round number above all values."""
 
     @property
     def begin(self) -> float:
-        """Where the axis begins."""
+        """Begin of the axis."""
         return self.since if self.since is not None else min(self.moments, default=0.0)
 
     @property
     def end(self) -> float:
-        """Where it ends; always behind its begin."""
+        """End of the axis, always after its begin."""
         return self.until if self.until is not None else max(self.moments, default=self.begin) + self.step
 
     def x(self, moment: float) -> float:
-        """The place of a moment, from 0 to `WIDTH`."""
+        """Place of a moment, from 0 to `WIDTH`."""
         return min(max((moment - self.begin) / (self.end - self.begin), 0.0), 1.0) * WIDTH
 
 
 def ceiling(most: float) -> float:
-    """The smallest round number that is not below a value; 1 if that is 0."""
+    """The smallest round number not below `most`; 1 for 0."""
     if not (math.isfinite(most) and most > 0):
         return 1.0
     power = 10.0 ** math.floor(math.log10(most))
@@ -105,12 +100,12 @@ def ceiling(most: float) -> float:
 
 
 def y(value: float, most: float) -> float:
-    """The height of a value, from `HEIGHT` at 0 down to 0 at `most`."""
+    """Height of a value, from `HEIGHT` at 0 to 0 at `most`."""
     return HEIGHT - min(max(value / most, 0.0), 1.0) * HEIGHT
 
 
 def number(value: float | None, unit: str = "") -> str:
-    """A number for people, with three digits that count: `12.4 M tokens`."""
+    """A number for people with three significant digits: `12.4 M tokens`."""
     if value is None or not math.isfinite(value):
         return "\N{EN DASH}"
     for size, prefix in _PREFIXES:
@@ -121,28 +116,28 @@ def number(value: float | None, unit: str = "") -> str:
 
 
 def clock(moment: float, span: float) -> str:
-    """A time as an axis of `span` seconds names it: with the day where it covers more than one."""
+    """A time on an axis of `span` seconds, with the day if the axis covers more than one."""
     at = datetime.fromtimestamp(moment).astimezone()
     return f"{at:%d %b}" if span > 7 * _DAY else f"{at:%d %b %H:%M}" if span > _DAY else f"{at:%H:%M}"
 
 
 def moment(at: float) -> str:
-    """A time to the second, for a table of what happened."""
+    """A time to the second, for tables."""
     return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def top(chart: Chart, values: Iterable[float]) -> float:
-    """The value at the top of a chart that shows these values."""
+    """The value at the top of a chart with these values."""
     return ceiling(max(values, default=0.0)) if chart.most is None else chart.most
 
 
 class _Image(NamedTuple):
-    """A drawing with a title and a description, stretched to the space that there is."""
+    """A stretched drawing with a title and a description."""
 
     id: str
     title: str
     said: str
-    """The same with the numbers, in words."""
+    """The description, with the numbers in words."""
     drawing: Markup
     height: int
     width: int = WIDTH
@@ -156,14 +151,7 @@ def _template() -> Template:
 
 
 def figure(chart: Chart, drawing: str, *, most: float, kind: str) -> Markup:
-    """The figure around a drawing: the axes, the key, the numbers in words and as a table.
-
-    Args:
-        chart: what was drawn.
-        drawing: the elements within the SVG, made of numbers.
-        most: the value at the top.
-        kind: a class for the stylesheet.
-    """
+    """The figure around a drawing (SVG made of numbers); `most`: its top; `kind`: its CSS class."""
     said = in_words(chart)
     image = _Image(chart.id, chart.title, said, Markup(_GRID + drawing), HEIGHT)  # noqa: S704 - made of numbers
     return _figure(
@@ -185,22 +173,22 @@ def _figure(**values: object) -> Markup:
 
 
 def times(begin: float, end: float) -> list[str]:
-    """The labels of the axis of time: where it begins, its middle and its end."""
+    """Labels of the time axis: begin, middle and end."""
     return [clock(moment, end - begin) for moment in (begin, (begin + end) / 2, end)]
 
 
 def styled(series: Sequence[Quantity]) -> Iterator[tuple[Quantity, str]]:
-    """The series that are drawn, each with its class."""
+    """The drawn series, each with its class."""
     return ((each, f"s{at}") for at, each in enumerate(series[:STYLES], start=1))
 
 
 def known(series: Quantity) -> list[float]:
-    """The values of a series that can be drawn."""
+    """The drawable values of a series."""
     return [value for value in series.values if value is not None and math.isfinite(value)]
 
 
 def in_words(chart: Chart) -> str:
-    """What a chart shows, for those who do not see it."""
+    """The chart in words, for those who do not see it."""
     parts = [_series_in_words(each, chart.unit) for each in chart.series if known(each)]
     if not parts:
         return "Nothing was counted yet."
@@ -217,7 +205,6 @@ def _series_in_words(series: Quantity, unit: str) -> str:
 
 
 def _numbers(chart: Chart) -> Iterator[Sequence[str]]:
-    """The rows of the table of numbers, the newest first."""
     number_of, span = len(chart.moments), chart.end - chart.begin
     for at in range(number_of - 1, -1, -max(1, math.ceil(number_of / ROWS))):
         when = clock(chart.moments[at], max(span, _DAY + 1) if span > _DAY else span)
@@ -225,45 +212,43 @@ def _numbers(chart: Chart) -> Iterator[Sequence[str]]:
 
 
 BAND = 20
-"""Units of a band's height."""
 
 READY, DEGRADED, DOWN, OFF = "ready", "degraded", "down", "off"
 
 _HEIGHTS = {READY: BAND, DEGRADED: 14, DOWN: 8, OFF: 2}
-"""Units of height by state, so that states differ without their colours, too."""
+"""Height by state, in units, so that states differ without colours."""
 
 TELLING = frozenset({EventKind.READY, EventKind.DEGRADED, EventKind.ENDED, EventKind.STATE})
-"""The kinds of events that say how a server is from then on."""
+"""Kinds of events after which a server's state is known."""
 
 _AT_REST = frozenset({ServerState.DORMANT, ServerState.DISABLED, ServerState.STOPPING, ServerState.STOPPED})
-"""States in which a server is not wanted to run."""
+"""States in which a server is not meant to run."""
 
 MAX_SPANS = 200
-"""Spans of one band that are drawn: more are narrower than a pixel. The oldest are left out."""
+"""Drawn spans of a band, the newest: more are narrower than a pixel."""
 
 
 @attrs.frozen(kw_only=True)
 class Span:
-    """A time during which a server was in one state."""
+    """A time that a server spent in one state."""
 
     state: str
     """`ready`, `degraded`, `down` or `off`."""
     since: float
-    """In seconds since the epoch."""
     until: float
     why: str = ""
-    """Why, in words without secrets: what was told last."""
+    """The last reason, without secrets."""
 
 
 class Band(msgspec.Struct, frozen=True, kw_only=True):
-    """The states of one server, oldest first; times between them at which nothing is known stay empty."""
+    """The states of a server, oldest first, with gaps where nothing is known."""
 
     name: str
     spans: Sequence[Span]
 
 
 def bands(name: str, title: str, rows: Sequence[Band], *, since: float, until: float) -> Markup:
-    """The bands of servers between two times, in seconds since the epoch, as a figure with the id `name`."""
+    """The bands of servers from `since` to `until` (epoch), as a figure with the id `name`."""
     until = max(until, since + 1.0)
     images = [
         _Image(
@@ -289,12 +274,7 @@ def bands(name: str, title: str, rows: Sequence[Band], *, since: float, until: f
 
 
 def spans_of(events: Iterable[Event], *, until: float) -> list[Span]:
-    """The states that the events of one server tell of, oldest first.
-
-    Args:
-        events: of one server, and of the daemon itself: while that does not run, nothing is known.
-        until: when the last state ends, in seconds since the epoch.
-    """
+    """The states that a server's events report; the daemon's own ones mark times without knowledge."""
     found: list[Span] = []
     for event in sorted(events, key=lambda each: each.at):
         if event.kind in {EventKind.DAEMON_STARTED, EventKind.DAEMON_STOPPED}:
@@ -313,7 +293,7 @@ def spans_of(events: Iterable[Event], *, until: float) -> list[Span]:
 
 
 def _state_after(event: Event) -> str | None:
-    """The state that an event brings a server into; None if it says nothing of it."""
+    """The state that an event reports; None if it reports none."""
     if event.kind is EventKind.READY:
         return READY
     if event.kind is EventKind.DEGRADED:
@@ -327,7 +307,7 @@ def _state_after(event: Event) -> str | None:
 
 
 def bands_in_words(row: Band, since: float, until: float) -> str:
-    """What a band shows, for those who do not see it."""
+    """A band in words, for those who do not see it."""
     spans = [*_within(row.spans, since, until)]
     if not spans:
         return f"{row.name}: nothing is known of this time."
@@ -367,11 +347,11 @@ def _rows(rows: Sequence[Band], since: float, until: float) -> Iterator[Sequence
 
 
 FILLED = 0.85
-"""The share of its time that a bar takes, so that bars of neighbours can be told apart."""
+"""Share of its time that a bar fills, so that neighbours can be told apart."""
 
 
 def bars(chart: Chart) -> Markup:
-    """The series as bars, the first at the bottom, each as wide as the time that it is of."""
+    """Stacked bars, the first series at the bottom, each as wide as its time."""
     most = top(chart, sums(chart))
     return figure(chart, "".join(_bars(chart, most)), most=most, kind="bars")
 
@@ -403,7 +383,7 @@ def _width(chart: Chart) -> float:
 
 
 def lines(chart: Chart) -> Markup:
-    """The series as lines, told apart by their dashes, too."""
+    """Lines, told apart by dashes too."""
     most = top(chart, (value for series in chart.series for value in known(series)))
     drawn = "".join(
         f'<path class="line {style}" d="{path}"/>'
@@ -414,7 +394,7 @@ def lines(chart: Chart) -> Markup:
 
 
 def _levels(chart: Chart, series: Quantity, most: float) -> Iterator[str]:
-    """A piece of the path for each value, joined to the one before if that is of the time right before."""
+    """A piece of path for each value, joined to the one before if their times meet."""
     end = None
     for moment, value in zip(chart.moments, series.values, strict=True):
         if value is None or not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""The console before anybody asks for a page: its sessions, and what loads the rest at the first request."""
+"""The console before its first request: its sessions, and the deferred load of the application."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ else:  # 150 ms and 10 MB with Starlette and Jinja
 
 
 class Console:
-    """Lets people in, and serves pages to them."""
+    """Signs people in, and serves pages to them."""
 
     def __init__(
         self,
@@ -39,13 +39,7 @@ class Console:
         address: Callable[[], Awaitable[str]],
         match: Callable[[str], Principal | None] | None,
     ) -> None:
-        """Start with nobody.
-
-        Args:
-            context: the daemon, as operators' commands see it.
-            address: returns where the console is served, as in `http://127.0.0.1:7337`, and has it served.
-            match: returns who shows a token; None: tokens are not for here.
-        """
+        """`address` serves the console if necessary and returns its base URL, as `http://127.0.0.1:7337`."""
         self._context = context
         self._sessions = ConsoleSessions(time.monotonic)
         seldom, calls = (context.registry.catalog, context.history.newest), context.counters.recent.newest
@@ -57,21 +51,17 @@ class Console:
         self._loading = trio.Lock()
 
     async def link(self, *, may_change: bool) -> str:
-        """Make a link that lets one browser in, once.
-
-        Raises:
-            OSError: the console cannot be served.
-        """
+        """Make a link that lets one browser in, once. Raises OSError: the console cannot be served."""
         address = await self._address()
         await self._load()
         return f"{address}/ui/enter?{urlencode({'once': self._sessions.invite(may_change=may_change)})}"
 
     def end_all(self) -> int:
-        """End all sessions; returns how many there were."""
+        """End all sessions; returns their number."""
         return self._sessions.end_all()
 
     def revoked(self, token: str) -> None:
-        """End the sessions of a token that counts no longer."""
+        """End the sessions of a revoked token."""
         self._sessions.revoke(token)
 
     def knows(self, headers: Mapping[str, str]) -> bool:
@@ -81,7 +71,7 @@ class Console:
         return any(self._sessions.find(cookie_in(headers, tls=tls)) is not None for tls in (False, True))
 
     def sign_in(self, token: str, address: str) -> tuple[str | None, float]:
-        """Let in who shows a token; returns the cookie, or None and for how long the answer is held back."""
+        """Begin a session for a token; returns a cookie, or None and the delay of the answer."""
         visitor = self._match(token) if self._match is not None and token else None
         if visitor is None or not visitor.console:
             self._attempts.say(address, "a token that may not see the console")
@@ -90,7 +80,7 @@ class Console:
         return self._sessions.begin(f"token {visitor.token}", token=visitor.token, may_change=may_change), 0.0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve one request, as ASGI has it."""
+        """Serve one request (ASGI)."""
         application = await self._load()
         await application.serve(scope, receive, send)
 

@@ -1,8 +1,7 @@
-"""Pages kept up to date: what has changed of them is computed once for all who look at the same, and only then.
+"""Live pages: changes are computed once for all viewers of the same page, and only on demand.
 
-A view is a page with its address, its query and a role. Whoever follows a view waits for its next snapshot; one
-of them at a time waits for changes of the daemon and computes it for all. A slow follower gets the newest
-snapshot when it is ready for one, so nothing queues up, and a view that nobody follows is never computed.
+A view is a page with its address, query and role. One of its followers waits for changes, and computes the
+snapshot for all; a slow follower gets the newest one, so nothing queues up.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ if TYPE_CHECKING:
     from daemon.console.page import Fragment, Holders
 
 EVERY_SECONDS = 1.0
-"""Seconds between two computations of a view: as often as a person reads. Where only calls are made, which may
-be thousands a second, a page says itself how often (`ConsolePage.calls_every`)."""
+"""Seconds between two computations of a view: a person reads no faster. Pages set the interval for calls, of
+which there may be thousands a second (`ConsolePage.calls_every`)."""
 
 KEPT = 16
-"""Snapshots of pages that were sent and are kept for a browser that follows them next: a page asks at once."""
+"""Kept snapshots of pages just sent, for browsers about to follow them."""
 
 
 class Drawn(msgspec.Struct, frozen=True):
-    """A fragment, and the HTML that was made of it."""
+    """A fragment and its HTML."""
 
     fragment: Fragment
     html: str
@@ -46,13 +45,13 @@ class Snapshot:
 
     holders: Mapping[str, Mapping[str, Drawn]] = attrs.field(on_setattr=attrs.setters.frozen)
     number: int = attrs.field(factory=partial(next, count()), init=False)
-    """Rises from each that is drawn to the next."""
+    """Rises with every snapshot."""
     _told: tuple[Snapshot | None, str] | None = attrs.field(default=None, init=False, repr=False)
-    """What was told last, after which snapshot: most followers have seen the same."""
+    """Last delta, and the snapshot it started from: most followers have seen the same."""
 
     @classmethod
     def drawn(cls, holders: Holders, draw: Callable[[Fragment], str], before: Snapshot | None) -> Snapshot:
-        """Draw what was not there before, or has other values now. Takes milliseconds: call it in a thread."""
+        """Draw fragments that are new or have other values. Takes milliseconds: call it in a thread."""
         known = before.holders if before is not None else {}
         return cls(
             {
@@ -62,11 +61,11 @@ class Snapshot:
         )
 
     def is_newer_than(self, seen: Snapshot | None) -> bool:
-        """Whether it was drawn after what was seen, or nothing was."""
+        """Whether it was drawn after `seen`."""
         return seen is None or self.number > seen.number
 
     def since(self, before: Snapshot | None) -> dict[str, dict[str, object]]:
-        """What has changed, by holder: `changed`, HTML by id, and `order`, all ids, if that is another one."""
+        """The changes by holder: `changed`, HTML by id, and `order`, all ids, if the order differs."""
         changes = {}
         for holder, now in self.holders.items():
             was = before.holders.get(holder, {}) if before is not None else {}
@@ -81,13 +80,13 @@ class Snapshot:
         return changes
 
     def told_since(self, before: Snapshot | None) -> str:
-        """The same as JSON, made once for all who have seen the same."""
+        """The changes as JSON, made once for followers that have seen the same."""
         if self._told is None or self._told[0] is not before:
             self._told = before, msgspec.json.encode(self.since(before)).decode()
         return self._told[1]
 
     def forget(self) -> None:
-        """Keep no longer what was told, and with it the snapshot before: a newer one is there."""
+        """Drop the delta, and with it the snapshot before."""
         self._told = None
 
 
@@ -100,35 +99,22 @@ def _differs(before: Drawn | None, now: Drawn) -> bool:
 
 
 class ChangeSignal:
-    """Says when anything has changed that a page may show."""
+    """Reports changes that a page may show."""
 
     def __init__(
         self, *watches: Watch[Any], calls: Watch[Any] | None = None, busy: Callable[[], bool] = lambda: False
     ) -> None:
-        """Watch these.
-
-        Args:
-            watches: what pages show, and what changes seldom.
-            calls: changes with calls that have ended.
-            busy: returns whether calls are under way: that one begins, and how it goes on, nothing announces,
-                as each would pay for it.
-        """
+        """`busy`: whether calls are in flight, whose begin and progress nothing announces."""
         self._seldom = watches
         self._calls: Watch[Any] = Watch(None) if calls is None else calls
         self._busy = busy
 
     def marks(self) -> tuple[object, ...]:
-        """How everything is now, to be compared with later."""
+        """The present values, for a later comparison."""
         return tuple(watch.value for watch in (*self._seldom, self._calls))
 
     async def since(self, marks: tuple[object, ...], calls_due: float, calls_every: float) -> None:
-        """Return when something differs from the marks.
-
-        Args:
-            marks: how everything was.
-            calls_due: before then, calls alone are no reason.
-            calls_every: after how many seconds to look again whether one is under way; `inf`: calls never are.
-        """
+        """Return once a value differs; calls count from `calls_due` on, checked every `calls_every` s."""
         while not (self._differ(marks[:-1], *self._seldom) or self._is_due(marks[-1], calls_due)):
             rests = trio.current_time() >= calls_due
             watches = (*self._seldom, self._calls) if rests else self._seldom
@@ -160,16 +146,8 @@ class LiveView:
         start: Snapshot | None,
         calls_every: float | None,
     ) -> None:
-        """Begin with what was computed last, if anything was.
-
-        Args:
-            compute: makes the next snapshot, given the one before.
-            changes: says when there may be another.
-            start: the snapshot that the first follower has.
-            calls_every: seconds between two computations while only calls are made; None: it shows none.
-        """
+        """`calls_every`: seconds between computations while only calls happen; None: never for calls."""
         self.followers = 0
-        """How many follow it."""
         self._compute = compute
         self._changes = changes
         self._calls_every = inf if calls_every is None else calls_every
@@ -179,16 +157,12 @@ class LiveView:
         self._leading = trio.Lock()
 
     async def next(self, seen: Snapshot | None) -> Snapshot:
-        """The newest snapshot, as soon as it is another one than was seen.
-
-        Raises:
-            McpdError: there is no such page any longer.
-        """
-        # Not behind the lock: who holds it may wait for hours, and what is there already is news to who comes.
+        """The newest snapshot, once it differs from `seen`. Raises McpdError if the subject is gone."""
+        # Outside the lock, whose holder may wait for hours, while this snapshot is news to a newcomer.
         if (newest := self._newest.value) is not None and newest.is_newer_than(seen):
             await trio.lowlevel.checkpoint()
             return newest
-        # Who holds the lock waits and computes for all; when it leaves in the middle, the next one goes on.
+        # The holder waits and computes for all; if it leaves midway, the next one takes over.
         async with self._leading:
             while (newest := self._newest.value) is None or not newest.is_newer_than(seen):
                 await self._look(newest)
@@ -201,7 +175,7 @@ class LiveView:
         await trio.sleep_until(self._next)
         marks = self._changes.marks()
         found = await self._compute(newest)
-        self._marks = marks  # Not before: whoever leaves in the middle has computed nothing.
+        self._marks = marks  # Only now: a follower that leaves midway has computed nothing.
         self._next = trio.current_time() + EVERY_SECONDS
         if newest is None or found.since(newest):
             if newest is not None:
@@ -210,21 +184,16 @@ class LiveView:
 
 
 class Views:
-    """All views that are followed, and the snapshots of pages that were just sent."""
+    """The followed views, and snapshots of pages just sent."""
 
     def __init__(self, changes: ChangeSignal) -> None:
-        """Start with none.
-
-        Args:
-            changes: says when views may have changed.
-        """
         self._changes = changes
         self._views: dict[object, LiveView] = {}
         self._kept: OrderedDict[str, tuple[object, Snapshot]] = OrderedDict()
         self._number = 0
 
     def keep(self, key: object, snapshot: Snapshot) -> str:
-        """Keep the snapshot of a page that is being sent; returns by what its browser names it."""
+        """Keep the snapshot of a page about to be sent; returns its name for the browser."""
         self._number += 1
         self._kept[str(self._number)] = key, snapshot
         while len(self._kept) > KEPT:
@@ -239,14 +208,7 @@ class Views:
         compute: Callable[[Snapshot | None], Awaitable[Snapshot]],
         calls_every: float | None = None,
     ) -> AsyncIterator[tuple[LiveView, Snapshot | None]]:
-        """Follow a view, beginning after a snapshot that was kept, or with nothing.
-
-        Args:
-            key: what view it is.
-            since: by what its browser names the snapshot that it has.
-            compute: makes a snapshot, given the one before.
-            calls_every: seconds between two computations while only calls are made; None: it shows none.
-        """
+        """Follow a view, from the snapshot that `since` names, or from nothing."""
         known, seen = self._kept.pop(since, (None, None))
         seen = seen if known == key else None
         view = self._views.get(key)

@@ -1,8 +1,7 @@
-"""A page of the console: its address, title, fragments and links.
+"""A page of the console: address, title, fragments and links.
 
-A fragment is a piece of HTML with an id. The page is drawn whole for a browser that asks for it, with or
-without JavaScript. To a browser that stays, only fragments that have changed are sent, so a page says how it is
-made of them and nothing about what changes when (`live`).
+A fragment is a piece of HTML with an id. A page is drawn whole on request; a browser that stays gets the
+changed fragments (`live`).
 """
 
 from __future__ import annotations
@@ -20,77 +19,75 @@ if TYPE_CHECKING:
 
 
 def server_page(server: str) -> str:
-    """The address of a server's page, below `/ui`."""
+    """Address of a server's page, below `/ui`."""
     return f"/servers/{quote(server, safe='')}"
 
 
 def tool_page(server: str, tool: str) -> str:
-    """The address of a tool's page, below `/ui`."""
+    """Address of a tool's page, below `/ui`."""
     return f"/tools/{quote(server, safe='')}/{quote(tool, safe='')}"
 
 
 def session_page(session: str) -> str:
-    """The address of a session's page, below `/ui`; `session` is a key, or `#` and a connection's number."""
+    """Address of a session's page, below `/ui`; `session` is a key, or `#` and a connection's number."""
     return f"/sessions/{quote(session, safe='')}"
 
 
 def with_query(address: str, **query: str | int) -> str:
-    """An address with the values of a query that are not empty."""
+    """An address with a query of the non-empty values."""
     words = urlencode({name: value for name, value in query.items() if value}, quote_via=quote)
     return f"{address}?{words}" if words else address
 
 
 def element_id(kind: str, *names: str) -> str:
-    """The id of an element about something with these names: no blanks, and unlike any other's."""
+    """The unique id of an element about something with these names, without blanks."""
     return "-".join([kind, *(quote(name, safe="") for name in names)])
 
 
 LONGEST_NUMBER = 6
-"""Digits of a page's number: there are no such pages, and Python refuses to read a number of thousands."""
+"""Digits of a page's number: no list is longer, and Python refuses numbers of thousands of digits."""
 
 
 def page_number(written: str, most: int = 10**LONGEST_NUMBER) -> int:
-    """The number of a page in a query, at most so many; 1 for what is none."""
+    """The page number of a query, at most `most`; 1 for anything else."""
     sound = written.isascii() and written.isdecimal() and len(written) <= LONGEST_NUMBER
     return min(max(int(written), 1), most) if sound else 1
 
 
 def steady(report: Mapping[str, Any], *passing: str) -> dict[str, Any]:
-    """A report without what of it differs at each look: a page would seem to change all the time."""
+    """A report without members that differ at each look, which would keep a page changing."""
     return {key: value for key, value in report.items() if key not in passing}
 
 
 class Viewer(msgspec.Struct, frozen=True, kw_only=True):
-    """Who looks at a page, and at what of it."""
+    """The viewer of a page, and the wanted part of it."""
 
     context: OperatorContext
-    """The daemon, as operators' commands see it."""
+    """The daemon, as for operators' commands."""
     may_change: bool
-    """Whether its controls work for the viewer; without, they are not drawn."""
+    """Whether controls are drawn, and work."""
     query: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The query of the address: filters, orders, what is unfolded."""
     path: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The variable parts of the address: `{"server": "git"}`."""
+    """Variable parts of the address: `{"server": "git"}`."""
 
 
 class Fragment(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a page that is replaced when it changes."""
+    """A piece of a page, replaced when it changes."""
 
     id: str
-    """Its id in the page; the template draws one element that has it."""
     template: str
-    """The template, relative to `templates/`; it is given the values, and the id as `element`."""
+    """Below `templates/`; gets the values, and the id as `element`."""
     values: Mapping[str, object]
-    """What the template is given. Compared with those of before: nothing that always differs, such as an age
-    in seconds, belongs in here; give a time, which the template shows with `since`."""
+    """For the template, and compared with the last ones: no age in seconds, but a time, which the template
+    shows with `since`."""
 
 
 Holders: TypeAlias = "Mapping[str, Sequence[Fragment]]"
-"""The fragments of a page in order, by the id of the element that holds them."""
+"""The fragments of a page in order, by the id of their holder."""
 
 
 def part(name: str, template: str = "", /, **values: object) -> Fragment:
-    """The fragment with an id and these values; its template, without `.html`, is named as it unless given."""
+    """The fragment with an id and values; the template, without `.html`, has the id's name by default."""
     return Fragment(id=name, template=f"{template or name.replace('-', '_')}.html", values=values)
 
 
@@ -99,26 +96,22 @@ class ConsolePage:
     """A page of the console."""
 
     path: str
-    """Its address below `/ui`, with variables as Starlette writes them: `/servers/{server}`."""
     title: str
-    """What the browser and the navigation call it."""
     template: str
-    """The template of what stands around its fragments, relative to `templates/`; extends `layout.html`. Where
-    `fragments("ID")` stands in it, those of the holder with that id are drawn, inside an element with it."""
+    """The frame around the fragments, below `templates/`; extends `layout.html`. `fragments("ID")` draws those
+    of a holder, in an element with that id."""
     fragments: Callable[[Viewer], Awaitable[Holders]]
-    """Its fragments in order, by the id of the element that holds them. Raises `McpdError` if there is none."""
+    """Fragments in order, by holder. Raises `McpdError` if the subject does not exist."""
     calls_every: float | None = 5.0
-    """Seconds between two computations while calls are made and nothing else happens, so that those who look
-    cost calls little; None: it shows nothing that calls change."""
+    """Seconds between two computations while only calls happen, so that viewers cost calls little; None: the
+    page shows no calls."""
     in_navigation: bool = True
-    """Whether the navigation of all pages has it."""
 
 
 class ConsoleAction(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a viewer who may change things does with a form: `POST` to its address."""
+    """A change that a viewer makes with a form: `POST` to its address."""
 
     path: str
-    """Its address below `/ui`: `/servers/{server}/restart`."""
     act: Callable[[Viewer, Mapping[str, str]], Awaitable[str]]
-    """Does it, by an operator's command, given the fields of the form; returns a sentence that says what was
-    done. Raises `McpdError` to refuse: the viewer is shown its text."""
+    """Acts through an operators' command, given the form's fields; returns a sentence about the outcome. Raises
+    `McpdError`, whose text the viewer sees."""

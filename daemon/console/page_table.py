@@ -1,4 +1,4 @@
-"""The table of all pages and actions of the console; a new one is a file and a line here."""
+"""The table of pages and actions of the console; a new one is a file and a line here."""
 
 from __future__ import annotations
 
@@ -37,4 +37,3 @@ ACTIONS: tuple[ConsoleAction, ...] = (
     CANCEL_CALL,
     *SETTINGS_ACTIONS,
 )
-"""What viewers can do, on all pages."""

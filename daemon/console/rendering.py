@@ -1,8 +1,7 @@
-"""Pages and fragments as HTML: the templates, and the filters that they use.
+"""Pages and fragments as HTML: the templates and their filters.
 
-What is the same for all who look at a page is drawn once. What differs between them stands in the HTML as a
-marker that only this process knows: the token of forms, and the address of the page. Drawing takes
-milliseconds: call it in a thread.
+HTML that viewers share is drawn once; the form token and the page's address stand in it as secret markers.
+Drawing takes milliseconds: call it in a thread.
 """
 
 from __future__ import annotations
@@ -33,36 +32,31 @@ if TYPE_CHECKING:
     from daemon.console.page import Fragment
 
 FORM_TOKEN, HERE = (f"mcpd-{secrets.token_hex(16)}" for _ in range(2))
-"""Markers of the token of forms and of the page's address; replaced in all that is sent."""
+"""Markers of the form token and the page's address, replaced on sending."""
 
 KINDS = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-"""The media types of static files, by the ends of their names."""
 
 
 class StaticFile:
-    """A file that pages refer to, under a name that changes with its content."""
+    """A file that pages refer to; its address holds a digest of the content."""
 
     def __init__(self, name: str, content: bytes) -> None:
-        """Take a file's content."""
         self.content = content
         self.kind = KINDS[name.rpartition(".")[2]]
         self.path = f"/ui/static/{hashlib.sha256(content).hexdigest()[:16]}/{name}"
-        """Its address."""
 
 
 class Rendering:
     """Draws pages, fragments and other templates."""
 
     def __init__(self) -> None:
-        """Read templates and static files. Blocks."""
         folder = files("daemon.console").joinpath("static")
         static = {each.name: StaticFile(each.name, each.read_bytes()) for each in folder.iterdir()}
         self.static = {each.path: each for each in static.values()}
-        """Static files by address."""
         self._templates = Environment(
             loader=PackageLoader("daemon.console"),
             autoescape=True,
@@ -87,33 +81,24 @@ class Rendering:
         return self._templates.get_template(fragment.template).render(fragment.values, element=fragment.id)
 
     def page(self, template: str, snapshot: Snapshot | None, values: Mapping[str, object]) -> str:
-        """The HTML of a page, around the fragments of a snapshot."""
+        """The HTML of a page around a snapshot's fragments."""
         return self._templates.get_template(template).render(values, snapshot=snapshot)
 
 
 def sent(html: str, form_token: str, here: str) -> str:
-    """What was drawn, for one viewer.
-
-    Args:
-        html: what was drawn.
-        form_token: what the viewer's forms carry.
-        here: the address of the page.
-    """
+    """Drawn HTML with a viewer's form token and page address."""
     return html.replace(FORM_TOKEN, form_token).replace(HERE, str(escape(here)))
 
 
 def sent_in_json(text: str, form_token: str, here: str) -> str:
-    """JSON with HTML in its strings, for one viewer; see `sent`.
-
-    Browsers leave a backslash in an address as it is, so what it says must not become an escape of the JSON.
-    """
+    """`sent` for JSON with HTML: a backslash of the address must not become an escape of the JSON."""
     written = msgspec.json.encode(str(escape(here))).decode()[1:-1]
     return text.replace(FORM_TOKEN, form_token).replace(HERE, written)
 
 
 @pass_context
 def _fragments(context: Context, holder: str, tag: str = "div", **attributes: str) -> Markup:
-    """The fragments of a holder, inside an element with its id."""
+    """The fragments of a holder, in an element with its id."""
     drawn = context["snapshot"].holders.get(holder, {})
     more = Markup("").join(
         Markup(' {}="{}"').format(name.rstrip("_"), value) for name, value in attributes.items()
@@ -123,7 +108,7 @@ def _fragments(context: Context, holder: str, tag: str = "div", **attributes: st
 
 
 def foreign(text: object, *, lines: bool = False) -> Markup:
-    """Text that a server or a client wrote, marked as such, with everything hidden in it spelt out."""
+    """Text of a server or client, marked as such, with hidden characters spelt out."""
     return Markup('<bdi class="foreign">{}</bdi>').format(visible(str(text), lines=lines))
 
 
@@ -131,14 +116,14 @@ _CODE = re.compile("`([^`\\n]+)`")
 
 
 def marked(text: object, *, lines: bool = False) -> Markup:
-    """A sentence of mcpd's, which may repeat others' words; what stands in backticks is shown as code."""
+    """A sentence of mcpd, which may quote others; backticks become code."""
     told = str(escape(visible(str(text), lines=lines)))
     written = _CODE.sub(r"<code>\1</code>", told)
     return Markup('<bdi class="foreign">{}</bdi>').format(Markup(written))  # noqa: S704 - escaped above
 
 
 def by_button(text: str, server: str) -> str:
-    """A sentence for whoever has buttons: commands that a button of this server gives are told by its word."""
+    """A sentence with the names of this server's buttons in place of the commands."""
     for command, word in _BUTTONS.items():
         text = text.replace(f"`mcpd {command} {server}`", f"press {word}")
     return text
@@ -148,27 +133,27 @@ _BUTTONS = {"restart": "Restart", "login": "Log in", "enable": "Enable", "refres
 
 
 def since(at: float) -> Markup:
-    """A time in seconds since the epoch, as how long ago it was; the page's script keeps that fresh."""
+    """Time elapsed since `at` (epoch); the page's script refreshes it."""
     return _time(at, Markup(" data-since"), f"{span(time.time() - at, parts=1)} ago")
 
 
 def age(at: float) -> Markup:
-    """How long something has lasted that began at a time in seconds since the epoch."""
+    """Duration since `at` (epoch)."""
     return _time(at, Markup(" data-age"), span(time.time() - at, parts=1))
 
 
 def until(at: float) -> Markup:
-    """A time to come in seconds since the epoch, as how soon it is."""
+    """Time left until `at` (epoch)."""
     return _time(at, Markup(" data-until"), f"in {span(at - time.time(), parts=1)}")
 
 
 def clock(at: float) -> Markup:
-    """A time in seconds since the epoch, as date and time of the daemon's machine."""
+    """Local date and time of `at` (epoch)."""
     return _time(at, Markup(""), time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)))
 
 
 def hour(at: float) -> Markup:
-    """A time in seconds since the epoch, as the time of day on the daemon's machine."""
+    """Local time of day of `at` (epoch)."""
     return _time(at, Markup(""), time.strftime("%H:%M:%S", time.localtime(at)))
 
 
@@ -178,7 +163,7 @@ def _time(at: float, kind: Markup, words: str) -> Markup:
 
 
 def milliseconds(value: float | None) -> str:
-    """A latency in milliseconds: `0.4 ms`, `12 ms`, `3.2 s`; a dash if there is none."""
+    """A latency: `0.4 ms`, `12 ms`, `3.2 s`, or a dash."""
     if value is None:
         return "\N{EN DASH}"
     if value < 10:  # noqa: PLR2004 - one digit before the point: one after it
@@ -187,7 +172,7 @@ def milliseconds(value: float | None) -> str:
 
 
 def size(count: int | None) -> str:
-    """A number of bytes in words; a dash if it is not known."""
+    """A number of bytes in words, or a dash."""
     return "\N{EN DASH}" if count is None else bytes_in_words(count)
 
 
@@ -212,4 +197,3 @@ FILTERS: dict[str, Any] = {
     "loader": SOURCES.__getitem__,
     "advice": advice,
 }
-"""The filters of templates, besides those of Jinja."""

@@ -1,1 +1,1 @@
-"""The life of the daemon: its command line, its sockets, its signals, and its own log."""
+"""The daemon's process: its sockets, its log, its life between start and signals."""

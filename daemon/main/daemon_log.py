@@ -1,4 +1,4 @@
-"""The daemon's own log: the journal where systemd runs it, else the file of one in the background."""
+"""The daemon's own log: the journal under systemd, else the file of a daemon in the background."""
 
 from __future__ import annotations
 
@@ -21,26 +21,17 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 LAST = 200
-"""Lines that are shown if nobody says how many: the last start of the daemon, and what came of it."""
+"""Lines shown by default: the last start of the daemon and its outcome."""
 
 POLL_SECONDS = 0.5
-"""Interval between two looks at the file of a log that is followed."""
+"""Seconds between two looks at a followed file."""
 
 
 def show(control: str, *, last: int | None, follow: bool) -> int:
-    """Print the end of the log.
-
-    Args:
-        control: the operators' socket of the daemon.
-        last: how many lines; None: `LAST`.
-        follow: whether to go on with what is written next, until Ctrl-C.
-
-    Returns:
-        0: shown; 1: there is no log that could be shown here.
-    """
+    """Print the end of the log (default: `LAST` lines), and follow it; returns 1 where there is none."""
     pid = listener(Path(control))
     manager = installed(os.environ)
-    # systemd's is the daemon that runs or, if none does, the next one.
+    # systemd's journal belongs to the running daemon or, without one, to the next.
     if manager is not None and (pid is None or manager.pid() == pid):
         _read_journal(last or LAST, follow=follow)
     file = _written_by(pid)
@@ -63,7 +54,7 @@ def show(control: str, *, last: int | None, follow: bool) -> int:
 
 
 def _written_by(pid: int | None) -> Path:
-    """The file that this process has as its stderr, if it is such a log; else where one would be by default."""
+    """The log file that is the process's stderr, or else the default one."""
     try:
         stderr = Path(f"/proc/{pid}/fd/2").readlink()
     except OSError:
@@ -73,7 +64,7 @@ def _written_by(pid: int | None) -> Path:
 
 
 def _read_journal(last: int, *, follow: bool) -> None:
-    """Become journalctl; returns if there is none."""
+    """Become journalctl; returns if it is not installed."""
     program = shutil.which("journalctl")
     if program is not None:
         words = ["--user", "--no-pager", "-u", SERVICE, "-n", str(last), *(["-f"] if follow else [])]

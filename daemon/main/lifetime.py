@@ -1,7 +1,7 @@
-"""Runs the daemon between its signals: what ends it, and what makes it read its configuration again.
+"""Runs the daemon between its signals.
 
 SIGTERM and SIGINT end it; a second one skips the grace periods. SIGHUP reloads the configuration, and so does a
-change of the file if the configuration says `"watch": true`. The outcome of a reload is logged by the reload.
+change of the file under `"watch": true`. The reload logs its outcome.
 """
 
 from __future__ import annotations
@@ -30,37 +30,34 @@ if TYPE_CHECKING:
     from daemon.surroundings import Surroundings
 
 SWITCH_SECONDS = 0.0005
-"""How long a worker thread keeps the interpreter while the event loop waits for it; Python's default is ten
-times as long. Each system call of the loop releases the interpreter, and one tool call makes six of them."""
+"""Seconds that a worker thread holds the interpreter while the event loop waits. Python's default is ten times
+as long; each system call of the loop releases the interpreter, and a tool call makes six."""
 
 FIRST_LIST_SECONDS = 0.3
-"""How long the client for which the daemon was started has the interpreter to itself, for its first lists."""
+"""Seconds that the client which started the daemon has the interpreter to itself."""
 
 HEAP_SECONDS = 2.0
-"""Interval between looks at the free end of the heap, which is used again while large answers keep coming."""
+"""Seconds between two looks at the free end of the heap, which large answers reuse."""
 
 HEAP_LOOKS = 15
-"""Number of looks after a large message: half a minute, in which nearly every client takes its answer."""
+"""Looks after a large message: half a minute, in which nearly every client takes its answer."""
 
 SPARE_BYTES = 2 * 1024 * 1024
-"""Free bytes that are kept: less than what the daemon needs for anything else."""
+"""Free bytes to keep: less than the daemon needs for anything else."""
 
 WATCH_SECONDS = 1.0
-"""Interval between looks at the file, which is read once it has not changed for one: editors may write it in
-parts."""
+"""Seconds between two looks at the file, which is read after one without a change, since editors may write it
+in parts."""
 
 
 IDLE_LOOK_SECONDS = 5.0
-"""Interval between looks at whether anybody uses a daemon that ends by itself."""
+"""Seconds between two looks at the use of a daemon that ends when idle."""
 
 
 async def run(config: Config, around: Surroundings, listen: Callable[[Callable[[int], None]], None]) -> None:
-    """Run the daemon until SIGTERM or SIGINT; a second one skips every grace period but still ends cleanly.
+    """Run the daemon until SIGTERM or SIGINT; a second signal skips the grace periods but still ends cleanly.
 
-    Args:
-        config: the configuration.
-        around: what the daemon is given from outside.
-        listen: has signals delivered, including those from before the call (`host.notify.Signals.listen`).
+    `listen` has signals delivered, also earlier ones (`host.notify.Signals.listen`).
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     tree = Tree(config, around)
@@ -83,24 +80,23 @@ async def run(config: Config, around: Surroundings, listen: Callable[[Callable[[
 
 
 def _waits(config: Config) -> bool:
-    """Whether a server waits for a variable that is set nowhere."""
     return any(server.enabled and server.awaits for server in config.mcp_servers.values())
 
 
 def _ignore(_number: int) -> None:
-    """Ignore a signal: everything it could ask for has been done."""
+    """Ignore a signal: the daemon has ended."""
 
 
 class _Life:
     def __init__(self, tree: Tree) -> None:
         self.stop = trio.Event()
         self.reload_wanted = trio.Event()
-        """Set when a reload is wanted; several requests become one reload."""
+        """Several requests become one reload."""
         self._tree = tree
         self._blind = False
 
     def obey(self, code: int) -> None:
-        """Take a signal, and leave what it asks for to the tasks that wait for it."""
+        """Take a signal, and wake the task that acts on it."""
         number = signal.Signals(code)
         self._tree.history.note(Event(kind=EventKind.SIGNAL, details={"signal": number.name}))
         if number is signal.SIGHUP:
@@ -116,10 +112,9 @@ class _Life:
             self.stop.set()
 
     async def settle(self) -> None:
-        """Once clients are served, do what was put off: load the rest, and collect garbage (`daemon.cli`).
+        """Once clients are served, load deferred modules and start to collect garbage (`daemon.cli`).
 
-        Garbage is looked for only among objects made from then on. What was imported and remembered stays: a
-        full collection, during which no client is served, would look at 60,000 objects each time.
+        Freezes the start's objects: a full collection would stop the daemon to look at 60,000 of them.
         """
         await self._tree.serving.wait()
         await trio.sleep(FIRST_LIST_SECONDS)
@@ -131,7 +126,7 @@ class _Life:
         gc.enable()
 
     async def tell_switches(self) -> None:
-        """Log whether tools are shown on demand: at the start, and when another configuration changes it."""
+        """Log the switches of loading on demand, at the start and after each change."""
         watched = self._tree.registry.catalog
         catalog, said = watched.value, ""
         while True:
@@ -142,12 +137,12 @@ class _Life:
             catalog = await watched.wait_changed(catalog)
 
     async def stay_small(self) -> None:
-        """Give back the memory that large messages have left free; costs nothing if there are none."""
+        """Return the memory of large messages to the system; idle without any."""
         seen, looks = 0, 0
         while True:
             await trio.sleep(HEAP_SECONDS)
             if LineBuffer.grown != seen:
-                # The latest one may still be on its way.
+                # The latest message may still be in transit.
                 seen, looks = LineBuffer.grown, HEAP_LOOKS
             if looks:
                 looks -= 1
@@ -155,7 +150,7 @@ class _Life:
                     own.give_back()
 
     async def end_when_idle(self) -> None:
-        """End the daemon once it has been without clients and calls for `idle` of its configuration."""
+        """End the daemon after `idle` seconds without clients and calls."""
         tree = self._tree
         await tree.serving.wait()
         used, connections = trio.current_time(), tree.front.count
@@ -172,17 +167,14 @@ class _Life:
                 return
 
     async def reload_when_asked(self) -> None:
-        """Reload once for all requests that have come."""
+        """Reload once for all pending requests."""
         while True:
             await self.reload_wanted.wait()
             self.reload_wanted = trio.Event()
             await self._reload()
 
     async def watch(self, file: WatchedFile) -> None:
-        """Reload when the file has changed, if the configuration says `watch`.
-
-        Without that, a change of the variables beside the file counts while a server waits for one of them.
-        """
+        """Reload after a change of the file (`watch`), or of variables that a server waits for."""
         catalog = self._tree.registry.catalog
         last: object = None
         while True:
@@ -196,7 +188,7 @@ class _Life:
             last = now
 
     async def _look(self, file: WatchedFile) -> tuple[object, object] | None:
-        """The file's present identity, or the one last read if that cannot be found out: the daemon goes on."""
+        """The file's identity; after an error the one last read, so that the daemon goes on."""
         try:
             now = await trio.to_thread.run_sync(file.look, abandon_on_cancel=True)
         except Exception as error:  # noqa: BLE001 - as in `_look`

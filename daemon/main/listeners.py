@@ -1,6 +1,6 @@
-"""The sockets that the daemon listens on: systemd's where it has made them, its own otherwise.
+"""The sockets that the daemon listens on: systemd's where it made them, else its own.
 
-They are bound before anything heavy is imported, and closed when the daemon ends; systemd's go on listening.
+Bound before anything heavy is imported, and closed at the end; systemd's go on listening.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from daemon.config.config_model import Config
 
 FRONT, CONTROL, HTTP = NAMES = ("front", "control", "http")
-"""The sockets that systemd may hand over, by their FileDescriptorName."""
+"""FileDescriptorNames of the sockets that systemd may hand over."""
 
 
 def turn_away(listeners: Iterable[socket.socket]) -> None:
-    """Hang up on clients that wait in systemd's socket: it would start us again for each of them at once."""
+    """Hang up on clients that wait in systemd's sockets, which would start the daemon for each of them."""
     for listener in listeners:
         with contextlib.suppress(OSError):
             while True:
@@ -37,28 +37,21 @@ def turn_away(listeners: Iterable[socket.socket]) -> None:
 
 
 class Listeners(msgspec.Struct, frozen=True):
-    """The listening sockets, with the paths of those that have one."""
+    """The listening sockets and their paths."""
 
     front: socket.socket
-    """Where clients connect."""
+    """For clients."""
     control: socket.socket
-    """Where operators connect."""
+    """For operators."""
     front_path: Path
-    """The path of `front`."""
     control_path: Path
-    """The path of `control`."""
     http: socket.socket | None = None
-    """Where HTTP is served; None: nowhere."""
     tls: ssl.SSLContext | None = None
-    """The certificate of `http`; None: without TLS."""
+    """The certificate of `http`."""
 
 
 def held_address(inherited: Mapping[str, socket.socket]) -> str | None:
-    """The address of the socket for HTTP that systemd made, if it made one.
-
-    Raises:
-        ConfigError: it is not fit for that, or there is a socket that nobody here would accept from.
-    """
+    """The address of systemd's socket for HTTP. Raises ConfigError for an unfit or unknown socket."""
     for name in sorted(inherited.keys() - set(NAMES)):
         which = f"a second socket for {name.split()[0]!r}" if name.split()[0] in NAMES else f"a socket {name!r}"
         message = f"{which} was handed over: only {', '.join(NAMES)} are known, with one ListenStream= each"
@@ -74,17 +67,7 @@ def held_address(inherited: Mapping[str, socket.socket]) -> str | None:
 def opened_listeners(
     wanted: Path | None, config: Config, inherited: Mapping[str, socket.socket]
 ) -> Iterator[Listeners]:
-    """The listening sockets, until the end of the block.
-
-    Args:
-        wanted: where clients connect, by the command line.
-        config: the configuration.
-        inherited: the sockets that systemd has made, by name.
-
-    Raises:
-        DaemonRunning: another daemon serves a path.
-        OSError: a path or an address cannot be had; the text says why.
-    """
+    """The listening sockets, until the end of the block. Raises DaemonRunning or OSError."""
     listen = config.listen
     front_path, control_path = paths.served_sockets(os.environ, wanted, listen.socket, listen.control_socket)
     with contextlib.ExitStack() as stack:
@@ -110,10 +93,7 @@ def opened_listeners(
 
 
 def _released(listener: socket.socket, path: Path) -> Callable[[object, object, object], None]:
-    """What closes a socket at the end, and removes its file unless the daemon has failed.
-
-    A file that nobody listens on tells bridges that the daemon has failed (`setup.running.starting`).
-    """
+    """Closes a socket, and removes its file unless the daemon failed: bridges go by the file."""
 
     def release(_kind: object, error: object, _traceback: object) -> None:
         if isinstance(error, CoreFailed):
@@ -125,11 +105,7 @@ def _released(listener: socket.socket, path: Path) -> Callable[[object, object, 
 
 
 def _certificate(config: Config) -> ssl.SSLContext | None:
-    """The certificate of HTTP, if it has one.
-
-    Raises:
-        OSError: its files cannot be used; the text says which and why.
-    """
+    """The certificate of HTTP, if any. Raises OSError, whose text names the file and the reason."""
     if config.listen.http is None or config.listen.http.tls is None:
         return None
     from daemon.clients.doors.tls import tls_context  # noqa: PLC0415 - see `held_address`

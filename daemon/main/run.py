@@ -1,8 +1,7 @@
 """`mcpd run`: the daemon in the foreground.
 
-The order matters. A faulty configuration is found before anything is touched (exit 78, EX_CONFIG, after which
-the units do not restart it). The sockets are bound before anything heavy is imported, so that clients which
-start at the same time wait in the backlog instead of being refused.
+The order matters: a faulty configuration is found before anything changes (exit 78, after which systemd does
+not restart), and sockets are bound before heavy imports, so that early clients wait in the backlog.
 """
 
 from __future__ import annotations
@@ -52,20 +51,16 @@ else:
     warnings = later("daemon.checks.advice", "warnings")
 
 BY_OPTION, BY_UNIT = "mcpd run --http", "mcpd-http.socket, at"
-"""Who says where HTTP is served, if it is not the configuration."""
+"""The source of the HTTP address, where it is not the configuration."""
 
 EX_UNAVAILABLE = 69
 """A socket could not be bound, or another daemon serves it."""
 EX_SOFTWARE = 70
-"""A fault of mcpd's own."""
+"""A bug in mcpd."""
 
 
 def main(argv: list[str]) -> int:
-    """Run the daemon.
-
-    Returns:
-        0 after SIGTERM or SIGINT; 78: faulty configuration; 69: socket taken or not bindable; 70: our fault.
-    """
+    """Run the daemon; returns 0, or 78 (configuration), 69 (socket taken or not bindable), 70 (a bug)."""
     options = make_parser().parse_args(argv)
     signals = Signals()
     notify = Notifier(os.environ)
@@ -103,30 +98,23 @@ def main(argv: list[str]) -> int:
 
 
 class ConfigFile:
-    """The configuration file, with what the command line adds each time that it is read."""
+    """The configuration file, with the overrides of the command line."""
 
     def __init__(
         self, path: Path, *, lazy: bool | None = None, http: str | None = None, opener: str = BY_OPTION
     ) -> None:
-        """Name the file; nothing is read yet.
-
-        Args:
-            path: of the file.
-            lazy: `--lazy` or `--no-lazy`, if either was given.
-            http: where HTTP is served whatever the file says; empty: where the file says, or else by default.
-            opener: who says so, for faults.
-        """
+        """`http` overrides `listen.http` (empty: its address, or the default); `opener`: its source."""
         self.path = path
         self.redact = Redactors()
-        """Redacts the secrets of every configuration that was read."""
+        """Redacts the secrets of every configuration read so far."""
         self.seen: tuple[object, object] | None = None
-        """What `look` returned just before the file was last read."""
+        """Result of `look` just before the last read."""
         self._lazy = lazy
         self._http = http
         self._opener = opener
 
     def look(self) -> tuple[object, object] | None:
-        """The identities of this file with the profiles, and of the variables; None if a file is missing."""
+        """Identities of the file with its profiles, and of the variables; None if a file is missing."""
         found: dict[bool, list[object]] = {False: [], True: []}
         try:
             for path in (self.path, *files_beside(self.path)):
@@ -137,21 +125,17 @@ class ConfigFile:
         return tuple(found[False]), tuple(found[True])
 
     def read(self) -> Config:
-        """The configuration as it is now.
-
-        Raises:
-            ConfigError: it cannot be read, or has faults; holds all of them.
-        """
-        # Before it is read: what is written in the meantime then counts as a change.
+        """The configuration as it is now. Raises ConfigError with all faults."""
+        # Before the read, so that a concurrent write counts as a change.
         self.seen = self.look()
         config = switched(load(self.path, os.environ, SURFACES), lazy=self._lazy)
-        # Before it may be refused: a fault is shown redacted.
+        # Before the refusal, so that faults are redacted.
         self.redact.learn(config)
         return opened(config, self._http, self._opener)
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Reads its command line."""
+    """The parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="mcpd run",
         description="Run the daemon in the foreground: supervise the configured MCP servers and serve clients.",
@@ -187,14 +171,14 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--log-format", choices=("text", "dated", "journal", "json"), help="default: fits the place"
     )
-    # For `mcpd start` on behalf of a client: where that client looks for the daemon.
+    # For `mcpd start` on behalf of a client: the client's socket.
     parser.add_argument("--window", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--log-level", default="INFO", metavar="L", type=str.upper, choices=LEVELS)
     return parser
 
 
 def _not_for_window(options: argparse.Namespace, config: Config) -> str | None:
-    """Why the client that asked for a daemon is not to have it, empty if its own words say so; None: it is."""
+    """The refusal to serve a client (empty: it has words of its own); None: no refusal."""
     if not config.autostart:
         return ""
     listen = config.listen
@@ -208,7 +192,7 @@ def _not_for_window(options: argparse.Namespace, config: Config) -> str | None:
 
 
 def switched(config: Config, *, lazy: bool | None) -> Config:
-    """The configuration with `--lazy` or `--no-lazy`, which override what it says; None leaves it."""
+    """The configuration with `--lazy` or `--no-lazy` as override."""
     if lazy is None:
         return config
     if not lazy:
@@ -218,11 +202,7 @@ def switched(config: Config, *, lazy: bool | None) -> Config:
 
 
 def opened(config: Config, address: str | None, opener: str = BY_OPTION) -> Config:
-    """The configuration with HTTP on an address that counts more than its own; None leaves it.
-
-    Raises:
-        ConfigError: what is configured is not enough for that address.
-    """
+    """The configuration with `address` for HTTP. Raises ConfigError if that address needs more."""
     if address is None:
         return config
     http = config.listen.http or HttpListen()
@@ -241,11 +221,7 @@ LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
 
 @contextlib.contextmanager
 def _alone(place: StateUrl) -> Iterator[None]:
-    """Keep other daemons from our state file. Without a lock nothing can be stored either: see status.
-
-    Raises:
-        DaemonRunning: another daemon holds it.
-    """
+    """Lock the state file, if possible (see status). Raises DaemonRunning if another daemon has it."""
     with contextlib.ExitStack() as stack:
         if place.path is not None:
             with contextlib.suppress(OSError):
@@ -262,13 +238,8 @@ def _serve(
     signals: Signals,
     notify: Notifier,
 ) -> None:
-    """Serve until a signal ends it.
-
-    Raises:
-        CoreFailed: a fault of our own has ended it, and was logged.
-        OSError: the log's file cannot be written.
-    """
-    # Imported here, after the sockets are bound: trio, loguru and tenacity take 0.2 s.
+    """Serve until a signal. Raises CoreFailed after a bug, which is logged; OSError for the log file."""
+    # After binding the sockets: trio, loguru and tenacity take 0.2 s to import.
     import trio  # noqa: PLC0415
     from loguru import logger  # noqa: PLC0415
 
@@ -304,7 +275,7 @@ def _serve(
             )
             trio.run(lifetime.run, config, around, signals.listen)
     except Exception as error:
-        # The last boundary: log it whole, end with a status that is restarted.
+        # The last boundary: log the traceback, and exit with a status that systemd restarts.
         logger.exception("a core actor failed: mcpd ends")
         raise CoreFailed from error
     finally:
@@ -323,11 +294,7 @@ def _style(options: argparse.Namespace) -> str:
 
 
 def _kept_logins(config: Config, state: Path, file: ConfigFile) -> ServerLogins:
-    """Where logins are kept.
-
-    Raises:
-        ConfigError: in the Secret Service, for which a package is missing.
-    """
+    """The store of logins. Raises ConfigError: it is the Secret Service, and its package is missing."""
     from daemon.authorization.logins import ServerLogins, logins_in  # noqa: PLC0415 - see `_serve`
 
     try:
@@ -359,7 +326,7 @@ def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str, log
 
 @contextlib.contextmanager
 def _written_down(state: Path) -> Iterator[tuple[Starts | None, str]]:
-    """The record of what this daemon starts, or why there is none: the daemon serves all the same."""
+    """The record of started processes, or why there is none: the daemon serves all the same."""
     from loguru import logger  # noqa: PLC0415
 
     from daemon.processes import leftovers  # noqa: PLC0415 - see `_serve`

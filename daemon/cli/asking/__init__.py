@@ -1,1 +1,1 @@
-"""What a server asks while a call runs: questions in a terminal, and their answers."""
+"""Questions of servers during a call, asked in the terminal."""

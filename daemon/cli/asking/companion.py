@@ -1,8 +1,7 @@
-"""What happens between a request to the daemon and its answer: progress, and a server's questions.
+"""Progress and questions of a server between a request to the daemon and its answer.
 
-The control socket carries both ways: the daemon reports progress as notifications and passes a server's
-questions on as requests, by MCP's names for them, and is answered on the same connection. So an operator's
-call stays a call of an operator's, which sees what profiles hide, and needs no session as a client's does.
+The daemon sends progress as notifications, and questions as requests under MCP's names, on the same connection.
+So an operator's call sees what profiles hide, and needs no client session.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 MAX_ROUNDS = 20
-"""How often a server of MCP 2026-07-28 may ask for more before it answers."""
+"""Rounds in which a server of MCP 2026-07-28 may ask before it answers."""
 
 METHOD_NOT_FOUND = -32601
 URL_REQUIRED = -32042
-"""The code of a server's error that sends its user to a page first (MCP 2025-11-25)."""
+"""Code of a server's error that sends its user to a page first (MCP 2025-11-25)."""
 INVALID_REQUEST = -32600
 
 ELICITATION: Json = {"form": {}, "url": {}}
-"""What a person at a terminal can be asked (MCP, `ClientCapabilities.elicitation`)."""
+"""Questions that a terminal can ask (MCP, `ClientCapabilities.elicitation`)."""
 
 
 class Withdrawn(Exception):
-    """A question was taken back while it was before the person."""
+    """Raised when a question is withdrawn while the person reads it."""
 
 
 def add_conversation(parsed: argparse.ArgumentParser) -> None:
-    """Add the options of commands whose server may report progress and ask something."""
+    """Add the options of commands whose server may report progress and ask questions."""
     parsed.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     declined = "answer no questions of the server: they are declined, as they are without a terminal"
     parsed.add_argument("--no-input", action="store_true", help=declined)
@@ -66,16 +65,12 @@ def add_conversation(parsed: argparse.ArgumentParser) -> None:
 
 
 def converse(options: argparse.Namespace, server: str, method: str, params: Json) -> Json:
-    """Ask the daemon for what a server is to do, and answer the server's questions meanwhile.
-
-    Raises:
-        DaemonUnreachable, RemoteFault: as `control.ask_with`.
-    """
+    """Ask the daemon for a server's work, and answer the server's questions; raises as `control.ask_with`."""
     companion = CallCompanion.of(options, server)
     wishes: Json = {"progress": True} if companion.progress is not None else {}
     if capabilities := companion.capabilities:
         wishes["capabilities"] = capabilities
-    # Several rounds are one command: they go to one instance.
+    # All rounds of a command go to one instance.
     params = {**params, **_place(options.workspace), "command": os.urandom(8).hex()}
     asked = {**params, **wishes}
     for _ in range(MAX_ROUNDS):
@@ -93,18 +88,17 @@ def converse(options: argparse.Namespace, server: str, method: str, params: Json
 
 
 def _place(workspace: str | None) -> Json:
-    """Where the operator works, for servers that have an instance for each directory."""
     if workspace is not None:
         return {"workspace": str(Path(workspace).absolute())}
     try:
         return {"directory": str(Path.cwd())}
     except OSError:
-        # It was removed meanwhile.
+        # The directory was removed.
         return {}
 
 
 def pages_of(result: Json) -> list[Json]:
-    """The pages that a person is to open before a call is made again (MCP 2025-11-25); usually none."""
+    """The pages to open before the call is repeated (MCP 2025-11-25); usually none."""
     place = result
     for key in ("structuredContent", "error", "upstream"):
         place = _members(place.get(key))
@@ -115,35 +109,31 @@ def pages_of(result: Json) -> list[Json]:
 
 
 def _members(value: object) -> Json:
-    """An object of a message; without members if it is none."""
     return value if isinstance(value, dict) else {}
 
 
 class CallCompanion(NamedTuple):
-    """Takes what a server says and asks while it works (`control.Companion`)."""
+    """Takes a server's progress and questions during a call (`control.Companion`)."""
 
     server: str
-    """The name of the server."""
     stdin: TextIO | None
-    """The terminal where questions are answered; None declines them."""
+    """The terminal for answers; None declines every question."""
     stderr: TextIO
-    """Where they are asked."""
     progress: Progress | None
-    """Where progress is shown; None does not ask for it."""
+    """None: no progress is requested."""
     roots: Sequence[Path] = ()
-    """The directories that the server is told."""
     colour: bool = False
     """Whether `stderr` takes bold text."""
 
     def person(self, meanwhile: tuple[int, Callable[[], None]] | None = None) -> Terminal | None:
-        """The person at the terminal, if there is one who can be asked (`Terminal.__init__`)."""
+        """The person at the terminal, if one can be asked (`Terminal.__init__`)."""
         if self.stdin is None:
             return None
         return Terminal(self.stdin, self.stderr, colour=self.colour, meanwhile=meanwhile)
 
     @classmethod
     def of(cls, options: argparse.Namespace, server: str) -> CallCompanion:
-        """The companion that a command line wants (`add_conversation`)."""
+        """The companion for a command line (`add_conversation`)."""
         stderr = sys.stderr
         there = not options.no_input and sys.stdin is not None and sys.stdin.isatty() and stderr.isatty()
         columns = None
@@ -163,17 +153,17 @@ class CallCompanion(NamedTuple):
 
     @property
     def capabilities(self) -> Json:
-        """What the server may ask (MCP, `ClientCapabilities`)."""
+        """The questions that the server may ask (MCP, `ClientCapabilities`)."""
         asked = {"elicitation": ELICITATION} if self.stdin is not None else {}
         return {**asked, **({"roots": {}} if self.roots else {})}
 
     def clear(self) -> None:
-        """Leave the terminal as it was."""
+        """Remove the progress bar."""
         if self.progress is not None:
             self.progress.clear()
 
     def take(self, message: Json, wire: Wire) -> float:
-        """Take a message of the daemon's; returns the seconds for which a person was asked."""
+        """Take a message of the daemon's; returns the seconds that a person took."""
         method, request_id, params = message.get("method"), message.get("id"), _members(message.get("params"))
         if request_id is None:
             if method == "notifications/progress" and self.progress is not None:
@@ -189,7 +179,7 @@ class CallCompanion(NamedTuple):
         return time.monotonic() - begun
 
     def inputs(self, wants: Json) -> Json:
-        """The answers to an `input_required` result, as the members of the next request (MCP 2026-07-28)."""
+        """The answers to an `input_required` result, as members of the next request (MCP 2026-07-28)."""
         responses = {}
         for key, request in _members(wants.get("inputRequests")).items():
             asked = _members(request)
@@ -201,7 +191,7 @@ class CallCompanion(NamedTuple):
         return {"inputResponses": responses, **state}
 
     def visits(self, pages: list[Json]) -> bool:
-        """Send the person to pages; whether all were agreed to, so that the call is worth another try."""
+        """Send the person to pages; returns whether all were accepted, so that the call is repeated."""
         person = self.person()
         if not pages or person is None:
             return False
@@ -214,7 +204,6 @@ class CallCompanion(NamedTuple):
         return True
 
     def _answer(self, method: str, params: Json, asked: tuple[Wire, object] | None) -> Json:
-        """The rest of the JSON-RPC answer to a request: its `result` or `error`."""
         if method == "elicitation/create":
             return {"result": self._elicit(params, asked)}
         if method == "roots/list" and self.roots:
@@ -235,14 +224,10 @@ class CallCompanion(NamedTuple):
 
 
 def _attend(wire: Wire, request_id: object) -> None:
-    """Take what the daemon sends while a question is before the person.
-
-    Raises:
-        Withdrawn: the question is no longer wanted, or the call has ended.
-    """
+    """Take the daemon's messages while the person reads. Raises Withdrawn if the question is void."""
     for message in wire.readable():
         if "method" not in message:
-            # Further questions have ended with the call.
+            # The call's end voids its other questions.
             wire.forget_all()
             wire.keep(message)
             raise Withdrawn("the call has ended before this was answered")
@@ -256,28 +241,20 @@ def _attend(wire: Wire, request_id: object) -> None:
 
 
 BAR = 24
-"""Columns of the bar itself."""
 
 REDRAW_SECONDS = 0.1
-"""Seconds between two drawings of a bar: eyes see no more, and servers may report thousands."""
+"""Seconds between two drawings: eyes see no more, and servers may report thousands."""
 
 LINE_SECONDS = 2.0
-"""Seconds between two lines where a bar cannot be drawn over, as in a log."""
+"""Seconds between two lines where a bar cannot be redrawn, as in a log."""
 
 _CLEAR = "\r\x1b[K"
 
 
 class Progress:
-    """What a server reports of one call, on one stream."""
+    """Shows the progress of one call."""
 
     def __init__(self, stream: TextIO, *, columns: int | None, clock: Callable[[], float]) -> None:
-        """Begin with nothing shown.
-
-        Args:
-            stream: where it is shown.
-            columns: the width of the terminal; None where a line cannot be drawn over.
-            clock: seconds.
-        """
         self._stream = stream
         self._columns = columns
         self._clock = clock
@@ -285,7 +262,7 @@ class Progress:
         self._drawn = False
 
     def show(self, report: dict[str, Any]) -> None:
-        """Show the params of a `notifications/progress`, unless it comes too soon after the one before."""
+        """Show the params of a `notifications/progress`, unless the last one was just shown."""
         done, total = _number(report.get("progress")), _number(report.get("total"))
         message, now = report.get("message"), self._clock()
         ended = done is not None and total is not None and done >= total
@@ -301,7 +278,7 @@ class Progress:
         self._write(_CLEAR + _cut(_drawn(done, total, words), self._columns - 1))
 
     def clear(self) -> None:
-        """Take the bar away: something else is shown now."""
+        """Remove the bar."""
         if self._drawn:
             self._drawn = False
             self._write(_CLEAR)
@@ -326,14 +303,13 @@ def _counted(done: float | None, total: float | None) -> str:
 
 
 def _cut(text: str, columns: int) -> str:
-    """A text in one line of the terminal."""
     from rich.cells import cell_len, set_cell_size  # noqa: PLC0415 - only where a bar is drawn
 
     return text if cell_len(text) <= columns else f"{set_cell_size(text, columns - 1).rstrip()}…"
 
 
 def _number(value: object) -> float | None:
-    """A number that a server reports; None if it is none, or none that can be counted with."""
+    """A reported number; None for anything that is not finite."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The person at the terminal, and the elicitations that servers ask of that person."""
+"""The person at the terminal, and the elicitations that servers send to that person."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 MAX_LINE = 64 * 1024
-"""Bytes of one typed line: more than a terminal hands over at once."""
+"""Bytes of a typed line: more than a terminal hands over at once."""
 
 
 class Declined(Exception):
-    """The person declines to answer."""
+    """Raised when the person declines to answer."""
 
 
 class Interrupted(Exception):
-    """The person breaks a question off, with Ctrl-C or the end of the input."""
+    """Raised when the person ends a question with Ctrl-C or the end of the input."""
 
 
 class Terminal:
-    """A terminal that is read line by line, while something else may happen meanwhile."""
+    """A terminal that is read line by line, while a descriptor is watched."""
 
     def __init__(
         self,
@@ -41,36 +41,24 @@ class Terminal:
         colour: bool,
         meanwhile: tuple[int, Callable[[], None]] | None = None,
     ) -> None:
-        """Begin.
-
-        Args:
-            stdin: where lines are typed: a terminal.
-            stderr: where everything is shown: stdout belongs to the result.
-            colour: whether what must not be overlooked may be bold.
-            meanwhile: a descriptor, and what is called when it is readable while a line is waited for; that
-                may raise to end the wait.
-        """
+        """`meanwhile`: a descriptor, and a function to call when it is readable."""
         self._stdin = stdin.fileno()
         self._stderr = stderr
         self._colour = colour
         self._meanwhile = meanwhile
 
     def say(self, text: str) -> None:
-        """Show a text, which is safe to show."""
+        """Show a text, which must be escaped already."""
         print(text, file=self._stderr, flush=True)
 
     def loud(self, text: str) -> str:
-        """A safe text as it is shown when it must not be overlooked."""
+        """An escaped text in bold."""
         return f"\x1b[1m{text}\x1b[0m" if self._colour else text
 
     def line(self, prompt: str) -> str:
-        """Ask for a line.
-
-        Raises:
-            Interrupted: Ctrl-C or Ctrl-D break it off.
-        """
+        """Ask for a line. Raises Interrupted: Ctrl-C or Ctrl-D."""
         try:
-            # In here: whoever presses Ctrl-C as soon as the prompt is there means the prompt.
+            # Inside the block: a Ctrl-C right after the prompt appears means the prompt.
             print(prompt, end="", file=self._stderr, flush=True)
             typed = self._read()
         except KeyboardInterrupt:
@@ -87,12 +75,12 @@ class Terminal:
             if other in ready:
                 attend()
             if self._stdin in ready:
-                # A terminal in its usual mode hands over one line at a time.
+                # In canonical mode a terminal hands over a line at a time.
                 return os.read(self._stdin, MAX_LINE)
 
 
 def forget_typed(stdin: TextIO) -> None:
-    """Drop what was typed before anything was asked: it is the answer to nothing."""
+    """Drop what was typed before a question: it answers nothing."""
     import termios  # noqa: PLC0415 - only with a terminal
 
     with suppress(termios.error):
@@ -100,17 +88,17 @@ def forget_typed(stdin: TextIO) -> None:
 
 
 def is_coloured(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether bold text is wanted: https://no-color.org and `TERM=dumb` are respected."""
+    """Whether bold text is wanted; respects NO_COLOR (https://no-color.org) and `TERM=dumb`."""
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 Json = dict[str, Any]
 
 MAX_TEXT = 4000
-"""Characters of a message or description of a server that are shown: two screens."""
+"""Characters of a server's message or description: two screens."""
 
 DECLINE = "decline"
-"""What is typed to decline; the text itself is typed with a backslash before it."""
+"""The word that declines; with a backslash before it, the text itself."""
 
 _HELP = (
     f"Enter takes what is in brackets, or leaves out what is optional; {DECLINE!r} declines, Ctrl-C cancels."
@@ -122,14 +110,7 @@ _WARNING = (
 
 
 def answer(server: str, params: Json, person: Terminal, browse: Callable[[str], bool]) -> Json:
-    """Ask, and return the result of `elicitation/create`.
-
-    Args:
-        server: the name of the server that asks.
-        params: the params of its request.
-        person: who is asked.
-        browse: opens a page in a browser; returns whether there is one.
-    """
+    """Ask the person; returns the result of `elicitation/create`. `browse` opens a page, or returns False."""
     try:
         message = params.get("message")
         said = message if isinstance(message, str) else ""
@@ -144,16 +125,7 @@ def answer(server: str, params: Json, person: Terminal, browse: Callable[[str], 
 
 
 def missing(schema: Json, given: Json, person: Terminal) -> Json:
-    """Ask for what a tool requires and was not given; what no form can ask is left to the check of the call.
-
-    Args:
-        schema: the tool's `inputSchema`.
-        given: the arguments that there are.
-        person: who is asked.
-
-    Raises:
-        Declined, Interrupted: the person does not answer.
-    """
+    """Ask for missing required arguments, as far as forms can. Raises Declined or Interrupted."""
     properties, asked = schema.get("properties"), Json()
     members = properties if isinstance(properties, dict) else {}
     for name in schema.get("required") or ():
@@ -187,7 +159,7 @@ def _form(server: str, message: str, schema: object, person: Terminal) -> Json:
 
 
 def _ask(field: Field, person: Terminal) -> object:
-    """The value of one field; `_ABSENT` if it is left out."""
+    """The value of a field, or `_ABSENT`."""
     person.say("")
     optional = "" if field.required else " (optional)"
     about = f": {_told(field.about)}" if field.about else ""
@@ -211,7 +183,6 @@ def _ask(field: Field, person: Terminal) -> object:
 
 
 def _said(server: str, message: str) -> str:
-    """A message for a terminal that names the server itself, without the daemon's words for the same."""
     return _told(message.removeprefix(f"Server {server} asks: "))
 
 
@@ -242,7 +213,7 @@ def _url(server: str, message: str, url: object, person: Terminal, browse: Calla
 
 
 def _page(url: object) -> SplitResult | None:
-    """The parts of an address that may be opened; None for anything else."""
+    """The parts of an address that may be opened; None for any other value."""
     if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         return None
     try:
@@ -254,7 +225,6 @@ def _page(url: object) -> SplitResult | None:
 
 
 def _warnings(parts: SplitResult) -> list[str]:
-    """What to look at before a page is opened."""
     host, told = parts.hostname or "", []
     if "@" in parts.netloc:
         told.append(f"What stands before the @ is a name to log in with. The page is one of {host}.")
@@ -287,6 +257,6 @@ def _agrees(person: Terminal, prompt: str, *, default: bool) -> bool:
 
 
 def _told(text: str) -> str:
-    """What a server says, safe to show and not endless; further lines are indented."""
+    """A server's text, escaped and cut, with further lines indented."""
     cut = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… (cut)"
     return visible(cut.strip(), lines=True).replace("\n", "\n  ")

@@ -1,4 +1,4 @@
-"""A server's form as fields that a person is asked for: what each takes, and what a typed answer means."""
+"""A server's form as fields: the question for each, and the meaning of a typed answer."""
 
 from __future__ import annotations
 
@@ -17,30 +17,23 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 MAX_FIELDS = 100
-"""Most questions of one form: nobody answers more, and a server may send any number."""
+"""Questions of a form: nobody answers more, and a server may send any number."""
 
 MAX_CHOICES = 1000
-"""Most values of one choice, which are all listed: a country and its like have 250."""
+"""Values of a choice, which are all listed: a list of countries has 250."""
 
 MAX_NAMED = 60
-"""Characters of a name that a refusal repeats."""
+"""Characters of a name in a refusal."""
 
 _PLAIN = frozenset({"string", "number", "integer", "boolean"})
 
 
 class Unaskable(ValueError):
-    """A form that is not asked; the text says why, as a clause."""
+    """Raised for a form that is not asked; the text says why, as a clause."""
 
 
 def fields_of(schema: object) -> list[Field]:
-    """The questions of a form, in the server's order.
-
-    Args:
-        schema: `requestedSchema` of an elicitation, decoded.
-
-    Raises:
-        Unaskable: it is outside of what MCP lets servers ask.
-    """
+    """The questions of a form (`requestedSchema`). Raises Unaskable outside of MCP's forms."""
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         raise Unaskable("its schema is not that of an object")
     properties, required = schema.get("properties", {}), schema.get("required", [])
@@ -73,12 +66,11 @@ def _field(name: str, member: object, *, required: bool) -> Field:
     if not _possible(field):
         raise Unaskable(f"nothing fits {said}: its bounds exclude each other")
     default = member.get("default")
-    # A default that does not fit would be refused by its own server.
+    # The server itself would refuse a default that does not fit.
     return field._replace(default=default) if default is not None and fits(field, default) else field
 
 
 def _kind(member: Json, said: str) -> tuple[str, tuple[Choice, ...]]:
-    """The kind of a field, and its choices if it is one."""
     kind = member.get("type")
     if kind == "array":
         items = member.get("items")
@@ -124,12 +116,12 @@ def _listed(choices: object, said: str) -> list[Any]:
 
 
 def _bounds(member: Mapping[str, Any], kind: str, said: str) -> Json:
-    """The keywords that bound an answer, and are sound."""
+    """The sound keywords that bound an answer."""
     keys = ("minItems", "maxItems") if kind == "choices" else BOUNDS
     schema = {key: member[key] for key in keys if member.get(key) is not None}
     if kind in {"choice", "boolean"}:
         return {}
-    # A pattern that cannot be checked in linear time is left to the server, which checks all answers itself.
+    # The server checks patterns that cannot be matched in linear time.
     without = {key: value for key, value in schema.items() if key != "pattern"}
     for bounds in (schema, without):
         with suppress(ValueError, TypeError, OverflowError, RecursionError):
@@ -139,7 +131,7 @@ def _bounds(member: Mapping[str, Any], kind: str, said: str) -> Json:
 
 
 def _possible(field: Field) -> bool:
-    """Whether the bounds of a field leave any answer, as far as numbers tell."""
+    """Whether a field's bounds leave any answer, as far as numbers show."""
     schema, all_of_them = field.schema, len(field.choices)
     match field.kind:
         case "string":
@@ -161,19 +153,19 @@ FORMATS = {
     "date": "a date, as 2026-11-23",
     "date-time": "a date and time with a zone, as 2026-11-23T14:30:00Z",
 }
-"""The formats of text that a form may want (MCP, elicitation), in words."""
+"""Formats of a text (MCP, elicitation), in words."""
 
 BOUNDS = ("minLength", "maxLength", "pattern", "format", "minimum", "maximum")
-"""The keywords that bound a text or a number (MCP, elicitation); any other is the server's own to check."""
+"""Keywords that bound a text or a number (MCP, elicitation); the server checks all others."""
 
 MAX_DIGITS = 300
-"""Digits of the longest number that is read: a double has 309 at most."""
+"""Digits of a number: a double has 309 at most."""
 
 MAX_PATTERN_BYTES = 64 * 1024
 """Bytes of a compiled pattern: larger ones have nested repetitions."""
 
 EMPTY = '""'
-"""What is typed for an empty text: Enter alone takes the default."""
+"""Typed for an empty text, since Enter alone takes the default."""
 
 _YES = dict.fromkeys(("y", "yes", "true", "on", "1"), True)
 _NO = dict.fromkeys(("n", "no", "false", "off", "0"), False)
@@ -182,11 +174,11 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 
 
 class Unfit(ValueError):
-    """A typed line does not mean a value that fits; the text says what would."""
+    """Raised for a typed line without a fitting value; the text says what fits."""
 
 
 class Choice(NamedTuple):
-    """One of the values that a field may have."""
+    """A value of a field, with its title."""
 
     value: str
     title: str
@@ -196,30 +188,25 @@ class Field(NamedTuple):
     """One question of a form."""
 
     name: str
-    """The name of the member."""
     title: str
-    """Its name for people."""
     about: str
-    """What the server says of it; empty if nothing."""
     kind: str
     """`string`, `number`, `integer`, `boolean`, `choice` or `choices`."""
     schema: Json
-    """The keywords that bound a text or a number, or the number of choices."""
+    """Keywords that bound a text, a number, or the number of choices."""
     choices: tuple[Choice, ...] = ()
-    """The values that it may have; empty if it is no choice."""
     required: bool = False
-    """Whether there is no form without it."""
+    """The form cannot be sent without it."""
     default: object = None
-    """The value that Enter alone means; None if there is none."""
 
     @property
     def numbered(self) -> bool:
-        """Whether choices may be named by their number: not if a choice looks like one."""
+        """Whether choices have numbers: not if one looks like a number."""
         return not any(each.value.isdigit() or each.title.isdigit() for each in self.choices)
 
 
 def wanted(field: Field) -> str:
-    """What fits, in words."""
+    """The fitting values, in words."""
     schema = field.schema
     match field.kind:
         case "string":
@@ -238,11 +225,7 @@ def wanted(field: Field) -> str:
 
 
 def read(field: Field, line: str) -> object:
-    """The value that a line means, which is not empty.
-
-    Raises:
-        Unfit: it means none that fits.
-    """
+    """The value of a typed line that is not empty. Raises Unfit: it has no fitting value."""
     typed = line.strip()
     match field.kind:
         case "string":
@@ -272,11 +255,7 @@ def fits(field: Field, value: object) -> bool:
 
 
 def validator(schema: Json) -> Any:
-    """The compiled form of a schema; formats are checked.
-
-    Raises:
-        ValueError: the schema itself is faulty.
-    """
+    """The compiled schema, which checks formats too. Raises ValueError: the schema is faulty."""
     import jsonschema_rs  # noqa: PLC0415 - 6 ms, and only a form needs it
 
     linear = jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES)
@@ -284,7 +263,7 @@ def validator(schema: Json) -> Any:
 
 
 def shown(field: Field, value: object) -> str:
-    """A value as a person reads it, in one line."""
+    """A value for people, in one line."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
@@ -296,7 +275,6 @@ def shown(field: Field, value: object) -> str:
 
 
 def _between(least: float | None, most: float | None, unit: str = "") -> str:
-    """Bounds as the end of a phrase; empty without any."""
     if least is None:
         return "" if most is None else f", at most {most}{unit}"
     return f", at least {least}{unit}" if most is None else f", {least} to {most}{unit}"
@@ -315,7 +293,6 @@ def _number(field: Field, typed: str) -> int | float:
 
 
 def _choice(field: Field, typed: str) -> str:
-    """The choice that is named by its value, its title or, where none is a number, its number."""
     for spelt in (str, str.casefold):
         for choice in field.choices:
             if any(spelt(typed) == spelt(text.strip() or EMPTY) for text in choice):
@@ -327,7 +304,6 @@ def _choice(field: Field, typed: str) -> str:
 
 
 def _choices(field: Field, typed: str) -> list[str]:
-    """Several choices with commas between, each of them once."""
     try:
         named = [_choice(field, typed)]
     except Unfit:

@@ -1,1 +1,1 @@
-"""The pages, one file each: what a page shows, as parts that are replaced when they change."""
+"""The console's pages, a module for each subject."""

@@ -1,4 +1,4 @@
-"""The page of calls, under way and ended, and that of events, of servers, sessions and mcpd; newest first."""
+"""The pages of calls, in flight and ended, and of events; newest first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 SHOWN = 100
-"""Ended calls on one page, and the most calls without an answer."""
+"""Ended calls on a page, and most calls in flight."""
 
 
 LAST_PAGE = -(-KEPT // SHOWN)
@@ -85,7 +85,7 @@ CALLS_PAGE = ConsolePage(
     title="Calls",
     template="calls.html",
     fragments=_calls_shown,
-    calls_every=2.0,  # Whoever looks at calls looks for those that hang.
+    calls_every=2.0,  # Viewers of calls look for hanging ones.
 )
 
 
@@ -102,19 +102,17 @@ CANCEL_CALL = ConsoleAction(path="/calls/{id}/cancel", act=_cancel)
 
 
 EVENTS_SHOWN = 100
-"""Events on one page."""
 
 
 LOOKED_AT = 2000
-"""The most events that are looked through, for those that went wrong and for rows of retries: some 20 ms."""
+"""Events to search for failures and rows of retries: some 20 ms."""
 
 
 CHANGES = 10
-"""Changes of lists that the page of tools shows."""
 
 
 CHANGED_DAYS = 7
-"""How far back it looks for them."""
+"""Age in days of the oldest of these changes."""
 
 
 _KINDS: Mapping[str, frozenset[EventKind]] = {
@@ -122,7 +120,6 @@ _KINDS: Mapping[str, frozenset[EventKind]] = {
     "wrong": MAY_BE_BAD,
     "tools": frozenset({EventKind.LISTS_CHANGED}),
 }
-"""What can be chosen, and which kinds of events that are."""
 
 
 async def _events_shown(viewer: Viewer) -> Holders:
@@ -168,7 +165,7 @@ EVENTS_PAGE = ConsolePage(
 
 
 async def changes(context: OperatorContext) -> Fragment:
-    """What servers offer that has changed lately, for the page of tools."""
+    """Recent changes of servers' lists, for the page of tools."""
     found = await recent(
         context,
         since=context.history.now() - CHANGED_DAYS * DAY,
@@ -184,7 +181,7 @@ async def changes(context: OperatorContext) -> Fragment:
 
 
 def told(context: OperatorContext, event: Event) -> dict[str, object]:
-    """What a line about an event shows: the event, whether its server is there, and the tools that it names."""
+    """Values for an event's line: the event, whether its server exists, and its tools."""
     entry = context.catalog.servers.get(event.server)
     tools = () if entry is None else (entry.tools or {})
     return {
@@ -195,7 +192,6 @@ def told(context: OperatorContext, event: Event) -> dict[str, object]:
 
 
 def _tools_of(event: Event) -> list[str]:
-    """The tools that an event says came or changed."""
     found = event.details.get("tools") if event.kind is EventKind.LISTS_CHANGED else None
     if not isinstance(found, dict):
         return []
@@ -204,7 +200,7 @@ def _tools_of(event: Event) -> list[str]:
 
 
 def _moment(text: str, otherwise: float) -> float:
-    """A time of the query: seconds since the epoch, as links have it, or what a field for local times sends."""
+    """A time in a query: seconds since the epoch (links) or a local time (form fields)."""
     if not text:
         return otherwise
     try:
@@ -222,13 +218,12 @@ def _moment(text: str, otherwise: float) -> float:
 def _events_filter(viewer: Viewer, wanted: Mapping[str, str]) -> Fragment:
     servers = [*viewer.context.catalog.servers]
     if wanted["server"] and wanted["server"] not in servers:
-        servers.append(wanted["server"])  # One that is gone has a history, too.
+        servers.append(wanted["server"])  # Removed servers have a history, too.
     fields = {name: _field(wanted[name]) for name in ("since", "until")}
     return part("events-wanted", "events_filter", servers=servers, **{**wanted, **fields})
 
 
 def _field(text: str) -> str:
-    """A time of the query as a field for local times takes it."""
     at = _moment(text, math.nan)
     try:
         return "" if math.isnan(at) else time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))

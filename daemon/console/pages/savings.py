@@ -1,4 +1,4 @@
-"""The page of savings: what loading on demand has spared models, and what it has cost, over time."""
+"""The page of savings: tokens that loading on demand has saved and cost, over time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 CLIENTS = 100
-"""Clients, and connections, whose savings are shown, the largest."""
+"""Clients, and connections, with the largest savings."""
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,6 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     step: int
-    """Seconds of each of its parts."""
     parts: int
 
 
@@ -44,16 +43,16 @@ SPANS = {
     "month": Period(title="30 days", step=DAY, parts=30),
     "season": Period(title="90 days", step=DAY, parts=90),
 }
-"""Spans by their word in the address. The hour is told by the minute, of this daemon's life alone; the others
-by the hour, over restarts and for all daemons on the store."""
+"""Periods by their word in the address. The hour is counted by the minute, since this daemon's start; the
+others by the hour, over restarts and for all daemons on the store."""
 
 USUAL = "day"
 
 Hours = Mapping[str, Sequence[tuple[int, int]]]
-"""What was counted by the hour: by name, hours with their counts."""
+"""Hourly counts, by name: begin of the hour and count."""
 
 Counts = dict[str, list[float | None]]
-"""What was counted in each part, by name; None: nothing was running that could count."""
+"""Count in each part, by name; None: no daemon was counting."""
 
 
 async def _fragments(viewer: Viewer) -> Holders:
@@ -90,7 +89,7 @@ SAVINGS_PAGE = ConsolePage(
 
 
 def _moments(span: Period, now: float) -> list[float]:
-    """When the parts of a span begin, the last one being under way; days are those of this machine's clock."""
+    """Begins of a period's parts, up to the current one; days begin at local midnight."""
     offset = 0.0
     if span.step == DAY:
         shift = datetime.fromtimestamp(now).astimezone().utcoffset()
@@ -119,11 +118,9 @@ def _of_hours(counted: Hours, span: Period, moments: Sequence[float]) -> Counts:
 
 
 _NAMES = ("loads", "load_hits", "load_misses", "invalidations", "extra_round_trips")
-"""What is counted, as minutes have it."""
 
 
 def _tokens(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
-    """What was left out of lists, divided into what was sent later and what was not."""
     if SPARED not in counts:
         net = Quantity(name="not sent", values=counts["tokensNotSent"])
         title = "Tokens that models were spared"
@@ -173,7 +170,6 @@ _CHARTS: dict[str, Callable[[Sequence[float], Counts, Period], Markup]] = {
 
 
 def _sums(context: OperatorContext) -> dict[str, object]:
-    """What was saved since counting began, and what every list spares now."""
     totals = context.archive.totals
     counted: Any = in_all(totals.known, totals.since)
     surface, view = view_of(context)
@@ -194,7 +190,6 @@ def _sums(context: OperatorContext) -> dict[str, object]:
 
 
 def _surfaces(context: OperatorContext) -> list[Fragment]:
-    """Each surface of which lists were sent in this life of the daemon."""
     return [
         part(
             f"surface-{name}",
@@ -212,7 +207,6 @@ def _surfaces(context: OperatorContext) -> list[Fragment]:
 
 
 def _clients(counted: Hours) -> list[Fragment]:
-    """Each client of the hours that are shown, that was spared most first."""
     found: dict[str, list[int]] = {}
     for at, prefix in enumerate((CLIENT_SPARED, CLIENT_INSTEAD)):
         for key, hours in counted.items():
@@ -233,7 +227,6 @@ def _clients(counted: Hours) -> list[Fragment]:
 
 
 def _connections(context: OperatorContext) -> list[Fragment]:
-    """Each open connection, that was spared most first."""
     known = sorted(context.clients.statistics(), key=lambda each: -(each.tokens_not_sent or 0))
     return [
         part(

@@ -1,4 +1,4 @@
-"""The page of all servers, the worst first, and that of one: state and reason, charts, history, and actions."""
+"""The page of all servers, worst first, and the page of one: state, charts, history and actions."""
 
 from __future__ import annotations
 
@@ -45,25 +45,19 @@ if TYPE_CHECKING:
 
 
 MINUTES = 5
-"""Minutes that "lately" covers: calls, errors and latencies."""
+"""Minutes of recent calls, errors and latencies."""
 
 
 MEBIBYTE = 1 << 20
-"""Memory is shown to one MiB: it changes with every call otherwise, and a page with it."""
+"""Resolution of memory, which changes with every call, and the page with it."""
 
 
 _PASSING = ("nextRetryInMs", "pings", "stderr", "rssBytes", "idleMs")
-"""What of a server's status differs at each look, or is shown elsewhere."""
+"""Members of a server's status that differ at each look, or are shown elsewhere."""
 
 
 def server_facts(context: OperatorContext, name: str, memory: Mapping[int, int]) -> Any:
-    """What the list of servers and the page of a server have in common: its status, steadied.
-
-    Args:
-        context: the daemon.
-        name: a server of the catalog.
-        memory: resident bytes of each child's tree, by its mark.
-    """
+    """A server's status without passing members; `memory`: resident bytes by mark."""
     entry = context.catalog.servers[name]
     due = next_try(entry.status, context.upstreams.get(name))[1]
     seen = server_status(context, entry, memory)
@@ -78,7 +72,7 @@ def server_facts(context: OperatorContext, name: str, memory: Mapping[int, int])
 
 
 async def memory_now(context: OperatorContext) -> Mapping[int, int]:
-    """Resident bytes of each child's tree, by its mark; read in a thread, as that takes milliseconds."""
+    """Resident bytes of each child's tree, by mark; read in a thread, since it takes milliseconds."""
     if not any(each.children for each in context.actors.values()):
         return {}
     return await trio.to_thread.run_sync(memory_by_mark)
@@ -92,15 +86,15 @@ HOUR = 3600
 
 
 SPANS = {"The last hour": HOUR, "The last 6 hours": 6 * HOUR, "The last day": 24 * HOUR}
-"""What charts may cover, in seconds, the shortest first; minutes are kept for a day."""
+"""Periods of charts in seconds, shortest first; minutes are kept for a day."""
 
 
 CHARTED_EVENTS = 500
-"""Most events that the states of a day are made of."""
+"""Events behind the states of a day."""
 
 
 STEP = 60
-"""Seconds of each value. Charts end with a whole minute, too: otherwise they would differ with each second."""
+"""Seconds of each value. Charts end with a whole minute too, or they would change every second."""
 
 
 _RANK = {state: rank for rank, state in enumerate(WORST_FIRST)}
@@ -110,7 +104,7 @@ async def _of_all(viewer: Viewer) -> Holders:
     context = viewer.context
     names = shown(context, viewer.query)
     memory = await memory_now(context)
-    # As of now: a reload may have removed some meanwhile.
+    # A reload may have removed some meanwhile.
     rows = [
         part(
             element_id("server", name),
@@ -128,12 +122,7 @@ SERVERS = ConsolePage(path="/servers", title="Servers", template="servers.html",
 
 
 def shown(context: OperatorContext, query: Mapping[str, str]) -> list[str]:
-    """The names of the servers that a query asks for, in its order.
-
-    Args:
-        context: the daemon.
-        query: `q`: a part of the name or the title; `only`: `trouble`, or a state; `sort`: `name`.
-    """
+    """The servers of a query: `q` (in name or title), `only` (`trouble` or a state), `sort` (`name`)."""
     servers, wanted, only = context.catalog.servers, query.get("q", "").lower(), query.get("only", "")
     found = [
         name
@@ -173,10 +162,9 @@ _DAEMON = frozenset({EventKind.DAEMON_STARTED, EventKind.DAEMON_STOPPED})
 
 
 class ServerCharts(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of a server's charts; drawn where a page is, in a thread, and only if they differ."""
+    """The data of a server's charts; drawn with the page, in a thread, and only after a change."""
 
     title: str
-    """What they cover."""
     states: Band
     latencies: Chart
     memory: Chart
@@ -184,16 +172,16 @@ class ServerCharts(msgspec.Struct, frozen=True, kw_only=True):
     until: float
 
     def drawn(self) -> list[Markup]:
-        """The charts as figures; none of a quantity that was never measured."""
+        """The charts as figures, without quantities that were never measured."""
         states = bands("states", "State", [self.states], since=self.since, until=self.until)
         measured = (each for each in (self.latencies, self.memory) if any(map(known, each.series)))
         return [*([states] if self.states.spans else []), *map(lines, measured)]
 
 
 async def server_charts(context: OperatorContext, name: str) -> ServerCharts:
-    """What is known of the last day of a server, or of less if nothing older is known."""
+    """Charts of a server's last day, or of a shorter known time."""
     until = (int(context.wall()) // STEP + 1) * STEP
-    # However old: that a server has been ready for a week was said a week ago.
+    # Regardless of age: a server that has been ready for a week said so a week ago.
     events = await recent(context, server=name, kinds=TELLING, limit=CHARTED_EVENTS)
     daemon = await recent(context, kinds=_DAEMON, limit=CHARTED_EVENTS)
     spans = tuple(spans_of([*events, *daemon], until=until))
@@ -283,7 +271,6 @@ SERVER_ACTIONS = (
 
 
 def _state(name: str, told: Mapping[str, Any], *, done: str = "") -> str:
-    """A sentence about the state that a command has reported."""
     reason = f": {told['reason']}" if told.get("reason") else ""
     state = told.get("state") or "gone"
     return f"{name} {f'was {done} and ' if done else ''}is {state}{reason}."
@@ -298,19 +285,19 @@ def _news(name: str, seen: Mapping[str, Any]) -> str:
 
 
 LOG_LINES = 200
-"""Most lines of stderr that are shown, of each instance; `mcpd logs` has all that are kept."""
+"""Stderr lines of each instance; `mcpd logs` has all kept ones."""
 
 
 EVENTS = 50
-"""Most events that are shown; `mcpd events` has all that are kept."""
+"""Events on the page; `mcpd events` has all kept ones."""
 
 
 CALLS = 50
-"""Most calls in flight that are shown, the oldest."""
+"""Calls in flight on the page, the oldest."""
 
 
 _IDLE_SECONDS = 10
-"""When an instance was last used is shown to ten seconds, or it would seem to change all the time."""
+"""Resolution of an instance's last use, which would change the page all the time."""
 
 
 async def _of_server(viewer: Viewer) -> Holders:
@@ -344,7 +331,7 @@ SERVER = ConsolePage(
 
 
 def _login(viewer: Viewer, name: str) -> dict[str, object] | None:
-    """What a login under way shows its user, and only who may change things: who has the link can log in."""
+    """The open login for its user; only for viewers who may change things, since the link grants a login."""
     run = viewer.context.logins.under_way(name)
     if run is None or run.shown is None or not viewer.may_change:
         return None
@@ -369,7 +356,6 @@ def _wall_time(context: OperatorContext, at: float) -> int:
 
 
 async def _stderr(context: OperatorContext, name: str) -> list[dict[str, Any]]:
-    """The last lines of each that runs of a server, by its own name."""
     if not any(server_of(each) == name for each in context.actors):
         return []
     report: Any = await logs(context, LogsParams(server=name, last=LOG_LINES))

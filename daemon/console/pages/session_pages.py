@@ -1,4 +1,4 @@
-"""The pages of all sessions and of one session."""
+"""The page of all sessions, and the page of one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 SHOWN = 200
-"""Most connections, and most sessions, that are shown."""
+"""Connections, and sessions, on the page."""
 
 
 async def _fragments(viewer: Viewer) -> Holders:
@@ -52,13 +52,13 @@ SESSIONS_PAGE = ConsolePage(path="/sessions", title="Sessions", template="sessio
 
 
 def _steady(report: Mapping[str, Any]) -> dict[str, Any]:
-    # A session in use was used just now.
+    # The last use of a session in use is always now.
     passing = ("seenAt",) if report["connections"] else ()
     return {"seenAt": None, **steady(report, "forgottenInSeconds", *passing)}
 
 
 _STEP = 60
-"""Until when something is allowed is shown to one minute, or it would seem to change all the time."""
+"""Resolution in seconds of the end of a permission, which would change the page all the time."""
 
 
 async def _session_fragments(viewer: Viewer) -> Holders:
@@ -88,7 +88,7 @@ SESSION_PAGE = ConsolePage(
     template="session.html",
     fragments=_session_fragments,
     in_navigation=False,
-    calls_every=2.0,  # What is loaded is loaded by a call, which is all that happens then.
+    calls_every=2.0,  # A load may be nothing but a call.
 )
 
 
@@ -130,7 +130,7 @@ def _with_instances(context: OperatorContext, connection: Mapping[str, Any]) -> 
 async def _grants(context: OperatorContext, name: str) -> list[dict[str, Any]]:
     try:
         told: Any = await allow(context, AllowParams(name))
-    except McpdError:  # it has ended meanwhile, or is only kept
+    except McpdError:  # the session has ended, or is only kept
         return []
     return [
         {

@@ -1,4 +1,4 @@
-"""The page of settings: switches of loading on demand, the model that writes summaries, where things are."""
+"""The page of settings: loading on demand, the model for summaries, paths, the configuration file."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 
 
 MAX_NOTES = 50
-"""Faults, warnings and notes of the configuration that are shown, of each: more are those of a file that was
-meant for something else."""
+"""Faults, warnings and notes of the configuration, each: a file with more is no configuration."""
 
 MAX_WORD = 300
-"""Characters of a profile's or a model's name that a form may send."""
+"""Characters of a profile's or model's name in a form."""
 
 _SHOWS = {
     "auto": "the surface that fits the client",
@@ -86,7 +85,6 @@ def _profile(
 
 
 def _idle(profile: Profile | None, surface: str) -> str:
-    """Which choice of servers and tools has no effect, because this surface lists none of them first."""
     if profile is None or surface == DEFAULT_SURFACE:
         return ""
     chosen = {"preload": ("load", profile.preload), "coreTools": ("search", profile.core_tools)}
@@ -111,7 +109,6 @@ def _summaries(context: OperatorContext, model: Mapping[str, Any], *, may_change
 
 
 def _machine(context: OperatorContext) -> Fragment:
-    """Where things are kept, and how people and programs come in: names alone, no token."""
     facts, persistence, http = context.facts, context.archive.persistence.value, context.config.listen.http
     doors = {
         name: {"open": each["open"], "places": each["places"], "refused": sum(each["refused"].values())}
@@ -132,7 +129,6 @@ def _machine(context: OperatorContext) -> Fragment:
 
 
 def _tokens(context: OperatorContext) -> list[dict[str, object]]:
-    """Tokens by name with when each was last shown, those of the configuration and those that were used."""
     used = {} if context.access is None else context.access.used
     configured = without_values(context.config.listen.http) or []
     names = dict.fromkeys([*(str(each["name"] or "") for each in configured), *used])
@@ -153,11 +149,11 @@ async def _file(context: OperatorContext, *, may_change: bool) -> Fragment:
 
 
 _read: dict[Path, tuple[object, CheckedConfig]] = {}
-"""Files without faults as they were read, with what they were like: a large one takes 0.1 s to read."""
+"""Files without faults as last read, with their stamps: a large one takes 0.1 s to read."""
 
 
 def _check(path: Path, facts: DaemonFacts) -> dict[str, Sequence[Fault]]:
-    """What `mcpd check` says of the file as it is now: faults, or warnings and notes. Blocks."""
+    """The findings of `mcpd check` for the file as it is now. Blocks."""
     was = _stamps(path)
     known = _read.get(path)
     if known is not None and known[0] == was is not None:
@@ -168,12 +164,11 @@ def _check(path: Path, facts: DaemonFacts) -> dict[str, Sequence[Fault]]:
         except ConfigError as error:
             return {"faults": error.faults, "warnings": (), "notes": ()}
         _read[path] = was, checked
-    # Anew each time: whether a command is found may have changed, and the file has not.
+    # Never cached: a command may have appeared on PATH without a change of the file.
     return {"faults": (), "warnings": facts.warnings(checked, path, facts.environ), "notes": checked.notes}
 
 
 def _stamps(path: Path) -> tuple[object, ...] | None:
-    """What files are like that a configuration consists of; None if one is missing."""
     try:
         found = [each.stat() for each in (path, *files_beside(path))]
     except OSError:

@@ -1,7 +1,4 @@
-"""The page of all tools (categories, the tools of one, or what a model would find), and that of one tool.
-
-There may be five thousand: at most `PER_PAGE` are ever shown at once.
-"""
+"""The page of tools, of which there may be five thousand, and the page of one tool."""
 
 from __future__ import annotations
 
@@ -37,11 +34,11 @@ if TYPE_CHECKING:
 
 
 PER_PAGE = 200
-"""Tools that are shown at once: a page of 200 KB holds as many with a line of description each."""
+"""Tools on a page: 200 KB with a line of description each."""
 
 
 FOUND = 50
-"""Most tools that a search shows: a model is shown fewer."""
+"""Tools of a search; a model gets fewer."""
 
 
 WIDTH = 160
@@ -64,8 +61,8 @@ async def _of_list(viewer: Viewer) -> Holders:
 
 
 LOADED_SECONDS = 30.0
-"""Seconds until pages of tools show what calls have loaded, if nothing else happens: for it, hundreds of tools
-are looked at, and the page of the session shows it at once."""
+"""Seconds until pages show tools that calls have loaded, if nothing else happens: counting takes hundreds of
+tools, and the session's page is current at once."""
 
 
 TOOLS_PAGE = ConsolePage(
@@ -91,14 +88,14 @@ SWITCH_TOOL = ConsoleAction(path="/tools/switch", act=_switch)
 
 
 def loaded_by(context: OperatorContext) -> Counter[ToolKey]:
-    """By how many sessions in use each tool is loaded, whether that is still valid or not."""
+    """Number of sessions in use that have loaded each tool, valid or not."""
     named = [record.loaded.tools for record, _users in context.clients.in_use()]
     own = [each.own.tools for each in context.clients.statistics() if each.key is None]
     return Counter(key for loaded in (*named, *own) for key in loaded)
 
 
 def why_off(catalog: Catalog, key: ToolKey) -> str:
-    """Who has switched a tool off, or its server; empty if it is on."""
+    """The origin of a tool's or its server's switch; empty if the tool is on."""
     entry = catalog.servers[key[0]]
     if entry.disabled:
         return f"server {key[0]} is switched off"
@@ -117,7 +114,7 @@ def _categories(context: OperatorContext) -> Fragment:
 
 
 def _off(catalog: Catalog) -> Iterator[dict[str, object]]:
-    """Servers that are switched off: no category has them, and who looks for their tools must find them."""
+    """Disabled servers, which no category has, so that their tools can be found."""
     shown = {server for category in catalog.categories.values() for server in category.servers}
     for name, entry in catalog.servers.items():
         if entry.disabled and name not in shown:
@@ -137,7 +134,7 @@ def _category(catalog: Catalog, name: str) -> dict[str, object]:
     category = catalog.categories[name]
     count = len(category.members)
     if category.whole:
-        # One server's complete list: nothing has to be looked at tool by tool.
+        # One server's complete list can be counted as a whole.
         server = category.servers[0]
         off = sum(key[0] == server for key in {*catalog.switched_tools, *catalog.off})
         off = count if catalog.servers[server].disabled else off
@@ -160,7 +157,7 @@ def _category(catalog: Catalog, name: str) -> dict[str, object]:
 def _listed(
     viewer: Viewer, name: str, server: str, page: int
 ) -> tuple[list[dict[str, Any]], list[str], str, str]:
-    """Rows of tools of a category, or of a server whatever category they are in, and the pages beside this."""
+    """Rows of a category's or a server's tools, notes, and the addresses of the pages before and after."""
     context = viewer.context
     catalog = context.catalog
     if name:
@@ -192,7 +189,6 @@ def _members_of(context: OperatorContext, server: str) -> Iterator[Member]:
 
 
 async def _found(viewer: Viewer, words: str, category: str | None) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows of what a model would find, and what is to be said of them."""
     context = viewer.context
     profile = viewer.query.get("profile") or DEFAULT_PROFILE
     params = SearchParams([words], category=category, limit=FOUND, profile=profile)
@@ -235,15 +231,14 @@ def _row(viewer: Viewer, key: ToolKey, counts: Counter[ToolKey], *, described: s
 
 
 MAX_JSON = 100_000
-"""Most characters of a definition that are shown: a tool may have a megabyte, and a page must not."""
+"""Characters of a definition: a tool may have a megabyte."""
 
 
 MAX_ARGUMENTS = 200
-"""Most arguments that are listed; the definition has all."""
+"""Listed arguments; the definition has all."""
 
 
 MAX_SESSIONS = 100
-"""Most sessions that are listed."""
 
 
 async def _of_tool(viewer: Viewer) -> Holders:
@@ -318,7 +313,6 @@ DESCRIBE_TOOL = ConsoleAction(path="/tools/describe", act=_describe)
 
 
 def _annotations(tool: Tool) -> list[str]:
-    """What a tool does as its server says: the server's word, and MCP's defaults where it says nothing."""
     said = annotations_of(tool)
     words = {
         "only reads": said.read_only,
@@ -330,7 +324,6 @@ def _annotations(tool: Tool) -> list[str]:
 
 
 async def _sessions(context: OperatorContext, key: ToolKey) -> dict[str, object]:
-    """The sessions that have loaded a tool: those in use, then those that are kept of clients who are away."""
     sessions, kept = list(_in_use(context, key)), True
     in_use = {record.key for record, _users in context.clients.in_use()}
     try:
@@ -345,7 +338,6 @@ async def _sessions(context: OperatorContext, key: ToolKey) -> dict[str, object]
 
 
 def _in_use(context: OperatorContext, key: ToolKey) -> Iterator[dict[str, object]]:
-    """The sessions in use that have loaded a tool, named and numbered ones."""
     for record, _users in context.clients.in_use():
         if (held := record.loaded.tools.get(key)) is not None and not is_anonymous(record.key):
             yield _holder(context, record.key, record.client, held)
