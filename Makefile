@@ -42,7 +42,11 @@ run: .venv/demo.stamp  ## the demo: the daemon with config/demo.json and real se
 
 .PHONY: test
 test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/agents/stamp .cache/sdk/stamp .cache/wheels/stamp haproxy chromium keyring  ## everything: formatter, linter, types and all tests
-	$(IN_VENV) .venv/bin/python scripts/parts $(PYTEST_ARGS)
+	$(IN_VENV) .venv/bin/python scripts/parts $(PARTS) $(PYTEST_ARGS)
+
+.PHONY: nightly
+nightly: PARTS := --nightly
+nightly: test  ## all that `make test` runs, with every combination and repetition
 
 .PHONY: check
 check: .venv/dev.stamp  ## the first thing after a change: linters, types and unit tests

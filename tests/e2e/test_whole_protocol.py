@@ -1,5 +1,6 @@
 """All of MCP through mcpd: each feature in all four combinations of eras, over each transport, at each door.
 
+Each run has every pair of a feature, a client and a server; the nightly run has all combinations.
 `docs/protocol.md` has the table of these tests, and the last one here holds it to what they are.
 """
 
@@ -8,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 from contextlib import ExitStack
+from functools import cache
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -18,6 +21,7 @@ from tests.e2e.harness import ROOT, Daemon, running
 from tests.e2e.whole_client import WholeClient
 from tests.e2e.whole_server import META, TOOLS, UNKNOWN
 from tests.e2e.whole_serving import served
+from tests.pairwise import covering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +33,7 @@ Json = dict[str, Any]
 DOORS = ("unix", "http", "websocket")
 ERAS = ("handshake", "modern")
 TRANSPORTS = ("stdio", "unix", "http", "sse", "websocket")
+CLIENTS = tuple(product(DOORS, ERAS))
 SERVERS = tuple((era, each) for era in ERAS for each in TRANSPORTS if (era, each) != ("modern", "sse"))
 """SSE is the transport of 2024-11-05: no server of the modern era speaks over it."""
 
@@ -104,19 +109,39 @@ def clients(daemon: Daemon, door: HttpDoor) -> Iterator[Callable[[str, str], Who
         each.close()
 
 
-@pytest.fixture(params=SERVERS, ids=lambda server: f"to-{server[0]}-{server[1]}")
-def server(request: pytest.FixtureRequest) -> tuple[str, str]:
-    chosen: tuple[str, str] = request.param
-    return chosen
+def features() -> list[str]:
+    """The names of the tests of a feature."""
+    return [
+        name for name, each in globals().items() if name.startswith("test_") and "pair" in each.__annotations__
+    ]
 
 
-@pytest.fixture(
-    params=[(place, era) for era in ERAS for place in DOORS], ids=lambda it: f"from-{it[1]}-{it[0]}"
-)
-def pair(
-    request: pytest.FixtureRequest, clients: Callable[[str, str], WholeClient], server: tuple[str, str]
-) -> Pair:
-    client = clients(*request.param)
+@cache
+def of_each_run() -> frozenset[tuple[str, tuple[str, str], tuple[str, str]]]:
+    """The combinations that are not for the nightly run alone."""
+    return frozenset(covering(list(product(features(), CLIENTS, SERVERS))))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each feature with each client and each server."""
+    if "pair" in metafunc.fixturenames:
+        name = metafunc.function.__name__
+        cases = [
+            pytest.param(
+                (client, server),
+                id=f"from-{client[1]}-{client[0]}-to-{server[0]}-{server[1]}",
+                marks=() if (name, client, server) in of_each_run() else pytest.mark.nightly,
+            )
+            for client in CLIENTS
+            for server in SERVERS
+        ]
+        metafunc.parametrize("pair", cases, indirect=True)
+
+
+@pytest.fixture
+def pair(request: pytest.FixtureRequest, clients: Callable[[str, str], WholeClient]) -> Pair:
+    chosen, server = request.param
+    client = clients(*chosen)
     client.asked.clear()
     client.told.clear()
     return Pair(client, _name(*server), modern=server[0] == "modern")
@@ -278,8 +303,5 @@ OF_THE_HANDSHAKE_ERA = {
 def test_the_table_in_the_documents_says_what_these_tests_do() -> None:
     table = (ROOT / "docs" / "protocol.md").read_text()
     rows = re.findall(r"^\| [^|]+ \| (\S+) \| (\S+) \| (\S+) \| (\S+) \| `(test_\w+)` \|$", table, re.MULTILINE)
-    here = [
-        name for name, each in globals().items() if name.startswith("test_") and "pair" in each.__annotations__
-    ]
-    wanted = {name: ("yes", *["\u2013" if name in OF_THE_HANDSHAKE_ERA else "yes"] * 3) for name in here}
+    wanted = {name: ("yes", *["\u2013" if name in OF_THE_HANDSHAKE_ERA else "yes"] * 3) for name in features()}
     assert {name: tuple(cells) for *cells, name in rows} == wanted
