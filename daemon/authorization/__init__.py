@@ -1,1 +1,1 @@
-"""Logging in to servers that want OAuth, and what is kept of a login."""
+"""OAuth logins at servers: getting, keeping, renewing and ending them."""

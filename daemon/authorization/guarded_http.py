@@ -1,14 +1,15 @@
-"""HTTP to authorization servers, and tokens renewed over it before they end, by one caller at a time.
+"""HTTP to authorization servers, and tokens that one caller at a time renews over it.
 
-Addresses come from strangers, and requests to token endpoints carry secrets.
+Strangers supply the addresses, and requests to token endpoints carry secrets.
 
-Decisions (reliability.md S10).
-- Only https, or http to loopback; and loopback only for a server that is on loopback itself: no stranger has us
-  send requests to what runs on this machine.
-- Never to link-local addresses and those where clouds hand out credentials, whatever name resolves to them. A
-  name is resolved here, and the connection made to what was found: a moment later it may resolve otherwise.
-- Redirects are not followed here; the SDK follows them within an origin.
-- Answers are not compressed, of `MAX_ANSWER` bytes at most, and take `ANSWER_SECONDS` at most.
+- Only https, or http to loopback; and loopback only for a server on loopback, or strangers could aim requests
+  at this
+machine.
+- Never to link-local addresses and the clouds' metadata services. Names are resolved here, and the connection
+  goes to
+the checked address: a second lookup may differ.
+- Redirects are left to the SDK, which follows them within an origin.
+- Answers are uncompressed, at most `MAX_ANSWER` bytes, and take at most `ANSWER_SECONDS`.
 """
 
 from __future__ import annotations
@@ -40,26 +41,22 @@ if TYPE_CHECKING:
     from daemon.authorization.logins import Login, Logins
 
 
-MARGIN_SECONDS = 60.0
-"""Before an access token ends it is renewed: time for a request to arrive, and for clocks that differ."""
+MARGIN_SECONDS = 60.0  # renew this long before a token ends: time for a request to arrive, and for clock skew
 
 MARGIN_SHARE = 0.2
-"""Of a token's life, at most, is that margin: one of a minute would else be renewed for each call."""
+"""Largest share of a token's life for that margin: else a one-minute token is renewed for each call."""
 
-CODE = re.compile(r"[a-z_]{1,40}")
-"""What error codes look like (RFC 6749, 4.1.2.1 and 5.2); anything else is not repeated."""
+CODE = re.compile(r"[a-z_]{1,40}")  # form of error codes (RFC 6749, 4.1.2.1 and 5.2); nothing else is repeated
 
-MAX_TOKEN = 64 * 1024
-"""Characters of a token; those with all of a company's groups in them have some ten thousand."""
+MAX_TOKEN = 64 * 1024  # characters of a token; one with all of a company's groups has some ten thousand
 
-_TOKEN = re.compile(r"[\x20-\x7e]+")
-"""RFC 6749, appendices A.12 and A.17."""
+_TOKEN = re.compile(r"[\x20-\x7e]+")  # RFC 6749, appendices A.12 and A.17
 
 OK = 200
 
 
 class TokenGrant(msgspec.Struct):
-    """What a token endpoint grants (RFC 6749, section 5.1)."""
+    """A token endpoint's grant (RFC 6749, section 5.1)."""
 
     access_token: str
     expires_in: float | str | None = None
@@ -71,7 +68,7 @@ class TokenGrant(msgspec.Struct):
 
 
 def is_usable(*tokens: str | None) -> bool:
-    """Whether tokens can be kept and sent; one that cannot would be quoted by whatever refuses to send it."""
+    """Whether tokens can be kept and sent; a refused header would quote an unusable one."""
     return all(token is None or (len(token) <= MAX_TOKEN and _TOKEN.fullmatch(token)) for token in tokens)
 
 
@@ -80,7 +77,7 @@ class _Refusal(msgspec.Struct):
 
 
 def error_code(content: bytes) -> str:
-    """The error code in an answer (RFC 6749, section 5.2); empty if there is none that can be repeated."""
+    """The error code in an answer (RFC 6749, section 5.2); empty if there is none fit for repetition."""
     try:
         code = msgspec.json.decode(content, type=_Refusal).error
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -89,12 +86,9 @@ def error_code(content: bytes) -> str:
 
 
 def credentials(client_id: str, secret: str | None, method: str) -> tuple[dict[str, str], dict[str, str]]:
-    """How a client shows who it is (RFC 6749, section 2.3.1): headers, and fields of the form.
+    """A client's authentication (RFC 6749, section 2.3.1): headers, and form fields.
 
-    Args:
-        client_id: the client's id.
-        secret: its secret, if it has one.
-        method: none, client_secret_post or client_secret_basic.
+    `method` is none, client_secret_post or client_secret_basic.
     """
     if secret is None or method == "none":
         return {}, {"client_id": client_id}
@@ -105,11 +99,9 @@ def credentials(client_id: str, secret: str | None, method: str) -> tuple[dict[s
 
 
 def times(expires_in: float | str | None, now: float) -> tuple[float | None, float | None]:
-    """When a token is renewed and when it ends, in seconds since the epoch; None if nobody knows.
+    """Renewal time and end of a token, in seconds since the epoch; None if unknown.
 
-    Args:
-        expires_in: seconds, as the authorization server wrote them, which may be a string.
-        now: seconds since the epoch.
+    `expires_in` is the authorization server's text or number of seconds.
     """
     try:
         seconds = float(expires_in) if expires_in is not None else None
@@ -120,17 +112,13 @@ def times(expires_in: float | str | None, now: float) -> tuple[float | None, flo
     return now + seconds - min(MARGIN_SECONDS, seconds * MARGIN_SHARE), now + seconds
 
 
-MAX_ANSWER = 1 << 20
-"""Most bytes of an answer: metadata and tokens have some thousand."""
+MAX_ANSWER = 1 << 20  # bytes of an answer: metadata and tokens have some thousand
 
-ANSWER_SECONDS = 30.0
-"""For a whole answer: authorization servers are asked seldom, and some have to wake up."""
+ANSWER_SECONDS = 30.0  # time for a whole answer: such servers are asked seldom, and some have to wake up
 
-CONNECT_SECONDS = 10.0
-"""For a connection to one address of a host."""
+CONNECT_SECONDS = 10.0  # time for a connection to one address of a host
 
-MAX_ADDRESSES = 4
-"""Of a host that are tried one after the other: the first of each family, and one in reserve."""
+MAX_ADDRESSES = 4  # addresses tried per host: the first of each family, and one in reserve
 
 SINGLE_USE = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
 
@@ -153,23 +141,18 @@ FORBIDDEN = tuple(
             "ff00::/8",
         ),
     )
-)
-"""Where no request goes: nothing there is an authorization server, and some of it hands out credentials."""
+)  # destinations of no request: no authorization server is there, and some hand out credentials
 
 
 class UnsafeAddress(httpx2.TransportError):
-    """No request is sent to this url; the text says why."""
+    """No request goes to this url; the text says why."""
 
 
 def refuse_unsafe(url: httpx2.URL, *, local: bool) -> None:
-    """Refuse a url to which neither we nor the user's browser should go.
-
-    Args:
-        url: what an authorization server, or one who claims to be one, has named.
-        local: whether the MCP server is on loopback itself.
+    """Refuse a url to which neither mcpd nor the user's browser may go; `local`: the MCP server is on loopback.
 
     Raises:
-        UnsafeAddress: it is one; the text names the origin, never more.
+        UnsafeAddress: the text names the origin, never more.
     """
     place = f"{url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
     loopback = is_loopback(url.host)
@@ -187,7 +170,7 @@ def refuse_unsafe(url: httpx2.URL, *, local: bool) -> None:
 async def guarded_client(url: str) -> AsyncIterator[httpx2.AsyncClient]:
     """A client for all requests of a login at the MCP server with this url."""
     tls = await trio.to_thread.run_sync(ssl.create_default_context)
-    # Connections are made to addresses, which several hosts may share: none is used again.
+    # Connections go to addresses, which several hosts may share: none is reused.
     inner = httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=SINGLE_USE)
     guard = GuardedTransport(inner, local=is_loopback(httpx2.URL(url).host))
     timeout = httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
@@ -197,15 +180,13 @@ async def guarded_client(url: str) -> AsyncIterator[httpx2.AsyncClient]:
 
 @attrs.frozen(eq=False)
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Sends only what may be sent, and hands over only what can be taken in."""
+    """Sends only safe requests, and returns only bounded answers."""
 
     inner: httpx2.AsyncBaseTransport
-    """What sends."""
-    local: bool = attrs.field(kw_only=True)
-    """Whether requests may go to loopback."""
+    local: bool = attrs.field(kw_only=True)  # whether requests may go to loopback
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request to one of the addresses of its host."""
+        """Send a request to one of its host's addresses."""
         refuse_unsafe(request.url, local=self.local)
         request.headers["accept-encoding"] = "identity"
         request.headers.setdefault("user-agent", "{name}/{version}".format(**IDENTITY))
@@ -216,7 +197,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             raise _too_slow(request)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
-            raise httpx2.DecodingError("the answer is compressed, which was not asked for", request=request)
+            raise httpx2.DecodingError("the answer is compressed, against our request", request=request)
         response.stream = _BoundedStream(cast("httpx2.AsyncByteStream", response.stream), request, until)
         return response
 
@@ -246,7 +227,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         for each in addresses:
             address = numeric(each) or ip_address(each.partition("%")[0])
             if any(address in network for network in FORBIDDEN):
-                raise UnsafeAddress(f"{host} leads to {each}, where no authorization server is")
+                raise UnsafeAddress(f"{host} leads to {each}, where no authorization server can be")
             if address.is_loopback and not self.local:
                 raise UnsafeAddress(
                     f"{host} leads to this machine, which a server elsewhere has no business with"
@@ -266,8 +247,7 @@ def _too_slow(request: httpx2.Request) -> httpx2.ReadTimeout:
 class _BoundedStream(httpx2.AsyncByteStream):
     inner: httpx2.AsyncByteStream
     request: httpx2.Request
-    until: float
-    """On trio's clock: one who sends a byte now and then never meets a timeout of the client's."""
+    until: float  # on trio's clock: a server that drips bytes never meets a timeout of the client's
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
@@ -281,15 +261,13 @@ class _BoundedStream(httpx2.AsyncByteStream):
                 yield chunk
 
     async def aclose(self) -> None:
-        """Close the response."""
         await self.inner.aclose()
 
 
-RENEWAL_SECONDS = 30.0
-"""For a renewal, which is not given up in the middle: the token that answers a lost request is lost, too."""
+RENEWAL_SECONDS = 30.0  # for a renewal, which is not interrupted: a lost answer loses its token
 
 OVER = frozenset({"invalid_grant", "invalid_client", "unauthorized_client", "unsupported_grant_type"})
-"""The errors by which an authorization server says that it renews no more (RFC 6749, section 5.2)."""
+"""Error codes that end a login (RFC 6749, section 5.2)."""
 
 CLIENT_ERROR = range(400, 500)
 
@@ -299,39 +277,37 @@ class LoginOver(McpdError):
 
 
 class AuthorizationUnavailable(httpx2.TransportError):
-    """An authorization server does not answer as it should just now; the login stays as it is."""
+    """An authorization server misbehaves at present; the login stays."""
 
 
 class _Turn(msgspec.Struct, eq=False, weakref=True):
-    """Those of this process who wait for the same renewal."""
+    """The callers in this process that wait for the same renewal."""
 
     lock: trio.Lock = msgspec.field(default_factory=trio.Lock)
-    failed: int = 0
-    """How many attempts have failed."""
-    failure: Exception | None = None
-    """What the last of them met."""
+    failed: int = 0  # number of failed attempts
+    failure: Exception | None = None  # the last attempt's
 
 
 _TURNS: WeakValueDictionary[tuple[str, str], _Turn] = WeakValueDictionary()
-"""By server and url, for as long as somebody waits: a lock of files alone would hold a thread for each."""
+"""By server and url, while callers wait: file locks alone would hold a thread for each."""
 
 
 async def fresh(
     logins: Logins, server: str, url: str, *, rejected: str | None, scope: str | None = None
 ) -> Login | None:
-    """The login for a request, renewed if need be; None if there is none.
+    """The login for a request, renewed if necessary; None if there is none.
 
     Args:
-        logins: where it is kept.
+        logins: the store.
         server: the server's name.
-        url: where the request goes.
+        url: the request's target.
         rejected: the access token that the server has just refused.
-        scope: what the server wants the token to cover; a renewal covers no more than the login did.
+        scope: needed by the server; a renewal adds none.
 
     Raises:
-        LoginOver: somebody has to log in again.
-        LoginsTrouble: it cannot be read or kept.
-        httpx2.TransportError: the authorization server cannot be reached, or does not renew, just now.
+        LoginOver: the user has to log in again.
+        LoginsTrouble: the login cannot be read or kept.
+        httpx2.TransportError: the authorization server is unreachable or does not renew at present.
     """
     login = await _read(logins, server, url)
     if login is None or _serves(login, rejected, scope):
@@ -341,7 +317,7 @@ async def fresh(
     failed = turn.failed
     async with turn.lock:
         if turn.failed > failed and turn.failure is not None:
-            # Whoever was first has just tried: fifty calls are not fifty attempts.
+            # The first caller has just tried: fifty calls are not fifty attempts.
             raise turn.failure
         try:
             return await _renewed(logins, server, url, rejected)
@@ -355,11 +331,11 @@ async def _renewed(logins: Logins, server: str, url: str, rejected: str | None) 
         login = await _read(logins, server, url)
         if login is None or _serves(login, rejected, None):
             return login
-        # It shows that the next one can be kept; after the renewal it would be too late.
+        # A test of the store: after the renewal a failure would lose the token.
         await trio.to_thread.run_sync(logins.write, server, login)
         try:
             async with guarded_client(url) as client:
-                # Once it is asked for, nothing but time keeps the successor from the disk.
+                # Once requested, nothing but time keeps the new token from the disk.
                 with trio.CancelScope(shield=True):
                     renewed = await renew(login, client)
                     await trio.to_thread.run_sync(logins.write, server, renewed)
@@ -376,13 +352,13 @@ async def _renewed(logins: Logins, server: str, url: str, rejected: str | None) 
 
 @asynccontextmanager
 async def _held(logins: Logins, server: str) -> AsyncIterator[None]:
-    """A login's lock, waited for in a thread."""
+    """Hold a login's lock, waiting in a thread."""
     held = ExitStack()
     try:
         await trio.to_thread.run_sync(held.enter_context, logins.locked(server))
         yield
     finally:
-        # It closes a file, which takes microseconds, and must happen even if we are cancelled.
+        # Closing a file takes microseconds, and must happen even on cancellation.
         held.close()
 
 
@@ -391,11 +367,7 @@ async def _read(logins: Logins, server: str, url: str) -> Login | None:
 
 
 def _serves(login: Login, rejected: str | None, scope: str | None) -> bool:
-    """Whether a login serves as it is; False: once it is renewed.
-
-    Raises:
-        LoginOver: not even then.
-    """
+    """Whether a login serves without a renewal; raises LoginOver if not even a renewal helps."""
     missing = set((scope or "").split()) - set((login.scope or "").split())
     if missing and login.scope is not None:
         raise LoginOver(f"the server wants the scope '{' '.join(sorted(missing))}', which was not granted")
@@ -410,11 +382,11 @@ def _serves(login: Login, rejected: str | None, scope: str | None) -> bool:
 
 
 async def renew(login: Login, client: httpx2.AsyncClient) -> Login:
-    """A login's successor (RFC 6749, section 6); whoever calls this holds its lock, and keeps what is returned.
+    """Renew a login (RFC 6749, section 6). The caller holds its lock, and keeps the result.
 
     Raises:
         LoginOver: the authorization server refuses.
-        httpx2.TransportError: it cannot be reached, or does not answer as it should, just now.
+        httpx2.TransportError: it is unreachable or misbehaves at present.
     """
     form = {"grant_type": "refresh_token", "refresh_token": login.refresh_token or ""}
     if login.resource is not None:
@@ -428,7 +400,7 @@ async def renew(login: Login, client: httpx2.AsyncClient) -> Login:
         raise AuthorizationUnavailable("the authorization server answered without a token") from None
     if not is_usable(grant.access_token, grant.refresh_token):
         raise AuthorizationUnavailable("the authorization server answered with a token that cannot be sent")
-    # What the grant leaves out stays (sections 5.1 and 6).
+    # Omitted members stay as they were (sections 5.1 and 6).
     renew_at, expires_at = times(grant.expires_in, time.time())
     return msgspec.structs.replace(
         login,
@@ -441,12 +413,12 @@ async def renew(login: Login, client: httpx2.AsyncClient) -> Login:
 
 
 async def revoke(login: Login) -> bool:
-    """End a login at its authorization server (RFC 7009); whether that could be told.
+    """End a login at its authorization server (RFC 7009); False if that offers no way.
 
-    The refresh token first: most servers end with it whatever came of it.
+    The refresh token goes first: most servers end its access tokens, too.
 
     Raises:
-        httpx2.TransportError: the authorization server cannot be reached, or refuses.
+        httpx2.TransportError: the authorization server is unreachable, or refuses.
     """
     if login.revocation_endpoint is None:
         return False
@@ -477,7 +449,7 @@ async def _posted(
 
 
 def _refused(response: httpx2.Response) -> Exception:
-    """What a refusal means; its description may say anything, so only the code is read."""
+    """Interpret a refusal by its code alone; the description may say anything."""
     status = response.status_code
     code = error_code(response.content)
     if status in CLIENT_ERROR and code in OVER:
@@ -486,26 +458,18 @@ def _refused(response: httpx2.Response) -> Exception:
 
 
 class Ended(msgspec.Struct, frozen=True, rename="camel"):
-    """What became of a login that was to end."""
+    """The result of ending a login."""
 
-    existed: bool
-    """Whether there was one; it is forgotten."""
-    revoked: bool = False
-    """Whether its authorization server has ended it, too."""
-    problem: str = ""
-    """Why it has not, as part of a sentence; empty if it has, or need not."""
+    existed: bool  # whether there was one; it is forgotten
+    revoked: bool = False  # whether its authorization server has ended it, too
+    problem: str = ""  # the reason why not, as part of a sentence; empty if that succeeded or was unnecessary
 
 
 async def end_login(kept: Logins, server: str, url: str | None) -> Ended:
-    """End a login.
-
-    Args:
-        kept: where logins are kept.
-        server: the server's name.
-        url: what the login counts for; None: whatever there is.
+    """End a login for `url`, or for any url if that is None.
 
     Raises:
-        LoginsTrouble: it cannot be forgotten; nothing has happened.
+        LoginsTrouble: the login cannot be forgotten; nothing has happened.
     """
     existed, login = await trio.to_thread.run_sync(_taken_out, kept, server, url)
     if login is None:
@@ -518,9 +482,9 @@ async def end_login(kept: Logins, server: str, url: str | None) -> Ended:
 
 
 def _taken_out(kept: Logins, server: str, url: str | None) -> tuple[bool, Login | None]:
-    """Whether there was a login, and what it was; forgotten whatever state it was in."""
+    """Forget a login in any state; return whether there was one, and the login if readable."""
     with suppress(LoginsTrouble):
-        # A lock makes a file: not for a name that somebody has mistyped.
+        # A lock creates a file, which a mistyped name should not.
         if url is None and kept.read(server, None) is None:
             return False, None
     with kept.locked(server):

@@ -1,9 +1,8 @@
-"""One OAuth login, by the SDK's client or the device flow (RFC 8628), in a process of its own.
+"""Performs one OAuth login, by the SDK's client or the device flow (RFC 8628), in a process of its own.
 
-The SDK discovers, registers, authorizes and exchanges, as requests that it wants sent and answers that it is
-handed (`mcp.client.auth`); here they are sent, one by one, through the guarded client. Here, too, is what it
-does not do: which way to show a client's secret fits the authorization server, the device flow, whether the
-token is taken, and what a failure means. Its own texts are not shown: they quote answers, maybe with secrets.
+The SDK (`mcp.client.auth`) yields requests, which this module sends through the guarded client. It adds the
+choice of a client authentication, the device flow, a test of the token, and error texts; the SDK's quote
+answers, maybe with secrets.
 """
 
 from __future__ import annotations
@@ -46,21 +45,17 @@ if TYPE_CHECKING:
     from daemon.authorization.redirect import Redirect
 
 
-GRANT = "urn:ietf:params:oauth:grant-type:device_code"
-"""The grant type (section 3.4)."""
+GRANT = "urn:ietf:params:oauth:grant-type:device_code"  # the grant type (RFC 8628, 3.4)
 
-INTERVAL = 5.0
-"""Seconds between two questions where none are named, and by which `slow_down` prolongs them (section 3.5)."""
+INTERVAL = 5.0  # seconds between two polls by default, and added by `slow_down` (section 3.5)
 
-MIN_INTERVAL, MAX_INTERVAL = 1.0, 60.0
-"""Seconds between two questions, whatever the authorization server says."""
+MIN_INTERVAL, MAX_INTERVAL = 1.0, 60.0  # bounds of the interval, whatever the authorization server says
 
-MAX_CODE = 64
-"""Characters of a code that somebody has to type."""
+MAX_CODE = 64  # characters of a code that a user has to type
 
 
 class DeviceAnswer(msgspec.Struct):
-    """What the device authorization endpoint answers (section 3.2)."""
+    """The answer of the device authorization endpoint (section 3.2)."""
 
     device_code: str
     user_code: str
@@ -78,17 +73,9 @@ async def authorize(
     *,
     local: bool,
 ) -> DeviceAnswer:
-    """Begin: a code for the user.
+    """Ask the device authorization endpoint for a code, which NoLogin reports missing.
 
-    Args:
-        client: sends the request.
-        endpoint: the device authorization endpoint.
-        fields: the form: who the client is, the scope, the resource.
-        headers: who the client is, where that is no field.
-        local: whether the MCP server is on loopback.
-
-    Raises:
-        NoLogin: there is none.
+    `fields` and `headers` authenticate the client; `local` says whether the MCP server is on loopback.
     """
     response = await client.post(endpoint, data=dict(fields), headers=dict(headers))
     try:
@@ -101,29 +88,21 @@ async def authorize(
         raise NoLogin(f"the authorization server names a page that is not safe to open: {unsafe}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, httpx2.InvalidURL):
         raise NoLogin("the authorization server gives no usable code for a device") from None
-    # A user reads it in a sentence of ours: it may not be one itself.
+    # The code becomes part of our sentence, so it must not be one itself.
     if not re.fullmatch(rf"[!-~]{{1,{MAX_CODE}}}", answer.user_code):
         raise NoLogin("the authorization server gives a code for a device that nobody can type")
     return answer
 
 
 def code_page(answer: DeviceAnswer) -> DeviceCode:
-    """What the user is shown."""
+    """The page and code for the user."""
     return DeviceCode(answer.verification_uri, answer.user_code, answer.verification_uri_complete)
 
 
 async def granted(
     client: httpx2.AsyncClient, answer: DeviceAnswer, request: Callable[[], httpx2.Request]
 ) -> httpx2.Response:
-    """Ask until the user has agreed (section 3.5).
-
-    Args:
-        client: sends the requests.
-        answer: what the device authorization endpoint said.
-        request: makes a request for the token.
-
-    Returns:
-        What the token endpoint answers in the end, which need not be a token.
+    """Poll until the user has agreed (section 3.5); the last answer need not hold a token.
 
     Raises:
         NoLogin: the user has refused, or not answered in time.
@@ -135,7 +114,7 @@ async def granted(
             try:
                 response = await client.send(request())
             except httpx2.TransportError:
-                # A connection that fails is a sign to ask less often (section 3.5).
+                # A connection that fails is a sign to poll less often (section 3.5).
                 interval = min(interval + INTERVAL, MAX_INTERVAL)
                 continue
             match error_code(response.content):
@@ -155,14 +134,7 @@ async def granted(
 
 
 def not_registered(server: str, issuer: str | None, redirect: str, last: httpx2.Response | None) -> str:
-    """No client was registered.
-
-    Args:
-        server: the server's name.
-        issuer: the authorization server; None: no metadata of one was found.
-        redirect: where the browser is to come back to.
-        last: what was answered last.
-    """
+    """Explain a missing registration; without an `issuer` no metadata was found."""
     if issuer is None:
         return (
             f"{server} does not say how to log in to it: it publishes no OAuth metadata. If it wants a token"
@@ -175,13 +147,10 @@ def not_registered(server: str, issuer: str | None, redirect: str, last: httpx2.
 
 
 def not_trusted(server: str, expected: str, unwell: httpx2.Response | None, *, was_asked: bool) -> str:
-    """The SDK has given up over something else than a registration or a token.
+    """Explain any other end of the SDK's flow.
 
-    Args:
-        server: the server's name.
-        expected: the authorization server that was to be asked.
-        unwell: an answer by which something is out of order just now; None without one.
-        was_asked: whether the user was already sent there.
+    `unwell` is an answer that shows a temporary fault; `was_asked` says that the user was already sent to the
+    page.
     """
     if was_asked:
         return (
@@ -197,7 +166,7 @@ def not_trusted(server: str, expected: str, unwell: httpx2.Response | None, *, w
 
 
 def answered(last: httpx2.Response | None) -> str:
-    """An answer's status and error code, for the end of a clause; empty for a success without one."""
+    """An answer's status and error code, for the end of a clause; empty for a success without a code."""
     code = "" if last is None else error_code(last.content)
     if last is None or (last.status_code == OK and not code):
         return ""
@@ -207,27 +176,22 @@ def answered(last: httpx2.Response | None) -> str:
 SECRET_METHODS: tuple[Literal["client_secret_basic", "client_secret_post"], ...] = (
     "client_secret_basic",
     "client_secret_post",
-)
-"""The ways to show a client's secret, the usual one first (RFC 7591, section 2)."""
+)  # ways to show a client's secret, the usual one first (RFC 7591, section 2)
 
 
 class TransientStorage:
-    """What the SDK would keep: here only until the login is done, and a stored login is not shown to it."""
+    """Stores the SDK's data until the login is done; the SDK never sees a stored login."""
 
     def __init__(self, client: OAuthClientInformationFull | None) -> None:
         self.client = client
         self.tokens: OAuthToken | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
-        """What was granted."""
+        """The granted tokens."""
         return self.tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Note what was granted.
-
-        Raises:
-            NoLogin: it cannot be used.
-        """
+        """Take the granted tokens; raises NoLogin for unusable ones."""
         if not is_usable(tokens.access_token, tokens.refresh_token):
             raise NoLogin("the authorization server gave a token that cannot be sent: tell whoever runs it")
         self.tokens = tokens
@@ -237,20 +201,19 @@ class TransientStorage:
         return self.client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Note which client was registered."""
+        """Take the registered client."""
         if client_info.client_secret is not None and client_info.token_endpoint_auth_method is None:
-            # RFC 7591, section 2: what an answer means that does not say.
+            # The default of RFC 7591, section 2.
             client_info.token_endpoint_auth_method = SECRET_METHODS[0]
         self.client = client_info
 
 
 class DeviceAwareProvider(OAuthClientProvider):
-    """The SDK's client, which gets its token by a device where that was asked for."""
+    """The SDK's client, with the device flow on request."""
 
     by_device: Callable[[], Awaitable[httpx2.Request]] | None = None
-    """Sends the user to another device, and returns the request for a token that was answered in the end."""
-    issuer: str = ""
-    """The authorization server as it spells itself, where that is known."""
+    """Sends the user to another device, and returns the token request with its final answer."""
+    issuer: str = ""  # the authorization server in its own spelling, where known
 
     def _select_authorization_server(self, advertised: list[str]) -> str:
         chosen = super()._select_authorization_server(advertised)
@@ -263,7 +226,7 @@ class DeviceAwareProvider(OAuthClientProvider):
 
 
 def registered_by_hand(wish: Wish, redirect: Redirect) -> OAuthClientInformationFull | None:
-    """A client that was registered by hand, if there is one."""
+    """The client that was registered by hand, if any."""
     if wish.client_id is None:
         return None
     return OAuthClientInformationFull.model_validate(
@@ -277,12 +240,12 @@ def registered_by_hand(wish: Wish, redirect: Redirect) -> OAuthClientInformation
 
 
 PROBE = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
-"""What the server is sent without and with a token, to hear what it wants, and whether it takes the token."""
+"""Sent without and with a token, to learn the server's demands and its opinion of the token."""
 
 PROBE_HEADERS = {
     "content-type": "application/json",
     "accept": "application/json, text/event-stream",
-    # With a revision that has resource indicators the SDK names the resource in any case.
+    # This revision has resource indicators, so the SDK always names the resource.
     "mcp-protocol-version": HANDSHAKE_VERSIONS[-1],
 }
 
@@ -290,7 +253,7 @@ UNAUTHORIZED, FORBIDDEN, TOO_MANY = 401, 403, 429
 
 
 class _ServerMetadata(msgspec.Struct):
-    """What we read in an authorization server's metadata beside the SDK (RFC 8414, RFC 8628)."""
+    """The authorization server's metadata that mcpd reads besides the SDK (RFC 8414, RFC 8628)."""
 
     issuer: str
     token_endpoint: str
@@ -300,10 +263,9 @@ class _ServerMetadata(msgspec.Struct):
 
 
 class _SpeltOtherwise(Exception):
-    """An issuer is named without the slash after the host that the server has written, or with one.
+    """The server spells the issuer with a slash after the host, and the issuer itself does not, or vice versa.
 
-    Servers on the Python SDK write it always, many authorization servers never; the SDK's client takes the two
-    for different ones.
+    The Python SDK's servers always write the slash, many authorization servers never; the SDK sees two issuers.
     """
 
 
@@ -317,17 +279,7 @@ class LoginFlow:
         client: httpx2.AsyncClient,
         say: Callable[[LoginPage | DeviceCode], Awaitable[None]],
     ) -> None:
-        """Prepare one.
-
-        Args:
-            wish: which login.
-            redirect: where the browser comes back to.
-            client: a guarded client.
-            say: shows the user where to go.
-
-        Raises:
-            NoLogin: what was configured cannot be.
-        """
+        """Prepare a login; `say` shows the user where to go. Raises NoLogin for an impossible configuration."""
         self._wish, self._redirect, self._client, self._say = wish, redirect, client, say
         self._local = is_loopback(httpx2.URL(wish.url).host)
         self._memory = TransientStorage(registered_by_hand(wish, redirect))
@@ -353,11 +305,7 @@ class LoginFlow:
             ) from None
 
     async def run(self) -> Login:
-        """Log in.
-
-        Raises:
-            NoLogin: it does not come about.
-        """
+        """Log in; raises NoLogin with the reason if that fails."""
         try:
             refuse_unsafe(httpx2.URL(self._wish.url), local=self._local)
             try:
@@ -388,7 +336,7 @@ class LoginFlow:
         return self._login()
 
     async def _flow(self) -> int:
-        """Send what the SDK wants sent; returns with which HTTP status the server took the token."""
+        """Send the SDK's requests; return the HTTP status with which the server took the token."""
         probe = self._client.build_request("POST", self._wish.url, headers=PROBE_HEADERS, content=PROBE)
         async with aclosing(self._provider.async_auth_flow(probe)) as flow:
             outgoing = await anext(flow)
@@ -409,13 +357,13 @@ class LoginFlow:
                     self._fit(response)
 
     async def _probed(self, probe: httpx2.Request) -> httpx2.Response:
-        """What the server says to the probe, without the body, which may have no end."""
+        """The server's answer to the probe, without the body, which may be endless."""
         response = await self._client.send(probe, stream=True)
         await response.aclose()
         return httpx2.Response(response.status_code, headers=response.headers, request=probe)
 
     async def _challenge(self, probe: httpx2.Request) -> httpx2.Response:
-        """The refusal that a login begins with: the server's, or the one that it keeps for other requests."""
+        """The refusal that begins a login: the server's, or the one that it reserves for other requests."""
         response = await self._probed(probe)
         challenge = response.headers.get("www-authenticate", "")[:MAX_HEADER]
         if self._wish.scope is not None:
@@ -423,7 +371,7 @@ class LoginFlow:
         return httpx2.Response(UNAUTHORIZED, headers={"www-authenticate": challenge}, request=probe)
 
     def _fit(self, response: httpx2.Response) -> None:
-        """Fit the client to the authorization server, if this is its metadata, before it is registered."""
+        """Adapt the client to the authorization server before registration, if this is its metadata."""
         try:
             metadata = msgspec.json.decode(response.content, type=_ServerMetadata)
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -449,7 +397,7 @@ class LoginFlow:
             self._provider.by_device = partial(self._by_device, metadata.device_authorization_endpoint)
 
     async def _match_resource(self, url: str, resource: str | None) -> None:
-        """Refuse metadata of another resource: its tokens would be for somebody else (RFC 9728, 7.3)."""
+        """Refuse metadata of another resource, whose tokens would serve another server (RFC 9728, 7.3)."""
         if resource and not check_resource_allowed(resource_url_from_server_url(url), resource):
             raise NoLogin(
                 f"{self._wish.server} says that logins are for another server than itself: ask who runs it"
@@ -469,7 +417,7 @@ class LoginFlow:
         return AuthorizationCodeResult(code=answer["code"], state=answer["state"], iss=answer.get("iss"))
 
     async def _by_device(self, endpoint: str) -> httpx2.Request:
-        """Authorize with a code that the user types elsewhere; the token is here before the SDK asks for it."""
+        """Authorize with a code that the user types elsewhere; the token arrives before the SDK asks for it."""
         context, client = self._provider.context, self._memory.client
         assert client is not None
         headers, shown = credentials(
@@ -486,7 +434,6 @@ class LoginFlow:
         return self._ready.request
 
     def _login(self) -> Login:
-        """What is kept."""
         context, client, tokens = self._provider.context, self._memory.client, self._memory.tokens
         assert client is not None
         if tokens is None:
@@ -529,7 +476,7 @@ class LoginFlow:
 
 
 def _place(error: httpx2.RequestError) -> str:
-    """The host that was to be reached."""
+    """The unreachable host."""
     try:
         return error.request.url.host
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""A login in a process of its own: told and says messages, a line each, on stdin and stdout (`messages`)."""
+"""Runs a login in a process of its own, which exchanges one message a line over stdin and stdout."""
 
 from __future__ import annotations
 
@@ -32,27 +32,24 @@ if TYPE_CHECKING:
 
     from daemon.authorization.logins import Login, Logins
 
-LOGIN_SECONDS = 600.0
-"""For a login: a user who has to find a password and a telephone needs some minutes, no link lasts longer."""
+LOGIN_SECONDS = 600.0  # longest login: a user may look for a password and a telephone, and no link lasts longer
 
-MAX_LINE = 1 << 20
-"""Bytes of a line that we are told: an address of some thousand characters is the longest."""
+MAX_LINE = 1 << 20  # bytes of a received line: the longest is an address of some thousand characters
 
-RECEIVED = 1 << 16
-"""Bytes that are read at once."""
+RECEIVED = 1 << 16  # bytes of one read
 
 _told = msgspec.json.Decoder(Told)
 
 
 @attrs.define(eq=False)
 class Lines:
-    """What we are told, line by line."""
+    """The messages on stdin, line by line."""
 
     source: trio.abc.ReceiveStream
     _rest: bytearray = attrs.field(factory=bytearray)
 
     async def next(self) -> Wish | Answer | None:
-        """The next message; None at the end, or after a line that is none."""
+        """The next message; None at the end, or after an invalid line."""
         while b"\n" not in self._rest:
             chunk = await self.source.receive_some(RECEIVED)
             if not chunk or len(self._rest) > MAX_LINE:
@@ -68,12 +65,7 @@ class Lines:
 
 
 async def serve(lines: Lines, say: Callable[[Said], Awaitable[None]]) -> None:
-    """Do one login, and say how it went; without a word if nobody listens any more.
-
-    Args:
-        lines: what we are told.
-        say: says something.
-    """
+    """Do one login and report its result; say nothing if the caller has gone."""
     wish = await lines.next()
     if not isinstance(wish, Wish):
         return
@@ -91,10 +83,10 @@ async def serve(lines: Lines, say: Callable[[Said], Awaitable[None]]) -> None:
 async def _login(
     wish: Wish, lines: Lines, say: Callable[[Said], Awaitable[None]], nursery: trio.Nursery
 ) -> Done:
-    """Do the login.
+    """Log in and keep the login.
 
     Raises:
-        NoLogin: it does not come about.
+        NoLogin: the login failed.
         LoginsTrouble: it cannot be kept.
     """
     try:
@@ -114,7 +106,7 @@ async def _login(
 
 
 async def _hear(lines: Lines, redirect: Redirect, login: trio.CancelScope) -> None:
-    """Take pasted answers, and give up when whoever began the login has gone."""
+    """Take pasted answers, and cancel the login when the caller has gone."""
     while (told := await lines.next()) is not None:
         if isinstance(told, Answer):
             redirect.take_pasted(told.url)
@@ -137,9 +129,9 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    # The SDK logs what fails, with the answers of the authorization server.
+    # The SDK logs failures with the answers of the authorization server.
     logging.disable()
     try:
         trio.run(main)
-    except Exception as error:  # noqa: BLE001 - a traceback may hold secrets, and mostly nobody is left to hear it
+    except Exception as error:  # noqa: BLE001 - a traceback may hold secrets, and nobody is left to read it
         sys.exit(f"the login ended: {type(error).__name__}")

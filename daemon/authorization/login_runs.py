@@ -1,8 +1,8 @@
-"""Logins under way: each a process of its own (`messages`), that whoever wants the same login shares.
+"""Runs logins, each in a process of its own that all callers with the same wish share.
 
-A login is wanted by operators (`mcpd login`) and by clients whose calls need one, perhaps by several at a time,
-and there is one user: a second one with the same wish joins the first and is shown the same page; one with
-another wish (other scopes, say) ends the first. A login that nobody waits for any more ends.
+Operators (`mcpd login`) and clients' calls may want the same login at once, but there is one user. A second
+caller with the same wish sees the same page; another wish (say, other scopes) ends the first login. A login
+ends with its last caller.
 """
 
 from __future__ import annotations
@@ -42,99 +42,85 @@ if TYPE_CHECKING:
     from daemon.processes.children import Children
 
 
-MAX_RUNNING = 4
-"""Logins under way at a time: each takes 63 MiB, and a user opens one page after the other."""
+MAX_RUNNING = 4  # concurrent logins: each takes 63 MiB, and a user opens one page after the other
 
-LOGIN_SECONDS = 660.0
-"""For a login in all: the process gives up by itself after ten minutes, and says so."""
+LOGIN_SECONDS = 660.0  # longest login: its process gives up after ten minutes and reports that
 
-MAX_LINE = 64 * 1024
-"""Bytes of a line that the process says: eight times the longest URL that browsers take."""
+MAX_LINE = 64 * 1024  # bytes of a line from the process: eight times the longest URL that browsers take
 
-MAX_ANSWERS = 4
-"""Pasted answers that wait for the process; it reads them at once."""
+MAX_ANSWERS = 4  # pasted answers that wait for the process, which reads them at once
 
 STOP_SECONDS = 0.5
-"""For the process to end once its stdin is closed, and again after SIGTERM: nothing would be lost."""
+"""Time for the process to end after its stdin closes, and again after SIGTERM: nothing would be lost."""
 
 PASSED_ON = (
     *("HOME", "LANG", "LOGNAME", "PATH", "USER"),
     *("SSL_CERT_DIR", "SSL_CERT_FILE"),
     *("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"),
-)
-"""Variables of our environment that the process gets: where certificates and the Secret Service are, and no
-secret of anybody's."""
+)  # environment of the process: places of certificates and of the Secret Service, and no secret
 
 PROGRAM = (sys.executable, "-P", "-m", "daemon.authorization.login_process")
-"""What a login runs; `-P` keeps the working directory out of its modules."""
+"""The program of a login; `-P` keeps the working directory out of its modules."""
 
 _decode = msgspec.json.Decoder(Said).decode
 
 
 class LoginRefused(McpdError):
-    """A login that cannot be begun, or an answer that cannot be taken; the text says why."""
+    """A login cannot begin, or an answer cannot be taken; the text says why."""
 
 
 class LoginRun:
     """One login under way."""
 
     def __init__(self, wish: Wish) -> None:
-        """Begin; nothing is started."""
         self.wish = wish
-        self.shown: LoginPage | DeviceCode | None = None
-        """What the user has to open; None: not known yet, or never."""
-        self.outcome: Done | Failed | None = None
-        """How it ended; None: it is under way."""
+        self.shown: LoginPage | DeviceCode | None = None  # the page or code for the user; None if not yet known
+        self.outcome: Done | Failed | None = None  # the result; None while the login runs
         self.scope = trio.CancelScope()
-        self.gone = trio.Event()
-        """Set once its process has ended."""
+        self.gone = trio.Event()  # set once its process has ended
         self.answers, self.given = trio.open_memory_channel[Answer](MAX_ANSWERS)
         self._shown, self._over = trio.Event(), trio.Event()
         self._participants = 0
 
     def __repr__(self) -> str:
-        """Without the link: whoever has it can log in."""
+        """Without the link, which is enough to log in."""
         return f"<LoginRun {self.wish.server}: {type(self.outcome).__name__}>"
 
     def join(self) -> None:
-        """Note that somebody waits for it."""
+        """Count a waiting caller."""
         self._participants += 1
 
     def leave(self) -> None:
-        """Note that somebody waits for it no longer."""
+        """Drop a waiting caller; the login ends with the last."""
         self._participants -= 1
         if not self._participants:
             self.end(Failed("nobody waits for this login any more"))
 
     async def wait_shown(self) -> LoginPage | DeviceCode | None:
-        """Return what the user has to open, once it is known; None if the login ends before."""
+        """Wait for the page or code for the user; None if the login ends before."""
         await self._shown.wait()
         return self.shown
 
     async def wait_over(self) -> Done | Failed:
-        """Return how it ended, once it has."""
+        """Wait for the result."""
         await self._over.wait()
         assert self.outcome is not None
         return self.outcome
 
     def answer(self, url: str) -> None:
-        """Pass on the address that the browser ended at.
-
-        Raises:
-            LoginRefused: too many answers are waiting.
-        """
+        """Pass on the address at which the browser ended; raises LoginRefused if too many are waiting."""
         try:
             self.answers.send_nowait(Answer(url))
         except trio.WouldBlock:
             raise LoginRefused("several answers are waiting already: one is enough") from None
 
     def show(self, page: LoginPage | DeviceCode) -> None:
-        """Show those who wait what the user has to open."""
+        """Show the waiting callers the page or code."""
         self.shown = page
         self._shown.set()
 
     def end(self, outcome: Done | Failed) -> None:
-        """Tell those who wait how it ended, and stop what is left of it; the first outcome counts."""
+        """End the login with a result, of which the first counts, and stop its process."""
         if self.outcome is None:
             self.outcome = outcome
             self._shown.set()
@@ -152,14 +138,6 @@ class LoginRuns:
         children: Children,
         program: tuple[str, ...] = PROGRAM,
     ) -> None:
-        """Begin without any.
-
-        Args:
-            logins: the logins at all servers.
-            state: the state directory.
-            children: the daemon's child processes.
-            program: what each login runs.
-        """
         self.logins = logins
         self._program = program
         self._state = state
@@ -172,12 +150,7 @@ class LoginRuns:
     async def run(
         self, on_change: Callable[[str], None], note: Callable[[Event], None] = lambda _event: None
     ) -> None:
-        """Carry logins out until cancelled.
-
-        Args:
-            on_change: called with the name of a server that there is another login at.
-            note: takes what happens.
-        """
+        """Carry out logins until cancelled; `on_change` gets the server's name after each success."""
         self._on_change, self._note = on_change, note
         try:
             async with trio.open_nursery() as self._nursery:
@@ -186,19 +159,19 @@ class LoginRuns:
             self._nursery = None
 
     def under_way(self, server: str) -> LoginRun | None:
-        """The login under way at a server, if there is one."""
+        """The login under way at a server, if any."""
         return self._running.get(server)
 
     async def join(self, server: Server, *, scope: str | None = None, device: bool = False) -> LoginRun:
-        """Begin a login, or join the one that is under way; whoever calls this has to `leave` it.
+        """Begin a login, or join the one under way; the caller must `leave` it.
 
         Args:
-            server: where; it has a `login`.
-            scope: what to ask for; None: what is configured and what the server has wanted.
-            device: whether to use the device flow, where it is offered.
+            server: has a `login`.
+            scope: to ask for; None: the configured scopes and those that the server has wanted.
+            device: use the device flow where offered.
 
         Raises:
-            LoginRefused: too many are under way, or the daemon is stopping.
+            LoginRefused: too many logins are under way, or the daemon is stopping.
         """
         wish = await self._wish(server, scope, device=device)
         while (run := self._running.get(server.name)) is not None:
@@ -216,7 +189,7 @@ class LoginRuns:
         return run
 
     def changed(self, server: str) -> None:
-        """Note that there is another login at a server, or none any more."""
+        """Note a new or ended login at a server."""
         self.logins.satisfied(server)
         self._on_change(server)
 
@@ -268,7 +241,7 @@ class LoginRuns:
             self._note(Event(kind=EventKind.LOGIN, server=server, text=text, details=outcome_told))
 
     async def _talk(self, run: LoginRun) -> Done | Failed:
-        """Start the process, and pass on what it says and what it is told."""
+        """Start the process, and pass messages in both directions."""
         env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         # This very code, wherever it was found.
         env["PYTHONPATH"] = str(Path(daemon.__file__).parent.parent)
@@ -290,7 +263,7 @@ class LoginRuns:
 
 
 async def _hear(stdout: trio.abc.ReceiveStream, run: LoginRun) -> Done | Failed:
-    """Take in what the process says, until it has said how the login ended."""
+    """Read the process's messages up to its result."""
     rest = b""
     async for chunk in stdout:
         *lines, rest = (rest + chunk).split(b"\n")
@@ -298,17 +271,17 @@ async def _hear(stdout: trio.abc.ReceiveStream, run: LoginRun) -> Done | Failed:
             try:
                 said = _decode(line)
             except (msgspec.MsgspecError, UnicodeDecodeError):
-                return Failed("the login's process does not say what it should: this is a fault of mcpd's own")
+                return Failed("the login's process sent an invalid message: this is a fault of mcpd's own")
             if isinstance(said, Done | Failed):
                 return said
             run.show(said)
         if len(rest) > MAX_LINE:
             break
-    return Failed("the login's process has ended without a word: this is a fault of mcpd's own")
+    return Failed("the login's process ended without a result: this is a fault of mcpd's own")
 
 
 async def _tell(stdin: trio.abc.SendStream, run: LoginRun) -> None:
-    """Tell the process what is wanted, and what is answered."""
+    """Send the process the wish, then the pasted answers."""
     with suppress(trio.BrokenResourceError):
         await stdin.send_all(msgspec.json.encode(run.wish) + b"\n")
         async for answer in run.given:
@@ -316,6 +289,6 @@ async def _tell(stdin: trio.abc.SendStream, run: LoginRun) -> None:
 
 
 async def _drop(stderr: trio.abc.ReceiveStream) -> None:
-    """Read what the process writes to stderr, and drop it: it may hold what nobody may see."""
+    """Read and drop the process's stderr, which may hold secrets."""
     async for _ in stderr:
         pass

@@ -1,6 +1,6 @@
-"""The logins at all servers: challenges and messages that lead to one, and the files that keep them.
+"""The logins at all servers: challenges and messages that lead to one, and the stores that keep them.
 
-Reading and writing logins blocks: do it in a thread.
+Stores block: call them in a thread.
 """
 
 from __future__ import annotations
@@ -33,38 +33,29 @@ else:
     secretstorage = later("secretstorage")
 
 INSUFFICIENT_SCOPE = "insufficient_scope"
-"""The error of a token that does not allow what was asked (RFC 6750, section 3.1)."""
+"""The error of a token that does not cover the request (RFC 6750, section 3.1)."""
 
-MAX_HEADER = 8 * 1024
-"""Characters that are read: as long as most servers let a whole header be."""
+MAX_HEADER = 8 * 1024  # characters read of a header: most servers allow no more for a whole header
 
-MAX_SCOPE = 1024
-"""Characters of a scope that is asked for: it becomes part of a URL that browsers open."""
+MAX_SCOPE = 1024  # characters of a requested scope, which becomes part of a URL for browsers
 
 _WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PART = re.compile(
     rf'[\s,]*(?:(?P<name>{_WORD})\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s,"]+))'
     rf"|(?P<scheme>{_WORD})(?=[\s,]|$))"
 )
-_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+(?: [\x21\x23-\x5b\x5d-\x7e]+)*")
-"""RFC 6749, section 3.3."""
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+(?: [\x21\x23-\x5b\x5d-\x7e]+)*")  # RFC 6749, section 3.3
 
 
 class Challenge(msgspec.Struct, frozen=True, kw_only=True):
     """A challenge of the scheme Bearer (RFC 6750, section 3)."""
 
-    error: str = ""
-    """Why the token was refused; empty without one."""
-    scope: str = ""
-    """What a token would have to grant; empty if it does not say so, or not in a usable form."""
+    error: str = ""  # the reason for refusing the token; empty without one
+    scope: str = ""  # the scope that a token needs; empty if missing or malformed
 
 
 def bearer_challenge(header: str) -> Challenge | None:
-    """The challenge of the scheme Bearer among those of a `WWW-Authenticate`; None if there is none.
-
-    Args:
-        header: the value; of several headers, all values with commas between them.
-    """
+    """The Bearer challenge in the comma-joined values of `WWW-Authenticate`; None if there is none."""
     text, place = header[:MAX_HEADER], 0
     found: dict[str, str] | None = None
     within = False
@@ -83,39 +74,29 @@ def bearer_challenge(header: str) -> Challenge | None:
 
 
 def usable_scope(text: str) -> str:
-    """A scope as it may be asked for; empty if it has another form, or is too long."""
+    """A scope fit for a request; empty if malformed or too long."""
     return text if len(text) <= MAX_SCOPE and _SCOPE.fullmatch(text) else ""
 
 
 def union(*scopes: str | None) -> str | None:
-    """All scopes of several lists, in order and once each; None if there are none."""
+    """The scopes of several lists, in order and once each; None if there are none."""
     words = [word for scope in scopes if scope for word in scope.split()]
     return " ".join(dict.fromkeys(words)) or None
 
 
 class Wish(msgspec.Struct, tag="wish", rename="camel", kw_only=True):
-    """Which login is wanted."""
+    """A request for a login."""
 
     server: str
-    """The server's name in the configuration."""
     url: str
-    """Where it is."""
-    directory: str
-    """The state directory, in which logins and their locks are kept."""
-    secret_service: bool = False
-    """Whether logins are kept in the Secret Service instead."""
-    scope: str | None = None
-    """All that is to be asked for; None: what the server's challenge or its metadata say."""
-    client_id: str | None = None
-    """A client that was registered by hand; None: registered by the login."""
+    directory: str  # the state directory, for logins and their locks
+    secret_service: bool = False  # keep logins in the Secret Service instead
+    scope: str | None = None  # all scopes to ask for; None: those in the server's challenge or metadata
+    client_id: str | None = None  # of a client registered by hand; None: the login registers one
     client_secret: str | None = None
-    """Its secret, if it has one."""
-    metadata_url: str | None = None
-    """The URL of a client id metadata document, for authorization servers that take one."""
-    redirect_port: int | None = None
-    """The port of 127.0.0.1 that the browser comes back to; None: any that is free."""
-    device: bool = False
-    """Whether to use the device flow (RFC 8628) where it is offered; where it is not, there is a page."""
+    metadata_url: str | None = None  # of a client id metadata document, for authorization servers that take one
+    redirect_port: int | None = None  # on 127.0.0.1, for the browser's return; None: any free one
+    device: bool = False  # use the device flow (RFC 8628) where offered
 
     def __repr__(self) -> str:
         return f"Wish(server={self.server!r})"
@@ -125,8 +106,7 @@ class LoginPage(msgspec.Struct, tag="link", rename="camel"):
     """A page that the user has to open."""
 
     url: str
-    redirect: str
-    """Where the browser is sent afterwards: a loopback address that this process listens on."""
+    redirect: str  # the browser's next address: a loopback one of the login's process
 
 
 class DeviceCode(msgspec.Struct, tag="device", rename="camel"):
@@ -134,12 +114,11 @@ class DeviceCode(msgspec.Struct, tag="device", rename="camel"):
 
     url: str
     code: str
-    complete_url: str | None = None
-    """The same with the code in it."""
+    complete_url: str | None = None  # the page with the code in it
 
 
 class Answer(msgspec.Struct, tag="answer", rename="camel"):
-    """The address that the browser ended at, pasted by a user whose browser runs on another machine."""
+    """The address at which the browser ended, pasted from another machine."""
 
     url: str
 
@@ -148,112 +127,76 @@ class Done(msgspec.Struct, tag="done", rename="camel"):
     """The login is stored."""
 
     scope: str | None = None
-    expires_at: float | None = None
-    """When its access token ends, in seconds since the epoch."""
+    expires_at: float | None = None  # end of the access token, seconds since the epoch
 
 
 class Failed(msgspec.Struct, tag="failed", rename="camel"):
-    """There is no login; what was kept before is as it was."""
+    """There is no login; the store is unchanged."""
 
-    message: str
-    """What failed, why, and what to do: for people, without a secret."""
+    message: str  # the failure, its reason and the remedy, without a secret
 
 
 class NoLogin(McpdError):
-    """A login does not come about; the text is that of `Failed`."""
+    """A login fails; the text is that of `Failed`."""
 
 
 Said = LoginPage | DeviceCode | Done | Failed
 Told = Wish | Answer
 
 
-DIRECTORY = "logins"
-"""Where logins and their locks lie, below the state directory."""
+DIRECTORY = "logins"  # for logins and locks, below the state directory
 
-LOCK_SECONDS = 60.0
-"""Seconds to wait for somebody else who renews a login: twice what that may take (`RENEWAL_SECONDS`)."""
+LOCK_SECONDS = 60.0  # seconds to wait for another renewal: twice the longest (`RENEWAL_SECONDS`)
 
-MAX_BYTES = 1 << 18
-"""Most bytes of a login: tokens with all of a company's groups in them have some ten thousand."""
+MAX_BYTES = 1 << 18  # bytes of a login: tokens with all of a company's groups have some ten thousand
 
 
 class LoginsTrouble(McpdError):
-    """Logins cannot be read or kept; the text says why and what to do."""
+    """Logins cannot be read or kept; the text has the reason and the remedy."""
 
 
 class Login(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A login at one server, with what renews and ends it."""
+    """A login at one server, with the data to renew and end it."""
 
-    url: str
-    """The server's; it counts for no other."""
-    issuer: str
-    """The authorization server's."""
-    token_endpoint: str
-    """Where it is renewed (RFC 6749, section 6)."""
+    url: str  # of the server; valid for no other
+    issuer: str  # the authorization server
+    token_endpoint: str  # for renewals (RFC 6749, section 6)
     client_id: str
-    """As which client."""
     access_token: str
-    """What requests are sent with."""
-    resource: str | None = None
-    """Which resource the token is for (RFC 8707)."""
+    resource: str | None = None  # the token's audience (RFC 8707)
     client_secret: str | None = None
-    """The client's secret, if it has one."""
-    auth_method: str = "none"
-    """How the client shows it: none, client_secret_post, client_secret_basic."""
-    refresh_token: str | None = None
-    """What renews it; None: it ends with its access token."""
-    renew_at: float | None = None
-    """When the access token is renewed, in seconds since the epoch, some time before it ends."""
-    expires_at: float | None = None
-    """When the access token ends, in seconds since the epoch; None: the server did not say."""
-    scope: str | None = None
-    """What was granted."""
-    revocation_endpoint: str | None = None
-    """Where it is ended (RFC 7009); None: nowhere."""
+    auth_method: str = "none"  # none, client_secret_post, client_secret_basic
+    refresh_token: str | None = None  # none: the login ends with its access token
+    renew_at: float | None = None  # seconds since the epoch, some time before `expires_at`
+    expires_at: float | None = None  # seconds since the epoch; None: the server did not say
+    scope: str | None = None  # as granted
+    revocation_endpoint: str | None = None  # RFC 7009; None: the login cannot be ended there
 
     def __repr__(self) -> str:
         return f"Login(url={self.url!r}, issuer={self.issuer!r})"
 
 
 class Logins(Protocol):
-    """Where logins are kept. Everything blocks: call it in a thread."""
+    """A store of logins. Every method blocks and raises LoginsTrouble on failure."""
 
     def read(self, server: str, url: str | None) -> Login | None:
-        """The login at a server; None if there is none, or it is for another url than the one given.
-
-        Raises:
-            LoginsTrouble: it cannot be read.
-        """
+        """The login at a server; None if there is none, or it is for another url."""
 
     def write(self, server: str, login: Login) -> None:
-        """Keep a login in place of the one before, by whoever holds its lock.
-
-        Raises:
-            LoginsTrouble: it cannot be kept; the one before is as it was.
-        """
+        """Replace a login; the caller holds its lock. A failure leaves the previous one."""
 
     def remove(self, server: str) -> None:
-        """Forget a login, whatever state it is in; nothing happens if there is none.
-
-        Raises:
-            LoginsTrouble: it cannot be removed.
-        """
+        """Forget a login in any state. Idempotent."""
 
     def locked(self, server: str) -> AbstractContextManager[None]:
-        """Hold a server's login against other daemons and commands while it is renewed or replaced.
-
-        Raises:
-            LoginsTrouble: somebody else has held it for `LOCK_SECONDS`, or it cannot be locked.
-        """
+        """Lock a server's login against other daemons and commands, within `LOCK_SECONDS`."""
 
 
 class FileLogins(msgspec.Struct, frozen=True):
     """Logins in files that only this user can read, `logins/SERVER.json` in the state directory."""
 
     state: Path
-    """The state directory."""
-    patience: float = LOCK_SECONDS
-    """Seconds to wait for a lock."""
+    patience: float = LOCK_SECONDS  # seconds to wait for a lock
 
     def read(self, server: str, url: str | None) -> Login | None:
         """See `Logins.read`."""
@@ -298,15 +241,7 @@ class FileLogins(msgspec.Struct, frozen=True):
 
 @contextmanager
 def taken(path: Path, seconds: float) -> Iterator[None]:
-    """Hold the lock of a login.
-
-    Args:
-        path: the file beside which the lock lies.
-        seconds: how long to wait for somebody else.
-
-    Raises:
-        LoginsTrouble: it cannot be had.
-    """
+    """Hold the lock of a login's file; raises LoginsTrouble after this many seconds."""
     with ExitStack() as held:
         try:
             private_directory(path.parent)
@@ -321,31 +256,18 @@ def taken(path: Path, seconds: float) -> Iterator[None]:
 
 
 def decoded(content: bytes, server: str, place: str) -> Login:
-    """A login as it was kept.
-
-    Args:
-        content: what stands there.
-        server: the server's name.
-        place: where it stands, for the error.
-
-    Raises:
-        LoginsTrouble: it is none.
-    """
+    """Decode a stored login; raises LoginsTrouble, which names the place."""
     try:
         return msgspec.json.decode(content, type=Login)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        # The decoder's text may quote what stands there.
+        # The decoder's text may quote the content.
         raise LoginsTrouble(
             f"the login in {place} is damaged: `mcpd login {server}` makes a new one in its place"
         ) from None
 
 
 def _refuse_open(found: os.stat_result, path: Path) -> None:
-    """Refuse a file that somebody else may have read or written.
-
-    Raises:
-        LoginsTrouble: it is not ours alone.
-    """
+    """Refuse a file that another user may have read or written, with LoginsTrouble."""
     if not stat.S_ISREG(found.st_mode):
         raise LoginsTrouble(f"{path} is no file: remove it")
     if found.st_uid != os.geteuid():
@@ -360,77 +282,64 @@ def _refuse_open(found: os.stat_result, path: Path) -> None:
 
 
 def logins_in(state: Path, *, secret_service: bool) -> Logins:
-    """The logins of a daemon; nothing is opened yet.
-
-    Args:
-        state: its state directory, in which their locks lie, too.
-        secret_service: whether they are kept in the Secret Service.
+    """The login store of a daemon; nothing is opened yet.
 
     Raises:
-        ImportError: the Secret Service is wanted, and the extra `secret-service` is not installed.
+        ImportError: the extra `secret-service` is wanted and not installed.
     """
     if not secret_service:
         return FileLogins(state)
-    _ = secretstorage.dbus_init  # raises if there is no such library
+    _ = secretstorage.dbus_init  # raises ImportError without the library
     return SecretServiceLogins(state)
 
 
 def login_url(server: Server) -> str:
-    """The url that a login at a server counts for: logins are made over HTTP, also for a WebSocket."""
+    """The url that a login counts for; logins at a WebSocket are made over HTTP."""
     url = server.url or ""
     return f"http{url.removeprefix('ws')}" if url.startswith(("ws://", "wss://")) else url
 
 
 class ServerLogins:
-    """Where logins are kept, and which scopes servers have asked for since."""
+    """The login store, and the scopes that servers have asked for."""
 
     def __init__(
         self, kept: Logins, hide: Callable[[str, Iterable[str]], None] = lambda _server, _values: None
     ) -> None:
-        """Begin without any wishes of servers'.
-
-        Args:
-            kept: where logins are kept.
-            hide: has the tokens of a login at a server taken out of all that is shown.
-        """
+        """Take a store; `hide` removes a login's tokens from all that is shown."""
         self.kept = kept
         self._hide = hide
         self._wanted: dict[str, str] = {}
 
     def sent(self, server: str, login: Login) -> None:
-        """Note that a login is going to be sent to a server, which may repeat it in what it says."""
+        """Hide a login's secrets, which a server may repeat."""
         secrets = (login.access_token, login.refresh_token, login.client_secret)
         self._hide(server, [each for each in secrets if each])
 
     def want(self, server: str, scope: str) -> None:
-        """Remember that a server wants a scope; the next login asks for it."""
+        """Remember that a server wants a scope, for its next login."""
         self._wanted[server] = usable_scope(union(self._wanted.get(server), scope) or "") or scope
 
     def wanted(self, server: str, *others: str | None) -> str | None:
-        """What a login at a server has to ask for: what it has wanted, and others; None if nothing is known."""
+        """The scopes for the next login: those that the server has wanted, and others; None without a wish."""
         return union(*others, self._wanted.get(server)) if server in self._wanted else None
 
     def satisfied(self, server: str) -> None:
-        """Forget what a server has wanted: there is a new login, or none any more."""
+        """Forget the scopes that a server has wanted: its login has changed."""
         self._wanted.pop(server, None)
 
 
-ANSWER_SECONDS = 10.0
-"""For the Secret Service to answer; it is on this machine and looks into a file."""
+ANSWER_SECONDS = 10.0  # for the Secret Service, which is local and reads a file
 
 
 class SecretServiceLogins(msgspec.Struct, frozen=True):
     """Logins in the default collection of the desktop's Secret Service (freedesktop.org).
 
-    Every use has a connection of its own to the session bus: a login is read once for each connection to a
-    server, and a bus that has gone away costs nothing then. Nobody is asked to unlock anything: a daemon has no
-    screen.
+    Each use opens its own bus connection: logins are read once per connection to a server. A daemon has no
+    screen, so it asks nobody to unlock anything.
     """
 
-    state: Path
-    """The state directory: daemons with different ones do not share logins. The locks lie there."""
-    patience: float = LOCK_SECONDS
-    """Seconds to wait for a lock."""
+    state: Path  # separates daemons, and holds the locks
+    patience: float = LOCK_SECONDS  # seconds to wait for a lock
 
     def read(self, server: str, url: str | None) -> Login | None:
         """See `Logins.read`."""
@@ -467,14 +376,10 @@ class SecretServiceLogins(msgspec.Struct, frozen=True):
 
 @contextmanager
 def _collection() -> Iterator[Collection]:
-    """The default collection, unlocked.
-
-    Raises:
-        LoginsTrouble: there is none, or it is locked.
-    """
+    """The default collection, unlocked; raises LoginsTrouble if it is missing or locked."""
     try:
         with closing(secretstorage.dbus_init()) as connection:
-            # The library waits for ever: a service that hangs would hold our threads, one after the other.
+            # The library has no timeout: a hanging service would block one thread after the other.
             connection.send_and_get_reply = partial(connection.send_and_get_reply, timeout=ANSWER_SECONDS)
             collection = secretstorage.get_any_collection(connection)
             if collection.is_locked():

@@ -1,8 +1,7 @@
-"""Where the browser comes back to: a listener on loopback for one answer (RFC 8252, section 7.3).
+"""Receives the browser after a login: a loopback listener for one answer (RFC 8252, section 7.3).
 
-Whoever runs on this machine can reach it, and so can pages in its browsers. So nothing counts but an answer
-with the state of this login, which only the authorization server and the user's browser know. Whatever else
-comes is told what is wrong with it, and the login goes on waiting.
+Local users and web pages can reach the listener, so only an answer with this login's state counts; anything
+else gets an error page.
 """
 
 from __future__ import annotations
@@ -25,29 +24,25 @@ from daemon.authorization.logins import NoLogin
 HOST = "127.0.0.1"
 PATH = "/callback"
 
-REQUEST_SECONDS = 10.0
-"""For a browser to send its request and take the page, over loopback."""
+REQUEST_SECONDS = 10.0  # for a browser's request and page, over loopback
 
 MAX_REQUEST = 64 * 1024
-"""Bytes of a request's head: codes of some thousand bytes are in it, and cookies of everything on 127.0.0.1."""
+"""Bytes of a request's head: a code of some thousand bytes, and the cookies of all of 127.0.0.1."""
 
 MAX_CONNECTIONS = 64
-"""Read at once; browsers open some that they do not use. With more of them the oldest is given up: nobody on
-this machine keeps the browser out by saying nothing."""
+"""Concurrent connections; beyond it the oldest ends, so that silent ones cannot keep the browser out."""
 
-MAX_FIELDS = 32
-"""Parameters of an answer that are looked at; it has five at most (RFC 6749, 4.1.2; RFC 9207)."""
+MAX_FIELDS = 32  # parameters of an answer; a valid one has five at most (RFC 6749, 4.1.2; RFC 9207)
 
-RECEIVED = 65_536
-"""Bytes that are read at once."""
+RECEIVED = 65_536  # bytes of one read
 
 Fields = Mapping[str, str]
 
 
 class Outcome(enum.Enum):
-    """What became of something that claims to be the answer: an HTTP status, and what the user is told."""
+    """The result of a request: an HTTP status, and a text for the user."""
 
-    TAKEN = 200, "mcpd has the answer. You can close this window: how it went is said where you began."
+    TAKEN = 200, "mcpd has the answer. You can close this window; the result is shown where you began."
     OTHER_LOGIN = (
         400,
         "This belongs to another login, which is over. Open the newest link; this window can be closed.",
@@ -55,7 +50,7 @@ class Outcome(enum.Enum):
     AGAIN = 409, "This login was answered before. You can close this window."
     GARBAGE = 400, "This is no answer of an authorization server. You can close this window."
     NOT_HERE = 404, "There is nothing here."
-    NOT_THUS = 405, "This page is only for reading."
+    NOT_THUS = 405, "This page takes only GET requests."
 
     @property
     def status(self) -> int:
@@ -64,29 +59,27 @@ class Outcome(enum.Enum):
 
     @property
     def text(self) -> str:
-        """For the user."""
+        """The text for the user."""
         return self.value[1]
 
 
 @attrs.define(eq=False)
 class Redirect:
-    """A login's way back, and the one answer that is taken."""
+    """The redirect target of a login, and the one answer that it accepts."""
 
-    port: int
-    """Of 127.0.0.1."""
-    state: str | None = None
-    """Of this login (RFC 6749, section 10.12); None until there is a link."""
+    port: int  # of 127.0.0.1
+    state: str | None = None  # of this login (RFC 6749, section 10.12); None before there is a link
     _answer: Fields | None = None
     _refusal: str | None = None
     _answered: trio.Event = attrs.field(factory=trio.Event)
 
     @property
     def url(self) -> str:
-        """Where the browser is sent."""
+        """The redirect URI."""
         return f"http://{HOST}:{self.port}{PATH}"
 
     def take(self, query: str) -> Outcome:
-        """Take an answer if it is that of this login, and the first."""
+        """Take the first answer with this login's state."""
         try:
             parsed = parse_qs(query, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
         except ValueError:
@@ -104,7 +97,7 @@ class Redirect:
         return Outcome.TAKEN
 
     def take_pasted(self, text: str) -> None:
-        """Take the address that the user's browser ended at; what is none ends the login with a word on it."""
+        """Take the address that the user has pasted; any other text ends the login with a reason."""
         parts = _split(text.strip())
         if parts is None or parts[0] != self.url:
             self._refuse(f"it does not begin with {self.url}?")
@@ -127,7 +120,7 @@ class Redirect:
         """Wait for the answer: `code` and `state`, and maybe `iss`.
 
         Raises:
-            NoLogin: the authorization server, or the user there, has refused, or something else was pasted.
+            NoLogin: the user or the authorization server has refused, or the pasted text is invalid.
         """
         await self._answered.wait()
         if self._refusal is not None:
@@ -154,15 +147,7 @@ def _split(url: str) -> tuple[str, str] | None:
 
 
 async def listen(nursery: trio.Nursery, port: int | None) -> Redirect:
-    """A way back, listened to for as long as the nursery is open.
-
-    Args:
-        nursery: in which the listener runs.
-        port: the port; None: any that is free.
-
-    Raises:
-        NoLogin: the port is taken.
-    """
+    """Listen while the nursery is open, on a port, or on any free one; raises NoLogin if the port is taken."""
     try:
         listeners = await trio.open_tcp_listeners(port or 0, host=HOST)
     except OSError as error:
@@ -205,7 +190,7 @@ def _outcome(request: h11.Request, redirect: Redirect) -> Outcome:
     path, _, query = request.target.decode("ascii", "replace").partition("?")
     if path != PATH:
         return Outcome.NOT_HERE
-    # A browser that looks ahead asks for the head only, and must not use up the answer.
+    # A prefetching browser sends HEAD, which must not consume the answer.
     return redirect.take(query) if request.method == b"GET" else Outcome.NOT_THUS
 
 

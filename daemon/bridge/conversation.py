@@ -1,9 +1,8 @@
-"""The state of one client's conversation with one daemon after another; no descriptors, no monotonic clock.
+"""The state of one client's conversation with successive daemons; no descriptors, no monotonic clock.
 
-While a daemon is there (`through`), lines pass unchanged in both directions; only their ids are looked at. When
-it goes, every open request is settled. One that may have run is answered with `UpstreamLost`, because running
-it twice could do damage. One that has no effect, or was not sent completely, waits for the next daemon. That
-daemon is sent the `Script` first: what the previous one knew of this client. `sides` moves lines in and out.
+While a daemon is there (`through`), lines pass unchanged. When it goes, a request that may have run is answered
+with `UpstreamLost`, because a second run could do damage; other requests wait for the next daemon, which gets
+the `Script` first: the hello, the handshake and the subscriptions of the client.
 """
 
 from __future__ import annotations
@@ -38,12 +37,11 @@ INITIALIZED_LINE = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 PING_ID = b'"mcpd-connect"'
 PING = b'{"jsonrpc":"2.0","id":%b,"method":"ping"}\n' % PING_ID
 CHOOSING = b'"servers":'
-"""In a hello that names servers. The handshake may wait for these, so that a daemon says at once, to a ping of
-ours, that it is there."""
+"""Marks a hello that names servers. The handshake may wait for those; a ping then shows that the daemon is
+there."""
 LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/%b/list_changed"}\n'
 UPDATED = b'{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":%b}}\n'
-LISTS = (b"tools", b"prompts", b"resources")
-"""What a daemon offers, as the notifications that it has changed name it."""
+LISTS = (b"tools", b"prompts", b"resources")  # the lists that a daemon announces changes of
 GONE = (
     b'{"jsonrpc":"2.0","method":"notifications/cancelled",'
     b'"params":{"requestId":%b,"reason":"the daemon that asked is gone"}}\n'
@@ -51,73 +49,67 @@ GONE = (
 
 _END = b"}}\n"
 
-MAX_SUBSCRIPTIONS = 16
-"""As many as the daemon allows to be open (`clients.list_changes.MAX_SUBSCRIPTIONS`)."""
+MAX_SUBSCRIPTIONS = 16  # the daemon's own limit (`clients.list_changes`)
 
-MAX_WATCHED = 1000
-"""Resources whose subscriptions are made again with the next daemon, as many as one client may have."""
+MAX_WATCHED = 1000  # resources that are subscribed to again at the next daemon: one client may have as many
 
 MAX_ASKED = 64
-"""Requests of a daemon without an answer that are cancelled when it goes: more than it makes of one client."""
+"""Unanswered requests of a daemon that are cancelled when it goes: more than it makes of one client."""
 
 HELLO_LINE = b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{%b}}\n'
 
 
 class Beginning:
-    """The time at which a conversation began, which setting the clock does not move to a later one."""
+    """The start of a conversation; setting the clock never moves it to a later time."""
 
     __slots__ = ("_read", "_since_boot")
 
     def __init__(self) -> None:
-        """Begin now."""
         self._read, self._since_boot = time(), clock_gettime(CLOCK_BOOTTIME)
 
     def earliest(self) -> float:
-        """Seconds since the epoch: by the clock as it was then or as it is now, whichever is earlier."""
+        """Seconds since the epoch, by the clock of then or of now, whichever is earlier."""
         return min(self._read, time() - (clock_gettime(CLOCK_BOOTTIME) - self._since_boot))
 
 
 class Script:
-    """The part of what a client said that outlives a daemon: its hello, handshake and subscriptions."""
+    """The client's hello, handshake and subscriptions, which outlive a daemon."""
 
     def __init__(self, hello: bytes) -> None:
-        """Start with the bridge's own hello."""
-        self.initialized = False
-        """Whether the client has finished the handshake."""
+        self.initialized = False  # whether the client has finished the handshake
         self.subscriptions: dict[bytes, bytes] = {}
         """Acknowledged, open subscriptions of the 2026-07-28 protocol: id to request line."""
         self.settings: dict[bytes, tuple[bytes, bytes]] = {}
-        """What the client has set, and every daemon must know: id and line of the request, by what it sets (the
-        log's level, or a resource that it watches)."""
+        """Requests that every daemon must get, as id and line, by the setting: the log level, or a watched
+        resource."""
         self.began: Beginning | None = None
-        """When a daemon first said something, and so may have shown tools; None if none ever did."""
+        """The first bytes of any daemon, which may have shown tools; None if none came."""
         self._hello = hello
         self._handshake: tuple[bytes, bytes] | None = None
-        self._said: tuple[bytes, bytes] | None = None
-        """The handshake that the present daemon was sent."""
+        self._said: tuple[bytes, bytes] | None = None  # the handshake that the present daemon was sent
         self._reopened: set[bytes] = set()
 
     @property
     def handshaken(self) -> bool:
-        """Whether the client's `initialize` was answered: the client is of the handshake era then."""
+        """Whether the client's `initialize` was answered, which makes it a client of the handshake era."""
         return self._handshake is not None
 
     def shook_hands(self, request_id: bytes, line: bytes) -> None:
-        """Record an `initialize` that was accepted."""
+        """Record an accepted `initialize`."""
         self._handshake = request_id, line
 
     def subscribed(self, request_id: bytes, line: bytes) -> None:
-        """Record a `subscriptions/listen` that was acknowledged."""
+        """Record an acknowledged `subscriptions/listen`."""
         if len(self.subscriptions) < MAX_SUBSCRIPTIONS:
             self.subscriptions[request_id] = line
 
     def unsubscribed(self, request_id: bytes) -> None:
-        """Forget a subscription, if the id is one's."""
+        """Forget a subscription, if the id belongs to one."""
         self.subscriptions.pop(request_id, None)
         self._reopened.discard(request_id)
 
     def was_set(self, request_id: bytes, method: bytes | None, line: bytes) -> None:
-        """Record a request that was granted if it sets something, or forget what it takes back."""
+        """Record a granted request that sets something, or forget the setting that it takes back."""
         if method == SET_LEVEL:
             self.settings[SET_LEVEL] = request_id, line
         elif method in {SUBSCRIBE, UNSUBSCRIBE} and (resource := peek.uri(line)) is not None:
@@ -126,10 +118,9 @@ class Script:
                 self.settings[resource] = request_id, line
 
     def opening(self) -> tuple[bytes, bytes]:
-        """What a new daemon is sent first, and the id of the one request in it.
+        """The first bytes for a new daemon, and the id of the one request in them: the handshake, or a ping.
 
-        That request is the client's own handshake, or a ping. Nothing else is sent before it is answered: until
-        then the connection may be waiting in the backlog of a daemon that is still starting, or never will.
+        Nothing follows before its answer: the connection may be in the backlog of a daemon that never starts.
         """
         self._reopened.clear()
         self._said = self._handshake
@@ -137,11 +128,11 @@ class Script:
         return self._greeting() + line, request_id
 
     def overheard(self) -> None:
-        """Note that the present daemon was sent the client's own `initialize`, which was answered here."""
+        """Note that the present daemon got the client's `initialize`, which was answered here."""
         self._said = self._handshake
 
     def supplement(self) -> tuple[bytes, bytes] | None:
-        """The handshake and its id, if it took place after `opening` and must be sent too; else None."""
+        """The handshake and its id, if it took place after `opening` and is still to be sent; else None."""
         if self._said is self._handshake or self._handshake is None:
             return None
         self._said = self._handshake
@@ -149,36 +140,30 @@ class Script:
         return line, request_id
 
     def _greeting(self) -> bytes:
-        """The hello; a later daemon is also told when the conversation with the first one began."""
+        """The hello; a later daemon also learns when the conversation began."""
         if self.began is None:
             return self._hello
         resumed = b'"resumed":%.6f' % self.began.earliest()
         return self._hello[: -len(_END)] + b"," + resumed + _END if self._hello else HELLO_LINE % resumed
 
     def sequel(self) -> bytes:
-        """What a new daemon is sent after it has answered the opening request."""
+        """The bytes for a new daemon after it has answered the opening request."""
         self._reopened = set(self.subscriptions)
         said = INITIALIZED_LINE if self.initialized else b""
         return said + b"".join([*self.subscriptions.values(), *(line for _id, line in self.settings.values())])
 
     def announcement(self) -> bytes:
-        """What the client is told at that point: another daemon may offer something else.
+        """The notifications for the client at that point: another daemon may offer something else.
 
-        What it watches may have changed while no daemon was told of it.
+        A watched resource may have changed while no daemon watched it.
         """
         watched = b"".join(UPDATED % resource for resource in self.settings if resource != SET_LEVEL)
         return b"".join(LIST_CHANGED % each for each in LISTS) + watched if self.initialized else b""
 
     def reopened(self, request_id: bytes, line: bytes | bytearray) -> bytes | None:
-        """Take a new daemon's acknowledgement of a subscription.
+        """The notifications in place of a new daemon's acknowledgement; None for a new subscription.
 
-        Args:
-            request_id: of the subscription.
-            line: the acknowledgement.
-
-        Returns:
-            For a subscription the client already has, what it is told instead of the acknowledgement: that the
-            lists may have changed that it subscribed to. None if the subscription is new to the client.
+        The client has the subscription already, and its lists may have changed.
         """
         if request_id not in self._reopened:
             return None
@@ -199,43 +184,28 @@ class Conversation:
     def __init__(
         self, hello: bytes, *, through: bool = True, starts: Callable[[], bool] = lambda: True
     ) -> None:
-        """Start a conversation.
-
-        Args:
-            hello: sent to each daemon before anything else.
-            through: whether a daemon is there.
-            starts: whether this bridge may have a daemon started; asked only where none is there.
-        """
+        """Begin; `starts`, asked only without a daemon, permits starting one."""
         self.starts = starts
         self.up = Outgoing()
         self.down = bytearray()
-        self.through = through
-        """Whether a daemon takes what the client sends."""
-        self.trouble = ""
-        """Why no daemon is there, and what to do."""
-        self.stands_in = False
-        """Whether the client was answered here, because no daemon had."""
-        self.own_tool = b""
-        """The name of our own tool once the client has been given it: its model may call it at any later
-        time."""
+        self.through = through  # whether a daemon takes the client's lines
+        self.trouble = ""  # the reason why no daemon is there, and the remedy
+        self.stands_in = False  # whether the client was answered here because no daemon answered
+        self.own_tool = b""  # our own tool's name once the client has it: its model may call it at any time
         self.script = Script(hello)
         self.requests = OpenRequests()
         self.waiting = Waiting()
         self.unheard = Waiting()
-        """The client's first requests, sent to a daemon that has not said a word; they are in `requests`
-        too."""
+        """The client's first requests to a daemon that has said nothing; `requests` holds them, too."""
         self.awaited: bytes | None = None
-        """The request whose answer shows that the daemon takes what the client sends."""
-        self.refusal = ""
-        """Why the present daemon does not serve this client, if it refused the opening request."""
-        self.is_leaving = False
-        """Whether the present daemon is stopping: it still answers, and is sent nothing more."""
+        """The request whose answer shows that the daemon takes the client's lines."""
+        self.refusal = ""  # the daemon's reason for refusing the opening request
+        self.is_leaving = False  # whether the daemon is stopping: it still answers, but takes nothing more
         self.unsent: set[bytes] = set()
-        """Ids of the open requests that this daemon has passed on to nobody: the next one is sent them."""
-        self.asked: set[bytes] = set()
-        """Ids of the daemon's requests that the client has not answered."""
+        """Ids of open requests that this daemon has not forwarded; the next one gets them."""
+        self.asked: set[bytes] = set()  # ids of the daemon's requests that the client has not answered
         self.hidden: set[bytes] = set()
-        """Ids whose answers are kept from the client: requests of our own, or ones that were answered here."""
+        """Ids whose answers the client does not see: our own requests, or ones answered here."""
         if through:
             self.up.put(hello)
         if through and CHOOSING in hello:
@@ -249,17 +219,17 @@ class Conversation:
 
     @property
     def is_settled(self) -> bool:
-        """Whether a daemon takes what the client sends and has spoken: nothing is due at a time of its own."""
+        """Whether a daemon takes the client's lines and has spoken, so that no deadline is pending."""
         return self.through and self.heard
 
     @property
     def deadline(self) -> float | None:
-        """When `expire` has something to do (seconds, monotonic); None if nothing waits."""
+        """The time for `expire` (seconds, monotonic); None if nothing waits."""
         deadlines = [self.waiting.deadline(), self.unheard.deadline()]
         return min((each for each in deadlines if each is not None), default=None)
 
     def expire(self, now: float, *, hopeless: bool = False) -> None:
-        """Answer the requests that have waited long enough; all that wait, if it is hopeless."""
+        """Answer the requests that have waited long enough, or all of them if `hopeless`."""
         for item in self.waiting.expired(inf if hopeless else now):
             if item.id is not None and not self._stood_in(item.id, item):
                 waited = WAIT_SECONDS if self.heard else stand_in.patience(item.method)
@@ -274,17 +244,13 @@ class Conversation:
         self.down += refuse(request_id, method, refusal, modern=not self.script.handshaken)
 
     def hold(self, request_id: bytes | None, method: bytes | None, line: bytes, until: float) -> None:
-        """Keep a line for the next daemon, unless it means nothing to that one.
-
-        The script repeats the hello, the end of the handshake and the subscriptions anyway; an answer or a
-        cancellation was meant for the previous daemon.
-        """
+        """Keep a line for the next daemon, unless the script repeats it or only the last daemon wanted it."""
         if method is None or method in {HELLO, INITIALIZED, CANCELLED}:
             return
         if method == LISTEN and request_id in self.script.subscriptions:
             return
         if request_id and self.own_tool and stand_in.asks_for_status(line) and not self.starts():
-            # Nobody starts a daemon because of this question: the answer would be the same after a wait.
+            # This question starts no daemon, so a wait would not change the answer.
             self.refuse(request_id, method, absent(self.trouble))
             return
         if not self.heard:
@@ -293,24 +259,24 @@ class Conversation:
             self.refuse(request_id, method, FULL)
 
     def forget(self, request_id: bytes) -> None:
-        """Forget a request that the client no longer wants an answer to."""
+        """Forget a request whose answer the client no longer wants."""
         self.requests.settle(request_id)
         self.script.unsubscribed(request_id)
         self.waiting.cancel(request_id)
         self.unheard.cancel(request_id)
 
     def leaves(self, unsent: list[bytes]) -> None:
-        """Note that the daemon is stopping, and which requests it has passed on to nobody."""
+        """Note that the daemon is stopping, and the requests that it has not forwarded."""
         self.is_leaving, self.through = True, False
         self.unsent.update(unsent)
 
     def was_asked(self, request_id: bytes) -> None:
-        """Note a request of the daemon's to the client."""
+        """Note a request that the daemon makes of the client."""
         if len(self.asked) < MAX_ASKED:
             self.asked.add(request_id)
 
     def take_back(self) -> None:
-        """Tell the client that nobody waits for its answers any more: the daemon that asked is gone."""
+        """Cancel the daemon's requests at the client: the daemon is gone."""
         for request_id in self.asked:
             self.down += GONE % request_id
         self.asked.clear()
@@ -325,7 +291,7 @@ class Conversation:
             self.awaited = request_id
 
     def _stood_in(self, request_id: bytes, item: Item) -> bool:
-        """Answer a request as the first daemon would have; whether that was possible."""
+        """Answer a request as the first daemon would have; False if that is impossible."""
         line = None if self.heard else stand_in.answer(item, self.trouble)
         if line is None:
             return False

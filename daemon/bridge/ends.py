@@ -1,9 +1,7 @@
-"""The bridge's two ends: stdout, written to without waiting, and the daemon's socket, dialled until it answers.
+"""The bridge's two ends: stdout, written without waiting, and the daemon's socket, dialled until it answers.
 
-Standard library only. The flags of stdout are shared with other processes, so they are not ours to change. A
-pipe or a socket still takes only what it has room for if a write asks for that (pwritev2(2), RWF_NOWAIT). Where
-that cannot be asked, as of a terminal or on an older kernel, stdout gets at most PIPE_BUF bytes at a time, when
-poll(2) promises to take that much.
+Other processes share the flags of stdout, so the bridge must not change them. A pipe or socket takes RWF_NOWAIT
+(pwritev2(2)); anything else gets at most PIPE_BUF bytes at a time when poll(2) promises that much room.
 """
 
 from __future__ import annotations
@@ -27,30 +25,28 @@ class Stdout:
     """The client's end of the bridge."""
 
     def __init__(self, descriptor: int) -> None:
-        """Take an open descriptor of any kind; it stays the caller's."""
-        self.gone = False
-        """Whether the reader has gone away."""
+        self.gone = False  # whether the reader has gone away
         self._descriptor = descriptor
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
         kind = os.fstat(descriptor).st_mode
-        # Not for a file: poll always says that it has room, however often it refuses.
+        # Not for a file: poll always promises room, however often the file refuses.
         self._takes_what_it_can = hasattr(os, "RWF_NOWAIT") and (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind))
 
     def give(self, data: bytes | bytearray) -> int:
-        """Write what it takes now; returns the number of bytes."""
+        """Write the bytes that fit now; return their number."""
         if self._takes_what_it_can:
             try:
                 return os.pwritev(self._descriptor, (data,), -1, os.RWF_NOWAIT)
             except BlockingIOError:
                 return 0
             except OSError:
-                # Either that cannot be asked for or the reader is gone: the other way of writing tells which.
+                # Either the flag is unsupported or the reader is gone: the other way of writing shows which.
                 self._takes_what_it_can = False
         return self._give_portion(data)
 
     def drain(self, down: bytearray) -> None:
-        """Write as much of `down` as it takes now, and remove that from it."""
+        """Move as much of `down` to stdout as fits now."""
         while down and (taken := self.give(down)):
             del down[:taken]
 
@@ -67,50 +63,42 @@ class Stdout:
         return 0
 
 
-FIRST_SECONDS = 0.1
-"""Delay after the first failure; an attempt on a socket in the file system costs microseconds."""
+FIRST_SECONDS = 0.1  # delay after the first failure; an attempt costs microseconds
 
 LONGEST_SECONDS = 5.0
-"""The longest delay between two attempts: a client that is used again finds its daemon within that time."""
+"""Longest delay between attempts: a client that wakes up finds its daemon within this time."""
 
-STABLE_SECONDS = 1.0
-"""A connection that lasted this long ended for a reason of its own, so the next attempt is made at once."""
+STABLE_SECONDS = 1.0  # A longer connection ended for a reason of its own, so the next attempt is immediate
 
-AWAITED_SECONDS = 0.5
-"""The longest delay between two attempts on a socket that nobody listens on, while a request waits."""
+AWAITED_SECONDS = 0.5  # longest delay between attempts while nobody listens and a request waits
 
 TURNED_AWAY = (
     "the daemon at {path} closed the connection before it said anything: it may not accept this user"
     " (listen.uids), this may be a process of one of its servers (listen.servers names those that may be"
     " clients), or its configuration may be faulty. See `mcpd check` and the daemon's log."
-)
-"""Said when the listener closes each connection at once."""
+)  # the listener closes each connection at once
 
 HUNG_UP = (
     "the daemon at {path} closed the connection. Its log says why; if it does not come back, start it:"
     " `mcpd start`."
-)
-"""Said when a daemon that had answered closes the connection."""
+)  # A daemon that had answered closes the connection
 
 SILENT = (
     "the daemon at {path} took the connection and has not answered yet: it is starting, hangs, or is too"
     " busy. If that lasts, see its log; `systemctl --user restart mcpd`, or `mcpd run` again, restarts it."
-)
-"""Said while the connection is open and nothing has come over it."""
+)  # the connection is open, and nothing has come over it
 
 MUTE = (
     "the daemon at {path} took the connection and said nothing for {seconds:.0f} s: it hangs, or is overloaded."
     " See its log; `systemctl --user restart mcpd`, or `mcpd run` again, restarts it."
-)
-"""Said when a daemon has not answered within its time."""
+)  # A daemon has not answered within its time
 
 
 def reach(path: str) -> tuple[_socket.socket | None, str, bool]:
-    """Connect, without waiting, to a listener that may be the daemon.
+    """Connect without waiting.
 
     Returns:
-        A connection that never blocks; or None, with why there is none and what to do, and whether that is
-        because nobody listens.
+        A non-blocking connection; or None, the trouble with its remedy, and whether nobody listens.
     """
     nobody = False
     link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -143,25 +131,25 @@ class Retry:
         return jittered(doubled(FIRST_SECONDS, LONGEST_SECONDS, self._failures - 1), os.urandom(1)[0] / 256)
 
     def failed(self) -> None:
-        """Count an attempt that failed."""
+        """Count a failed attempt."""
         self._failures += 1
 
     def ended(self, lasted: float) -> None:
-        """Take the end of a connection that was of use and lasted `lasted` seconds."""
+        """Take the end of a useful connection that lasted `lasted` seconds."""
         self._failures = 0 if lasted >= STABLE_SECONDS else 1
 
 
 class Dialer:
-    """Connects to one socket again and again, and knows when the next attempt is due."""
+    """Dials one socket repeatedly, and knows when the next attempt is due."""
 
     def __init__(self, path: str, starting: Starting) -> None:
-        """Start with an attempt that is due at once; `starting` has a daemon started where nobody listens."""
         self._path = path
         self._starting = starting
         self._retry = Retry()
         self._next = 0.0
         self._absent: float | None = None
-        """When nobody was last found listening; None if somebody was, whom more attempts would only load."""
+        """Time of the last attempt without a listener; None if one listened, whom more attempts would only
+        load."""
 
     def dial(
         self, now: float, *, awaited: bool = False, known: bool = False
@@ -177,7 +165,7 @@ class Dialer:
         return link, trouble
 
     def ended(self, now: float, lasted: float | None) -> None:
-        """Take the end of a connection that lasted `lasted` seconds; None if it was of no use."""
+        """Take the end of a connection after `lasted` seconds; None if the connection was useless."""
         self._absent = None
         if lasted is None:
             self._failed(now)
@@ -186,7 +174,7 @@ class Dialer:
             self._next = now + self._retry.delay()
 
     def due(self, *, awaited: bool) -> float:
-        """When the next attempt is due (seconds, monotonic); sooner if a request is `awaited`."""
+        """The time of the next attempt (seconds, monotonic); sooner if a request is `awaited`."""
         if self._absent is None or not awaited:
             return self._next
         return min(self._next, self._absent + AWAITED_SECONDS)

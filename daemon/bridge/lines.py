@@ -1,4 +1,4 @@
-"""Bytes into lines, in whatever portions they come, and lines kept until the daemon has been sent all of it."""
+"""Cuts bytes into lines, and keeps lines until the daemon has been sent all of each."""
 
 from __future__ import annotations
 
@@ -10,27 +10,25 @@ if TYPE_CHECKING:
     AnyBytes = TypeVar("AnyBytes", bytes, bytearray)
 
 LONG_BYTES = 256 * 1024
-"""A client's line of up to this length is passed on only when complete, and kept until its last byte is sent,
-so that another daemon can be sent all of it. Real requests rarely reach this. A longer one is passed on in
-parts as it comes, because nothing bounds a client's line here."""
+"""Longest line of a client that is kept whole until its last byte is sent, so that another daemon can get it.
+Longer ones, which are rare, pass in parts, because nothing bounds a client's line here."""
 
 Piece = tuple[bytes, bool, bool]
-"""Some bytes of a line, whether they begin it, and whether they end it (with its newline)."""
+"""Bytes of a line, whether they begin it, and whether they end it (with its newline)."""
 
 
 def cut(lines: AnyBytes) -> list[AnyBytes]:
-    """The lines that some whole lines consist of, each with its newline."""
+    """Split whole lines; each keeps its newline."""
     if lines.find(b"\n") + 1 == len(lines):
         return [lines]
     return [line + b"\n" for line in lines.split(b"\n")[:-1]]
 
 
 class Gatherer:
-    """Collects a daemon's bytes into whole lines.
+    """Collects a daemon's bytes into whole lines, which `limits.messageBytes` bounds.
 
-    A client given the beginning of an answer but never its end would take whatever comes next for the end, and
-    many then close the connection. So an unfinished line waits here; the daemon bounds its length
-    (`limits.messageBytes`).
+    A client would take the next message for the end of an unfinished answer, and many then close the
+    connection.
     """
 
     def __init__(self) -> None:
@@ -61,12 +59,11 @@ class Cutter:
     """Cuts a client's bytes into lines, long ones into parts."""
 
     def __init__(self) -> None:
-        self.midway = False
-        """Whether the beginning of a long line has been given out, but not its end."""
+        self.midway = False  # whether a long line has been passed on in part
         self._held = bytearray()
 
     def feed(self, data: bytes) -> list[Piece]:
-        """The pieces that can be passed on now that `data` has come."""
+        """The pieces that can be passed on after `data`."""
         end = data.find(b"\n") + 1
         if end == len(data) > 0 and self.is_between:
             return [(data, True, True)]
@@ -89,7 +86,7 @@ class Cutter:
         return not self._held and not self.midway
 
     def rest(self) -> bytes:
-        """Take what is held of an unfinished line, and start over."""
+        """Take the unfinished line, and start over."""
         held = bytes(self._held)
         self._held.clear()
         self.midway = False
@@ -106,25 +103,24 @@ class Cutter:
 class Outgoing:
     """The bytes for one connection after another.
 
-    A line stays here whole until its newline is sent: until then no daemon has executed any of it, and the next
-    one can be given all of it. Only the beginning of a line over `LONG_BYTES` is let go.
+    A line stays whole until its newline is sent: until then no daemon has executed any of it, and the next
+    daemon can get all of it. Only lines over `LONG_BYTES` lose their beginning.
     """
 
     def __init__(self) -> None:
-        self.deaf = False
-        """Whether the other side no longer takes anything, though it may still have something to say."""
+        self.deaf = False  # whether the other side takes nothing more, though it may still speak
         self._buffer = bytearray()
         self._sent = 0
         self._midway = False
         self._total = 0
 
     def put(self, data: bytes) -> None:
-        """Queue some bytes."""
+        """Queue bytes."""
         self._buffer += data
         self._total += len(data)
 
     def pass_on(self, lines: bytes, link: socket) -> bool:
-        """`put` and `send` whole lines without a copy, while nothing else waits. True if all was sent."""
+        """`put` and `send` whole lines without a copy while nothing else waits. True if all was sent."""
         size = len(lines)
         self._total += size
         sent = 0
@@ -148,16 +144,16 @@ class Outgoing:
 
     @property
     def total(self) -> int:
-        """Number of bytes that were ever queued."""
+        """Number of bytes ever queued."""
         return self._total
 
     @property
     def gone(self) -> int:
-        """Number of bytes whose line was sent completely, or in part where its beginning was let go."""
+        """Number of bytes whose line was sent completely, or whose beginning was let go."""
         return self._total - len(self._buffer)
 
     def send(self, link: socket) -> bool:
-        """Give a connection what it takes now. True if it has everything."""
+        """Give a connection the bytes that it takes now. True if it has everything."""
         if self.deaf:
             return False
         try:
@@ -176,7 +172,7 @@ class Outgoing:
         return self._sent == len(self._buffer)
 
     def withdraw(self) -> list[bytes]:
-        """Take back the lines that a lost connection was not sent completely, except long ones."""
+        """Take back the lines that a lost connection did not get completely, except long ones."""
         start = self._buffer.find(b"\n") + 1 or len(self._buffer) if self._midway else 0
         lines = bytes(self._buffer[start:]).split(b"\n")[:-1]
         self._buffer.clear()

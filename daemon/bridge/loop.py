@@ -1,9 +1,7 @@
 """The bridge's one poll loop: bytes between stdin, stdout and a socket that is dialled again when it ends.
 
-Each direction has a bounded buffer. Over the bound the source is not read, so that a slow reader slows its
-writer down instead of making this process grow. No descriptor is ever written to when that could block: the
-socket is non-blocking, and `ends.Stdout` takes care of the other. So a client and a daemon that both write
-before they read cannot deadlock.
+Each direction has a bounded buffer; over the bound its source is not read. No write ever blocks, so a client
+and a daemon that both write before they read cannot deadlock.
 """
 
 from __future__ import annotations
@@ -25,25 +23,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 READ_BYTES = 256 * 1024
-"""Bytes read at once: the largest size that still helps, and what a unix socket holds by default."""
+"""Bytes of one read: the largest size that helps, and the default buffer of a unix socket."""
 
 READ_BYTES_ALONE = 16 * 1024
-"""Bytes read at once from the client while there is no daemon: each line may have to be answered here, at ten
-times its length."""
+"""Bytes of one read without a daemon: each line may need an answer of ten times its length."""
 
-BUFFERED_BYTES = 256 * 1024
-"""A source is not read while this much waits for its sink."""
+BUFFERED_BYTES = 256 * 1024  # A source is not read while this much waits for its sink
 
 GREETING_SECONDS = 60.0
-"""How long a daemon that has accepted the connection may take to answer first. With socket activation it is
-only just being started."""
+"""Time for a daemon to answer after it has accepted: socket activation may only be starting it."""
 
-WORDLESS = 3
-"""Connections in a row that the first daemon ends without a word before we conclude that it refuses us."""
+WORDLESS = 3  # connections in a row that the first daemon ends silently before it counts as refusing us
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _room = memoryview(bytearray(READ_BYTES))
-"""The buffer for all reads: `os.read` would map and unmap this much memory for each message, however short."""
+"""The buffer of all reads: `os.read` would map and unmap this much memory for each message."""
 _all, _less = [_room], [_room[:READ_BYTES_ALONE]]
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
@@ -52,13 +46,7 @@ class Bridge:
     """Moves bytes between the client on stdin and stdout and the daemon."""
 
     def __init__(self, path: str, hello: bytes, starts: Callable[[], bool] = bool) -> None:
-        """Start with a connection, if a daemon is listening.
-
-        Args:
-            path: of the daemon's socket.
-            hello: sent over each connection before anything from stdin.
-            starts: whether to have a daemon started where none runs; asked only then.
-        """
+        """Dial the socket at `path`; connections begin with `hello`, and `starts` permits starting a daemon."""
         self._path = path
         self._starting = Starting(starts)
         self._dialer = Dialer(path, self._starting)
@@ -68,8 +56,7 @@ class Bridge:
         self._client = ClientSide(self._conversation)
         self._daemon = DaemonSide(self._conversation, self._client)
         self._wordless = 0
-        self._lost = False
-        """Whether a daemon that had answered the client has gone."""
+        self._lost = False  # whether a daemon that had answered the client has gone
         self._stdin_open = True
         self._poll = select.poll()
         self._stdout = Stdout(_STDOUT)
@@ -79,11 +66,10 @@ class Bridge:
             _say(f"{trouble}\nUntil it runs, this bridge answers for it.")
 
     def run(self) -> str:
-        """Move bytes until the client has ended.
+        """Move bytes until the client has ended; return why it was not served, or an empty text.
 
-        Returns:
-            Empty if the client was served; else why not: no daemon has ever said a word, and either one hangs
-            up whenever we connect or the client ended without an answer.
+        It was not served if no daemon said a word, and daemons hung up each time or a request stayed
+        unanswered.
         """
         while not self._is_over():
             if not self._conversation.is_settled:
@@ -102,12 +88,10 @@ class Bridge:
         return conversation.trouble if asked or self._is_unwanted() else ""
 
     def _relay(self, link: _socket.socket) -> None:
-        """Pass on whole lines as long as nothing else comes and nothing has to wait.
+        """Pass on whole lines while nothing else comes and nothing has to wait.
 
-        This is the usual case, and every step in it is paid by every call. It does what the rest of the loop
-        does in another order: a line is looked at after it was passed on, while the other side works on it.
-
-        Events that poll has reported and that are not dealt with when this returns are reported again.
+        Every call pays for this loop. It looks at a line after passing it on, while the other side works on it.
+        Unhandled events that poll has reported are reported again.
         """
         client, daemon, conversation = self._client, self._daemon, self._conversation
         up, poll, stdout, own = conversation.up, self._poll.poll, self._stdout, conversation.own_tool
@@ -151,7 +135,7 @@ class Bridge:
                 self._hear(descriptor, _read(descriptor, _all))
 
     def _hear(self, descriptor: int, data: bytes | None) -> None:
-        """Take what was read; empty means the end, None that nothing was read."""
+        """Take the bytes read; empty at the end of the stream, None if there was nothing."""
         if data is None:
             return
         if descriptor != _STDIN:
@@ -165,7 +149,7 @@ class Bridge:
         self._send()
 
     def _is_over(self) -> bool:
-        """Whether to stop. A client that has only finished writing still gets its answers from a daemon."""
+        """Whether to stop. A client that has only finished writing still gets its answers."""
         if self._stdout.gone or self._is_unwanted():
             return True
         conversation = self._conversation
@@ -173,11 +157,11 @@ class Bridge:
         return not self._stdin_open and not conversation.down and not awaits
 
     def _is_unwanted(self) -> bool:
-        """Whether the daemon refuses us by hanging up. A client that was answered here is not given up."""
+        """Whether the daemon refuses us by hanging up; a client that was answered here is kept."""
         return self._wordless >= WORDLESS and not self._conversation.stands_in
 
     def _watch(self) -> None:
-        """Register what can be used now.
+        """Register the descriptors that can be used now.
 
         A source that must wait is not registered at all: poll reports a hangup unasked, so the loop would spin.
         """
@@ -192,7 +176,7 @@ class Bridge:
             self._register(self._link.fileno(), mask or None)
         if self._starting.pipe is not None:
             self._register(self._starting.pipe, select.POLLIN)
-        # Always: that is how we learn that nobody reads our stdout.
+        # Always, because this reports that nobody reads our stdout.
         self._register(_STDOUT, select.POLLOUT if conversation.down else 0)
 
     def _register(self, descriptor: int, mask: int | None) -> None:
@@ -205,7 +189,7 @@ class Bridge:
             self._poll.register(descriptor, mask)
 
     def _patience(self) -> int | None:
-        """Milliseconds until something is due that no event announces; None if nothing is."""
+        """Milliseconds until the next deadline; None if there is none."""
         conversation = self._conversation
         if conversation.is_settled:
             return None
@@ -217,11 +201,11 @@ class Bridge:
             times.append(self._since + GREETING_SECONDS)
         if not times:
             return None
-        # Rounded up: a fraction too little would wake the loop again and again before the time.
+        # Rounded up: a fraction too little would wake the loop repeatedly before the time.
         return max(0, int((min(times) - monotonic()) * 1000) + 1)
 
     def _send(self) -> None:
-        """Give the daemon what it takes now, and the end of input after the client's last byte."""
+        """Send the bytes that fit, and the end of input after the client's last byte."""
         up = self._conversation.up
         if self._link is not None and up.send(self._link) and not self._stdin_open:
             try:
@@ -239,14 +223,14 @@ class Bridge:
                 self._since = monotonic()
                 self._send()
             elif conversation.is_leaving and was_through:
-                self._since = monotonic()  # It has `GREETING_SECONDS` from here on to finish.
+                self._since = monotonic()  # `GREETING_SECONDS` to finish start here.
             self._stdout.drain(conversation.down)
         else:
             self._wordless += not conversation.heard
             self._lose((HUNG_UP if conversation.heard else TURNED_AWAY).format(path=self._path))
 
     def _tend(self, now: float) -> None:
-        """Do what is due while no daemon answers: give one up, dial the next, answer what waited too long."""
+        """Do what is due without a daemon: give one up, dial the next, answer requests that waited too long."""
         conversation = self._conversation
         through = conversation.through
         if self._link is not None and not through and now >= self._since + GREETING_SECONDS:
@@ -257,11 +241,13 @@ class Bridge:
             self._connect(now)
         if started and self._starting.reason and self._link is None:
             _say(self._starting.reason)
-            # Who had a daemon waits for it: it may be about to come back.
+            # A client that had a daemon waits: the daemon may be about to come back.
             conversation.expire(now, hopeless=not conversation.heard)
         conversation.expire(now)
         if through and not conversation.through:
-            self._since = now  # its time starts when it is first missed: the client may have been idle before
+            self._since = (
+                now  # the time starts when the daemon is first missed: the client may have been idle before
+            )
             _say(f"{conversation.trouble}\nUntil it answers, this does so in its place.")
 
     def _connect(self, now: float) -> None:
@@ -275,7 +261,7 @@ class Bridge:
             self._send()
 
     def _lose(self, trouble: str) -> None:
-        """Close a connection that has ended, settle what is open and plan the next attempt."""
+        """Close a connection that has ended, settle the open requests and plan the next attempt."""
         assert self._link is not None
         self._register(self._link.fileno(), None)
         self._link.close()
@@ -288,7 +274,7 @@ class Bridge:
             self._starting.lost()
         self._dialer.ended(now, now - self._since if served else None)
         if not self._stdin_open:
-            return  # A client that has finished is gone, or had all that it wanted: the daemon ended for that.
+            return  # The client has gone or is satisfied: its end of input ended the connection.
         if served:
             _say("the daemon closed the connection; waiting for it to come back.")
         self._daemon.lost(now)
@@ -305,7 +291,7 @@ def _read(descriptor: int, rooms: list[memoryview]) -> bytes | None:
 
 
 def _say(text: str) -> None:
-    """Write a line to stderr if it has room: a client that never reads it must not stop its own bridge."""
+    """Write a line to stderr if it has room: an unread stderr must not stop the bridge."""
     ready = select.poll()
     ready.register(_STDERR, select.POLLOUT)
     if any(not events & _GONE for _, events in ready.poll(0)):

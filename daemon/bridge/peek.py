@@ -1,27 +1,22 @@
-"""Finds the id and the method of a message while looking at as little else of it as possible.
+"""Finds the id and the method of a message without reading the rest.
 
-Both stay the bytes that they were, quotes included: an id is compared and answered byte for byte. Clients write
-them first (by hand) or last (the SDKs); in neither case does the time depend on the length of the message. Only
-when they are elsewhere is the whole line read.
+Both stay raw bytes, because ids are compared and answered byte for byte. They come first or, from SDKs, last;
+only a message with another order is read completely.
 """
 
 from __future__ import annotations
 
 import re
 
-MAX_ID = 1024
-"""Longest id, in bytes, that is kept. Clients count, or use UUIDs; a longer one is passed on but not
-remembered."""
+MAX_ID = 1024  # longest id that is remembered, in bytes: clients count, or use UUIDs
 
-ENDS = 2048
-"""Bytes at either end of a long line in which its id and method are looked for: twice what `MAX_ID` needs."""
+ENDS = 2048  # bytes at either end of a long line that may hold its id and method: twice `MAX_ID`
 
 Seen = tuple["bytes | None", "bytes | None"]
-"""Id and method of a message. Without an id it is a notification, without a method an answer."""
+"""Id and method of a message. A notification has no id, an answer no method."""
 
 _SCALAR = rb'("[^"\\]*(?:\\.[^"\\]*)*"|[-+.\w]+)'
-_COUNTED = 32
-"""Bytes at the end of a line in which a number is looked for as SDKs write it."""
+_COUNTED = 32  # bytes at the end of a line that may hold a number as SDKs write it
 
 _TEXT = rb'"[^"\\]*"'
 _usual = re.compile(rb'\{(?:"jsonrpc":"2\.0",)?(?:"id":([0-9]+|%b),)?"method":(%b)' % (_TEXT, _TEXT)).match
@@ -62,7 +57,7 @@ def peek(line: bytes) -> Seen:
 
 
 def plain_call(line: bytes) -> bytes | None:
-    """The id of a `tools/call` with a numeric id, written as nearly all are: a fast path for `peek`."""
+    """The id of a `tools/call` with a numeric id in the usual form: a fast path for `peek`."""
     if line.startswith(_CALL):
         at = line.rfind(b',"id":', -_COUNTED)
         request_id = line[at + 6 : -2] if at > 0 and line.endswith(b"}\n") else b""
@@ -81,60 +76,51 @@ def plain_answer(line: bytes) -> bytes | None:
 
 
 def peek_ends(head: bytes, tail: bytes) -> Seen:
-    """Id and method of a long line of which only both ends are known; what is in its middle is not found.
-
-    Args:
-        head: its first bytes.
-        tail: its last bytes, at least those after the payload.
-    """
+    """Id and method of a long line, from its first bytes and from those after the payload."""
     request_id, method, _ = _head(head)
     return _kept(request_id or _tail(tail, 0)), method
 
 
 def answered(line: bytes | bytearray) -> tuple[bytes, bool] | None:
-    """Which request a line of the daemon answers, and whether with a result (else with an error).
+    """The id of the request that a daemon's line answers, and whether it succeeded; None for any other line.
 
-    None if it is something else. The daemon writes its answers in one way (`wire.envelope.response`), so
-    nothing has to be searched for.
+    The daemon writes its answers in one form (`wire.envelope.response`).
     """
     found = _answer(line)
     return None if found is None else (found[1], found[2] == b"result")
 
 
 def asked(line: bytes | bytearray) -> bytes | None:
-    """The id of a request that the daemon makes of the client; None if a line is something else.
-
-    It begins with its id, as all messages of the daemon with an id do (`wire.envelope.request`).
-    """
+    """The id of a daemon's request to the client, which comes first (`wire.envelope.request`); else None."""
     found = _asked(line)
     return found and found[1]
 
 
 def uri(line: bytes) -> bytes | None:
-    """The resource that a subscription is about, as it is written, quotes included."""
+    """The resource of a subscription, as written, quotes included."""
     found = _uri(line)
     return found and found[1]
 
 
 def only_answers(lines: bytes) -> bool:
-    """Whether every one of some whole lines of the daemon begins as its answers do."""
+    """Whether each of a daemon's whole lines begins as its answers do."""
     return lines.startswith(ANSWER) and lines.count(b"\n") == lines.count(_NEXT_ANSWER) + 1
 
 
 def cancelled(line: bytes) -> bytes | None:
-    """The id of the request that a `notifications/cancelled` is about."""
+    """The id of the request that a `notifications/cancelled` withdraws."""
     found = _request_id(line)
     return found and found[1]
 
 
 def acknowledged(line: bytes | bytearray) -> bytes | None:
-    """The id of the subscription that this line of the daemon acknowledges; None if it is another message."""
+    """The id of the subscription that a daemon's line acknowledges; None for any other line."""
     found = _subscription(line) if line.startswith(ACKNOWLEDGED) else None
     return found and found[1]
 
 
 def unsent(line: bytes | bytearray) -> list[bytes] | None:
-    """Ids of the requests that a stopping daemon has passed on to nobody; None if a line is no such list."""
+    """Ids of requests that a stopping daemon has not forwarded; None for any other line."""
     return _scalars(line, len(UNSENT)) if line.startswith(UNSENT) else None
 
 
@@ -149,7 +135,7 @@ def _peek_anywhere(line: bytes) -> Seen:
 
 
 def _head(line: bytes) -> tuple[bytes | None, bytes | None, int | None]:
-    """Id and method, if they come before the payload, and where the rest begins; None if nothing follows."""
+    """Id and method before the payload, and the offset of the rest; None if nothing follows."""
     request_id = method = None
     at = 0
     while found := _member(line, at):
@@ -167,8 +153,8 @@ def _head(line: bytes) -> tuple[bytes | None, bytes | None, int | None]:
 def _tail(line: bytes, start: int) -> bytes | None:
     """The id, if it is the last member, or the last before the version.
 
-    In valid JSON, what begins after a comma outside a string and ends with the message's own brace is a member
-    of the message: a quote within a string is escaped, so `,"id"` cannot be part of one.
+    After a comma outside a string and before the final brace there is a member of the message itself: within a
+    string the quote would be escaped.
     """
     at = line.rfind(b'"id"', max(start, len(line) - ENDS))
     comma = line.rfind(b",", start, at) if at > 0 else -1
@@ -177,13 +163,13 @@ def _tail(line: bytes, start: int) -> bytes | None:
 
 
 def _walk(line: bytes) -> Seen:
-    """Id and method, wherever they are among the members of the message."""
+    """Id and method, in any place among the members."""
     members: dict[bytes, bytes] = {}
     depth, name, last = 0, b"", b""
     for found in _token(line):
         token = found[0]
         if token == b'"' or (depth == 0 and token != b"{"):
-            # An unterminated string, or not an object: the daemon will refuse it, whatever follows.
+            # An unterminated string, or not an object: the daemon will refuse the line anyway.
             break
         if token in b"{[":
             depth += 1
@@ -201,7 +187,7 @@ def _walk(line: bytes) -> Seen:
 
 
 def _kept(request_id: bytes | None) -> bytes | None:
-    """The id if an answer can carry it: a string or a number of at most `MAX_ID` bytes; else None."""
+    """The id if an answer can carry it: a string or number of at most `MAX_ID` bytes; else None."""
     if request_id is None or len(request_id) > MAX_ID or request_id[0] not in b'"-0123456789':
         return None
     return request_id

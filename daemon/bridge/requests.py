@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-MAX_OPEN = 10_000
-"""Open requests at which no more is read from the client: 3 MB of memory here. Real clients have dozens."""
+MAX_OPEN = 10_000  # Open requests above which the client is not read: 3 MB of memory. Real clients have dozens.
 
-KEPT_CALL_BYTES = 256 * 1024
-"""Bytes of open requests beyond which no call is kept to be sent again; calls are seldom sent again."""
+KEPT_CALL_BYTES = 256 * 1024  # bytes of open requests above which no call is kept: calls are seldom sent again
 
 KEPT_BYTES = 512 * 1024
-"""The same for every request, so that long calls take no room from requests without effect; beyond it they are
-answered instead when the daemon goes. Most are short."""
+"""The same for all requests, so that long calls leave room for harmless ones. A request that is not kept is
+refused when the daemon goes."""
 
 CALL = b'"tools/call"'
 INITIALIZE = b'"initialize"'
@@ -27,23 +25,21 @@ SUBSCRIBE = b'"resources/subscribe"'
 UNSUBSCRIBE = b'"resources/unsubscribe"'
 
 READING = frozenset({PROMPTS_LIST, RESOURCES_LIST, TEMPLATES_LIST, b'"prompts/get"', b'"resources/read"'})
-"""Methods that ask for prompts and resources."""
+"""Methods that read prompts and resources."""
 
 SETTING = frozenset({SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE})
-"""Methods that change only what a daemon knows of this client."""
+"""Methods that change only the daemon's knowledge of this client."""
 
 WITHOUT_EFFECT = READING | SETTING | {INITIALIZE, LISTEN, PING, DISCOVER, TOOLS_LIST, COMPLETE}
-"""Methods that change nothing else, so that another daemon may be asked again unnoticed."""
+"""Methods without further effect, which another daemon may be asked again unnoticed."""
 
 WAIT_SECONDS = 30.0
-"""How long a request waits for a daemon. A restart takes one or two seconds, an update of the whole machine's
-packages perhaps twenty; clients give a request up after 60."""
+"""Longest wait for a daemon. A restart takes 2 s, a system update perhaps 20 s; clients give up after 60 s."""
 
 WAITING_BYTES = 1024 * 1024
-"""Bytes of lines that wait, with `EACH_BYTES` added for each: beyond it, a request is refused at once."""
+"""Bytes of waiting lines, plus `EACH_BYTES` for each; beyond it, a request is refused at once."""
 
-EACH_BYTES = 512
-"""What a waiting line costs in addition to its bytes: this bounds short ones too, at two thousand."""
+EACH_BYTES = 512  # overhead of a waiting line, which bounds short lines at two thousand
 
 
 class Open:
@@ -56,12 +52,9 @@ class Open:
     ) -> None:
         self.id = request_id
         self.method = method
-        self.end = end
-        """How many bytes the client had sent up to its end."""
-        self.line = line
-        """The request line, if it was kept; else None."""
-        self.until = until
-        """When it will have waited long enough, if it has waited for a daemon before (seconds, monotonic)."""
+        self.end = end  # offset of its end among the client's bytes
+        self.line = line  # the request line, if it was kept
+        self.until = until  # its deadline, if it has waited for a daemon before (seconds, monotonic)
 
 
 class OpenRequests:
@@ -69,10 +62,9 @@ class OpenRequests:
 
     def __init__(self) -> None:
         self.calls: dict[bytes, tuple[int, bytes | None]] = {}
-        """Calls in a shorter form, because they are the most: how many bytes the client had sent up to the end
-        of each, and its line if that was kept, by id. None of them is in `_open`."""
-        self.kept = 0
-        """Bytes of the lines that are kept."""
+        """Calls, the most frequent requests, by id: the offset of their end, and the line if kept. `_open` has
+        none."""
+        self.kept = 0  # bytes of kept lines
         self._open: dict[bytes, Open] = {}
 
     def __len__(self) -> int:
@@ -87,14 +79,14 @@ class OpenRequests:
         line: bytes = b"",
         until: float | None = None,
     ) -> None:
-        """Record a request that is on its way.
+        """Record a request on its way; an id that is used for two requests at once loses the first.
 
         Args:
-            request_id: as written; a client that uses an id for two requests at once loses the first.
-            method: quoted; None if it is not known.
-            end: how many bytes the client had sent up to its end.
-            line: all of it, empty if it was not kept.
-            until: when it will have waited long enough (seconds, monotonic).
+            request_id: as written.
+            method: quoted; None if unknown.
+            end: offset of its end among the client's bytes.
+            line: empty if it was not kept.
+            until: its deadline (seconds, monotonic).
         """
         self.settle(request_id)
         again = None
@@ -105,7 +97,7 @@ class OpenRequests:
         self._open[request_id] = Open(request_id, method, end, again, until)
 
     def note_call(self, request_id: bytes, end: int, line: bytes) -> None:
-        """Record a `tools/call` that is on its way; see `note`."""
+        """Record a `tools/call` on its way; see `note`."""
         if request_id in self._open or request_id in self.calls:
             self.settle(request_id)
         if self.kept + len(line) <= KEPT_CALL_BYTES:
@@ -115,7 +107,7 @@ class OpenRequests:
             self.calls[request_id] = end, None
 
     def settle(self, request_id: bytes) -> Open | None:
-        """Close a request that was answered or cancelled; returns it if it was open."""
+        """Close a request that was answered or cancelled; return it if it was open."""
         call = self.calls.pop(request_id, None)
         entry = self._open.pop(request_id, None) if call is None else Open(request_id, CALL, *call, None)
         if entry is not None and entry.line is not None:
@@ -123,15 +115,14 @@ class OpenRequests:
         return entry
 
     def take(self, gone: int, unsent: set[bytes]) -> tuple[list[Open], dict[bytes, Open]]:
-        """Hand over everything that is open, because the daemon is gone.
+        """Hand over all open requests, because the daemon is gone.
 
         Args:
-            gone: how many of the client's bytes it may have received.
-            unsent: ids of the requests that it has passed on to nobody, as it has said.
+            gone: number of the client's bytes that it may have received.
+            unsent: ids of the requests that it reported as not forwarded.
 
         Returns:
-            The requests that it may have executed, in the order they were sent; and by id those that it
-            certainly has not, because it has said so or did not receive the end of them.
+            The requests that it may have executed, in order; and, by id, those that it certainly has not.
         """
         calls = (Open(request_id, CALL, *call, None) for request_id, call in self.calls.items())
         entries = sorted((*self._open.values(), *calls), key=lambda entry: entry.end)
@@ -146,23 +137,21 @@ class Item:
     __slots__ = ("id", "line", "method", "until")
 
     def __init__(self, request_id: bytes | None, method: bytes | None, line: bytes, until: float) -> None:
-        self.id = request_id
-        """None if no answer is expected."""
+        self.id = request_id  # none if no answer is expected
         self.method = method
         self.line = line
-        self.until = until
-        """When it will have waited long enough (seconds, monotonic)."""
+        self.until = until  # its deadline (seconds, monotonic)
 
 
 class Waiting:
-    """Lines that wait for a daemon, in the order in which they came."""
+    """Lines that wait for a daemon, oldest first."""
 
     def __init__(self) -> None:
         self._items: list[Item] = []
         self._size = 0
 
     def put(self, item: Item) -> bool:
-        """Keep a line. False if there is no room for it."""
+        """Keep a line. False if there is no room."""
         size = len(item.line) + EACH_BYTES
         if self._size + size > WAITING_BYTES:
             return False
@@ -171,7 +160,7 @@ class Waiting:
         return True
 
     def cancel(self, request_id: bytes) -> None:
-        """Forget a request, if it is here."""
+        """Forget a request."""
         self._keep([item for item in self._items if item.id != request_id])
 
     def take(self) -> list[Item]:
@@ -188,7 +177,7 @@ class Waiting:
         return expired
 
     def deadline(self) -> float | None:
-        """When the next line will have waited long enough (seconds, monotonic); None if none waits."""
+        """The next deadline (seconds, monotonic); None if nothing waits."""
         return min((item.until for item in self._items), default=None)
 
     def _keep(self, items: list[Item]) -> None:

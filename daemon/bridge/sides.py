@@ -1,7 +1,7 @@
-"""The two sides of a conversation: what the client sends and what a daemon sends, and what is done with each.
+"""The two sides of a conversation, and the handling of their lines.
 
 `ClientSide` passes the client's lines to the daemon, or keeps them for the next one. `DaemonSide` passes
-answers back, opens the conversation with each new daemon, and settles the open requests when a daemon is lost.
+answers back, opens the conversation with each new daemon, and settles open requests when it is lost.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ class LongRequest:
     def __init__(self, head: bytes, *, lost: bool) -> None:
         self.head = head
         self.tail = b""
-        self.lost = lost
-        """Whether no daemon will get all of it."""
+        self.lost = lost  # whether no daemon will get all of it
         self.answered = False
 
 
@@ -35,9 +34,7 @@ class ClientSide:
     """Takes lines from the client, whole or in parts."""
 
     def __init__(self, conversation: Conversation) -> None:
-        """Start between two lines."""
-        self.long: LongRequest | None = None
-        """The request that is being passed on in parts."""
+        self.long: LongRequest | None = None  # the request that is being passed on in parts
         self._conversation = conversation
         self._cutter = Cutter()
 
@@ -47,11 +44,7 @@ class ClientSide:
         return self._cutter.is_between
 
     def passed(self, lines: bytes) -> bool:
-        """Note whole lines that `up` has already been given, so that the daemon did not wait for this.
-
-        Returns:
-            False if no more requests may be open.
-        """
+        """Note whole lines that `up` already has; return whether further requests may be open."""
         requests = self._conversation.requests
         end = self._conversation.up.total - len(lines)
         for line in cut(lines):
@@ -75,20 +68,12 @@ class ClientSide:
                 self._pass_part(piece, begins=begins, ends=ends)
 
     def ended(self) -> None:
-        """Take the end of the client's input; a last line without a newline is passed on as it is.
-
-        From here on nothing is answered in the daemon's place: the client would not ask anything more of it.
-        """
+        """Take the end of the client's input: pass an unfinished line as it is, and answer nothing more."""
         self._conversation.unheard.take()
         self._conversation.up.put(self._cutter.rest())
 
     def pass_line(self, line: bytes, until: float | None) -> None:
-        """Send a whole line, or keep it for the next daemon.
-
-        Args:
-            line: with its newline.
-            until: when it will have waited long enough (seconds, monotonic); None if it has not waited.
-        """
+        """Send a whole line, or keep it for the next daemon until a deadline (seconds, monotonic)."""
         conversation = self._conversation
         request_id, method = self._seen(line)
         if not conversation.through:
@@ -113,7 +98,7 @@ class ClientSide:
             self._conversation.unheard.put(Item(request_id, method, line, now + stand_in.patience(method)))
 
     def _seen(self, line: bytes) -> Seen:
-        """Take in a line's effect on the conversation; returns its id and method."""
+        """Apply a line's effect on the conversation; return its id and method."""
         seen = peek.peek(line)
         if seen[1] == CANCELLED:
             cancelled = peek.cancelled(line)
@@ -131,7 +116,7 @@ class ClientSide:
         end: int,
         until: float | None = None,
     ) -> None:
-        """Record a line that is on its way: a request is open from now on."""
+        """Record a line on its way: a request is open from now on."""
         if request_id is None:
             return
         if method is None:
@@ -144,7 +129,7 @@ class ClientSide:
         conversation = self._conversation
         if begins or self.long is None:
             self.long = LongRequest(piece[: peek.ENDS], lost=not conversation.through)
-            conversation.unheard.take()  # else a line of ours could come in the middle of this one
+            conversation.unheard.take()  # a line of ours could otherwise come in the middle of this one
         long = self.long
         long.tail = (long.tail + piece[-peek.ENDS :])[-peek.ENDS :]
         if not long.lost:
@@ -165,14 +150,13 @@ class DaemonSide:
     """Takes lines from the daemons, one connection after another."""
 
     def __init__(self, conversation: Conversation, client: ClientSide) -> None:
-        """Start between two lines; `client` is handed what waited once a daemon takes it."""
         self._conversation = conversation
         self._client = client
         self._gatherer = Gatherer()
 
     @property
     def is_calm(self) -> bool:
-        """Whether a daemon answers, only whole lines have come, and nothing is held up in either direction."""
+        """Whether a daemon answers, only whole lines have come, and nothing waits in either direction."""
         conversation = self._conversation
         return (
             conversation.is_settled
@@ -185,7 +169,7 @@ class DaemonSide:
         )
 
     def passed(self, lines: bytes) -> None:
-        """Note whole lines that begin as answers do and that the client has already been given."""
+        """Note whole lines that look like answers and that the client already has."""
         requests = self._conversation.requests
         self._yield_to(lines)
         for line in cut(lines):
@@ -223,16 +207,16 @@ class DaemonSide:
             self._settle(*answer)
 
     def _yield_to(self, lines: bytes | bytearray) -> None:
-        """Answer our own tool no more once the daemon lists its tool of that name, which knows more."""
+        """Stop answering our own tool once the daemon lists its better tool of that name."""
         if self._conversation.own_tool and stand_in.LISTED in lines:
             self._conversation.own_tool = b""
 
     def connected(self) -> None:
-        """Open a new connection with what the script says; `through` becomes true once that is answered."""
+        """Open a new connection with the script; `through` becomes true with the answer."""
         self._ask_first(*self._conversation.script.opening())
 
     def lost(self, now: float) -> None:
-        """Settle the open requests of a lost connection, after everything that came over it was `said`."""
+        """Settle the open requests of a lost connection, after all its bytes were `said`."""
         conversation = self._conversation
         self._gatherer.clear()
         conversation.awaited = None
@@ -250,11 +234,11 @@ class DaemonSide:
         if self._conversation.down or isinstance(line, bytes):
             self._conversation.down += line
         else:
-            # Not copied again: it may be the whole answer of a large tool.
+            # Not copied: it may be the whole answer of a large tool.
             self._conversation.down = line
 
     def _is_ours(self, line: bytes | bytearray) -> bool:
-        """Whether a line that answers nothing is kept from the client, because it did not ask for it."""
+        """Whether a line that answers nothing is hidden from the client, which did not ask for it."""
         conversation = self._conversation
         unsent = peek.unsent(line)
         if unsent is not None:
@@ -298,10 +282,9 @@ class DaemonSide:
         self._conversation.up.put(lines)
 
     def _resume(self) -> None:
-        """Send everything that waits to the daemon, which has answered the opening request.
+        """Send all that waits to the daemon, which has answered the opening request.
 
-        If the client's `initialize` was answered here in the meantime, the daemon is sent that first: a daemon
-        that never sees one does not tell the client of new tools.
+        An `initialize` that was answered here goes first: a daemon without one does not announce new tools.
         """
         conversation = self._conversation
         supplement = conversation.script.supplement()

@@ -1,9 +1,7 @@
-"""What the bridge answers in the daemon's place: refusals, and the first requests of a client without a daemon.
+"""The bridge's answers in the daemon's place: refusals, and the first requests of a client.
 
-Agents ask for the handshake and the tools once, when they start, and go on without a server that fails: their
-models would never learn that there was one. So the handshake is answered here as the daemon would answer it,
-and the list holds one tool. It tells the model what is wrong, and so does its description. Once a daemon is
-there, the client is told that the list has changed.
+Agents ask for handshake and tools once and then drop a failing server, so that their models never learn of it.
+Here they get a handshake and one tool, which names the trouble; once a daemon is there, the list changes.
 """
 
 from __future__ import annotations
@@ -31,8 +29,7 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 
-INTERNAL_ERROR = -32603
-"""JSON-RPC's code for an error that is not the client's; `data.code` tells which."""
+INTERNAL_ERROR = -32603  # JSON-RPC's code for an error that is not the client's; `data.code` specifies it
 
 LOST = (
     "UpstreamLost",
@@ -40,8 +37,7 @@ LOST = (
         "the connection to the daemon ended before the answer came; whether the call ran is unknown. Check what"
         " it was to do before you call again."
     ),
-)
-"""Refuses a request that was sent and never answered."""
+)  # refuses a request that was sent and never answered
 
 TORN = (
     "UpstreamUnavailable",
@@ -49,8 +45,7 @@ TORN = (
         "the daemon went before it had passed this request on, which is too long to be kept. It did not run: it"
         " is safe to send it again."
     ),
-)
-"""Refuses a request whose end was not sent, or that the daemon has passed on to nobody."""
+)  # refuses a request that was sent in part, or that the daemon has not forwarded
 
 FULL = (
     "UpstreamUnavailable",
@@ -58,37 +53,26 @@ FULL = (
         "the daemon is not there, and too much is waiting for it already. The request was not sent: it is"
         " safe to try again in a moment."
     ),
-)
-"""Refuses a request that came while there was no daemon and no room to keep it."""
+)  # refuses a request without a daemon and without room to keep it
 
 _ABSENT = (
     "{trouble}\n{lasted}The request was not sent: it is safe to try again once that is mended. If you cannot do"
     " that yourself, tell the user."
 )
 
-Refusal = tuple[str, str]
-"""A code of the daemon's errors (`daemon.errors`), and what to do."""
+Refusal = tuple[str, str]  # A code of `daemon.errors`, and the remedy
 
 
 def absent(trouble: str, seconds: float = 0.0) -> Refusal:
-    """The refusal of a request for which no daemon came in time.
-
-    Args:
-        trouble: why no daemon is there, and what to do.
-        seconds: how long it waited.
-    """
+    """The refusal of a request for which no daemon came within `seconds`."""
     lasted = f"That was so for {seconds:.0f} s. " if seconds else ""
     return "UpstreamUnavailable", _ABSENT.format(trouble=trouble, lasted=lasted)
 
 
 def refuse(request_id: bytes, method: bytes | None, refusal: Refusal, *, modern: bool) -> bytes:
-    """The line that answers a request with a refusal.
+    """The line that refuses a request: a call with a result for the model, all else with a JSON-RPC error.
 
-    Args:
-        request_id: as it was written.
-        method: a call is answered with a result that its model reads, anything else with a JSON-RPC error.
-        refusal: what to say.
-        modern: whether the client speaks 2026-07-28, which wants a `resultType`.
+    `modern` clients speak 2026-07-28, which requires a `resultType`.
     """
     code, text = refusal
     if method != CALL:
@@ -101,29 +85,27 @@ def refuse(request_id: bytes, method: bytes | None, refusal: Refusal, *, modern:
 
 
 def result_line(request_id: bytes, result: object) -> bytes:
-    """The JSON-RPC line that carries a result."""
+    """The JSON-RPC line of a result."""
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (request_id, _encode(result))
 
 
 def error_line(request_id: bytes, code: int, message: str, data: object) -> bytes:
-    """The JSON-RPC line that carries an error."""
+    """The JSON-RPC line of an error."""
     error = {"code": code, "message": message, "data": data}
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (request_id, _encode(error))
 
 
 def _encode(body: object) -> bytes:
-    import json  # noqa: PLC0415 - 6 ms, which no client that only wants to start has to wait for
+    import json  # noqa: PLC0415 - 6 ms, for which no starting client should wait
 
     return json.dumps(body, separators=(",", ":")).encode()
 
 
 HANDSHAKE_SECONDS = 1.0
-"""How long a handshake waits for a daemon that is just starting, whose own instructions are better than ours.
-It binds its sockets within 0.2 s."""
+"""Wait of a handshake for a starting daemon, whose instructions are better: it binds within 0.2 s."""
 
 LIST_SECONDS = 3.0
-"""How long everything else but calls waits, above all the list of tools. Together with the handshake it is less
-than the 5 s after which the first agents start without a server."""
+"""Wait of all else but calls. With the handshake it stays below 5 s, when the first agents give a server up."""
 
 _PATIENCE = {
     PING: 0.0,
@@ -134,14 +116,12 @@ _PATIENCE = {
 }
 
 ASKED_FIRST = frozenset({INITIALIZE, DISCOVER, TOOLS_LIST, PROMPTS_LIST, RESOURCES_LIST, TEMPLATES_LIST})
-"""What a client asks first. It is answered here also if the daemon has accepted the connection but says
-nothing."""
+"""A client's first requests. They are answered here even if a daemon has accepted but says nothing."""
 
 STATUS = "mcpd_status"
-"""The name of the one tool in the list; the daemon's tool that says which servers are down has the same."""
+"""The one tool in the list; the daemon's tool for servers that are down has the same name."""
 
-LISTED = b'"name":"%b"' % STATUS.encode()
-"""The beginning of a tool of that name, as the daemon lists it."""
+LISTED = b'"name":"%b"' % STATUS.encode()  # the beginning of that tool in the daemon's list
 
 INSTRUCTIONS = (
     "The mcpd daemon, which brings the tools of this server, did not answer when this session began. Until it"
@@ -159,16 +139,14 @@ ARRIVED = (
     f"The mcpd daemon is running now, and its tools have taken the place of {STATUS} in the list. If you do not"
     " see them, this client has not asked for the list again: ask the user to reconnect it to mcpd, or to begin"
     " a new session."
-)
-"""What the tool says when a daemon is there."""
+)  # the tool's text when a daemon is there
 
 REFUSED = (
     "The mcpd daemon is running now, and refuses this client: {reason}\nIf you cannot mend that yourself, tell"
     " the user, who has to reconnect this client to mcpd afterwards."
-)
-"""What the tool says when that daemon does not serve this client."""
+)  # the tool's text when that daemon refuses this client
 
-# As in `daemon.protocol`, which this cannot afford to import; a test holds them together.
+# As in `daemon.protocol`, whose import costs too much here; a test compares them.
 _HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 _MODERN_VERSION = "2026-07-28"
 _META = "io.modelcontextprotocol/"
@@ -201,15 +179,7 @@ def patience(method: bytes | None) -> float:
 
 
 def answer(item: Item, trouble: str) -> bytes | None:
-    """The line that answers a request for which no daemon came in time.
-
-    Args:
-        item: the request.
-        trouble: why no daemon is there, and what to do.
-
-    Returns:
-        None if it can only be refused.
-    """
+    """The line that answers a request for which no daemon came in time; None if it can only be refused."""
     if item.id is None or item.method not in _ANSWERED:
         return None
     params = _params(item.line)
@@ -233,13 +203,7 @@ def asks_for_status(line: bytes) -> bool:
 
 
 def arrived(request_id: bytes, refusal: str, *, modern: bool) -> bytes:
-    """The line that answers a call of our own tool once a daemon is there.
-
-    Args:
-        request_id: of the call.
-        refusal: why the daemon does not serve this client; empty if it does.
-        modern: as in `refuse`.
-    """
+    """The line that answers our own tool once a daemon is there; `refusal` is that daemon's, if it has one."""
     result: Json = {"resultType": "complete"} if modern else {}
     text = REFUSED.format(reason=refusal) if refusal else ARRIVED
     result["content"] = [{"type": "text", "text": text}]
@@ -247,8 +211,8 @@ def arrived(request_id: bytes, refusal: str, *, modern: bool) -> bytes:
 
 
 def reason(line: bytes | bytearray) -> str:
-    """The message of an error that the daemon answered with; never empty."""
-    import json  # noqa: PLC0415 - 6 ms, which no client that only wants to start has to wait for
+    """The message of a daemon's error; never empty."""
+    import json  # noqa: PLC0415 - 6 ms, for which no starting client should wait
 
     try:
         return str(json.loads(line)["error"]["message"]) or _NO_REASON
@@ -257,8 +221,8 @@ def reason(line: bytes | bytearray) -> str:
 
 
 def _params(line: bytes) -> Json | None:
-    """The params of a request; None if it cannot be read."""
-    import json  # noqa: PLC0415 - 6 ms, which no client that only wants to start has to wait for
+    """The params of a request; None if unreadable."""
+    import json  # noqa: PLC0415 - 6 ms, for which no starting client should wait
 
     try:
         params = json.loads(line).get("params", {})
@@ -268,7 +232,7 @@ def _params(line: bytes) -> Json | None:
 
 
 def _result(method: bytes, params: Json, trouble: str, *, modern: bool) -> Json:
-    """What a daemon without servers would answer, but for the one tool."""
+    """The answer of a daemon without servers, apart from the one tool."""
     if method == INITIALIZE:
         wanted = params.get("protocolVersion")
         return {
@@ -301,7 +265,7 @@ def _result(method: bytes, params: Json, trouble: str, *, modern: bool) -> Json:
 
 def _acknowledged(request_id: bytes, params: Json) -> bytes:
     """The notification that opens a subscription."""
-    import json  # noqa: PLC0415 - 6 ms, which no client that only wants to start has to wait for
+    import json  # noqa: PLC0415 - 6 ms, for which no starting client should wait
 
     wanted = params.get("notifications")
     asked = wanted if isinstance(wanted, dict) else {}

@@ -1,8 +1,6 @@
-"""Has the daemon started where none runs: by `mcpd start`, which says why if it cannot; delays between tries.
+"""Starts a daemon through `mcpd start` where none runs, and computes the delays between attempts.
 
-A start is asked for when nobody listens: at once the first time, and once more when a daemon that was there is
-lost; after that only while a request waits, so that windows which nobody uses ask for nothing. Standard library
-only, and nothing of it is used while a daemon runs.
+The first start is immediate, as is one after a lost daemon; later ones need a waiting request.
 """
 
 from __future__ import annotations
@@ -15,12 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-MAX_DOUBLINGS = 30
-"""2^30 s is beyond any cap; without it the power of a long streak would overflow a float."""
+MAX_DOUBLINGS = 30  # 2^30 s exceeds any cap; a higher power would overflow a float
 
 
 def doubled(first: float, longest: float, failures: int) -> float:
-    """The delay in seconds, without jitter, when `failures` came before the last one: `first` after none."""
+    """The delay in seconds, without jitter: `first` with no earlier failure, then doubled with each."""
     return min(longest, first * 2.0 ** min(failures, MAX_DOUBLINGS))
 
 
@@ -29,32 +26,25 @@ def jittered(seconds: float, chance: float) -> float:
     return seconds / 2 * (1 + chance)
 
 
-FIRST_SECONDS = 2.0
-"""The least time from one start to the next, doubled with each that fails."""
+FIRST_SECONDS = 2.0  # least time between two starts, doubled with each failure
 
-LONGEST_SECONDS = 30.0
-"""The most: as long as a request waits, so that each that does sees a start of its own."""
+LONGEST_SECONDS = 30.0  # the most: the wait of a request, so that each one sees a start
 
-REASON_BYTES = 64 * 1024
-"""Bytes that are kept of what a start says: a faulty configuration takes some hundred."""
+REASON_BYTES = 64 * 1024  # bytes kept of a start's stderr: a faulty configuration takes some hundred
 
 IN_PROGRESS = "the daemon is not running, and is being started. If that lasts, `mcpd start` says why."
-"""Said until a start has ended."""
+"""The trouble until a start has ended."""
 
 
 class Starting:
     """The starts that one bridge asks for."""
 
     def __init__(self, allowed: Callable[[], bool]) -> None:
-        """Start nothing yet; nothing ever unless it is allowed, which is asked when it matters."""
-        self.pipe: int | None = None
-        """Readable when the start that goes on says something, or has ended; None: none does."""
-        self.reason = ""
-        """Why the last start came to nothing."""
+        self.pipe: int | None = None  # readable when the running start speaks or ends; None without a start
+        self.reason = ""  # the reason why the last start failed
         self._allowed = allowed
         self._has_ended = False
-        self._knows = False
-        """Whether a start has ended since a daemon was last there."""
+        self._knows = False  # whether a start has ended since a daemon was last there
         self._failures = 0
         self._next = 0.0
         self._pid = 0
@@ -62,21 +52,19 @@ class Starting:
 
     @property
     def trouble(self) -> str:
-        """Why there is no daemon, as far as that is known here: what the last start said, until another has."""
+        """The known reason for the missing daemon: that of the last start, until another has ended."""
         return IN_PROGRESS if self.pipe is not None and not self._knows else self.reason
 
     def lost(self) -> None:
-        """Note that a daemon was lost: the next start need not wait for a request."""
+        """Note a lost daemon: the next start need not wait for a request."""
         self._failures, self._next, self.reason, self._has_ended = 0, 0.0, "", False
         self._knows = False
 
     def ask(self, now: float, *, awaited: bool, known: bool) -> None:
-        """Ask for a start unless it is too early; `now` in seconds, monotonic.
+        """Start a daemon unless it is too early (`now` in seconds, monotonic).
 
-        Args:
-            now: the time.
-            awaited: whether a request waits.
-            known: whether this bridge was connected before: a daemon that was stopped is not started then.
+        Only an `awaited` start follows a failed one; a `known` bridge does not restart a daemon that was
+        stopped.
         """
         if self.pipe is not None or now < self._next or (self._failures and not awaited) or not self._allowed():
             return
@@ -88,12 +76,12 @@ class Starting:
             self.reason = f"the daemon is not running, and `mcpd start` cannot be run: {error}"
 
     def take_ended(self) -> bool:
-        """Whether a start has ended since this was last asked."""
+        """Whether a start has ended since the last call."""
         ended, self._has_ended = self._has_ended, False
         return ended
 
     def hear(self) -> bool:
-        """Take what the start says; returns whether it has ended."""
+        """Read the start's stderr; return whether the start has ended."""
         assert self.pipe is not None
         data = os.read(self.pipe, REASON_BYTES)
         self._said = (self._said + data)[:REASON_BYTES]
@@ -107,9 +95,9 @@ class Starting:
         return True
 
     def _spawn(self, window: str) -> None:
-        """Run `mcpd start` in a session of its own, so that it outlives this window; its stderr is our pipe."""
+        """Run `mcpd start` in a session of its own, which outlives this window; its stderr is our pipe."""
         ours, theirs = os.pipe()
-        # -P: what lies in this directory, which may be a repository just cloned, is not to be imported.
+        # -P: nothing is imported from this directory, which may be a repository just cloned.
         command = [sys.executable, "-P", "-m", "daemon", "start", "--window", window]
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         actions = [

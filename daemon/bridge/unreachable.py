@@ -1,4 +1,4 @@
-"""Explains why nobody answers on a socket, and what to do about it. Standard library only."""
+"""Explains a failed connection to one of the daemon's sockets, and the remedy."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ _PLACES = (
     "/run/systemd/user",
     "/usr/local/lib/systemd/user",
     "/usr/lib/systemd/user",
-)
-"""Where an administrator and packages install units of users."""
+)  # directories of user units of administrators and packages
 
 _NAME = "name its socket with --socket P or $MCPD_SOCKET"
 
@@ -25,10 +24,8 @@ _NAME = "name its socket with --socket P or $MCPD_SOCKET"
 class Door(NamedTuple):
     """One of the daemon's two sockets, as messages name it."""
 
-    unit: str
-    """The systemd unit that brings the socket into being."""
-    name: str
-    """How to name another socket."""
+    unit: str  # the systemd unit that creates the socket
+    name: str  # the way to name another socket
 
 
 CLIENTS = Door("mcpd.socket", _NAME)
@@ -36,8 +33,7 @@ CLIENTS = Door("mcpd.socket", _NAME)
 OPERATORS = Door(
     "mcpd.service",
     f"{_NAME} ({CONTROL} lies beside it; where `listen.controlSocket` says otherwise, --control P names that)",
-)
-"""The control socket. The daemon binds it itself, so it does not exist before the service runs."""
+)  # the daemon binds the control socket itself, so it does not exist before the service runs
 
 _START = (
     "Start the daemon with `mcpd start` (`mcpd run` in the foreground{unit}); if it listens elsewhere, {name}."
@@ -63,15 +59,15 @@ _REASONS = {
 
 
 def explain(path: str, error: OSError, door: Door) -> tuple[str, str]:
-    """Which socket was tried and why that failed, as a clause; and what to do, in sentences."""
-    # A path over 107 bytes is refused by Python itself, without an errno.
+    """The socket and the failure, as a clause; and the remedy, in sentences."""
+    # Python refuses a path over 107 bytes without an errno.
     reason, remedy = _REASONS.get(error.errno or 0, (error.strerror or str(error), _FIX))
     unit = f", `systemctl --user start {door.unit}`" if is_installed(door.unit, os.environ) else ""
     return f"cannot reach the daemon at {path}: {reason}", remedy.format(unit=unit, name=door.name)
 
 
 def is_installed(unit: str, environ: Mapping[str, str]) -> bool:
-    """Whether systemd would find a unit of the user's (systemd.unit(5), user unit search path)."""
+    """Whether systemd would find this user unit (systemd.unit(5), user unit search path)."""
     home = environ.get("HOME", "/")
     own = (
         environ.get("XDG_CONFIG_HOME") or f"{home}/.config",

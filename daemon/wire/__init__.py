@@ -1,1 +1,1 @@
-"""Bytes, frames and JSON-RPC: the data plane. Nothing in here knows MCP beyond JSON-RPC's own conventions."""
+"""The data plane: bytes, frames and JSON-RPC. This package knows nothing of MCP."""

@@ -1,8 +1,7 @@
-"""A stream over TLS as a plain descriptor, which is all that a link's poll knows.
+"""Exposes a TLS stream as a plain descriptor, which a link's poll can watch.
 
-Two tasks copy, each with one buffer. A direction that is not read from is not written to, so what waits is
-bounded by the buffers of two sockets. The end of either direction is passed on as such, after everything before
-it; a peer that is gone ends both.
+Two tasks copy with one buffer each. A direction that is not written is not read, so two socket buffers bound
+the bytes in flight. An end of stream travels after the bytes before it; a broken peer ends both directions.
 """
 
 from __future__ import annotations
@@ -18,18 +17,15 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-COPY_BYTES = 64 * 1024
-"""One read: four records of TLS."""
+COPY_BYTES = 64 * 1024  # one read: four TLS records
 
-LAST_SECONDS = 30.0
-"""How long a slow peer has to take what was written before the plain side was closed: some 200 KB at most."""
+LAST_SECONDS = 30.0  # time for a slow peer to take the last bytes: at most 200 KB
 
-HURRIED_SECONDS = 0.2
-"""The same when we are being cancelled: a stop waits for it."""
+HURRIED_SECONDS = 0.2  # the same during cancellation, because a stop waits for it
 
 GOODBYE_SECONDS = 1.0
-"""How long a peer has to hang up after we have said that nothing more comes. Bytes of its that nobody reads
-would reset the connection, and it could lose our last ones."""
+"""Time for the peer to hang up after our last byte. Unread bytes of the peer would reset the connection and
+could lose our last ones."""
 
 _GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
 
@@ -38,13 +34,9 @@ TlsStream = trio.SSLStream[trio.SocketStream]
 
 @asynccontextmanager
 async def plain_end(stream: TlsStream) -> AsyncIterator[socket.socket]:
-    """The plain end of a stream whose handshake is done: a connected, non-blocking socket.
+    """Yield a non-blocking socket with the plaintext of a stream; raises OSError when no descriptor is left.
 
-    The caller closes it before leaving. Leaving closes the stream when all that was written to the plain end is
-    taken, or it is too late for that.
-
-    Raises:
-        OSError: there is no descriptor left; the stream is closed.
+    The caller closes the socket before leaving; leaving sends the remaining bytes and closes the stream.
     """
     try:
         ours, theirs = socket.socketpair()
@@ -53,7 +45,7 @@ async def plain_end(stream: TlsStream) -> AsyncIterator[socket.socket]:
         raise
     theirs.setblocking(False)
     inner = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-    # Shielded: what is written while we are cancelled, as a farewell, is still to go out.
+    # Shielded: a farewell that is written during cancellation must still go out.
     scope = trio.CancelScope(shield=True)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_copy_both, stream, inner, scope)
@@ -74,8 +66,8 @@ async def _copy_both(outer: TlsStream, inner: trio.SocketStream, scope: trio.Can
                 nursery.cancel_scope.cancel()
             await _hang_up(outer, transport)
         finally:
-            # Not through the stream, which lets go of its transport once both sides have said goodbye; and
-            # without a checkpoint, at which we may be cancelled between the two.
+            # The sockets, not the stream: the stream drops its transport after both goodbyes. And no checkpoint
+            # here, because a cancellation could fall between the two.
             inner.socket.close()
             transport.socket.close()
 
@@ -88,7 +80,7 @@ async def _copy_in(outer: TlsStream, inner: trio.SocketStream, both: trio.Cancel
             if not isinstance(error.__cause__, ssl.SSLEOFError):
                 both.cancel()
                 return
-            # Many clients hang up without saying so in TLS: HTTP and WebSocket know when they are complete.
+            # Many clients hang up without a TLS goodbye: HTTP and WebSocket know when they are complete.
             data = b""
         try:
             if not data:
@@ -96,7 +88,7 @@ async def _copy_in(outer: TlsStream, inner: trio.SocketStream, both: trio.Cancel
                 return
             await inner.send_all(data)
         except _GONE:
-            # The plain end is closed; what was written to it before that is still on its way out.
+            # The plain end is closed; the bytes that were written to it before are still going out.
             return
 
 
@@ -107,7 +99,7 @@ async def _copy_out(inner: trio.SocketStream, outer: TlsStream) -> None:
 
 
 async def _hang_up(outer: TlsStream, transport: trio.SocketStream) -> None:
-    """Say that nothing more comes, and wait a moment for the peer to do the same."""
+    """Announce the end of our direction and wait a moment for the peer's."""
     with trio.move_on_after(GOODBYE_SECONDS), suppress(*_GONE):
         with suppress(*_GONE):
             await outer.unwrap()

@@ -1,10 +1,7 @@
-"""The JSON-RPC 2.0 envelope: decoding, refusing with the right code, and writing.
+"""Decodes, validates and writes the envelope of JSON-RPC 2.0 messages (jsonrpc.org/specification).
 
-Rule: only the envelope is decoded. `params`, `result` and `error` stay the bytes they came as (`msgspec.Raw`),
-so that what passes through is neither changed nor decoded: 10 MB cost 2 ms instead of 3 s. The price is that
-msgspec merely skips over a payload; what it does not check while skipping (UTF-8, nesting below its own
-recursion limit) is checked here, once, at the edge. Error objects of others are read however sloppy they are.
-Source: jsonrpc.org/specification; limits: reliability.md S8.
+Payloads stay raw bytes: 10 MB cost 2 ms instead of 3 s. msgspec skips them without checking UTF-8 or deep
+nesting, which this module therefore checks.
 """
 
 from __future__ import annotations
@@ -33,37 +30,31 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 
 MAX_DEPTH = 128
-"""Deepest nesting taken from a client. Real tool schemas reach 23; several JSON libraries give up at 254."""
+"""Deepest nesting of a client's message. Real tool schemas reach 23; several JSON libraries give up at 254."""
 
-LONG_BYTES = 4096
-"""Length from which searching for one byte repeatedly is quicker than counting it."""
+LONG_BYTES = 4096  # length from which repeated searches for one byte are faster than counting it
 
 MAX_CONTAINERS = 500_000
-"""Objects and lists in one message from a client: how deep more are nested takes too long to find out. 4 MiB of
-pairs of numbers are 400,000."""
+"""Objects and lists in a client's message: measuring the depth of more is slow. 4 MiB of pairs hold 400,000."""
 
 MAX_MEMBERS = 100_000
-"""Members of all objects in one message from a client (reliability.md S8): a server that decodes a million of
-them blocks its own loop."""
+"""Members of all objects in a client's message: a server that decodes a million blocks its own loop."""
 
-MEMBER_BYTES = 5
-"""Bytes of the shortest member, `"":0,`: a message too short for `MAX_MEMBERS` need not be counted."""
+MEMBER_BYTES = 5  # length of the shortest member, `"":0,`: shorter messages cannot reach `MAX_MEMBERS`
 
 MAX_ENVELOPE_BYTES = 64 * 1024
-"""Bytes beside `params` of a message that has to be read again: an id, a method, a version."""
+"""Bytes outside `params` of a message that has to be parsed twice: an id, a method, a version."""
 
 JOINED_BYTES = 4096
-"""Longest payload that is copied into its frame: that costs less than keeping the two apart."""
+"""Longest payload that is copied into its frame: below it copying is cheaper than a second buffer."""
 
 ERROR_MEMBER = b',"error":'
-"""What stands before the error object in the frame of an error."""
 
-Buffer = bytes | memoryview | Raw
-"""Bytes that a link can write without copying them first."""
+Buffer = bytes | memoryview | Raw  # bytes that a link writes without a copy
 
 
 class Envelope(Struct):
-    """One JSON-RPC message, its payload still raw."""
+    """A JSON-RPC message with a raw payload."""
 
     jsonrpc: str | UnsetType = UNSET
     id: Raw | UnsetType = UNSET
@@ -74,7 +65,7 @@ class Envelope(Struct):
 
 
 class BadMessage(Exception):
-    """A line is not a JSON-RPC message. Carries what the error response needs."""
+    """Reports a line that is not a JSON-RPC message, as the error response needs it."""
 
     def __init__(self, code: int, message: str, request_id: bytes = b"null") -> None:
         super().__init__(message)
@@ -90,11 +81,7 @@ _COMPACT_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
 
 
 def decode(line: Line) -> Envelope:
-    """Decode one line from a server: strict enough to route it, lenient in everything else.
-
-    Raises:
-        BadMessage: it is not a JSON object, or its `method` is not a string.
-    """
+    """Decode a server's line: lenient, and raises BadMessage only for no object or a non-string `method`."""
     try:
         return _decode(line)
     except msgspec.ValidationError as error:
@@ -107,11 +94,7 @@ def decode(line: Line) -> Envelope:
 
 
 def decode_strictly(line: Line) -> Envelope:
-    """Decode one line from a client: as `decode`, with all checks of reliability.md S8.
-
-    Raises:
-        BadMessage: with the JSON-RPC code that says what is wrong with it.
-    """
+    """Decode a client's line and check all that a client may get wrong; raises BadMessage with the code."""
     if not line.isascii():
         _require_utf8(line)
     envelope = decode(line)
@@ -136,7 +119,7 @@ def decode_strictly(line: Line) -> Envelope:
 
 
 def is_utf8(line: Line) -> bool:
-    """Whether a line is valid UTF-8, which msgspec does not check inside what it skips."""
+    """Whether a line is valid UTF-8; msgspec does not check the bytes that it skips."""
     if line.isascii():
         return True
     try:
@@ -147,24 +130,24 @@ def is_utf8(line: Line) -> bool:
 
 
 def request(uid: int, method: str, params: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    """A request's frame, without its newline."""
+    """The frame of a request, without a newline."""
     return (b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":' % (uid, method.encode()), *params, b"}")
 
 
 def notification(method: str, params: bytes) -> tuple[Buffer, ...]:
-    """A notification's frame."""
+    """The frame of a notification."""
     return (b'{"jsonrpc":"2.0","method":"%b","params":' % method.encode(), params, b"}")
 
 
 def response(request_id: bytes, result: Buffer) -> tuple[Buffer, ...]:
-    """A result's frame; `request_id` is written as it came, byte for byte."""
+    """The frame of a result; `request_id` is copied byte for byte."""
     if len(result) <= JOINED_BYTES:
         return (b"".join((b'{"jsonrpc":"2.0","id":', request_id, b',"result":', result, b"}")),)
     return (b'{"jsonrpc":"2.0","id":', request_id, b',"result":', result, b"}")
 
 
 def error_response(request_id: bytes, code: int, message: str, data: object = None) -> tuple[Buffer, ...]:
-    """An error's frame. JSON-RPC errors are for faults of the protocol only (design.md §6)."""
+    """The frame of an error. JSON-RPC errors report faults of the protocol only, never of a tool."""
     error: dict[str, object] = {"code": code, "message": message}
     if data is not None:
         error["data"] = data
@@ -172,7 +155,7 @@ def error_response(request_id: bytes, code: int, message: str, data: object = No
 
 
 def refusal(request_id: bytes, error: Buffer) -> tuple[Buffer, ...]:
-    """The frame of an error object that is written already."""
+    """The frame of an encoded error object."""
     return (b'{"jsonrpc":"2.0","id":', request_id, ERROR_MEMBER, error, b"}")
 
 
@@ -184,7 +167,7 @@ def _require_utf8(line: Line) -> None:
 
 
 def _require_json(line: Line) -> None:
-    """Check the rest as well: a member of the wrong type is reported before what follows it was read."""
+    """Parse the whole line: msgspec reports a member of the wrong type before it has read the rest."""
     try:
         _skip(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -194,7 +177,7 @@ def _require_json(line: Line) -> None:
 
 
 def opens_many(line: Line) -> bool:
-    """Whether there are more opening brackets than `MAX_DEPTH`."""
+    """Whether a line has more opening brackets than `MAX_DEPTH`."""
     if len(line) < LONG_BYTES:
         return line.count(b"{") + line.count(b"[") > MAX_DEPTH
     opened = 0
@@ -207,7 +190,7 @@ def opens_many(line: Line) -> bool:
 
 
 def _is_compact(line: Line, envelope: Envelope) -> bool:
-    """Whether a request is exactly as long as its four members, so that none of them can be there twice."""
+    """Whether a request is exactly as long as its four members, so that no member can occur twice."""
     request_id, method, params = envelope.id, envelope.method, envelope.params
     if request_id is UNSET or method is UNSET or params is UNSET or envelope.jsonrpc != "2.0":
         return False
@@ -216,10 +199,7 @@ def _is_compact(line: Line, envelope: Envelope) -> bool:
 
 
 def _require_single_members(line: Line, envelope: Envelope) -> None:
-    """Refuse a message with a duplicate envelope key: readers would disagree which one counts.
-
-    Keys inside the payload do not matter, so a message is read again only if some may be outside it.
-    """
+    """Refuse a duplicate envelope key, of which readers would pick different ones; payloads may repeat keys."""
     suspects = [key for key in _ENVELOPE_KEYS if line.count(key) > 1]
     if not suspects and b"\\" not in line:
         return
@@ -237,9 +217,8 @@ def _require_single_members(line: Line, envelope: Envelope) -> None:
 
 
 def _names(line: Line, payload: bytes) -> list[str]:
-    """The names of a message's members, duplicates included."""
     if len(payload) > MAX_ENVELOPE_BYTES:
-        # Names within the payload do not matter, and a million of them would take half a second.
+        # A million names within the payload, which do not matter, would take half a second.
         with suppress(ValueError):
             return _read_names(line.replace(payload, b"{}", 1))
     return _read_names(line)
@@ -261,19 +240,19 @@ def _explain(error: msgspec.ValidationError) -> str:
 
 
 def id_of(envelope: Envelope) -> bytes:
-    """The id to answer under, `null` if the message has no valid one: the answer must not be malformed, too."""
+    """The id for the answer; `null` if the message has no valid one, so that the answer stays well-formed."""
     return bytes(envelope.id) if envelope.id is not UNSET and is_id(bytes(envelope.id)) else NO_ID
 
 
 def _members(line: Line) -> int:
-    """Count the members of all objects in valid JSON, as colons outside strings; above the limit roughly."""
+    """Count object members as colons outside strings: 0 if there are few, an estimate far above the limit."""
     if line.count(b":") <= MAX_MEMBERS:
         return 0
     marks = line.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NOT_MARKS)
-    # Removing a pair of quotes with no colon between them moves no colon into or out of a string.
+    # Removing two adjacent quotes moves no colon into or out of a string.
     marks = marks.replace(b'""', b"")
     quotes = marks.count(b'"')
-    # Between any two quotes that are left there are colons, every second time outside a string.
+    # Colons separate the remaining quotes; every second group of them is outside a string.
     return quotes // 2 if quotes > 2 * MAX_MEMBERS + 2 else sum(map(len, marks.split(b'"')[::2]))
 
 
@@ -291,13 +270,13 @@ def _brackets(line: Line) -> bytes:
     """The structure of valid JSON: all brackets outside strings, each as a square one."""
     if b"\\" in line:
         line = line.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Two adjacent quotes do not change what is inside quotes and what is outside.
+    # Two adjacent quotes do not change the inside and the outside of strings.
     marks = line.translate(_AS_LISTS, _NOT_NESTING).replace(b'""', b"")
     return b"".join(marks.split(b'"')[::2])
 
 
 def _depth(brackets: bytes) -> int:
-    """The depth of nesting: folds innermost pairs away while there are many, then walks from pair to pair."""
+    """Measure the nesting: fold innermost pairs away while there are many, then step from pair to pair."""
     folded = 0
     while brackets.count(b"[]") * _WORTH_FOLDING > len(brackets):
         brackets = brackets.replace(b"[]", b"")
@@ -308,20 +287,18 @@ def _depth(brackets: bytes) -> int:
     return folded + 1 + max(accumulate(len(valley) - 2 * valley.count(b"]") for valley in valleys))
 
 
-_WORTH_FOLDING = 12
-"""Brackets for each innermost pair below which folding all pairs costs less than a step for each."""
+_WORTH_FOLDING = 12  # brackets per innermost pair; above this, stepping costs less than folding
 _AS_LISTS = bytes.maketrans(b"{}", b"[]")
 _NOT_NESTING = bytes(set(range(256)) - set(b'{}[]"'))
 _NOT_MARKS = bytes(set(range(256)) - set(b'":'))
 
 
 MAX_ERROR_BYTES = 128 * 1024
-"""Bytes of an error's message, and of its data, that are read: what is shown at most (`safety.redact.SHOWN`),
-and the longest secret that is looked for at its end (`FARTHEST`)."""
+"""Bytes read of an error's message and data: `safety.redact.SHOWN` plus the longest secret (`FARTHEST`)."""
 
 
 class ErrorObject(Struct):
-    """A JSON-RPC error, its members still raw: each may be as long as a message, or of any type."""
+    """A JSON-RPC error with raw members: each may have any type and length."""
 
     code: Raw = Raw(b"0")
     message: Raw = Raw(b'""')
@@ -340,10 +317,7 @@ _CODE = re.compile(rb"-?[0-9]{1,18}")
 
 
 def read_error(error: Buffer) -> tuple[int, str, bytes]:
-    """Code, message and data of a JSON-RPC error object, however sloppy.
-
-    Message and data are cut at `MAX_ERROR_BYTES`, so that cut data is not valid JSON.
-    """
+    """Code, message and data of a JSON-RPC error object, however malformed; cut at `MAX_ERROR_BYTES`."""
     try:
         found = _decode_error(error)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -355,17 +329,17 @@ def read_error(error: Buffer) -> tuple[int, str, bytes]:
 
 
 def made_error(code: int, message: str) -> bytes:
-    """A JSON-RPC error object of ours, in place of one that a peer should have sent."""
+    """Encode a JSON-RPC error object of mcpd's own."""
     return msgspec.json.encode({"code": code, "message": message})
 
 
 def error_line(uid: int, error: Buffer) -> bytes:
-    """The answer to a request of ours that holds this error object."""
+    """A peer's answer to one of our requests with this error object."""
     return b'{"jsonrpc":"2.0","id":%d,"error":%b}' % (uid, bytes(error))
 
 
 def is_error_object(error: Buffer) -> bool:
-    """Whether this is what JSON-RPC has for an error: an object with a code and a message."""
+    """Whether this is a JSON-RPC error object: it has a code and a message."""
     try:
         _decode_complete(error)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -374,12 +348,12 @@ def is_error_object(error: Buffer) -> bool:
 
 
 def error_code(frame: Sequence[Buffer]) -> int | None:
-    """The code in an error's frame; None for every other frame."""
+    """The code in an error's frame; None for any other frame."""
     return read_error(frame[3])[0] if tuple(frame[2:3]) == (ERROR_MEMBER,) else None
 
 
 def _as_text(raw: bytes) -> str:
-    """Decode a JSON string; what is not one, or has no end, is returned as it is written."""
+    """Decode a JSON string; return anything else, or a cut one, as written."""
     try:
         return _decode_text(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -1,15 +1,8 @@
-"""Newline-delimited frames from a byte stream (MCP, stdio transport), and what malformed ones still tell.
+"""Splits a byte stream into newline-delimited frames and reads ids from malformed ones (MCP, stdio transport).
 
-Goals: every byte is looked at once however slowly it arrives, so that a peer that drips or that sends one
-enormous line costs linear time; a line over the limit costs no more memory than the limit and an eighth; no
-single chunk costs much more than its share. Therefore the unfinished tail is kept apart and never searched
-again: as a list of pieces, which are joined when the newline comes, and beyond `LONG_BYTES` as one growing
-array. (Growing a buffer and splitting it again took 62.7 s of CPU for one 100 MB line; this takes 0.1 s.
-Joining 10 MB at once blocks the loop for 5 ms, most of which the kernel spends on giving us fresh memory.)
-
-A line that is not JSON may still hold the id of a request, whose caller then need not wait for its timeout.
-JavaScript's `slice()` through an emoji leaves one half of a surrogate pair, which JSON can spell and not every
-decoder takes (RFC 8259, section 8.2); Python's `json` writes NaN and Infinity, which are not JSON (section 6).
+Each byte is searched once, however slowly the peer drips: one buffer took 62.7 s for a 100 MB line; this takes
+0.1 s. The id of malformed JSON lets its caller fail at once: JavaScript's `slice()` leaves lone surrogates (RFC
+8259, 8.2), and Python's `json` writes NaN and Infinity.
 """
 
 from __future__ import annotations
@@ -19,18 +12,16 @@ import re
 import msgspec
 from msgspec import Raw
 
-Line = bytes | bytearray
-"""One line without its newline; no longer changed."""
+Line = bytes | bytearray  # A line without its newline, immutable from here on
 
-HEAD_BYTES = 256
-"""How much of an oversized line is kept: enough to find its `id`, so that its sender gets an answer."""
+HEAD_BYTES = 256  # bytes kept of an oversized line: enough for its `id`, so that the sender gets an answer
 
 LONG_BYTES = 512 * 1024
-"""Length from which a line grows in one array: joining less takes less than half a millisecond."""
+"""Length from which a line grows in one array; joining less takes below half a millisecond."""
 
 
 def as_line(message: bytes) -> bytes:
-    """Turn a message that came without framing into a line: line ends are whitespace in JSON (RFC 8259, 2)."""
+    """Turn an unframed message into a line: line ends are whitespace in JSON (RFC 8259, 2)."""
     if b"\n" not in message and b"\r" not in message:
         return message
     return message.translate(_LINE_ENDS_AS_SPACES)
@@ -40,14 +31,9 @@ _LINE_ENDS_AS_SPACES = bytes.maketrans(b"\r\n", b"  ")
 
 
 class LineBuffer:
-    """Turns chunks into lines, without their newline.
+    """Turns chunks into lines; of a line over `max_line` bytes only the head is kept, in `oversized`."""
 
-    A line of more than `max_line` bytes is swallowed up to its newline; its first `HEAD_BYTES` bytes are put
-    on `oversized`, which the owner empties.
-    """
-
-    grown = 0
-    """Lines of this process that grew in an array, ever: freed, they leave unused space in the heap."""
+    grown = 0  # lines of this process that grew in an array: freed, they leave unused space in the heap
 
     def __init__(self, max_line: int) -> None:
         self.max_line = max_line
@@ -57,7 +43,7 @@ class LineBuffer:
         self._swallowing = False
 
     def feed(self, chunk: bytes) -> list[Line]:
-        """Add a chunk; return the lines that it completed, oldest first."""
+        """Add a chunk; return the completed lines, oldest first."""
         lines: list[Line] = []
         lines += chunk.split(b"\n")
         tail = lines.pop()
@@ -81,7 +67,7 @@ class LineBuffer:
         return self._held
 
     def drop(self) -> None:
-        """Forget the unfinished line; what is left of it is taken for a line of its own."""
+        """Forget the unfinished line; its remainder will count as a line of its own."""
         self._pieces.clear()
         self._held = 0
 
@@ -112,7 +98,7 @@ class LineBuffer:
             self._swallowing = True
 
     def _give_up(self) -> bytes:
-        """Drop the pieces and return their head; joining all of them would take their size once more."""
+        """Drop the pieces and return their head; joining them would double their memory."""
         head = b""
         for piece in self._pieces:
             head += piece[: HEAD_BYTES - len(head)]
@@ -127,21 +113,19 @@ class LineBuffer:
         return [line for line in lines if len(line) <= self.max_line]
 
 
-MAX_SURROGATES = 1_000
-"""Escaped surrogates examined in one line, three milliseconds: a line with more is refused."""
+MAX_SURROGATES = 1_000  # escaped surrogates examined in one line, 3 ms: a line with more is refused
 
 MAX_READ_AGAIN = 64 * 1024
-"""Longest line, in bytes, that is searched for what is not JSON, twenty milliseconds at most; in a longer one
-the id must be in its head."""
+"""Longest line that is searched for invalid JSON (20 ms); a longer one must have its id in its head."""
 
 MAX_ID_BYTES = 128 * 1024
-"""Longest id, in bytes, as it is examined more than once: SDKs count, or use a UUID of 36 bytes."""
+"""Longest id, in bytes; it is examined several times. SDKs count, or use a UUID of 36 bytes."""
 
 _SURROGATES = re.compile(rb"\\u[dD](?:[89abAB][\da-fA-F]{2}\\u[dD][c-fC-F]|[89a-fA-F])[\da-fA-F]{2}")
 _PAIR_BYTES = len(rb"\ud83d\ude00")
 _UNKNOWN = rb"\ufffd"
 _TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+'
-# A string without an end matches to the end of the line: starting again at each quote would be quadratic.
+# A string without an end matches up to the end of the line: restarting at each quote would be quadratic.
 _NOT_JSON = re.compile(rb'(%b(?:"|\\?\Z))|-?Infinity|NaN' % _TEXT, re.DOTALL)
 _ID = re.compile(rb'-?(?:0|[1-9]\d*)|%b"' % _TEXT, re.DOTALL)
 _HEAD = (
@@ -153,12 +137,11 @@ _ANSWER_IN_HEAD = re.compile(_HEAD + rb',\s*"(?:result|error)"', re.DOTALL)
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
-NO_ID = b"null"
-"""The id of an answer to a message whose own is not known (JSON-RPC 2.0, section 5)."""
+NO_ID = b"null"  # the id of an answer to a message without a known id (JSON-RPC 2.0, section 5)
 
 
 def with_whole_characters(line: Line) -> bytes | None:
-    """The line with U+FFFD for each half of a surrogate pair; None if it has none, or over `MAX_SURROGATES`."""
+    """Replace each lone surrogate by U+FFFD; None if there is none, or more than `MAX_SURROGATES`."""
     mended = bytearray(line)
     end = 0
     for count, found in enumerate(_SURROGATES.finditer(line)):
@@ -176,10 +159,7 @@ def with_whole_characters(line: Line) -> bytes | None:
 
 
 def mended(line: Line) -> bytes | None:
-    """The message with whole characters; None if it is still not JSON, or would have another id.
-
-    A caller that has half a character in its id would not recognise the answer.
-    """
+    """Repair lone surrogates; None if the result is not JSON, or has an id unknown to its caller."""
     whole = with_whole_characters(line)
     if whole is None:
         return None
@@ -202,7 +182,7 @@ def id_of_unreadable(line: Line) -> bytes:
 
 
 def id_answered(line: Line) -> bytes:
-    """The id of an answer that is not JSON, or `null`; the id of a request from the peer is not one of ours."""
+    """The id of an answer that is not JSON, or `null`; a request of the peer has an id of its own."""
     head = bytes(line[:HEAD_BYTES])
     if _ANSWER_IN_HEAD.match(head):
         return id_in_head(head)
@@ -211,21 +191,18 @@ def id_answered(line: Line) -> bytes:
 
 
 def id_among_members(line: Line) -> bytes:
-    """The id of a message that is of no other use, or `null`."""
+    """The id of an otherwise useless message, or `null`."""
     return _id_of(_members(line))
 
 
 def id_in_head(head: bytes) -> bytes:
-    """The id in the first bytes of a message that was too long to keep, or `null`.
-
-    Only an id preceded by nothing but plain members is believed: further in, it may belong to something else.
-    """
+    """The id in the head of an oversized message, or `null`; only plain members may precede it."""
     match = _ID_IN_HEAD.match(head)
     return match[1] if match and _is_sound_id(match[1]) else NO_ID
 
 
 def _members(line: Line) -> dict[str, Raw]:
-    """The members of a message, each still raw; none if it is not an object."""
+    """The raw members of a message; empty if it is not an object."""
     try:
         return _decode_members(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -238,7 +215,7 @@ def _id_of(members: dict[str, Raw]) -> bytes:
 
 
 def _is_sound_id(found: bytes) -> bool:
-    """Whether an id that was not decoded yet is valid JSON: it is going to be written as it came."""
+    """Whether an undecoded id is valid JSON: it is going to be written as it came."""
     if not found.startswith(b'"'):
         return True
     try:
@@ -249,7 +226,7 @@ def _is_sound_id(found: bytes) -> bool:
 
 
 def _as_json(line: Line) -> bytes:
-    """The line with `null` in place of NaN and Infinity; good for reading its id only."""
+    """Put `null` in place of NaN and Infinity; the result is good for reading the id only."""
     if b"NaN" not in line and b"Infinity" not in line:
         return bytes(line)
     return _NOT_JSON.sub(lambda found: found[1] or b"null", line)

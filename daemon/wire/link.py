@@ -1,17 +1,12 @@
 """A link over a pair of descriptors, without a task, channel or event per message.
 
-Theory of operation. When the poll finds a descriptor ready, its link reads a chunk, splits it into lines and
-hands them all, synchronously, to its owner, which queues what follows from them on other links; when all ready
-links have been served, one flush writes each touched link once. trio's streams checkpoint on every call even
-when they need not wait (10 to 20 us each); here trio is entered only when the kernel has nothing more.
+A ready link reads a chunk and hands its lines synchronously to its owner, which queues frames on other links;
+one flush then writes each touched link. trio's streams would checkpoint on every call (10 to 20 us).
 
-Invariants.
-- Those of the writing half are in `wire.writing`.
-- A peer that reads slowly is not read from while more than `pause_at` waits for it. With more than `max_queue`
-  it is behind: it is cut off if it takes nothing, and all such queues share one bound (`wire.outbox`).
-- Lines are handed over in order, and only while `run` runs; an exception of the owner ends `run`, nothing else.
-- After `close` nothing is written, every queue is empty, no unfinished line is kept, and the poll no longer
-  watches the descriptors.
+- A slow peer is not read while more than `pause_at` waits for it. Above `max_queue` it is behind
+  (`wire.outbox`).
+- Lines arrive in order and only while `run` runs; an exception of the owner ends `run` and nothing else.
+- After `close` nothing is written, every queue is empty, and the poll watches neither descriptor.
 """
 
 from __future__ import annotations
@@ -32,39 +27,32 @@ if TYPE_CHECKING:
     from daemon.wire.outbox import Outbox, Receiver
 
 READ_BYTES = 256 * 1024
-"""Size of one read: larger than the default buffer of a pipe or unix socket, so one usually drains it."""
-SHORT_READ = 16 * 1024
-"""Size of the first read. If it returns less, the kernel's buffer is empty: another would get EAGAIN."""
-LINES_PER_TURN = 128
-"""Lines handled before other links get a turn: a few milliseconds, even if every one of them is refused."""
-READS_PER_TURN = 4
-"""Full reads before other links get a turn, or a fast peer would own the loop."""
-LINES_AT_ONCE = 16
-"""Lines handed over between looks at how much waits for their peer: each may ask for a list of 4 MiB."""
-LAST_READS = 64
-"""Last reads from a peer that no longer reads: 16 MiB, the largest message."""
+"""Bytes of one read: more than the default buffer of a pipe or unix socket, so that one read drains it."""
+SHORT_READ = 16 * 1024  # Bytes of the first read. A shorter result means that the kernel's buffer is empty.
+LINES_PER_TURN = 128  # lines per turn: a few milliseconds, even if each is refused
+READS_PER_TURN = 4  # full reads per turn; without a bound a fast peer would own the loop
+LINES_AT_ONCE = 16  # lines between two checks of the peer's queue: each may ask for a list of 4 MiB
+LAST_READS = 64  # last reads from a peer that reads no more: 16 MiB, the largest message
 _view = memoryview(bytearray(READ_BYTES))
 _views = (_view,)
-"""The buffer for large reads, shared by all links: a new one for each read would be mapped and unmapped."""
+"""The buffer of large reads, shared by all links: one per read would be mapped and unmapped each time."""
 
 
 class LinkStatistics(msgspec.Struct, frozen=True):
-    """The state of a link at one moment."""
+    """A snapshot of a link."""
 
     queued: int
-    """Bytes waiting for the peer."""
     unfinished: int
-    """Bytes of the line that the peer has not ended yet."""
     turns: int
-    """How often everything that the peer had sent was read."""
     is_read: bool
-    """Whether the peer is read from."""
     is_blocked: bool
-    """Whether the kernel takes no more bytes for the peer."""
 
 
 class FdLink:
-    """A link over two non-blocking descriptors, or over one twice (a socket). Owns them."""
+    """A link over two non-blocking descriptors, or over one socket twice. It owns them.
+
+    All bounds are bytes. Without `pause_at` the peer is always read, and never holds other links.
+    """
 
     def __init__(
         self,
@@ -76,21 +64,8 @@ class FdLink:
         max_queue: int,
         pause_at: int | None = None,
     ) -> None:
-        """Take over the descriptors.
-
-        Args:
-            read_fd: where lines come from.
-            write_fd: where frames go.
-            outbox: the daemon's one outbox.
-            max_line: bytes of the longest line taken from the peer.
-            max_queue: bytes that may wait for the peer before it counts as behind.
-            pause_at: bytes waiting for the peer above which it is not read from; None: it is always read from,
-                and never has other links held.
-        """
         self.writer = FdWriter(self, write_fd, outbox=outbox, max_queue=max_queue, pause_at=pause_at)
-        """Has what waits for the peer."""
-        self.send = self.writer.send
-        """The writer's own, since a call through the daemon sends two frames."""
+        self.send = self.writer.send  # the writer's own method: a call through the daemon sends two frames
         self.turns = 0
         self.is_held = False
         self._outbox = outbox
@@ -125,7 +100,7 @@ class FdLink:
         raise self.writer.reason
 
     def close_write(self) -> None:
-        """End our direction only: a child sees EOF on its stdin. Only for links over two descriptors."""
+        """End our direction, so that a child sees EOF on its stdin. Only for links over two descriptors."""
         if not self._is_socket:
             self.writer.close()
 
@@ -144,21 +119,19 @@ class FdLink:
         self._read_fd = CLOSED
 
     def statistics(self) -> LinkStatistics:
-        """A snapshot of the link."""
+        """Take a snapshot of the link."""
         return LinkStatistics(
             self.writer.queued, self._lines.held, self.turns, self._reading, self.writer.is_blocked
         )
 
     def waiting(self, _request_id: bytes | None = None, /) -> float:
-        """Bytes that wait for the peer: all of its requests share one queue (`wire.outbox.Link.waiting`)."""
+        """Bytes that wait for the peer: its requests share one queue (`wire.outbox.Link.waiting`)."""
         return self.writer.queued
 
     def resume(self) -> None:
         """Read again: the links that were behind have caught up (`wire.outbox.Pausable`)."""
         self.is_held = False
         self.rewatch()
-
-    # --- called by the poll --------------------------------------------------------------------------------
 
     def _on_ready(self, ready: int) -> None:
         try:
@@ -170,7 +143,7 @@ class FdLink:
             self.writer.end(error)
 
     def rewatch(self) -> None:
-        """Have the poll watch for what is wanted now: reading, writing, both or neither."""
+        """Have the poll watch for reading, writing, both or neither."""
         runs = self._receiver is not None and self.writer.reason is None
         self._reading = runs and not (self._behind or self.writer.is_paused or self.is_held or self._rest)
         reads, writes = IN if self._reading else 0, OUT if self.writer.is_blocked else 0
@@ -179,8 +152,6 @@ class FdLink:
         else:
             self._poll.watch(self._read_fd, reads, self._on_ready)
             self._poll.watch(self.writer.fd, writes, self._on_ready)
-
-    # --- reading -------------------------------------------------------------------------------------------
 
     def _read_on(self) -> None:
         if self._turn_over:
@@ -204,9 +175,9 @@ class FdLink:
         self.look_again()
 
     def _read(self, most: int) -> bytes:
-        """Read what there is now, which may be nothing; raises `ConnectionLost` at the end of the stream."""
+        """Read the bytes that are there, maybe none; raises ConnectionLost at the end of the stream."""
         try:
-            # Most messages are short, and reading them without the view saves 5 us of each call.
+            # Most messages are short; reading them without the view saves 5 us of each call.
             if most <= SHORT_READ:
                 chunk = os.read(self._read_fd, most)
             else:
@@ -245,7 +216,7 @@ class FdLink:
         self._on_ready(IN)
 
     def _hand_over(self, lines: list[Line]) -> None:
-        """Hand lines over in portions: no peer may own the loop with newlines or ask for more than it reads."""
+        """Hand lines over in portions: no peer may own the loop, or ask for more than it reads."""
         receiver = self._receiver
         assert receiver is not None
         start = 0
@@ -268,7 +239,7 @@ class FdLink:
             self.rewatch()
 
     async def _take_last_words(self, receiver: Receiver) -> None:
-        """Read what the peer sent before it stopped reading: an answer may be among it."""
+        """Read the last lines of a peer that reads no more: an answer may be among them."""
         lines, self._rest = self._rest, []
         for _ in range(LAST_READS):
             try:

@@ -1,29 +1,20 @@
-"""The I/O loop of all links: one epoll that reads them, and the outbox that writes what they were given.
+"""The I/O loop of all links: one epoll that reads them, and the outbox that writes them.
 
-Theory of operation. trio watches a single descriptor, that of our epoll (epoll(7): an epoll is itself readable
-when something in it is ready). Its task then calls every link that is ready, in the same step, and looks again,
-until nothing more comes: what 32 clients say at once costs one step of one task, not 32. A round of trio's own
-takes 20 to 30 us, as long as everything else about a small call, so the task does not go back to trio at once.
-It lingers in the epoll for a moment, asleep, since the answer of a quick server, or the next call of a busy
-client, is usually there by then.
+trio watches our epoll's descriptor (epoll(7): an epoll is itself readable). One task calls all ready links in
+the same step, because a round of trio costs 20 to 30 us, as much as the rest of a small call. The task then
+lingers in the epoll: the answer of a quick server usually follows. Lingering is bounded: only while no other
+task can run, at most `LINGER_SECONDS` within `TURN_SECONDS`, and after a fruitless try not for 2, 4, 8 ...
+turns.
 
-Guests, the clients over HTTP and WebSockets, are anybody, many, and costly: a head of HTTP takes ten times what
-a line takes. They wait in an epoll of their own. A turn is for all others first, lingering included; then one
-guest after the other is served, in the order in which they became ready, until anybody else is waiting, or a
-task of trio's. So what a thousand guests send delays a local client, a server or an operator by the turn of one
-guest, which its owner bounds.
+Guests are the clients over HTTP and WebSockets: anybody may be one, and an HTTP head costs ten times a line.
+They wait in an epoll of their own and get a turn one by one, only while no other link and no task is ready. A
+thousand guests thus delay a local client, a server or an operator by one guest's turn.
 
-What lingering may cost others is bounded. It happens only when no other task can run; a turn ends when one can,
-and after `TURN_SECONDS`; what trio itself watches (timers, threads, other sockets) waits for at most that and
-one `LINGER_SECONDS`. After a try that brought nothing, turns go without lingering, twice as many each time.
+A client that reads more slowly than servers answer fills memory. Up to a bound for all such clients nobody
+notices; above it, the links whose lines go to one of them are held until it has caught up or gone.
 
-A client that reads more slowly than servers answer fills the daemon's memory. As long as there is room, nobody
-else notices: its servers are read from, and others' calls to them pass. When too much is queued for all clients
-that are behind, the links whose lines go to one of them are not read from until it has caught up, or is gone.
-
-Invariants.
-- A descriptor has at most one owner in the epoll, and the owner removes it before it is closed.
-- Callbacks neither block nor raise. One that raises all the same is logged and disturbs no other link.
+- A descriptor has at most one owner in the epoll; the owner removes it before closing it.
+- Callbacks neither block nor raise. One that raises is logged and disturbs no other link.
 """
 
 from __future__ import annotations
@@ -50,39 +41,31 @@ IN = select.EPOLLIN
 OUT = select.EPOLLOUT
 
 EVENTS_AT_ONCE = 64
-"""Descriptors served before anything is written: enough to write once for many, few enough not to delay the
-first."""
+"""Descriptors served between writes: enough to share a write, few enough not to delay the first."""
 
-TURN_SECONDS = 0.001
-"""How long a turn may keep the loop while there is always more to do: a fifth of the longest delay allowed."""
+TURN_SECONDS = 0.001  # longest turn while there is more to do: a fifth of the longest delay allowed
 
 GUESTS_SECONDS = 0.002
-"""How long guests may be served, one after the other, before what they have asked for is written, and how long
-the turn of one may be."""
+"""Longest service of guests before their output is written, and longest turn of one guest."""
 
 LINGER_SECONDS = 0.001
-"""How long we sleep in our own epoll: the shortest time that epoll_wait(2) takes, and for an answer
-that takes longer a round of trio does not matter."""
+"""Sleep in our own epoll, the shortest of epoll_wait(2); a later answer can afford a round of trio."""
 
-MAX_SKIPS = 64
-"""Most turns without lingering after it has brought nothing: each try may cost the others a millisecond."""
+MAX_SKIPS = 64  # most turns without lingering after a fruitless try: each try may cost the others a millisecond
 
 
 class Watching(ABC):
-    """Descriptors in one epoll, and the owners that are called when they are ready."""
+    """The descriptors of one epoll and the owners to call when they are ready."""
 
     def __init__(self) -> None:
-        """Start with no descriptor watched."""
         self.epoll: select.epoll | None = None
         self.watched: dict[int, tuple[int, OnReady]] = {}
 
     def watch(self, fd: int, events: int, on_ready: OnReady) -> None:
-        """Call `on_ready` with what a descriptor is ready for, each time, until `events` is 0.
-
-        Errors and hang-ups are reported whatever `events` asks for, unless it is 0.
+        """Call `on_ready` with a descriptor's ready events, hang-ups included, each time, until `events` is 0.
 
         Raises:
-            OSError: the kernel cannot watch it (epoll_ctl(2)), or has no room for another.
+            OSError: the kernel cannot watch the descriptor, or has no room for another (epoll_ctl(2)).
         """
         known = self.watched.get(fd)
         if not events:
@@ -101,20 +84,20 @@ class Watching(ABC):
 
     @abstractmethod
     def soon(self, call: Callable[[], None]) -> None:
-        """Call this once after every other link has had a turn. Only from within `on_ready` or such a call."""
+        """Call this once after every other link's turn. Only from `on_ready` or such a call."""
 
     @abstractmethod
     def _start(self) -> select.epoll:
-        """Make the epoll, when the first descriptor comes."""
+        """Make the epoll for the first descriptor."""
 
     @abstractmethod
     def _close_if_idle(self) -> None:
-        """Close the epoll when nothing is watched, so that no link has to know that it was the last."""
+        """Close the epoll when nothing is watched."""
 
     def call(self, fd: int, ready: int) -> None:
-        """Call the owner of a descriptor that is ready."""
+        """Call the owner of a ready descriptor."""
         watched = self.watched.get(fd)
-        # A ready descriptor may have been closed by the callback of one before it.
+        # An earlier callback may have closed a ready descriptor.
         if watched is not None:
             try:
                 watched[1](ready)
@@ -126,19 +109,17 @@ class Guests(Watching):
     """Descriptors that are served after all others, one at a time."""
 
     def __init__(self, poll: Poll) -> None:
-        """Start with no descriptor watched; `poll` gives them their turns."""
         super().__init__()
-        self.later: deque[Callable[[], None]] = deque()
-        """What guests have left for later, oldest first."""
+        self.later: deque[Callable[[], None]] = deque()  # postponed calls of guests, oldest first
         self._poll = poll
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Call this once when the other guests had a turn. A task may say so, too."""
+        """Call this once after the other guests' turns. Tasks may use it, too."""
         self.later.append(call)
         self._poll.ring()
 
     def serve(self, is_over: Callable[[], bool]) -> bool:
-        """Give turns, in order, until it is over or no guest is ready. Returns whether one had a turn."""
+        """Give turns in order until `is_over` or no guest is ready; return whether any guest had one."""
         served = False
         while self.epoll is not None:
             ready = self.epoll.poll(0, 1)
@@ -163,34 +144,26 @@ class Guests(Watching):
 
 
 class Poll(Watching):
-    """Calls back when descriptors are ready. Everything but the waiting is synchronous."""
+    """Calls back when descriptors are ready; `after` then writes what the callbacks have queued."""
 
     def __init__(self, after: Callable[[], None]) -> None:
-        """Start with no descriptor watched.
-
-        Args:
-            after: called once all ready descriptors have been served; writes what they queued.
-        """
         super().__init__()
-        self.guests = Guests(self)
-        """The descriptors of those who come after all others."""
-        self._both: select.epoll | None = None
-        """Is ready when ours or that of the guests is: what trio waits for."""
+        self.guests = Guests(self)  # the descriptors that are served after all others
+        self._both: select.epoll | None = None  # ready when either epoll is; trio waits for this one
         self._after = after
         self._soon: list[Callable[[], None]] = []
         self._turns = False
-        self._bell: int | None = None
-        """An eventfd(2) that has a turn taken although nothing is ready."""
+        self._bell: int | None = None  # an eventfd(2) that causes a turn although nothing is ready
         self._is_rung = False
         self._skips = 0
         self._misses = 0
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Call this once after every other link has had a turn. Only from within `on_ready` or such a call."""
+        """Call this once after every other link's turn. Only from `on_ready` or such a call."""
         self._soon.append(call)
 
     def start(self) -> select.epoll:
-        """Make what is waited for, and begin to take turns."""
+        """Make the epolls and begin to take turns."""
         own, guests, both = self.epoll, self.guests.epoll, self._both = [select.epoll() for _ in range(3)]
         both.register(own, IN)
         both.register(guests, IN)
@@ -200,14 +173,14 @@ class Poll(Watching):
         return own
 
     def close_if_idle(self) -> None:
-        """Close the epolls when nothing is watched, unless a turn is being taken, which does so in the end."""
+        """Close the epolls when nothing is watched; during a turn, its end does so."""
         busy = self._turns or self.watched or self.guests.watched or self._soon or self.guests.later
         if self._both is not None and not busy:
             trio.lowlevel.notify_closing(self._both.fileno())
             self._close()
 
     def ring(self) -> None:
-        """Have a turn taken, if none is."""
+        """Cause a turn unless one is under way."""
         if not (self._turns or self._is_rung):
             if self._both is None:
                 self.start()
@@ -236,7 +209,7 @@ class Poll(Watching):
                     await trio.lowlevel.checkpoint()
                 else:
                     await trio.lowlevel.wait_readable(both.fileno())
-                # It may have been closed between becoming ready and our step.
+                # The epoll may have been closed between becoming ready and this step.
                 if not both.closed:
                     self._turns = True
                     self._take_turn(epoll, both, others)
@@ -252,7 +225,7 @@ class Poll(Watching):
                 self._close()
 
     def _take_turn(self, epoll: select.epoll, both: select.epoll, others: _Others) -> None:
-        """Serve what is ready, guests when nobody else is, and wait a moment for what follows from it."""
+        """Serve ready links, guests when no link is ready, and linger for the answers."""
         if self._is_rung and self._bell is not None:
             self._is_rung = False
             os.eventfd_read(self._bell)
@@ -272,7 +245,7 @@ class Poll(Watching):
             if not (events or served) or self._soon or others.woken or perf_counter() >= until:
                 break
             linger = self._next_linger()
-            if linger and self.guests.watched:  # without guests one call of the kernel is enough
+            if linger and self.guests.watched:  # without guests one system call is enough
                 self._learn(paid=bool(both.poll(linger, 1)))
                 linger = 0.0
         if not guests_served:
@@ -293,7 +266,7 @@ class Poll(Watching):
         return LINGER_SECONDS
 
     def _learn(self, *, paid: bool) -> None:
-        """Skip lingering for a while after it brought nothing, twice as long each time."""
+        """Skip lingering after a fruitless try, twice as long each time."""
         if paid:
             self._misses = 0
         else:
@@ -302,7 +275,7 @@ class Poll(Watching):
 
 
 class _Others(trio.abc.Instrument):
-    """Notices whether a task other than ours was scheduled since the loop last slept."""
+    """Notices whether another task was scheduled since the loop last slept."""
 
     def __init__(self, ours: trio.lowlevel.Task) -> None:
         self.woken = False
@@ -318,7 +291,7 @@ class _Others(trio.abc.Instrument):
 
 
 def contain(call: Callable[[], None]) -> None:
-    """Call it; a fault is logged and disturbs no other link."""
+    """Call this; a fault is logged and disturbs no other link."""
     try:
         call()
     except Exception as error:  # noqa: BLE001 - the boundary: the loop of all links goes on
@@ -330,25 +303,24 @@ def _tell(error: Exception) -> None:
 
 
 MAX_WAITING = 512 * 1024 * 1024
-"""Bytes that may wait for all clients that are behind together: a fraction of the memory of a machine that runs
-dozens of servers, and more than the answers to all calls that one client usually has in flight."""
+"""Bytes waiting for all clients that are behind: more than one client usually has in flight."""
 
 
 class Receiver(Protocol):
     """Takes what a link has read, synchronously; an exception ends the link's `run`."""
 
     def on_lines(self, lines: list[Line]) -> None:
-        """Take messages as they came, oldest first."""
+        """Take undecoded messages, oldest first."""
 
     def on_oversized(self, head: bytes) -> None:
-        """Take the beginning of a message over the limit; the rest was dropped."""
+        """Take the head of a message over the limit; the rest was dropped."""
 
     def on_message(self, message: Envelope, line: Line) -> None:
-        """Take a message that the link has decoded already, because it had to know what it is."""
+        """Take a message that the link has decoded already."""
 
 
 class Link(Protocol):
-    """A frame-by-frame connection to a peer, whatever carries it."""
+    """A frame-by-frame connection to a peer over any carrier."""
 
     @property
     def queued(self) -> int:
@@ -356,78 +328,59 @@ class Link(Protocol):
 
     @property
     def turns(self) -> int:
-        """How often all was read that the peer had sent: it wrote lines of one turn before any was answered."""
+        """Times that everything from the peer was read: the peer wrote lines of one turn before any answer."""
 
     @property
     def is_held(self) -> bool:
-        """Whether reading is suspended because another link is behind: its silence is then our doing."""
+        """Whether reading is suspended because another link is behind: the silence is then our doing."""
 
     def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
-        """Queue one frame. Never blocks: the next `Outbox.flush`, or a task, writes it.
+        """Queue one frame for the next `Outbox.flush`. Never blocks.
 
-        Args:
-            frame: its parts.
-            request_id: the request of the peer's that it belongs to, raw JSON; None if it belongs to none. Only
-                a link that carries each request apart, as HTTP does, has a use for it.
-            ends: whether it is the answer to that request.
+        `request_id` is the peer's request behind the frame, which HTTP carries apart; `ends` marks its answer.
         """
 
     def waiting(self, request_id: bytes | None = None, /) -> float:
-        """Bytes that wait where a frame would be queued; infinite where nobody takes one.
-
-        Args:
-            request_id: the request of the peer's that the frame would belong to (`send`).
-        """
+        """Bytes that wait in the queue of a frame for this request; infinite if nobody takes such a frame."""
 
     async def run(self, receiver: Receiver) -> None:
-        """Move bytes until the connection ends.
-
-        Raises:
-            ConnectionLost: always, in the end, with the reason.
-        """
+        """Move bytes until the connection ends; always raises ConnectionLost in the end."""
 
 
 class Flushable(Protocol):
-    """A link that the outbox has written."""
+    """A link with queued frames."""
 
     def flush(self) -> None:
         """Write as much of the queue as the peer takes now."""
 
 
 class Sink(Protocol):
-    """A link that other links' lines are queued for."""
+    """A link that receives other links' lines."""
 
     queued: int
-    """Bytes waiting for its peer."""
-    max_queue: int
-    """Bytes that may wait before it counts as behind."""
+    max_queue: int  # bytes that may wait before the peer counts as behind
 
 
 class Pausable(Protocol):
-    """A link that is not read from while a link that its lines go to is behind."""
+    """A link that is not read while a link that takes its lines is behind."""
 
     def resume(self) -> None:
         """Read again: the links that were behind have caught up."""
 
 
 class Outbox:
-    """The links that were written to since the last flush, and the poll that flushes them when it has read."""
+    """The links written to since the last flush, and the poll that flushes them after reading."""
 
     def __init__(self, max_waiting: int = MAX_WAITING) -> None:
-        """Start with no links; `max_waiting` is how many bytes may wait for all that are behind."""
         self.poll = Poll(after=self.flush)
         self.slow: set[Sink] = set()
-        """Links that are behind and were written to since this was last cleared, as each link does before it
-        reads."""
-        self.behind: set[Sink] = set()
-        """All links that are behind."""
-        self.held: dict[Sink, set[Pausable]] = {}
-        """The links that are not read from, by the link that is behind."""
+        """Links that are behind and were written to since a link last cleared this, before it read."""
+        self.behind: set[Sink] = set()  # all links that are behind
+        self.held: dict[Sink, set[Pausable]] = {}  # links that are not read, by the link that is behind
         self._max_waiting = max_waiting
         self._touched: list[Flushable] = []
 
     def __len__(self) -> int:
-        """How many links were written to since the last flush."""
         return len(self._touched)
 
     def touch(self, link: Flushable) -> None:
@@ -442,12 +395,12 @@ class Outbox:
                 link.flush()
 
     def fall_behind(self, sink: Sink) -> None:
-        """Note that a link was written to although more than `max_queue` bytes wait for it."""
+        """Note a write to a link for which more than `max_queue` bytes wait."""
         self.behind.add(sink)
         self.slow.add(sink)
 
     def hold(self, source: Pausable) -> bool:
-        """Return whether a source must wait for the links it has just written to; `resume` ends the wait."""
+        """Whether a source must wait for the links it has just written to; `resume` ends the wait."""
         if not self._is_full():
             return False
         for sink in self.slow:
@@ -455,7 +408,7 @@ class Outbox:
         return bool(self.slow)
 
     def catch_up(self, sink: Sink) -> None:
-        """Note that the queue of a link has shrunk: sources that need no longer wait for it are resumed."""
+        """Note that the queue of a link has shrunk, and resume the sources that waited for it."""
         if sink.queued <= sink.max_queue:
             self.behind.discard(sink)
         if not self.held:

@@ -1,8 +1,6 @@
-"""One JSON-RPC peer over a link: what it asks of us, and what we ask of it.
+"""One JSON-RPC peer over a link: its requests to mcpd, and mcpd's requests to it.
 
-Whether a line is a result, an error, a request, a notification or none of these is decided here; what a method
-means is up to the owner. Our ids are integers that never repeat on a connection, and each doubles as the
-progress token of its request, so one table finds the exchange of an answer and of a progress report.
+Our ids are integers that never repeat on a connection; each doubles as progress token.
 """
 
 from __future__ import annotations
@@ -29,24 +27,23 @@ if TYPE_CHECKING:
 
 
 FIRST_IDS = 2**40
-"""Where the ids of our requests to a client begin, at random: behind a bridge a client may outlive the daemon,
-and what it answers to the last one must not answer this one. Every JSON reader keeps numbers up to 2^53."""
+"""Upper bound of our random first id: behind a bridge a client may still answer a dead daemon's requests."""
 
 
 class PeerEvents(Protocol):
-    """What the owner of a peer is told: requests, notifications, faults and the end of the link."""
+    """Receives a peer's requests, notifications and faults, and the end of its link."""
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
         """Take a request; answer through `Peer.answer` or `Peer.refuse`, now or later."""
 
     def on_notification(self, method: str, params: Raw | None) -> None:
-        """Take a notification; progress of our requests goes on to `Requests.progress`."""
+        """Take a notification; progress of our requests goes to `Requests.progress`."""
 
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
         """Take a line that is not a JSON-RPC message."""
 
     def on_lost(self, reason: str) -> None:
-        """Learn that the link has ended, before the exchanges do, so that nothing is sent after it."""
+        """Learn that the link has ended, before the exchanges do: nothing may be sent afterwards."""
 
 
 class Peer:
@@ -62,22 +59,13 @@ class Peer:
         take_quickly: Callable[[Line], bool] | None = None,
         cancelled: Callable[[int, str], tuple[str, bytes]] | None = None,
     ) -> None:
-        """Attach to a link.
+        """`strict` checks a client's messages; `take_quickly` sees each undecoded line and may deal with it.
 
-        Args:
-            link: where the peer is.
-            outbox: flushed by `request`, which is never called by the poll.
-            events: told everything that is not an answer to a request of ours.
-            strict: check everything that a client may get wrong (S8); a server's messages are only routed.
-            take_quickly: shown each line before it is decoded; returns whether the line is dealt with. None:
-                lines are examined for plain answers to our requests instead.
-            cancelled: makes method and params of the notification that cancels a request of ours, from its id
-                and the reason; None: this peer is never sent one.
+        `cancelled` makes the method and params of a cancellation from id and reason; None: the peer gets none.
         """
         self.link = link
         self.requests = Requests(after=randbelow(FIRST_IDS) if strict else 0)
-        self.last_heard = trio.current_time()
-        """When the peer last said anything (seconds, trio's clock)."""
+        self.last_heard = trio.current_time()  # time of the peer's last sign of life (seconds, trio's clock)
         self._outbox = outbox
         self._events = events
         self._take_quickly = self.requests.take_plain if take_quickly is None else take_quickly
@@ -93,18 +81,11 @@ class Peer:
     def send_request(
         self, uid: int, method: str, params: tuple[Buffer, ...], request_id: bytes | None = None
     ) -> None:
-        """Queue the request that `Requests.open` reserved `uid` for.
-
-        Args:
-            uid: its id.
-            method: its method.
-            params: its params, raw.
-            request_id: the request of the peer's that it belongs to, if any.
-        """
+        """Queue the request with a reserved `uid`; `request_id` is the peer's request behind it."""
         self.link.send(envelope.request(uid, method, params), request_id)
 
     def notify(self, method: str, params: bytes = b"{}", request_id: bytes | None = None) -> None:
-        """Queue a notification; `request_id` is the request of the peer's that it belongs to, if any."""
+        """Queue a notification; `request_id` is the peer's request behind it."""
         self.link.send(envelope.notification(method, params), request_id)
 
     def answer(self, request_id: bytes, result: Buffer) -> None:
@@ -112,15 +93,15 @@ class Peer:
         self.link.send(envelope.response(request_id, result), request_id, ends=True)
 
     def refuse_as(self, request_id: bytes, error: Buffer) -> None:
-        """Queue a JSON-RPC error object, as somebody else wrote it, for one of the peer's requests."""
+        """Queue a foreign JSON-RPC error object for one of the peer's requests."""
         self.link.send(envelope.refusal(request_id, error), request_id, ends=True)
 
     def refuse(self, request_id: bytes, code: int, message: str, data: object = None) -> None:
-        """Queue a JSON-RPC error for one of the peer's requests."""
+        """Queue an error of mcpd's own for one of the peer's requests."""
         self.link.send(envelope.error_response(request_id, code, message, data), request_id, ends=True)
 
     def cancel(self, uid: int, reason: str) -> Exchange | None:
-        """Give up a request: tell the peer, and return the exchange; a late answer is dropped."""
+        """Give up a request: cancel it at the peer and return the exchange; a late answer is dropped."""
         exchange = self.requests.give_up(uid)
         if exchange is not None and self._cancelled is not None:
             self.notify(*self._cancelled(uid, reason))
@@ -131,22 +112,15 @@ class Peer:
         method: str,
         params: object,
         *,
-        timeout: float,  # noqa: ASYNC109 - a cancel scope outside could not tell the peer
+        timeout: float,  # noqa: ASYNC109 - an outer cancel scope could not notify the peer
         tells: bool = True,
         request_id: bytes | None = None,
     ) -> bytes:
-        """Ask, and wait for the result (raw JSON).
-
-        Args:
-            method: what for.
-            params: to be encoded.
-            timeout: seconds to wait.
-            tells: whether the peer is told that the request is given up.
-            request_id: the request of the peer's that it belongs to, if any.
+        """Ask, and wait for the raw result; unless `tells`, the peer does not learn that we have given up.
 
         Raises:
             RemoteError: the peer answered with an error.
-            UpstreamTimeout: no answer within `timeout` seconds; the request was cancelled.
+            UpstreamTimeout: no answer within `timeout` seconds.
             UpstreamLost: the connection ended first.
         """
         reply = AwaitedAnswer()
@@ -165,11 +139,7 @@ class Peer:
         raise UpstreamTimeout(f"no answer to {method} within {timeout:g} s")
 
     async def run(self) -> None:
-        """Receive until the link ends; then every open request is lost.
-
-        Raises:
-            ConnectionLost: always, in the end.
-        """
+        """Receive until the link ends, lose every open request, and raise ConnectionLost."""
         reason = "the connection was closed"
         try:
             await self.link.run(self)
@@ -177,13 +147,13 @@ class Peer:
             reason = str(error)
             raise
         finally:
-            # Also when cancelled: an exchange that `lose_all` ends may send its next request at once.
+            # On cancellation, too: an exchange that `lose_all` ends may send its next request at once.
             self._events.on_lost(reason)
             self.requests.lose_all(reason)
             self._outbox.flush()
 
     def on_lines(self, lines: list[Line]) -> None:
-        """Take lines that were not decoded yet (`outbox.Receiver`)."""
+        """Take undecoded lines (`outbox.Receiver`)."""
         self.last_heard = self._clock()
         take_quickly = self._take_quickly
         for line in lines:
@@ -197,7 +167,7 @@ class Peer:
             self.on_message(message, line)
 
     def _take_bad(self, fault: BadMessage, line: Line) -> None:
-        """Mend a line that is not a message if possible, else end the request that it answers."""
+        """Repair a malformed line if possible, else end the request that it answers."""
         whole = mended(line) if fault.code == envelope.PARSE_ERROR else None
         if whole is not None:
             self.on_lines([whole])
@@ -214,7 +184,7 @@ class Peer:
             self._events.on_bad_message(fault, bytes(line))
 
     def on_message(self, message: envelope.Envelope, line: Line) -> None:
-        """Take a message that is decoded already (`outbox.Receiver`)."""
+        """Take a decoded message (`outbox.Receiver`)."""
         self.last_heard = self._clock()
         params = None if message.params is UNSET else message.params
         if message.method is UNSET:
@@ -236,7 +206,7 @@ class Peer:
         exchange = self.requests.take_answered(message.id)
         if exchange is None:
             return
-        # A client's line was checked when it was decoded.
+        # A client's line was checked while decoding.
         if not (self._strict or envelope.is_utf8(line)):
             exchange.refused(b'{"code":-32603,"message":"the answer was not valid UTF-8"}')
         elif message.error is not UNSET:
@@ -249,7 +219,7 @@ class Peer:
         """Report a message over the limit to its sender, or end the request that it answers.
 
         Raises:
-            ProtocolFault: it is from a server and answers no known request: callers must not wait for it.
+            ProtocolFault: a server answers no known request with it, so a caller would wait in vain.
         """
         request_id = id_in_head(head)
         # A client's request may have the id of one of ours.

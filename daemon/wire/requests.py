@@ -1,8 +1,7 @@
-"""Requests in both directions: ours to a peer, by the ids they were sent under, and those it makes in return.
+"""Open requests in both directions: ours, by id, and those of a peer.
 
-An id is never used twice on a connection, so an answer that comes late or twice matches no request. Completing
-a request is a method call, never a task or an event. A request of the peer's is answered exactly once; the peer
-may withdraw it, and then whoever was going to answer is told.
+An id never repeats, so a late or second answer matches nothing. A peer's request gets one answer or is
+withdrawn.
 """
 
 from __future__ import annotations
@@ -26,51 +25,42 @@ if TYPE_CHECKING:
 
 
 class Responder(Protocol):
-    """Takes the answer to one request to whoever has asked it."""
+    """Returns the answer to one request to its asker."""
 
     def answer(self, result: Buffer) -> None:
-        """Give the result, raw."""
+        """Give the raw result."""
 
     def refuse(self, code: int, message: str, data: object = None) -> None:
-        """Give an error of ours (JSON-RPC)."""
+        """Give a JSON-RPC error of mcpd's own."""
 
     def refuse_as(self, error: Buffer) -> None:
-        """Give a JSON-RPC error object as the one who was asked wrote it."""
+        """Give a raw JSON-RPC error object from the peer that was asked."""
 
     def report(self, params: dict[str, Raw]) -> None:
         """Report progress; its `progressToken` is that of the request."""
 
 
 class PeerRequest:
-    """One open request, and the way back for its answer."""
+    """One open request of a peer, and the way back for its answer."""
 
     __slots__ = ("_responder", "method", "on_withdrawn", "otherwise", "params", "server")
 
     def __init__(self, method: str, params: Raw | None, responder: Responder) -> None:
-        """Begin open.
-
-        Args:
-            method: the method of the request.
-            params: its params, raw.
-            responder: takes the answer back.
-        """
         self.method = method
         self.params = params
-        self.server = ""
-        """The name of the server that asks; set by its actor."""
+        self.server = ""  # the name of the asking server; its actor sets this
         self.otherwise: bytes | None = None
-        """What is answered in place of a refusal of ours: what mcpd knows without a client."""
+        """The answer that mcpd gives without a client, in place of a refusal of its own."""
         self.on_withdrawn: Callable[[str], None] | None = None
-        """Told why nobody wants the answer any more; set by whoever is going to answer."""
+        """Called with the reason when the answer is no longer wanted."""
         self._responder: Responder | None = responder
 
     def __repr__(self) -> str:
-        """Without params: they may hold a secret."""
         return f"<PeerRequest {self.method} of {self.server}{'' if self.is_open else ', ended'}>"
 
     @property
     def is_open(self) -> bool:
-        """Whether it was neither answered nor withdrawn."""
+        """Whether the request was neither answered nor withdrawn."""
         return self._responder is not None
 
     def answer(self, result: Buffer) -> None:
@@ -79,7 +69,7 @@ class PeerRequest:
             responder.answer(result)
 
     def refuse(self, code: int, message: str, data: object = None) -> None:
-        """Answer with an error of ours, or with what is known without a client."""
+        """Answer with an error of mcpd's own, or with `otherwise`."""
         if (responder := self._end()) is None:
             return
         if self.otherwise is not None:
@@ -88,22 +78,22 @@ class PeerRequest:
             responder.refuse(code, message, data)
 
     def refuse_as(self, error: Buffer) -> None:
-        """Answer with an error object, raw."""
+        """Answer with a raw error object."""
         if (responder := self._end()) is not None:
             responder.refuse_as(error)
 
     def report(self, params: dict[str, Raw]) -> None:
-        """Pass progress on to the one who has asked."""
+        """Pass progress on to the asker."""
         if self._responder is not None:
             self._responder.report(params)
 
     def withdraw(self, reason: str) -> None:
-        """End it without an answer: whoever has asked does not want one any more, or is gone."""
+        """End the request without an answer, which its asker no longer wants."""
         if self._end() is not None and self.on_withdrawn is not None:
             self.on_withdrawn(reason)
 
     def end(self, reason: str) -> None:
-        """End it on both sides: what it was asked for has ended."""
+        """End the request on both sides: the call behind it has ended."""
         if (responder := self._end()) is not None:
             responder.refuse(INVALID_REQUEST, reason)
             if self.on_withdrawn is not None:
@@ -115,50 +105,46 @@ class PeerRequest:
 
 
 MAX_GIVEN_UP = 1000
-"""Requests that are remembered one by one, a hundred kilobytes: when there are more, it is only remembered that
-there were, and then nobody's request is certain until they have run out."""
+"""Requests remembered one by one, 100 kB. Beyond it, attribution is uncertain until the rest have run out."""
 
 
 class GivenUp:
-    """The requests of one connection that were given up."""
+    """The abandoned requests of one connection, which may still run."""
 
     def __init__(self) -> None:
-        """Begin without any."""
-        self.seconds = math.inf
-        """How long a request may still run."""
+        self.seconds = math.inf  # longest time that a request may still run
         self._known: dict[int, tuple[object, float, frozenset[str]]] = {}
         self._forgotten = -math.inf
 
     def __len__(self) -> int:
-        """How many are remembered."""
         return len(self._known)
 
     def add(self, uid: int, asker: object, now: float, answerable: frozenset[str] = frozenset()) -> None:
-        """Remember a request, whose it was, and what that client can answer (`Exchange`)."""
+        """Remember a request, its asker, and the methods that the asker can answer (`Exchange`)."""
         self._prune(now)
         if len(self._known) >= MAX_GIVEN_UP:
             _, self._forgotten, _ = self._known.pop(next(iter(self._known)))
         self._known[uid] = asker, now, answerable
 
     def answered(self, uid: int) -> None:
-        """Forget a request: its answer has come, and nothing follows it."""
+        """Forget a request: nothing follows its answer."""
         self._known.pop(uid, None)
 
     def askers(self, now: float) -> list[object]:
-        """Whose requests may still run; this object itself stands for those that are not remembered."""
+        """The askers of requests that may still run; this object itself stands for forgotten ones."""
         self._prune(now)
         found = [asker for asker, _, _ in self._known.values()]
         return [*found, self] if now - self._forgotten < self.seconds else found
 
     def may_answer(self, method: str, now: float) -> bool:
-        """Whether one of the clients whose requests may still run can answer such a request."""
+        """Whether an asker whose request may still run can answer this method."""
         self._prune(now)
         return now - self._forgotten < self.seconds or any(
             method in answerable for _, _, answerable in self._known.values()
         )
 
     def _prune(self, now: float) -> None:
-        """Forget what has run out: the oldest come first."""
+        """Forget expired requests: the oldest come first."""
         while self._known:
             oldest = next(iter(self._known))
             if now - self._known[oldest][1] < self.seconds:
@@ -167,13 +153,13 @@ class GivenUp:
 
 
 class Exchange(Protocol):
-    """Receives the answer to one request: exactly one of `answered`, `refused` and `lost` is called, once."""
+    """Receives the answer to one request: exactly one call of `answered`, `refused` or `lost`."""
 
     def answered(self, result: Buffer) -> None:
-        """Take the peer's result, raw."""
+        """Take the peer's raw result."""
 
     def refused(self, error: Buffer) -> None:
-        """Take the peer's JSON-RPC error object, raw."""
+        """Take the peer's raw JSON-RPC error object."""
 
     def lost(self, error: CallError) -> None:
         """Learn that no answer will come."""
@@ -182,57 +168,52 @@ class Exchange(Protocol):
         """Take a progress report; its `progressToken` is ours, not the caller's."""
 
     def asked(self, request: PeerRequest) -> None:
-        """Take a request that the peer asks while it works on this request; answer it now or later."""
+        """Take a request that the peer makes while it works on this one; answer it now or later."""
 
     def notified(self, method: str, params: Raw) -> None:
-        """Take a notification of the peer's that came with this request: a line of its log."""
+        """Take a notification that came with this request: a line of the server's log."""
 
     @property
     def spared_until(self) -> float:
-        """Until when it is not given up, however long the peer is silent about it (seconds, trio's clock)."""
+        """Do not give the request up before this time, however silent the peer (seconds, trio's clock)."""
 
     @property
     def asker(self) -> object:
-        """Who has made the request: two exchanges belong to one client exactly if this is the same object."""
+        """The asking client: two exchanges have the same client exactly if this is the same object."""
 
     @property
     def answerable(self) -> frozenset[str]:
-        """The methods of requests that the asker can answer in return, as it has declared."""
+        """The methods that the asker has declared it can answer."""
 
 
 class RemoteError(Exception):
-    """The peer answered a request of ours with a JSON-RPC error."""
+    """The peer answered one of our requests with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: bytes = b"null") -> None:
         super().__init__(f"{message} ({code})")
         self.code = code
         self.message = message
-        self.data = data
-        """The error's `data` as JSON; cut if it is long."""
+        self.data = data  # the error's `data` as JSON; cut if long
 
     @classmethod
     def from_wire(cls, error: Buffer) -> RemoteError:
-        """Read a JSON-RPC error object, however sloppy (`envelope.read_error`)."""
+        """Read a JSON-RPC error object (`envelope.read_error`)."""
         return cls(*read_error(error))
 
 
 class HttpRefusal(RemoteError):
-    """The peer answered a request of ours with an HTTP error, and no JSON-RPC error in it.
-
-    A class and not a member of the error's `data`, which the peer may write as it likes.
-    """
+    """The peer answered with an HTTP error only; a class of its own, because peers write `data` at will."""
 
     def __init__(self, code: int, message: str, *, status: int, place: str) -> None:
         super().__init__(code, message)
         self.status = status
-        self.place = place
-        """The peer's host and port."""
+        self.place = place  # the peer's host and port
 
 
 class _Pending(Struct, eq=False):
-    """An open request: its exchange, and when it was sent and last showed life (seconds, trio's clock).
+    """An open request; its times are seconds on trio's clock.
 
-    A msgspec struct, as each call makes one, in a quarter of the time of an attrs object.
+    A msgspec struct: each call makes one, in a quarter of the time of an attrs object.
     """
 
     exchange: Exchange
@@ -250,7 +231,7 @@ class _PlainAnswer(Struct, gc=False):
 
 
 NO_CLIENT = "no client has caused this request: it is not passed on to any"
-"""The answer to a request of a server that belongs to no client's call."""
+"""The answer to a server's request outside any client's call."""
 
 _decode_answer = msgspec.json.Decoder(_PlainAnswer).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -260,13 +241,9 @@ class Requests:
     """The open requests of one connection."""
 
     def __init__(self, *, after: int = 0) -> None:
-        """Start with no open request; the first id is the one after `after`."""
-        self.forwarded = 0
-        """Open requests that are forwarded calls: the daemon's own (pings, subscriptions) are not counted."""
-        self.unmatched = 0
-        """Answers and progress reports so far that matched no open request."""
-        self.given_up = GivenUp()
-        """Forwarded calls that were given up, and may still run."""
+        self.forwarded = 0  # open forwarded calls: the daemon's own pings and subscriptions do not count
+        self.unmatched = 0  # answers and progress reports that matched no open request
+        self.given_up = GivenUp()  # abandoned forwarded calls, which may still run
         self._pending: dict[int, _Pending] = {}
         self._last_id = after
         self._clock = trio.lowlevel.current_clock().current_time
@@ -275,12 +252,7 @@ class Requests:
         return f"<Requests: {len(self._pending)} open, {self.forwarded} of them forwarded>"
 
     def open(self, exchange: Exchange, *, forwarded: bool = True) -> int:
-        """Reserve an id, which is also the progress token, for a request that is about to be sent.
-
-        Args:
-            exchange: receives the answer.
-            forwarded: whether it is a forwarded call: only those count as work, and expire.
-        """
+        """Reserve an id, which is also the progress token; only `forwarded` calls count as work and expire."""
         uid = self._last_id = self._last_id + 1
         self.forwarded += forwarded
         now = self._clock()
@@ -288,7 +260,7 @@ class Requests:
         return uid
 
     def take(self, uid: int) -> Exchange | None:
-        """Remove the request of an id and return its exchange, which the caller then ends."""
+        """Remove a request and return its exchange, which the caller then ends."""
         entry = self._pending.pop(uid, None)
         if entry is None:
             return None
@@ -296,30 +268,30 @@ class Requests:
         return entry.exchange
 
     def give_up(self, uid: int) -> Exchange | None:
-        """As `take`, for a request that the peer has not answered, and may still work on."""
+        """Like `take`, for a request that the peer may still work on."""
         entry = self._pending.get(uid)
         if entry is not None and entry.forwarded:
             self.given_up.add(uid, entry.exchange.asker, self._clock(), entry.exchange.answerable)
         return self.take(uid)
 
     def exchange_of(self, uid: int | None) -> Exchange | None:
-        """The exchange of an open request that is a forwarded call; None if there is no such call."""
+        """The exchange of an open forwarded call; None if there is no such call."""
         entry = None if uid is None else self._pending.get(uid)
         return None if entry is None or not entry.forwarded else entry.exchange
 
     def is_forwarded(self, uid: int | None) -> bool | None:
-        """Whether the open request of an id is a forwarded call; None if there is no such request."""
+        """Whether an open request is a forwarded call; None if there is no such request."""
         entry = None if uid is None else self._pending.get(uid)
         return None if entry is None else entry.forwarded
 
     def lose(self, uid: int, error: CallError) -> None:
-        """End one request without an answer, if it is still open; the connection goes on."""
+        """End an open request without an answer; the connection goes on."""
         exchange = self.take(uid)
         if exchange is not None:
             exchange.lost(error)
 
     def take_answered(self, raw_id: Raw) -> Exchange | None:
-        """As `take`, by an id as the peer wrote it; an id that matches no request is counted."""
+        """Like `take`, by the id as the peer wrote it; unmatched ids are counted."""
         uid = as_uid(raw_id)
         exchange = self.take(uid)
         if exchange is None:
@@ -344,7 +316,7 @@ class Requests:
         return True
 
     def progress(self, params: Raw) -> None:
-        """Pass on a progress report by its `progressToken`; drop one that cannot be read."""
+        """Pass on a progress report by its `progressToken`; drop an unreadable one."""
         try:
             # Its members are passed on unread, and must be UTF-8.
             bytes(params).decode()
@@ -359,9 +331,9 @@ class Requests:
         entry.exchange.progressed(fields)
 
     def overdue(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> list[int]:
-        """The ids of forwarded requests without life for `idle` seconds, or sent `total` seconds ago.
+        """The ids of forwarded calls without life for `idle` seconds, or sent `total` seconds ago.
 
-        Those that are `alive` have shown it just now. If all are asked for, for 0 seconds each, none is spared.
+        Calls in `alive` have just shown life. If both times are 0, no call is spared.
         """
         now = self._clock()
         for uid in alive:
@@ -384,47 +356,41 @@ class Requests:
 
 
 class OwnExchange:
-    """What the exchanges of the daemon's own requests have in common: no client is behind them."""
+    """The common part of exchanges of the daemon's own requests, which have no client."""
 
     spared_until = 0.0
 
     def progressed(self, params: dict[str, Raw]) -> None:
-        """Ignore progress: the control plane asks for none."""
+        """Ignore progress: the daemon asks for none."""
 
     def asked(self, request: PeerRequest) -> None:
-        """Refuse: there is no client behind a request of the daemon's own."""
+        """Refuse: the daemon's own request has no client."""
         request.refuse(envelope.INVALID_REQUEST, NO_CLIENT)
 
     def notified(self, method: str, params: Raw) -> None:
-        """Ignore it: the daemon's log has it already."""
+        """Ignore the notification: the daemon's log has it already."""
 
     @property
     def asker(self) -> object:
-        """The request itself: it is nobody else's."""
+        """The request itself, which belongs to nobody else."""
         return self
 
     @property
     def answerable(self) -> frozenset[str]:
-        """None: there is no client behind it."""
+        """Empty: there is no client."""
         return frozenset()
 
 
 class AwaitedAnswer(OwnExchange):
-    """An exchange that one task waits for: how the control plane asks."""
+    """An exchange that one task of the daemon waits for."""
 
     def __init__(self) -> None:
-        """Start without an answer."""
         self._done = trio.Event()
         self._result: bytes | None = None
         self._error: Exception | None = None
 
     async def wait(self) -> bytes:
-        """Wait for the result.
-
-        Raises:
-            RemoteError: the peer answered with an error.
-            CallError: no answer will come.
-        """
+        """Wait for the result; raises RemoteError for the peer's error, CallError if no answer will come."""
         await self._done.wait()
         if self._error is not None:
             raise self._error
@@ -442,12 +408,12 @@ class AwaitedAnswer(OwnExchange):
         self._done.set()
 
     def lost(self, error: CallError) -> None:
-        """Keep why there is no answer."""
+        """Keep the reason."""
         self._error = error
         self._done.set()
 
 
 def as_uid(raw_id: Raw) -> int:
-    """Our id as the peer echoed it: some servers turn 5 into "5". 0, which is never used, for anything else."""
+    """Our id as the peer echoed it; some servers turn 5 into "5". 0, which is never used, for anything else."""
     text = bytes(raw_id).strip(b'"')
     return int(text) if text.isdigit() and len(text) < 19 else 0  # noqa: PLR2004 - ids never reach 10^18

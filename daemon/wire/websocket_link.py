@@ -1,14 +1,10 @@
 """A link over a WebSocket, from either side: trio-websocket reads it, the writer of all links writes it.
 
-The library shakes hands, makes messages of frames and answers pings and close frames, in a task of its own, on
-a stream whose socket the poll of all links reads: a client has its turns as a guest, like any over HTTP. What
-the link sends is framed by wsproto, on which the library stands, and waits in one bounded queue with what the
-library sends; so a peer that reads slowly is paused, held for and cut off as on every link.
+The library's task shakes hands, joins frames and answers pings; the poll of all links reads its socket. Our
+frames, made by wsproto, share one bounded queue with the library's. Besides the invariants of `wire.link`:
 
-Invariants, besides those of `wire.link`.
-- After the last message before a close frame, or before a fault of the peer, nothing is handed over.
-- `leave` sends a close frame, unless the connection is broken, behind the last frame that was begun: none is
-  torn, and a peer that was cut off is told why as soon as it reads again.
+- Nothing is handed over after a close frame or a fault of the peer.
+- `leave` sends a close frame on an unbroken connection, behind the last frame begun: no frame is torn.
 """
 
 from __future__ import annotations
@@ -44,29 +40,27 @@ if TYPE_CHECKING:
 
 NORMAL, GOING_AWAY, UNSUPPORTED, ABNORMAL = 1000, 1001, 1003, 1006
 POLICY, TOO_BIG, OUR_FAULT = 1008, 1009, 1011
-"""Codes of RFC 6455, 7.4.1; `ABNORMAL` stands for no close frame at all."""
+"""Codes of RFC 6455, 7.4.1; `ABNORMAL` means that no close frame came."""
 
-CLOSE_FRAME = 0x88
-"""First byte of a close frame."""
+CLOSE_FRAME = 0x88  # first byte of a close frame
 
-READ_BYTES = 16 * 1024
-"""Bytes of one read."""
+READ_BYTES = 16 * 1024  # bytes of one read
 
-MESSAGES_AHEAD = 1
-"""Messages that the library has ready beside the one that is handed over: each may have 4 MiB."""
+MESSAGES_AHEAD = 1  # messages that the library holds besides the current one: each may have 4 MiB
 
-MAX_PIECES = 64 * 1024
-"""Pieces that a message may come in, some 4 MiB of objects: 16 MiB in packets of 1,500 bytes are 11,000."""
+MAX_PIECES = 64 * 1024  # pieces of a message, 4 MiB of objects: 16 MiB in packets of 1,500 bytes are 11,000
 
-GOODBYE_SECONDS = 1.0
-"""How long the peer has to take our close frame and to hang up: it is a courtesy, and others wait for it."""
+GOODBYE_SECONDS = 1.0  # time for the peer to take our close frame and hang up: a courtesy that others wait for
 
-HURRIED_SECONDS = 0.1
-"""The same when we are being cancelled: a stop waits for all links."""
+HURRIED_SECONDS = 0.1  # the same during cancellation: a stop waits for all links
 
 
 class WebSocketStream(trio.abc.Stream):
-    """A connected socket as trio-websocket takes it: the poll reads it, and a writer has what is to be sent."""
+    """Presents a connected socket to trio-websocket: the poll reads it, and a writer queues its output.
+
+    A guest is anybody who could connect, with its turns after all others; `opening` precedes the socket's
+    bytes.
+    """
 
     def __init__(
         self,
@@ -78,41 +72,24 @@ class WebSocketStream(trio.abc.Stream):
         is_guest: bool = False,
         opening: bytes = b"",
     ) -> None:
-        """Take over a non-blocking socket.
-
-        Args:
-            fd: its descriptor.
-            outbox: the daemon's one outbox.
-            max_queue: bytes that may wait for the peer before it counts as behind.
-            pause_at: as for any link (`FdLink`).
-            is_guest: whether the peer is anybody who could connect, and has its turns after all others.
-            opening: bytes that come before those of the socket.
-        """
         self.outbox = outbox
         self.writer = FdWriter(self, fd, outbox=outbox, max_queue=max_queue, pause_at=pause_at)
-        """Has what waits for the peer."""
         self.reads = 0
-        """How often the socket was read."""
-        self.was_heard = False
-        """Whether anything has come from the peer since this was last cleared."""
-        self.said_goodbye = False
-        """Whether the library has sent a close frame."""
-        self.lost = ""
-        """Why nothing more comes from the peer; empty while something may."""
-        self.over = trio.Event()
-        """Set when nothing more comes, or the library has done with the stream."""
+        self.was_heard = False  # whether the peer has sent anything since this was last cleared
+        self.said_goodbye = False  # whether the library has sent a close frame
+        self.lost = ""  # the reason why nothing more comes from the peer; empty while something may
+        self.over = trio.Event()  # set when nothing more comes, or the library has closed the stream
         self._is_guest = is_guest
         self._poll = outbox.poll.guests if is_guest else outbox.poll
         self._read = opening
         self._is_watched = False
-        self._waits = False
-        """Whether the library waits for bytes."""
+        self._waits = False  # whether the library waits for bytes
         self._arrived = trio.Event()
         self._turn_ends = math.inf
         self._moved = trio.Event()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Some of what the peer has sent, when it has its turn; nothing when no more comes."""
+        """Some of the peer's bytes, in its turn; empty at the end."""
         if not self._read:
             await self._until_read()
         data, self._read = self._read, b""
@@ -121,7 +98,7 @@ class WebSocketStream(trio.abc.Stream):
         return data
 
     async def end_turn(self) -> None:
-        """Let others have theirs if the turn has lasted long enough."""
+        """Give others a turn if this one has lasted long enough."""
         if perf_counter() >= self._turn_ends:
             if self._is_guest:
                 next_turn = trio.Event()
@@ -132,7 +109,7 @@ class WebSocketStream(trio.abc.Stream):
             self._turn_ends = perf_counter() + TURN_SECONDS
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Queue a frame of the library's, and wait while too much waits for the peer."""
+        """Queue a frame of the library and wait while too much waits for the peer."""
         if self.writer.reason is None:
             self.said_goodbye = self.said_goodbye or data[0] == CLOSE_FRAME
             self.writer.queue((bytes(data),))
@@ -144,7 +121,7 @@ class WebSocketStream(trio.abc.Stream):
         await self.until_taken(min(self.writer.pause_at, self.writer.max_queue))
 
     async def aclose(self) -> None:
-        """Note that the library has done with the stream; `close` closes the socket."""
+        """Note that the library has closed the stream; `close` closes the socket."""
         self.over.set()
 
     def close(self) -> None:
@@ -153,7 +130,7 @@ class WebSocketStream(trio.abc.Stream):
         self.writer.close()
 
     async def until_taken(self, most: float) -> None:
-        """Return when no more than so much waits for the peer, or the connection has ended."""
+        """Return when at most `most` bytes wait for the peer, or the connection has ended."""
         while self.writer.queued > most and self.writer.reason is None:
             await self.until_moved()
 
@@ -163,7 +140,7 @@ class WebSocketStream(trio.abc.Stream):
         await self._moved.wait()
 
     def rewatch(self) -> None:
-        """Have the poll watch for what is wanted now (`wire.writing.WriterOwner`)."""
+        """Have the poll watch for reading, writing, both or neither (`wire.writing.WriterOwner`)."""
         writer = self.writer
         if writer.reason is not None:
             self._is_watched, self._waits, self._read = False, False, b""
@@ -175,7 +152,7 @@ class WebSocketStream(trio.abc.Stream):
             self._poll.watch(writer.fd, reads | writes, self._on_ready)
 
     def look_again(self) -> None:
-        """Go on: the peer has caught up, or the links that were behind have (`wire.writing.WriterOwner`)."""
+        """Continue: the peer, or the links that were behind, have caught up (`wire.writing.WriterOwner`)."""
         self._moved.set()
         self.rewatch()
 
@@ -194,7 +171,7 @@ class WebSocketStream(trio.abc.Stream):
     def _on_ready(self, ready: int) -> None:
         try:
             if not self._waits:
-                self._is_watched = False  # until it is wanted
+                self._is_watched = False  # until the library waits again
                 self.rewatch()
             elif ready & ~OUT and self._read_once():
                 self._waits = False
@@ -205,7 +182,7 @@ class WebSocketStream(trio.abc.Stream):
             self.writer.end(error)
 
     def _read_once(self) -> bool:
-        """Read. Returns whether anything came, if only the end."""
+        """Read once; return whether anything came, the end included."""
         try:
             self._read = os.read(self.writer.fd, READ_BYTES)
         except BlockingIOError:
@@ -221,11 +198,7 @@ class WebSocketStream(trio.abc.Stream):
 
 
 class PacedConnection(WebSocketConnection):
-    """A connection of trio-websocket's whose turns end.
-
-    The library's reader goes on from one frame to the next: of pongs and fragments it would take all of one
-    read at once, in 50 to 100 us each.
-    """
+    """A trio-websocket connection that ends its turns: one read holds many pongs, at 50 to 100 us each."""
 
     def __init__(
         self,
@@ -236,15 +209,7 @@ class PacedConnection(WebSocketConnection):
         target: str = "",
         headers: Headers = (),
     ) -> None:
-        """Begin with the opening handshake: as a client of a host, or without one as a server.
-
-        Args:
-            stream: what it stands on.
-            max_message: bytes of the longest message taken from the peer.
-            host: the host that is asked.
-            target: its path and query.
-            headers: of the request, beside those of the handshake.
-        """
+        """Begin the opening handshake: as a client of `host`, or as a server if that is empty."""
         super().__init__(
             stream,
             WSConnection(ConnectionType.CLIENT if host else ConnectionType.SERVER),
@@ -258,11 +223,10 @@ class PacedConnection(WebSocketConnection):
         )
         self.stream = stream
         self.max_message = max_message
-        self.is_open = False
-        """Whether the opening handshake is done."""
+        self.is_open = False  # whether the opening handshake is done
 
     async def shake_hands(self, nursery: trio.Nursery) -> None:
-        """Answer the request that the stream begins with, or make one; an answer may never come."""
+        """Answer the request at the beginning of the stream, or make one; an answer may never come."""
         nursery.start_soon(self._reader_task)
         if self.is_client:
             await self._open_handshake.wait()
@@ -287,7 +251,7 @@ class PacedConnection(WebSocketConnection):
 
 
 class WebSocketLink:
-    """A link over an open WebSocket. A frame of ours is one text message."""
+    """A link over an open WebSocket. One frame of ours is one text message."""
 
     def __init__(
         self,
@@ -296,16 +260,9 @@ class WebSocketLink:
         place: str = "the peer",
         hello: bytes = b"",
     ) -> None:
-        """Take over a connection.
-
-        Args:
-            connection: it has shaken hands before the link runs.
-            place: what texts call the peer.
-            hello: a line that is handed over before anything of the peer's.
-        """
+        """Take over a connection, which must shake hands first; `hello` precedes the peer's lines."""
         self.is_held = False
-        self.closing: CloseReason | None = None
-        """Why it is closed, as far as that was decided here or by the peer."""
+        self.closing: CloseReason | None = None  # the close code and reason decided here or by the peer
         self._connection = connection
         self._stream = stream = connection.stream
         self._writer = stream.writer
@@ -322,7 +279,7 @@ class WebSocketLink:
 
     @property
     def turns(self) -> int:
-        """How often the peer was read (`wire.outbox.Link`)."""
+        """Times that the peer was read (`wire.outbox.Link`)."""
         return self._stream.reads
 
     def waiting(self, _request_id: bytes | None = None, /) -> float:
@@ -335,7 +292,7 @@ class WebSocketLink:
         self._queue(TextMessage(data=text))
 
     def ping(self) -> None:
-        """Have the peer show that it is there."""
+        """Ask the peer for a sign of life."""
         self._queue(Ping())
         self._writer.flush()
 
@@ -345,7 +302,7 @@ class WebSocketLink:
         self._stream.look_again()
 
     async def run(self, receiver: Receiver) -> None:
-        """Read and write until the peer hangs up, breaks, is cut off, or either side closes the WebSocket."""
+        """Read and write until the peer hangs up, breaks or is cut off, or either side closes the WebSocket."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._receive, receiver)
             await self._writer.until_ended()
@@ -366,7 +323,7 @@ class WebSocketLink:
             self._writer.end(error)
 
     async def _take(self, message: str | bytes, receiver: Receiver) -> None:
-        """Hand a message over, and wait while the peer, or a link that it has written to, is behind."""
+        """Hand a message over, and wait while the peer, or a link that takes its lines, is behind."""
         if isinstance(message, str):
             line = as_line(message.encode())
         elif self._connection.is_client:
@@ -391,9 +348,9 @@ class WebSocketLink:
         self._writer.end(ConnectionLost(f"closed here: {_said(closing)}"))
 
     async def leave(self, closing: CloseReason) -> None:
-        """Say why we go, with `closing` if nothing else was decided, and wait a moment for the peer to hang up.
+        """Send a close frame, `closing` unless another was decided, and wait a moment for the peer to hang up.
 
-        Shielded: a stop is no reason to leave without a word. The caller closes the stream afterwards.
+        Shielded: a stop still says goodbye. The caller closes the stream afterwards.
         """
         writer = self._writer
         why = self._why()
@@ -413,7 +370,7 @@ class WebSocketLink:
                 await _until_hung_up(writer.fd)
 
     def _why(self) -> CloseReason | None:
-        """Why the link has ended, as far as it knows."""
+        """The close code and reason for the peer, if the link has ended for one."""
         reason = self._writer.reason
         if self.closing is None and isinstance(reason, ProtocolFault):
             return CloseReason(POLICY, str(reason))
@@ -426,7 +383,7 @@ class WebSocketLink:
             self._writer.queue((self._frames.send(event),))
 
     def _farewell(self, reason: CloseReason | None) -> ConnectionLost:
-        """What the end of the connection means; `reason` is what the library knows of it."""
+        """The end of the connection in words; `reason` is the library's."""
         if reason is None or reason.code == ABNORMAL:
             return ConnectionLost(self._stream.lost or "the connection broke")
         self.closing = reason
@@ -441,7 +398,7 @@ class WebSocketLink:
         return ConnectionLost(text, cause, place=self._place)
 
     def _cut_off(self, reason: str) -> None:
-        """End the link to a peer that does not read, which still gets the rest of the frame it has begun."""
+        """End the link to a peer that does not read; it still gets the rest of the frame that was begun."""
         self._writer.keep_first()
         self.closing = CloseReason(POLICY, "you do not read what you are sent")
         self._writer.end(ConnectionLost(reason, Cause.NOT_READING))
@@ -452,10 +409,7 @@ def _said(reason: CloseReason) -> str:
 
 
 async def _until_hung_up(fd: int) -> None:
-    """Close our direction, and read until the peer has closed its own.
-
-    Bytes left unread would reset the connection, and the peer could lose our close frame.
-    """
+    """Close our direction and read on: unread bytes would reset the connection and lose our close frame."""
     with socket.socket(fileno=os.dup(fd)) as connection:
         try:
             connection.shutdown(socket.SHUT_WR)

@@ -1,11 +1,8 @@
 """The writing half of a link: a queue of frames, written as fast as the peer reads.
 
-A link, or a connection over HTTP, owns its writer and is told what the poll has to watch for.
-
-Invariants.
-- A frame is queued whole, in order, without an await in the middle, so none is ever torn.
+- A frame is queued whole, in order and without an await, so none is ever torn.
 - While the kernel takes no more (`is_blocked`), only the poll's callback writes.
-- After a failure, and after the descriptor is closed, nothing is queued or written.
+- After a failure or a close, nothing is queued or written.
 """
 
 from __future__ import annotations
@@ -26,23 +23,20 @@ if TYPE_CHECKING:
     from daemon.wire.outbox import Outbox
 
 JOIN_BELOW = 64 * 1024
-"""Small queues are joined and written by one `write`; larger ones go through `writev` uncopied."""
-IOV_MAX = 1024  # of buffers in one writev (writev(2))
-LOOK_SECONDS = 5.0
-"""Seconds between looks at how much a peer that is behind takes."""
+"""Bytes below which a queue is joined for one `write`; a larger one goes through `writev` uncopied."""
+IOV_MAX = 1024  # buffers in one writev (writev(2))
+LOOK_SECONDS = 5.0  # seconds between two checks of a peer that is behind
 STUCK_SECONDS = 30.0
-"""Seconds without taking anything after which a peer that is behind is cut off: a busy one pauses for less."""
-HELD_BYTES = 5 * 1024 * 1024
-"""Bytes that a peer must take between two looks if other links are held for it: they must not wait for long."""
-CLOSED = -1
-"""Stands in place of a closed descriptor."""
+"""Seconds without progress after which a peer that is behind is cut off: a busy one pauses for less."""
+HELD_BYTES = 5 * 1024 * 1024  # bytes that a peer must take between two checks while other links are held for it
+CLOSED = -1  # marks a closed descriptor
 
 
 class WriterOwner(Protocol):
-    """The link, or the connection over HTTP, that a writer belongs to."""
+    """The link, or the HTTP connection, that owns a writer."""
 
     def rewatch(self) -> None:
-        """Have the poll watch for what is wanted now."""
+        """Have the poll watch for reading, writing, both or neither."""
 
     def look_again(self) -> None:
         """Read again, after every other link's turn: the peer has caught up."""
@@ -54,43 +48,28 @@ class FdWriter:
     def __init__(
         self, owner: WriterOwner, fd: int, *, outbox: Outbox, max_queue: int, pause_at: int | None
     ) -> None:
-        """Take over the descriptor.
-
-        Args:
-            owner: reads, and watches for what is wanted.
-            fd: where frames go.
-            outbox: the daemon's one outbox.
-            max_queue: bytes that may wait for the peer before it counts as behind.
-            pause_at: bytes waiting for the peer above which it is not read from; None: it is always read from,
-                and never has other links held.
-        """
+        """Take over the descriptor. Without `pause_at` (bytes) the peer is always read, and holds no others."""
         self.queued = 0
         self.max_queue = max_queue
         self.fd = fd
         self.pause_at = math.inf if pause_at is None else pause_at
         self.holds_others = pause_at is not None
-        self.out: list[Buffer] = []
-        """What waits for the peer, oldest first."""
-        self.taken = 0
-        """Bytes that the peer took in partial writes, ever."""
+        self.out: list[Buffer] = []  # buffers that wait for the peer, oldest first
+        self.taken = 0  # bytes that the peer took in partial writes
         self.is_blocked = self.is_paused = False
-        self.is_deaf = False
-        """Whether the peer no longer reads; it may have sent something before."""
+        self.is_deaf = False  # whether the peer reads no more; it may have sent something before
         self.is_closed = False
         self.failure: str | None = None
-        self.reason: Exception | None = None
-        """Why the connection has ended; None while it has not."""
+        self.reason: Exception | None = None  # the reason for the end of the connection; None while it lasts
         self.on_written: Callable[[], None] | None = None
-        """Told that something was written, or that the kernel takes nothing."""
-        self.on_ended: Callable[[], None] | None = None
-        """Told once that the connection has ended."""
+        """Called after a write, and when the kernel takes nothing."""
+        self.on_ended: Callable[[], None] | None = None  # called once, at the end of the connection
         self.on_stuck: Callable[[str], None] | None = None
         """Ends the connection of a peer that does not read, in place of `fail`."""
         self._owner = owner
         self._outbox = outbox
         self._touched = False
-        self._woken = trio.Event()
-        """Set when the peer falls behind or the link ends."""
+        self._woken = trio.Event()  # set when the peer falls behind or the link ends
         self._ended = trio.Event()
 
     def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
@@ -105,19 +84,19 @@ class FdWriter:
             out += frame
             out.append(b"\n")
             self.queued += sum(map(len, frame)) + 1
-        # Most frames need no more than a look: their link is touched already, and not behind.
+        # Most frames need no more: their link is touched already, and not behind.
         if not self._touched or self.queued > self.max_queue:
             self._note_queued()
 
     def queue(self, parts: Sequence[Buffer]) -> None:
-        """Queue bytes that are framed already."""
+        """Queue framed bytes."""
         if self.failure is None and not self.is_closed:
             self.out += parts
             self.queued += sum(map(len, parts))
             self._note_queued()
 
     def _note_queued(self) -> None:
-        """Have what was queued written, and notice a peer that is behind."""
+        """Have the queue written, and notice a peer that is behind."""
         if not self._touched:
             self._touched = True
             self._outbox.touch(self)
@@ -127,7 +106,7 @@ class FdWriter:
                 self._outbox.fall_behind(self)
 
     def flush(self) -> None:
-        """Write without waiting; what the kernel does not take now is written when it does."""
+        """Write without waiting; the poll writes the rest."""
         self._touched = False
         try:
             self.note(self.is_blocked or (bool(self.out) and not self.write()))
@@ -135,7 +114,7 @@ class FdWriter:
             self.fail(f"waiting for it failed: {error.strerror}")
 
     def close(self) -> None:
-        """Close the descriptor, which nothing is read from. Idempotent."""
+        """Close a descriptor that nobody reads. Idempotent."""
         if not self.is_closed:
             self._clear()
             self.is_closed = True
@@ -143,7 +122,7 @@ class FdWriter:
             self.fd = CLOSED
 
     def note(self, blocked: bool) -> None:  # noqa: FBT001 - its only argument
-        """Take note of whether the kernel takes no more, and tell the owner and all whose turn it is now."""
+        """Note whether the kernel takes no more; tell the owner and all links whose turn it is now."""
         paused = self.queued > self.pause_at
         if blocked is not self.is_blocked or paused is not self.is_paused:
             resumes = self.is_paused and not paused
@@ -158,7 +137,7 @@ class FdWriter:
             self.on_written()
 
     def write(self) -> bool:
-        """Write once; the poll calls for the next. Returns whether the queue is empty."""
+        """Write once; the poll calls again. Returns whether the queue is empty."""
         out = self.out
         try:
             if self.queued < JOIN_BELOW:
@@ -193,7 +172,7 @@ class FdWriter:
             out[0] = memoryview(out[0])[written:]
 
     def keep_first(self) -> None:
-        """Drop all but what the peer may have the beginning of."""
+        """Drop everything but the buffer that the peer may have the beginning of."""
         del self.out[1:]
         self.queued = sum(map(len, self.out))
         self._outbox.catch_up(self)
@@ -212,7 +191,7 @@ class FdWriter:
         self.end(ConnectionLost(reason, cause))
 
     def end(self, reason: Exception) -> None:
-        """End the link, for a reason that is not the writing: what is queued is still written."""
+        """End the link for a reason other than writing: the queue is still written."""
         if self.reason is None:
             self.reason = reason
             self._ended.set()

@@ -1,1 +1,1 @@
-"""Where clients come in: the one accept loop, and the doors that make a link of each connection."""
+"""The entrances for clients: one accept loop, and the doors that turn each connection into a link."""

@@ -1,8 +1,7 @@
 """Doors: the accept loop of each, the door of a unix socket, and the open connections behind one.
 
-A door decides who may come in before anything is read, and what serves a connection. The listening socket
-belongs to whatever opened it; a connection belongs to what serves it. Nothing is read from a peer of a unix
-socket before `processes.peers` has let it in.
+A door admits a peer before reading anything, and chooses its server. The opener owns the listening socket; the
+server of a connection owns the connection.
 """
 
 from __future__ import annotations
@@ -30,29 +29,25 @@ if TYPE_CHECKING:
 
 
 BREATHER = 0.1
-"""Seconds without accepting when descriptors or memory run out: some may be freed meanwhile (as trio does)."""
+"""Seconds without accepting after a shortage: descriptors or memory may be freed meanwhile (as trio does)."""
 
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 KEPT_DESCRIPTORS = 64
 """Descriptors that clients leave free: for 32 operators, and for starts of servers, which take ten each."""
 
-SAY_SECONDS = 60.0
-"""Seconds between two log lines about a shortage."""
+SAY_SECONDS = 60.0  # seconds between two log lines about a shortage
 
-REFUSALS = 8
-"""Refusals after which the loop pauses: each costs it 0.1 to 0.4 ms, and a refused peer may try again and
-again."""
+REFUSALS = 8  # refusals between two pauses: each costs 0.1 to 0.4 ms, and a refused peer may retry endlessly
 
 REFUSALS_PAUSE = 0.02
-"""Seconds of that pause: refusals take a tenth of the loop's time, and a full backlog is refused in two
-seconds."""
+"""Seconds: refusals get a tenth of the loop's time, and a full backlog is refused in two seconds."""
 
 V = TypeVar("V")
 
 
 class Listener(Generic[V]):
-    """Accepts connections on one socket and has each served in a task of its own."""
+    """Accepts connections on one socket and serves each in a task of its own."""
 
     def __init__(
         self,
@@ -71,12 +66,12 @@ class Listener(Generic[V]):
         Args:
             door: the door's name, for the log.
             listener: bound, listening and non-blocking.
-            places: how many connections there may be; further ones wait in the kernel's backlog.
-            admit: returns who is at the other end, or None to refuse; a shortage that it raises is waited out.
-            serve: takes the connection over, closes it, and contains its faults: what it raises ends `run`.
-            vet: says whether an admitted connection is served, where that takes longer than the loop may wait.
-            log_full: called when no place is left, before waiting for one.
-            keeps: how many descriptors of the process are left to others; 0 for operators.
+            places: connections at a time; further ones wait in the kernel's backlog.
+            admit: returns the peer, or None to refuse; a shortage that it raises is waited out.
+            serve: owns the connection and contains its faults: an exception ends `run`.
+            vet: a slow second opinion on an admitted connection.
+            log_full: called before waiting for a place.
+            keeps: descriptors of the process that are left to others; 0 for operators.
         """
         self._door = door
         self._listener = listener
@@ -91,11 +86,7 @@ class Listener(Generic[V]):
         self._accepting = trio.CancelScope()
 
     async def run(self) -> NoReturn:
-        """Accept and serve until cancelled.
-
-        Raises:
-            OSError: the listening socket is broken.
-        """
+        """Accept and serve until cancelled; raises OSError for a broken listening socket."""
         async with trio.open_nursery() as nursery:
             with self._accepting:
                 while True:
@@ -137,11 +128,7 @@ class Listener(Generic[V]):
                 await self._pause()
 
     def _leave_some(self) -> None:
-        """Check that enough descriptors are left to others, by the lowest that is free.
-
-        Raises:
-            OSError: there are not (EMFILE).
-        """
+        """Raise OSError (EMFILE) if the lowest free descriptor shows that too few are left to others."""
         if self._keeps:
             fd = os.dup(self._listener.fileno())
             os.close(fd)
@@ -162,7 +149,7 @@ class Listener(Generic[V]):
                     raise
 
     async def _pause(self) -> None:
-        """After a refusal, let other tasks run: a peer in a loop has its next connection ready."""
+        """Let other tasks run after a refusal: a peer in a loop has its next connection ready."""
         self._refused += 1
         if self._refused % REFUSALS:
             await trio.lowlevel.checkpoint()
@@ -170,7 +157,7 @@ class Listener(Generic[V]):
             await trio.sleep(REFUSALS_PAUSE)
 
     async def _wait_out(self, error: OSError) -> None:
-        """Wait a moment if a resource has run out; re-raise anything else."""
+        """Wait out a shortage; re-raise anything else."""
         if error.errno not in SHORTAGES:
             raise error
         if trio.current_time() - self._said >= SAY_SECONDS:
@@ -180,22 +167,17 @@ class Listener(Generic[V]):
 
 
 class Strangers:
-    """The connections of one door whose clients it has not let in; with one too many the oldest is ended.
+    """The unauthenticated connections of one door; a new one beyond the limit ends the oldest.
 
-    So whoever only connects keeps nobody out.
+    Mere connections thus keep nobody out.
     """
 
     def __init__(self, most: int) -> None:
-        """Start with none.
-
-        Args:
-            most: how many there may be.
-        """
         self._most = most
         self._scopes: dict[trio.CancelScope, None] = {}
 
     def join(self) -> trio.CancelScope:
-        """Count one more; it is to be served in the scope, which is cancelled when others take its place."""
+        """Count a connection, and return the scope to serve it in, which ends when others need its place."""
         while len(self._scopes) >= self._most:
             oldest = next(iter(self._scopes))
             del self._scopes[oldest]
@@ -205,12 +187,12 @@ class Strangers:
         return scope
 
     def leave(self, scope: trio.CancelScope) -> None:
-        """Count one no longer, which is let in or has ended. Idempotent."""
+        """Stop counting a connection that was let in or has ended. Idempotent."""
         self._scopes.pop(scope, None)
 
 
 PAUSE_SHARE = 8
-"""Reading from a client pauses while an eighth of its queue limit is waiting for it: it is slow, not dead."""
+"""Reading from a client pauses while an eighth of its queue limit waits for it: it is slow, not dead."""
 
 
 def unix_door(
@@ -227,12 +209,12 @@ def unix_door(
 
     Args:
         listener: bound, listening and non-blocking.
-        peers: decides who may come in, and how many.
-        serve: serves a link, given who is at its other end, until it ends; what it raises ends the door.
+        peers: admits processes, and bounds their number.
+        serve: serves a link until it ends; an exception ends the door.
         outbox: the daemon's outbox.
-        limits: how long a message may be, and how much may wait for a client that does not read.
-        workspaces: the directories that other users may name (`listen.workspaces`).
-        keeps: how many descriptors of the process are left to others.
+        limits: bound messages, and the queue for a slow client.
+        workspaces: directories that other users may name (`listen.workspaces`).
+        keeps: descriptors of the process that are left to others.
     """
     queue = limits.client_queue_bytes
 
@@ -274,14 +256,12 @@ R = TypeVar("R", bound=Runnable)
 
 
 class Front(Generic[R]):
-    """Serves each connection, and knows which are open."""
+    """Serves each connection, and knows the open ones."""
 
     def __init__(self, make: Callable[[Link, int, Principal], R]) -> None:
-        """Start without connections; `make` makes what serves one, given its link, its number and who it is."""
-        self.sessions: dict[int, R] = {}
-        """The sessions of the open connections, by number."""
-        self.count = 0
-        """Connections so far."""
+        """Start without connections; `make` gets a link, its number and its principal."""
+        self.sessions: dict[int, R] = {}  # by number
+        self.count = 0  # connections so far
         self._make = make
 
     async def serve(self, link: Link, visitor: Principal) -> None:

@@ -1,4 +1,4 @@
-"""TLS in front of a door: the door sees a plain connection, whatever it speaks."""
+"""Terminates TLS in front of a door, which sees a plain connection."""
 
 from __future__ import annotations
 
@@ -17,20 +17,17 @@ if TYPE_CHECKING:
 
     from daemon.config.listen import Tls
 
-HANDSHAKE_SECONDS = 10.0
-"""How long a client has for its handshake: it holds a place meanwhile, and a slow network takes two seconds."""
+HANDSHAKE_SECONDS = 10.0  # for a client's handshake, which holds a place; a slow network takes two seconds
 
 STEP_SECONDS = 0.004
-"""Seconds between two steps of handshakes, whoever's they are. A step costs one or two milliseconds (for RSA):
-strangers who shake hands without end take half of the loop's time at most, and a hundred clients who come at
-once are in after a second."""
+"""Seconds between two handshake steps of all clients. A step costs 1 to 2 ms (RSA): endless handshakes get half
+of the loop's time at most, and a hundred simultaneous clients are in after a second."""
 
 
 class Turns:
-    """Gives one turn after the other, in the order in which they were asked for, and none too soon."""
+    """Grants paced turns in the order of requests."""
 
     def __init__(self) -> None:
-        """Start with nobody waiting."""
         self._lock = trio.Lock()
         self._next = -math.inf
 
@@ -42,7 +39,7 @@ class Turns:
 
 
 class _Paced(trio.abc.Stream):
-    """A stream whose reader waits for its turn with each piece that has come."""
+    """A stream whose reader waits for a turn with each chunk."""
 
     def __init__(self, inner: trio.SocketStream, turns: Turns) -> None:
         self._inner = inner
@@ -64,11 +61,7 @@ class _Paced(trio.abc.Stream):
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """What a listener needs to speak TLS 1.2 or later with these files.
-
-    Raises:
-        OSError: a file cannot be read, or is not what it should be (`ssl.SSLError`); the text says which file.
-    """
+    """A context for TLS 1.2 or later; raises OSError, which names the faulty file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -77,19 +70,15 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 def renew(context: ssl.SSLContext, tls: Tls) -> None:
-    """Read these files again; connections that are open keep the certificate that they have.
-
-    Raises:
-        OSError: as `tls_context`; nothing has changed.
-    """
+    """Read the files again; open connections keep their certificate. On OSError nothing has changed."""
     for key, path in (("cert", tls.cert), ("key", tls.key)):
         try:
-            with open(path, "rb"):  # noqa: PTH123 - only whether it can be: the library's error names neither
+            with open(path, "rb"):  # noqa: PTH123 - a test of access: the library's error names neither file
                 pass
         except OSError as error:
             raise OSError(error.errno, f"listen.http.tls.{key}: {path}: {error.strerror}") from None
     try:
-        # Asked for a passphrase on a terminal, a daemon would wait for ever.
+        # With a terminal, the library would ask the daemon's for a passphrase.
         context.load_cert_chain(tls.cert, tls.key, password=_no_passphrase)
     except ssl.SSLError as error:
         raise ssl.SSLError(error.errno, f"listen.http.tls: {_why(error, tls)}") from None
@@ -101,13 +90,9 @@ async def terminate(
     serve: Callable[[socket.socket], Awaitable[None]],
     turns: Turns,
 ) -> None:
-    """Shake hands, and serve what comes over TLS as a plain connection, which `serve` closes.
+    """Shake hands, and serve the plaintext as a connection, which `serve` closes.
 
-    Args:
-        connection: accepted; it is closed here.
-        context: of `tls_context`.
-        serve: given a connected, non-blocking socket; not called for a client that does not shake hands.
-        turns: of all handshakes at this door.
+    `connection` is closed here; a client that fails to shake hands is not served.
     """
     transport = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
     stream: trio.SSLStream[Any] = trio.SSLStream(_Paced(transport, turns), context, server_side=True)
@@ -125,7 +110,7 @@ async def terminate(
         logger.debug("http: a TLS handshake took more than {:g} s", HANDSHAKE_SECONDS)
         await trio.aclose_forcefully(stream)
         return
-    stream.transport_stream = transport  # What follows waits for no turn.
+    stream.transport_stream = transport  # Only the handshake is paced.
     try:
         async with plain_end(stream) as plain:
             await serve(plain)

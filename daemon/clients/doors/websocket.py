@@ -1,8 +1,7 @@
-"""The door of WebSockets: what follows once the HTTP listener has admitted a request and answers it with one.
+"""The WebSocket door: serves a connection that the HTTP listener has admitted.
 
-The listener has read the request, knows who it is from, and has refused what is no opening handshake;
-trio-websocket answers it. What the path says (profile, surface, session) is handed to the session as a bridge's
-hello would be.
+The listener has checked the opening handshake, and trio-websocket answers it. The session gets profile, surface
+and key as from a bridge's hello.
 """
 
 from __future__ import annotations
@@ -33,24 +32,20 @@ if TYPE_CHECKING:
     from daemon.config.tuning import Limits
     from daemon.wire.outbox import Link, Outbox
 
-PING_SECONDS = 25.0
-"""Seconds between pings: below the 30 s after which the strictest proxies close what is idle."""
+PING_SECONDS = 25.0  # seconds between pings: the strictest proxies close an idle connection after 30 s
 
-PONG_SECONDS = 10.0
-"""How long a client has to answer one, or to say anything else."""
+PONG_SECONDS = 10.0  # seconds for an answer, or any other sign of life
 
-MISSES = 3
-"""Pings in a row without an answer after which the client is gone: a laptop may sleep for a minute."""
+MISSES = 3  # unanswered pings in a row that end a connection: a laptop may sleep for a minute
 
-LEAVING = CloseReason(GOING_AWAY, "mcpd is stopping, or the token counts no longer")
+LEAVING = CloseReason(GOING_AWAY, "mcpd is stopping, or the token was revoked")
 SILENT = CloseReason(POLICY, "pings are not answered")
 FAULTY = CloseReason(OUR_FAULT, "a fault of mcpd's own ended the session; its log has it")
 
 _OPENING = (
     b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mcp\r\nSec-WebSocket-Key: %b\r\n\r\n"
-)
-"""What the library is shown of the opening handshake: the one part of it that its answer depends on."""
+)  # the library's view of the opening handshake: the parts that its answer depends on
 
 
 async def serve_websocket(
@@ -66,13 +61,13 @@ async def serve_websocket(
     """Serve a client over a WebSocket until it ends.
 
     Args:
-        connection: plain, connected, non-blocking; it is closed here.
-        key: the `Sec-WebSocket-Key` of the request, which was admitted (`key_of_opening`).
-        visitor: who it is from.
-        hello: what the path and the headers ask for (`clients.requests.initialize.hello`).
-        serve: serves a link, given who is at its other end, until it ends, and contains its faults.
+        connection: plain, connected, non-blocking; closed here.
+        key: the admitted `Sec-WebSocket-Key` (`key_of_opening`).
+        visitor: the client's principal.
+        hello: the demands of path and headers (`clients.requests.initialize.hello`).
+        serve: serves a link until it ends, and contains its faults.
         outbox: the daemon's outbox.
-        limits: how long a message may be, and how much may wait for a client that does not read.
+        limits: bound messages, and the queue for a slow client.
     """
     stream = WebSocketStream(
         connection.detach(),
@@ -98,7 +93,7 @@ async def serve_websocket(
 
 
 async def _keep_alive(link: WebSocketLink, stream: WebSocketStream) -> None:
-    """Ping the client, and end the link when it no longer answers."""
+    """Ping the client, and end the link when the answers fail to come."""
     misses = 0
     while misses < MISSES:
         await trio.sleep(PING_SECONDS - PONG_SECONDS)

@@ -116,9 +116,9 @@ async def test_the_process_is_told_on_its_stdin_and_gets_no_secret_of_ours(
     ("scope", "words"),
     [
         ("refused", "the user has refused"),
-        ("garbage", "does not say what it should"),
-        ("dies", "ended without a word"),
-        ("endless", "ended without a word"),
+        ("garbage", "sent an invalid message"),
+        ("dies", "ended without a result"),
+        ("endless", "ended without a result"),
     ],
 )
 async def test_a_login_that_fails_is_a_sentence_and_changes_nothing(

@@ -1,8 +1,7 @@
-"""Admission over HTTP: which Host and Origin a request may name, and who shows a token that counts.
+"""Admission over HTTP: checks Host, Origin and token of a request before its body is read.
 
-A web page whose own name was made to resolve to this machine (DNS rebinding) is known by the Host that its
-browser sends, any other page by its Origin; both are looked at before the body is read. Whoever shows wrong
-tokens is answered later and later, by address.
+The Host exposes a web page whose name resolves to this machine (DNS rebinding), the Origin any other page.
+Wrong tokens delay the answers to their address.
 """
 
 from __future__ import annotations
@@ -34,54 +33,40 @@ if TYPE_CHECKING:
 
 
 FIRST_DELAY, LONGEST_DELAY = 0.25, 5.0
-"""Seconds that the answer to a second wrong token is held back, doubled with each further one; and at most. The
-first is answered at once: a client with an old token is no attacker."""
+"""Delays of the answer to the second wrong token, doubled with each, and at most. The first is answered at
+once: a client with an old token is no attacker."""
 
-FORGET_SECONDS = 600.0
-"""Seconds without a wrong token after which an address begins anew."""
+FORGET_SECONDS = 600.0  # seconds without a wrong token after which an address starts over
 
-SAY_SECONDS = 60.0
-"""Seconds between two log lines about one address."""
+SAY_SECONDS = 60.0  # seconds between two log lines about one address
 
 MAX_ADDRESSES = 4096
-"""Most addresses that are remembered, the latest: 1 MiB. Who has more begins anew with each, and has as
-much to guess."""
+"""Remembered addresses, the latest: 1 MiB. A guesser with more of them has as much to guess."""
 
-NEIGHBOURS = 64
-"""Bits of an IPv6 address that count: whoever has one has all that begin with these (RFC 6177)."""
+NEIGHBOURS = 64  # leading bits of an IPv6 address that count: one site has all the rest (RFC 6177)
 
 
 class Attempt(msgspec.Struct):
-    """What is remembered of one address."""
+    """The record of one address."""
 
-    failures: int = 0
-    """Wrong tokens in a row."""
+    failures: int = 0  # wrong tokens in a row
     failed_at: float = 0.0
-    """When it showed the last of them."""
-    said_at: float | None = None
-    """When the log was last told of it."""
-    unsaid: int = 0
-    """Refusals that the log was not told of since."""
+    said_at: float | None = None  # the last log line
+    unsaid: int = 0  # refusals since that log line
 
 
 class Attempts:
-    """Remembers who was refused."""
+    """Records refused clients by address."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Start with nobody.
-
-        Args:
-            clock: returns monotonic seconds.
-        """
         self._clock = clock
         self._known: OrderedDict[str, Attempt] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many addresses are remembered."""
         return len(self._known)
 
     def failed(self, address: str) -> float:
-        """Note a wrong token; returns the seconds that its answer is held back."""
+        """Record a wrong token; return the delay of its answer in seconds."""
         attempt, now = self._of(address), self._clock()
         if now - attempt.failed_at > FORGET_SECONDS:
             attempt.failures = 0
@@ -89,7 +74,7 @@ class Attempts:
         attempt.failed_at = now
         if attempt.failures == 1:
             return 0.0
-        # Without the bound of the exponent, a patient guesser would make the number too large to be one.
+        # An unbounded exponent would overflow under a patient guesser.
         doubled = FIRST_DELAY * 2.0 ** min(attempt.failures - 2, 16)
         return min(doubled, LONGEST_DELAY)
 
@@ -115,41 +100,39 @@ class Attempts:
 
 
 def neighbourhood(address: str) -> str:
-    """The address as it is counted: all of an IPv4 address, the first half of an IPv6 one."""
+    """The part of an address that counts: all of an IPv4 address, the first half of an IPv6 one."""
     number = numeric(address.partition("%")[0])
     if isinstance(number, IPv6Address):
         return str(ip_network((int(number), NEIGHBOURS), strict=False))
     return address if number is None else str(number)
 
 
-METHODS = "GET, POST, DELETE"
-"""What a page may do at `/mcp`."""
+METHODS = "GET, POST, DELETE"  # methods of a page at `/mcp`
 
 SENT = frozenset({
     "accept", "authorization", "content-type", "last-event-id", "mcp-method", "mcp-name",
     "mcp-protocol-version", "mcp-session-id", "mcpd-session", "mcpd-workspace",
 })  # fmt: skip
-"""Headers that a page may send, besides `Mcp-Param-…`."""
+"""request headers of a page, besides `Mcp-Param-…`"""
 
 READ = "Mcp-Session-Id, WWW-Authenticate, Retry-After"
-"""Headers of a response that a page may read, besides those that every page may."""
+"""response headers for a page, besides the safelisted ones"""
 
-MAX_AGE = 600
-"""Seconds that a browser need not ask again."""
+MAX_AGE = 600  # seconds for which a browser may cache a preflight
 
 _SENT_WITH_A_CALL = re.compile(r"mcp-param-[a-z0-9_.-]+", re.ASCII)
 """Headers that repeat an argument of a call (MCP 2026-07-28)."""
 
 
 def origin_of(text: str) -> str:
-    """An Origin as it is compared: in lower case, without a port that its scheme implies."""
+    """An Origin for comparison: in lower case, without the scheme's default port."""
     lower = text.lower()
     scheme, _, rest = lower.partition("://")
     return lower.removesuffix(f":{PORTS[scheme]}") if scheme in PORTS and rest else lower
 
 
 def allowances(head: Head, origin: str) -> Mapping[str, str]:
-    """The headers for a page of an allowed Origin; those of a preflight, too, if the request is one."""
+    """The CORS headers for an allowed Origin, with those of a preflight if this is one."""
     headers = {
         "Access-Control-Allow-Origin": origin,
         "Access-Control-Expose-Headers": READ,
@@ -163,29 +146,28 @@ def allowances(head: Head, origin: str) -> Mapping[str, str]:
     headers["Access-Control-Allow-Headers"] = ", ".join(sorted({*SENT, *wanted}))
     headers["Access-Control-Max-Age"] = str(MAX_AGE)
     if head.headers.get("access-control-request-private-network") == "true":
-        # A page from elsewhere and a daemon on loopback: the operator has named this very page.
+        # The operator has named this very page, so it may reach a daemon on loopback.
         headers["Access-Control-Allow-Private-Network"] = "true"
     return headers
 
 
 def is_preflight(head: Head) -> bool:
-    """Whether a browser asks if it may make a request; it shows no token then."""
+    """Whether this is a browser's preflight, which carries no token."""
     return head.method == "OPTIONS" and "access-control-request-method" in head.headers
 
 
 WANTED = "show a bearer token, in `Authorization`: on the daemon's machine `mcpd token` prints one\n"
-"""Said without a token and with a wrong one alike, so that nobody learns which he has."""
+"""The same for a missing and a wrong token, so that a guesser learns nothing."""
 
 
 DOUBTED = (
     "an earlier daemon made this token, and nothing vouches for it since the daemon has started again: on the"
     " daemon's machine `mcpd token confirm NAME` (or `--default`) lets it in\n"
-)
-"""Said to whoever shows such a token, and to nobody else."""
+)  # sent only to clients with such a token
 
 
 class HttpAdmission:
-    """Decides who may come in through one listener."""
+    """Admits requests at one listener."""
 
     def __init__(
         self,
@@ -196,13 +178,13 @@ class HttpAdmission:
         loopback: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start with nobody known.
+        """Start without records.
 
         Args:
             listen: the configuration.
-            tokens: the tokens that count.
+            tokens: the valid tokens.
             count: counts a refusal, by its reason (`counting.tally.HTTP_REFUSALS`).
-            loopback: whether only this machine reaches the listener; None: what the configured address says.
+            loopback: whether only this machine reaches the listener; None: as the address says.
             clock: returns monotonic seconds.
         """
         host, _ = split_authority(listen.address)
@@ -211,18 +193,12 @@ class HttpAdmission:
         self._origins = frozenset(map(origin_of, listen.origins))
         self._proxies = tuple(ip_network(each, strict=False) for each in listen.trusted_proxies)
         self.tokens = tokens
-        """The tokens that count."""
         self._count = count
         self._attempts = Attempts(clock)
-        self._last_host: str | None = None
-        """The Host that was let in last: most requests name the same one."""
+        self._last_host: str | None = None  # the last admitted Host: most requests name the same
 
     def greet(self, head: Head) -> None:
-        """Look at Host and Origin, before the body is read.
-
-        Raises:
-            Refusal: 403, one of them is not ours.
-        """
+        """Check Host and Origin before the body is read; raises Refusal (403) for foreign ones."""
         host = head.headers.get("host", "")
         if host != self._last_host:
             if not self._is_ours(host):
@@ -233,11 +209,7 @@ class HttpAdmission:
             raise self._forbidden(head, "origin", f"Origin {_shown(origin)}", "listen.http.origins")
 
     def visitor(self, head: Head) -> Principal:
-        """Who makes a request, by the token in its `Authorization` and nothing else.
-
-        Raises:
-            Refusal: 401, there is no token, or a wrong one.
-        """
+        """Identify a client by the token in `Authorization` alone; raises Refusal (401) without a valid one."""
         authorization = head.headers.get("authorization")
         if authorization is None:
             self._refused(head, "token_missing", "a request without a token")
@@ -253,14 +225,9 @@ class HttpAdmission:
         return found
 
     def profile(self, visitor: Principal, wanted: str | None) -> str:
-        """The profile that a request gets.
+        """The profile of a request, whose path may name one; raises Refusal (403) if the token excludes it.
 
-        Args:
-            visitor: who makes it.
-            wanted: the profile that its path names; None if it names none.
-
-        Raises:
-            Refusal: 403, the token is not for this profile, whether or not there is one of that name.
+        The answer does not reveal whether a profile exists.
         """
         if visitor.profiles is None:
             return DEFAULT_PROFILE if wanted is None else wanted
@@ -272,37 +239,37 @@ class HttpAdmission:
         return found
 
     def crowded(self, head: Head, text: str) -> Refusal:
-        """The refusal of a request for which there is no place, told to operators."""
+        """Report a full server to operators, and return the refusal."""
         self._refused(head, "places", text)
         headers = {"retry-after": "10"}
         return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"{text}; try again later\n", headers=headers)
 
     def cors(self, head: Head) -> Mapping[str, str]:
-        """The headers that let a browser's page read the response, for a request that `greet` has let in."""
+        """The headers that let a page read the response to an admitted request."""
         origin = head.headers.get("origin")
         return {} if origin is None or not self._may_use(origin) else allowances(head, origin)
 
     def address(self, head: Head) -> str:
-        """The client's address: behind trusted proxies, the last one that they have not added themselves."""
+        """The client's address: behind trusted proxies, the last one that they have not added."""
         found = head.peer
         if not self._proxies or not self._is_proxy(found):
             return found
         for each in reversed(head.headers.get("x-forwarded-for", "").split(",")):
             told = numeric(each.strip()) or numeric(split_authority(each.strip())[0] or "")
             if told is None:
-                break  # what stands before it can be anybody's word
+                break  # anything further left may be forged
             found = str(told)
             if not self._is_proxy(found):
                 break
         return found
 
     def is_private(self, head: Head) -> bool:
-        """Whether a request came by TLS to a trusted proxy, which says so in `X-Forwarded-Proto`."""
-        told = head.headers.get("x-forwarded-proto", "").rpartition(",")[2]  # what the nearest has added
+        """Whether a trusted proxy says in `X-Forwarded-Proto` that the request came by TLS."""
+        told = head.headers.get("x-forwarded-proto", "").rpartition(",")[2]  # the nearest proxy's word
         return self._is_proxy(head.peer) and told.strip().lower() == "https"
 
     def _is_ours(self, host: str) -> bool:
-        """Whether a Host is a known name, or an address: nobody can make that resolve to this machine."""
+        """Whether a Host is a known name, or an address, which no attacker can make resolve to this machine."""
         name, _ = split_authority(host)
         if name is None or "," in name:
             return False

@@ -1,8 +1,8 @@
-"""ASGI applications over exchanges: one request each, its body read whole, its response with backpressure.
+"""Runs ASGI applications over exchanges: one request each, its body read whole, its response with backpressure.
 
-Source: the ASGI specification, HTTP connection scope, version 2.4. Differences: `path` is as the client sent,
-since a decoded `%2F` in a name would look like a separator; a task is cancelled when its client leaves, so
-`http.disconnect` is never received.
+The ASGI specification (HTTP connection scope 2.4), with two differences: `path` stays encoded, because a
+decoded `%2F` in a name would look like a separator; a departing client cancels its task, so `http.disconnect`
+never comes.
 """
 
 from __future__ import annotations
@@ -29,15 +29,12 @@ if TYPE_CHECKING:
     Receive = Callable[[], Awaitable[Message]]
     Send = Callable[[Message], Awaitable[None]]
 
-BODY_BYTES = 64 * 1024
-"""Longest body of a request: forms of a console have a few hundred bytes."""
+BODY_BYTES = 64 * 1024  # longest body of a request: a console's forms have a few hundred bytes
 
-WAITING_BYTES = 64 * 1024
-"""Bytes that may wait for a client when more of a stream is made: what it does not read is not made either."""
+WAITING_BYTES = 64 * 1024  # bytes waiting for a client above which its stream makes no more
 
 
-PATH = "/ui"
-"""Where pages for people are."""
+PATH = "/ui"  # root of the pages for people
 
 
 def is_console(head: Head) -> bool:
@@ -46,19 +43,19 @@ def is_console(head: Head) -> bool:
 
 
 def is_own_page(head: Head, origin: str) -> bool:
-    """Whether a request for such a page comes from another one of them: same host, same port."""
+    """Whether a console page makes this request: same host, same port."""
     authority = origin.partition("://")[2].lower()
     return is_console(head) and bool(authority) and authority == head.headers.get("host", "").lower()
 
 
 class WebApplication(Protocol):
-    """An ASGI application that knows its visitors."""
+    """An ASGI application that authenticates its users."""
 
     def knows(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request with these headers comes from somebody who was let in."""
+        """Whether the headers show a known user."""
 
     def revoked(self, token: str) -> None:
-        """Let nobody in any longer who came by a token with this name."""
+        """End the sessions that this token has opened."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -69,21 +66,16 @@ class AsgiRequest:
     """One request, on its way to an application and back."""
 
     exchange: HttpExchange
-    """The request and where its response goes."""
     application: WebApplication
-    """What answers it."""
-    address: str
-    """The client's address."""
+    address: str  # the client's
     outbox: Outbox = attrs.field(kw_only=True)
-    """The daemon's outbox."""
-    scheme: str = attrs.field(default="http", kw_only=True)
-    """`https` if nobody on the way can read it."""
+    scheme: str = attrs.field(default="http", kw_only=True)  # `https` if the whole way is encrypted
 
     def start(self, spawn: Callable[..., None]) -> None:
-        """Serve it in a task of its own, once its body is there.
+        """Serve the request in a task of its own once its body is there.
 
         Raises:
-            Refusal: 411 or 413, its body is longer than is read, or may be.
+            Refusal: the body has no length (411) or is too long (413).
         """
         exchange = self.exchange
         if exchange.length is None:
@@ -97,7 +89,7 @@ class AsgiRequest:
             spawn(self.serve, b"")
 
     async def serve(self, body: bytes) -> None:
-        """Have the application answer; a fault of ours costs this one response."""
+        """Have the application answer; a fault of mcpd's own costs this one response."""
         response = _Response(self.exchange, self.outbox)
         with trio.CancelScope() as scope:
             self.exchange.on_gone = scope.cancel
@@ -136,7 +128,7 @@ class ClientStuck(OSError):
 
 
 class _Response:
-    """The response of one request, as an application sends it."""
+    """The response of one request."""
 
     def __init__(self, exchange: HttpExchange, outbox: Outbox) -> None:
         self._exchange = exchange
@@ -145,11 +137,7 @@ class _Response:
         self._streams = False
 
     async def send(self, message: Message) -> None:
-        """Take a message of ASGI.
-
-        Raises:
-            ClientStuck: the client has taken nothing for `STUCK_SECONDS`.
-        """
+        """Take a message of ASGI; raises ClientStuck after `STUCK_SECONDS` without progress."""
         if message["type"] == "http.response.start":
             names = ((name.decode("ascii"), value.decode("latin-1")) for name, value in message["headers"])
             self._begun = HTTPStatus(message["status"]), dict(names)
@@ -180,7 +168,7 @@ class _Response:
         raise ClientStuck
 
     def end(self) -> None:
-        """End what is not complete: with an error if nothing was said yet, else with the connection."""
+        """End an incomplete response: with an error if nothing was sent yet, else with the connection."""
         exchange = self._exchange
         exchange.on_written = None
         if exchange.is_open and not self._streams:

@@ -1,6 +1,6 @@
-"""Binds the address that HTTP is served on, or takes over a socket that the service manager has bound.
+"""Binds the HTTP address, or takes over a socket that the service manager has bound.
 
-TCP_NODELAY is set once: accepted connections inherit the options of the socket that they came in by (tcp(7)).
+Accepted connections inherit TCP_NODELAY from the listener (tcp(7)).
 """
 
 from __future__ import annotations
@@ -16,25 +16,23 @@ from daemon.kit.wording import quoted
 from daemon.processes import proc
 
 UNSENT_BYTES = 128 * 1024
-"""Bytes of a connection that the kernel takes before it has sent them. It would take megabytes, and then for
-longer than a peer may take nothing (`wire.writing`) none of one that reads 40 KB/s."""
+"""Bytes per connection that the kernel takes before sending. Its default, megabytes, would make a peer of 40
+KB/s look stuck (`wire.writing`)."""
 
 BACKLOG = 4096
-"""Connections that the kernel queues while we start or are busy (listen(2)). No more than its own limit,
-net.core.somaxconn, which is 4096 since Linux 5.4: agents that all connect again after a restart have room."""
+"""Connections that the kernel queues (listen(2)): its own limit, net.core.somaxconn, since Linux 5.4, so that
+all agents may reconnect after a restart."""
 
-UNIT = "mcpd-http.socket"
-"""The systemd unit that hands the socket over."""
+UNIT = "mcpd-http.socket"  # the systemd unit that hands the socket over
 
-LOOPBACK = "127.0.0.1"
-"""What `localhost` means here: a resolver may not know it, or say something else."""
+LOOPBACK = "127.0.0.1"  # meaning of `localhost`, whatever a resolver says
 
 
 def bind_http(address: str) -> socket.socket:
-    """As `listen_at`, but with an explanation. Blocks: what holds a port is looked for in all of /proc.
+    """As `listen_at`, with an explanation. Blocks: it searches all of /proc for the holder of a port.
 
     Raises:
-        OSError: it cannot be bound; the text names what holds the port, if that is the reason, and what to do.
+        OSError: the text names the holder of the port, if any, and the remedy.
         ValueError: as in `listen_at`.
     """
     try:
@@ -48,11 +46,11 @@ def bind_http(address: str) -> socket.socket:
 def listen_at(address: str) -> socket.socket:
     """Listen on HOST:PORT: an IPv4 address, an IPv6 address in brackets, or `localhost`.
 
-    The socket is non-blocking. A restart may bind the address at once, whatever is left in TIME_WAIT.
+    The socket is non-blocking; a restart may bind despite TIME_WAIT.
 
     Raises:
-        OSError: it cannot be bound.
-        ValueError: it is not such an address, which the configuration's reader refuses already.
+        OSError: the address cannot be bound.
+        ValueError: the address is malformed, which the configuration's reader refuses earlier.
     """
     host, port = _split(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -69,12 +67,12 @@ def listen_at(address: str) -> socket.socket:
 
 
 def adopt(listener: socket.socket) -> str:
-    """Make ready a socket that was handed over; returns its address as HOST:PORT.
+    """Prepare a socket that was handed over; return its address as HOST:PORT.
 
-    It is another's: closing our descriptor leaves it listening, and it must not be shut down.
+    It belongs to the service manager: closing our descriptor leaves it listening, and it must not be shut down.
 
     Raises:
-        ConfigError: it cannot be used: HTTP is served over TCP.
+        ConfigError: it is no listening TCP socket.
     """
     is_stream = listener.type == socket.SOCK_STREAM and listener.family in {socket.AF_INET, socket.AF_INET6}
     if not is_stream or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
@@ -92,10 +90,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 def peer_of(connection: socket.socket) -> str | None:
-    """The address at the other end, without its port, of a connection that is made ready for responses.
-
-    None if it has reset the connection already.
-    """
+    """Prepare a connection, and return its peer's address; None if the peer has reset it."""
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)

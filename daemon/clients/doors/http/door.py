@@ -1,4 +1,4 @@
-"""HTTP as a daemon has it: who may come in, what there is, and the listener, made of what the tree knows."""
+"""Assembles the HTTP door of a daemon: admission, offer and listener."""
 
 from __future__ import annotations
 
@@ -36,47 +36,31 @@ if TYPE_CHECKING:
 
 
 class HttpNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """What HTTP is given by the daemon around it."""
+    """The daemon's contributions to HTTP."""
 
-    listener: socket.socket
-    """Bound, listening and non-blocking."""
-    tls: ssl.SSLContext | None
-    """The certificate; None: without TLS."""
-    state: Path
-    """The state directory, where tokens are kept."""
-    handed_over: bytes = b""
-    """The tokens that the daemon before has handed over."""
-    hand_over: Callable[[bytes], None] = lambda _content: None
-    """Hands tokens to the next daemon."""
+    listener: socket.socket  # bound, listening and non-blocking
+    tls: ssl.SSLContext | None  # none: without TLS
+    state: Path  # the state directory, with the token file
+    handed_over: bytes = b""  # the previous daemon's tokens
+    hand_over: Callable[[bytes], None] = lambda _content: None  # hands tokens to the next daemon
     redact: Redactors
-    """Is told the tokens."""
     catalog: Watch[Catalog]
-    """The newest catalog."""
-    offers: Offers
-    """The tools that each profile offers."""
+    offers: Offers  # the tools of each profile
     surfaces: tuple[str, ...]
-    """The names of all surfaces."""
-    export: Callable[[], Awaitable[str]]
-    """Makes the text of `/metrics`."""
+    export: Callable[[], Awaitable[str]]  # makes the text of `/metrics`
     readiness: Callable[[], Readiness]
-    """Whether new clients are to come here."""
-    count: Callable[[str], None]
-    """Counts a refused request, by its reason."""
+    count: Callable[[str], None]  # counts a refused request, by its reason
     vet: Callable[[socket.socket], Awaitable[bool]] | None = None
-    """Says whether the process at the other end of a connection may come in; None: any."""
-    serve: Callable[[Link, Principal], Awaitable[None]]
-    """Serves a link of a visitor until it ends, and contains its faults."""
+    """vets the process at the other end; None: any may come in"""
+    serve: Callable[[Link, Principal], Awaitable[None]]  # serves a link until it ends, and contains its faults
     outbox: Outbox
-    """The daemon's outbox."""
-    console: Callable[[], WebApplication | None]
-    """What serves pages for people, made when it is asked for; None: nothing does."""
+    console: Callable[[], WebApplication | None]  # makes the console on demand; None: there is none
 
 
 class HttpDoor:
     """Serves HTTP while the daemon runs."""
 
     def __init__(self, needs: HttpNeeds) -> None:
-        """Make everything; nothing is served yet."""
         config = needs.catalog.value.config
         http = config.listen.http or HttpListen()
         self.tokens = Tokens(
@@ -86,7 +70,6 @@ class HttpDoor:
             handed_over=needs.handed_over,
             hand_over=needs.hand_over,
         )
-        """Who shows which token."""
         self._needs = needs
         self._files = http.tls
         self._patience = trio.CancelScope()
@@ -111,18 +94,14 @@ class HttpDoor:
         )
 
     async def run(self) -> NoReturn:
-        """Serve until cancelled.
-
-        Raises:
-            OSError: the listening socket is broken.
-        """
+        """Serve until cancelled; raises OSError for a broken listening socket."""
         scheme = "http" if self._needs.tls is None else "https"
         logger.info("http: clients connect to {}://{}/mcp", scheme, address_of(self._needs.listener))
         await self._server.run()
 
     @property
     def address(self) -> str:
-        """The address by which a browser on this machine reaches it, as in `http://127.0.0.1:7337`."""
+        """The url for a browser on this machine, as in `http://127.0.0.1:7337`."""
         http = self._needs.catalog.value.config.listen.http or HttpListen()
         scheme = "http" if self._needs.tls is None else "https"
         host, port = self._needs.listener.getsockname()[:2]
@@ -134,22 +113,22 @@ class HttpDoor:
 
     @property
     def drain_seconds(self) -> float:
-        """Seconds in which all is served on before a stop, so that balancers can look elsewhere."""
+        """Seconds of full service before a stop, in which balancers notice it."""
         http = self._needs.catalog.value.config.listen.http
         return 0 if http is None else http.drain
 
     async def drain(self) -> None:
-        """Serve on for that long, then accept nobody."""
+        """Serve on for `drain_seconds`, then accept nobody."""
         with self._patience:
             await trio.sleep(self.drain_seconds)
         self._server.drain()
 
     def hurry(self) -> None:
-        """Wait for no balancer."""
+        """End the wait for balancers."""
         self._patience.cancel()
 
     async def renew(self) -> None:
-        """Read the certificate again; a faulty one is told, and the one before goes on."""
+        """Read the certificate again; a faulty one is logged, and the old one stays."""
         if self._needs.tls is not None and self._files is not None:
             try:
                 await trio.to_thread.run_sync(renew, self._needs.tls, self._files)

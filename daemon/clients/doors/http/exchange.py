@@ -1,7 +1,4 @@
-"""A request over HTTP and its response: as an application sees them, and as they go over the wire.
-
-Source: RFC 9112.
-"""
+"""One request over HTTP and its response: for an application, and on the wire (RFC 9112)."""
 
 from __future__ import annotations
 
@@ -25,19 +22,12 @@ if TYPE_CHECKING:
 
 
 class Refusal(Exception):
-    """A request is not served; carries the response that says so."""
+    """A request is not served; carries the response."""
 
     def __init__(
         self, status: HTTPStatus, text: str, *, headers: Mapping[str, str] | None = None, delay: float = 0.0
     ) -> None:
-        """Refuse.
-
-        Args:
-            status: the status of the response.
-            text: what failed, why, and what to do; it never repeats a secret.
-            headers: further headers, such as `WWW-Authenticate`.
-            delay: seconds that the response is held back.
-        """
+        """Refuse with a text, which never repeats a secret, after `delay` seconds."""
         super().__init__(text)
         self.status = status
         self.text = text
@@ -46,10 +36,10 @@ class Refusal(Exception):
 
 
 def require_loopback(head: Head) -> None:
-    """Check that a request asks for this machine, for a door that is on loopback and asks for no token.
+    """Check that a request names this machine, at a loopback door without tokens.
 
     Raises:
-        Refusal: it asks for another host, as a web page does whose own name resolves to this machine.
+        Refusal: it names another host, like a web page whose name resolves to this machine.
     """
     host, _port = split_authority(head.headers.get("host", ""))
     if host is None or not is_loopback(host):
@@ -58,56 +48,44 @@ def require_loopback(head: Head) -> None:
 
 
 PLAIN: Mapping[str, str] = {"content-type": "text/plain; charset=utf-8"}
-"""The content type of one-line refusals."""
 
 
 class Responding(Protocol):
     """The connection of an exchange, which writes its response."""
 
     responses: ResponseWriter
-    """Writes the response."""
     writer: FdWriter
-    """Has what waits for the client."""
 
     @property
     def exchange(self) -> HttpExchange | None:
-        """The request whose response is not complete."""
+        """The request whose response is incomplete."""
 
     def close_when_done(self) -> None:
-        """Serve the request that is under way, if any, as the last one."""
+        """Make the current request, if any, the last one."""
 
     def tick(self, now: float) -> None:
         """Do what is due."""
 
     def upgrade(self) -> None:
-        """End this connection's part: its socket goes on under another protocol, or raise `Refusal`."""
+        """Release the socket for another protocol, or raise `Refusal`."""
 
 
 class HttpExchange(msgspec.Struct, eq=False):
-    """A request and the response to it."""
+    """A request and its response."""
 
     head: Head
-    """The head of the request."""
     connection: Responding
-    """Where it came in."""
-    on_body: Callable[[bytes], None] | None = None
-    """Takes the whole body; None: the request is answered without it."""
-    on_gone: Callable[[], None] | None = None
-    """Told that the client has left before the response was complete."""
-    on_written: Callable[[], None] | None = None
-    """Told that nothing waits for the client now."""
-    due: float = math.inf
-    """When `on_due` is to be called, on trio's clock; to about half a second."""
+    on_body: Callable[[bytes], None] | None = None  # takes the whole body; None: the answer needs none
+    on_gone: Callable[[], None] | None = None  # called if the client leaves before the end of the response
+    on_written: Callable[[], None] | None = None  # called when nothing waits for the client
+    due: float = math.inf  # time for `on_due` on trio's clock, to half a second
     on_due: Callable[[], None] | None = None
-    """Called once when it is due."""
-    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Headers of the response, whatever it is."""
-    length: int | None = 0
-    """Bytes of the body as announced; None if that is not said."""
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)  # for any response
+    length: int | None = 0  # bytes of the body as announced; None if unknown
 
     @property
     def is_open(self) -> bool:
-        """Whether the response is not complete, and the client is there."""
+        """Whether the client is there and the response incomplete."""
         return self.connection.exchange is self
 
     @property
@@ -118,12 +96,12 @@ class HttpExchange(msgspec.Struct, eq=False):
     def respond(
         self, status: HTTPStatus, parts: Sequence[Buffer] = (), headers: Mapping[str, str] | None = None
     ) -> None:
-        """Send a whole response; nothing happens if there is one already, or the client has left."""
+        """Send a whole response, unless there is one already or the client has left."""
         if self.is_open:
             self.connection.responses.respond(status, {**self.headers, **(headers or {})}, parts)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Send the response that says why the request is not served, after the refusal's delay."""
+        """Send the response of a refusal, after its delay."""
         headers = {**PLAIN, **refusal.headers}
         respond = partial(self.respond, refusal.status, (refusal.text.encode(),), headers)
         if refusal.delay:
@@ -137,47 +115,36 @@ class HttpExchange(msgspec.Struct, eq=False):
             self.connection.responses.open_stream({**self.headers, **headers})
 
     def send(self, parts: Sequence[Buffer]) -> None:
-        """Send a part of a response that was begun."""
+        """Send a part of a response of unknown length."""
         if self.is_open:
             self.connection.responses.send_part(parts)
 
     def finish(self) -> None:
-        """End a response that was begun."""
+        """End a response of unknown length."""
         if self.is_open:
             self.connection.responses.finish()
 
     def wait_until(self, due: float, on_due: Callable[[], None]) -> None:
-        """Have `on_due` called at a time, in place of whatever was due before."""
+        """Have `on_due` called at a time, in place of an earlier wish."""
         self.due, self.on_due = due, on_due
 
 
-KNOWN_HEADS = 256
-"""Heads of responses that are kept: most answers are of a few lengths."""
+KNOWN_HEADS = 256  # cached heads of responses: most answers share a few lengths
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-"""Has a client send the body that it holds back (RFC 9110, 10.1.1)."""
+"""Makes a client send the body that it holds back (RFC 9110, 10.1.1)."""
 
-_UNSAFE = re.compile(r"[\r\n\0]")
-"""What would end a header, and let its value be another one."""
+_UNSAFE = re.compile(r"[\r\n\0]")  # characters that would end a header, and let its value be another one
 
 
 class ResponseWriter:
     """Writes the responses of one connection, one at a time."""
 
     def __init__(self, writer: FdWriter, reader: RequestReader, on_done: Callable[[], None]) -> None:
-        """Begin without a request.
-
-        Args:
-            writer: of the connection.
-            reader: of the connection: what a request says decides on the framing of its response.
-            on_done: told that a response is complete.
-        """
-        self.exchange: HttpExchange | None = None
-        """The request whose response is not complete."""
+        """Begin without a request; `on_done` is called after each response."""
+        self.exchange: HttpExchange | None = None  # the request whose response is incomplete
         self.is_begun = False
-        """Whether a part of the response was queued."""
-        self.is_last = False
-        """Whether the connection ends with this response."""
+        self.is_last = False  # whether the connection ends with this response
         self._writer = writer
         self._reader = reader
         self._on_done = on_done
@@ -201,7 +168,7 @@ class ResponseWriter:
         self._writer.queue((self._begun(HTTPStatus.OK, headers),))
 
     def send_part(self, parts: Sequence[Buffer]) -> None:
-        """Send a part of a response that was begun."""
+        """Send a part of a response of unknown length."""
         size = sum(map(len, parts))
         if self._reader.is_head or not size:
             return
@@ -212,7 +179,7 @@ class ResponseWriter:
         if self._is_chunked and not self._reader.is_head:
             self._writer.queue((b"0\r\n\r\n",))
         if (done := self.exchange) is not None:
-            # They hold the request, which would be garbage that only a collection of cycles finds.
+            # They refer to the request, and would make a cycle for the garbage collector.
             done.on_body = done.on_due = done.on_gone = done.on_written = None
         self.exchange = None
         self.is_begun = self._is_chunked = False
@@ -227,14 +194,13 @@ class ResponseWriter:
         self.is_begun = True
         if self._ends:
             headers = {**headers, "connection": "close"}
-        # A cookie is a secret, and kept nowhere.
+        # A cookie is a secret, which no cache may hold.
         made = _response.__wrapped__ if "set-cookie" in headers else _response
         return made(status, tuple(headers.items()))
 
 
 @lru_cache(KNOWN_HEADS)
 def _response(status: HTTPStatus, headers: tuple[tuple[str, str], ...]) -> bytes:
-    """The head of a response."""
     lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in headers)]
     if any(_UNSAFE.search(line) for line in lines):
         raise ValueError("a header of a response has an end of line in it")

@@ -1,21 +1,14 @@
-"""An HTTP/1.1 connection over one descriptor: requests one at a time, and their responses.
+"""An HTTP/1.1 connection over one descriptor: requests one at a time, and their responses (RFC 9112).
 
-The poll of all links says when there is something to read, and writes what is queued (`wire.writing`), so
-neither a connection nor a request has a task of its own to wake. What a request means is up to an application,
-which is shown each request as soon as its head is there, before its body is read.
+The poll of all links reads and writes, so neither connections nor requests have tasks. The application sees a
+request before its body is read. As a guest of the poll (`wire.outbox`), a connection ends its turn with a
+request, after `EVENTS_PER_TURN` or `GUESTS_SECONDS`. With work left it waits to be writable, so that a client
+that does not read its answers gets no turns.
 
-Anybody may send, so a connection is a guest of the poll (`wire.outbox`): its turn ends with a request, after
-`EVENTS_PER_TURN` and after `GUESTS_SECONDS`, whichever comes first. What was read by then waits, and nothing
-more is read before its next turn. A connection with work left asks to be called when it can be written to: that
-keeps its place in the queue, and calls nobody who does not read the answers.
-
-Invariants.
-- A request is read only when the response to the one before it is complete; a few bytes of it may wait.
-- The descriptor is watched while a response is under way: a client that leaves is noticed at once.
-- A body that nobody takes, such as that of a refused request, is not read while its response is held back, is
-  dropped afterwards without being parsed, and the connection is closed.
-
-Source: RFC 9112.
+- The next request is parsed only after the current response; a few bytes of it may wait.
+- The descriptor is watched during a response, so that a leaving client is noticed at once.
+- A body that nobody takes waits unread for a delayed response, is then dropped unparsed, and ends the
+  connection.
 """
 
 from __future__ import annotations
@@ -42,31 +35,25 @@ if TYPE_CHECKING:
     from daemon.wire.outbox import Outbox
 
 
-PIPELINED_BYTES = HEAD_BYTES
-"""Bytes of later requests that are read while a response is under way; clients of MCP send none."""
+PIPELINED_BYTES = HEAD_BYTES  # bytes of later requests read during a response; MCP clients send none
 
 READ_BYTES = 64 * 1024
-"""Bytes of one read of a body; outside of one it is `HEAD_BYTES`, so that later requests do not pile up."""
+"""Bytes of one read of a body; otherwise `HEAD_BYTES`, so that later requests do not pile up."""
 
-READS_PER_TURN = 16
-"""Reads before other links get a turn: a megabyte."""
+READS_PER_TURN = 16  # a megabyte before other links get a turn
 
-EVENTS_PER_TURN = 16
-"""Heads and parts of bodies before other links get a turn: each costs 10 to 50 us, however few bytes it has."""
+EVENTS_PER_TURN = 16  # heads and parts of bodies per turn: each costs 10 to 50 us, however short
 
-HEAD_SECONDS = 10.0
-"""Seconds from the first byte of a head, or from the connection, to its last."""
+HEAD_SECONDS = 10.0  # from the first byte of a head, or from the connection, to the last byte
 
-BODY_SECONDS = 60.0
-"""Seconds from the head to the end of the body: 4 MiB at 70 KB/s."""
+BODY_SECONDS = 60.0  # from the head to the end of the body: 4 MiB at 70 KB/s
 
 IDLE_SECONDS = 75.0
-"""Seconds without a request after which a kept connection is closed: longer than balancers keep theirs by
-default, so that it is they who close."""
+"""A kept connection's time without a request: longer than balancers', so that they close first."""
 
 LINGER_SECONDS = 2.0
-"""Seconds that a client has to close after the last response was written: what it has sent meanwhile would make
-the kernel reset the connection, and could lose the response (RFC 9112, 9.6)."""
+"""A client's time to close after the last response: its unread bytes would reset the connection and could lose
+the response (RFC 9112, 9.6)."""
 
 V = TypeVar("V")
 
@@ -85,47 +72,36 @@ class HttpConnection:
         max_queue: int,
         pause_at: int,
     ) -> None:
-        """Take over a connected, non-blocking socket.
+        """Take over a connected, non-blocking socket; bounds are bytes.
 
-        Args:
-            connection: the socket.
-            serve: shown each request when its head is there; answers it, or says what takes its body. Both may
-                raise `Refusal`, which is the response then.
-            peer: the address at the other end.
-            outbox: the daemon's outbox.
-            max_body: bytes of the longest body.
-            max_queue: bytes that may wait for the client before it is behind.
-            pause_at: bytes waiting for it above which nothing more is read.
+        `serve` sees each request when its head is there. It answers, or sets a taker of the body; both may
+        raise `Refusal`.
         """
         self.writer = FdWriter(self, connection.fileno(), outbox=outbox, max_queue=max_queue, pause_at=pause_at)
-        """Has what waits for the client."""
         self.writer.on_written, self.writer.on_ended = self._on_written, self._on_ended
         self._reader = RequestReader()
         self.responses = ResponseWriter(self.writer, self._reader, self._on_response)
-        """Writes the response to the request that is under way."""
         self._socket = connection
         self._outbox = outbox
         self._serve = serve
         self._peer = peer
         self._body = _RequestBody(max_body)
         self._deadline = trio.current_time() + HEAD_SECONDS
-        self._seen = 0
-        """What the client had taken when it was last looked at."""
+        self._seen = 0  # bytes taken by the client at the last check
         self._is_idle = self._is_shut = self._is_released = False
         self._reads = self._piles_up = self._drops = False
-        self._has_more = False
-        """Whether something that was read waits for the next turn."""
+        self._has_more = False  # whether bytes that were read wait for the next turn
 
     def __repr__(self) -> str:
         return f"<HttpConnection from {self._peer}>"
 
     @property
     def exchange(self) -> HttpExchange | None:
-        """The request whose response is not complete."""
+        """The request whose response is incomplete."""
         return self.responses.exchange
 
     async def run(self) -> None:
-        """Serve until the connection ends: the client leaves, breaks a rule, or upgrades."""
+        """Serve until the client leaves, breaks a rule, or upgrades."""
         try:
             self.rewatch()
             await self.writer.until_ended()
@@ -136,10 +112,10 @@ class HttpConnection:
             self._outbox.flush()
 
     def tick(self, now: float) -> None:
-        """Do what is due: give up on a client that is too slow, call what waits for its time."""
+        """Give up on a slow client, and call what is due."""
         exchange = self.exchange
         if exchange is None and self.writer.queued and self.writer.taken != self._seen:
-            # It still takes a response, and what it has of it would be worth nothing.
+            # It still takes a response, whose beginning would be worthless.
             self._seen = self.writer.taken
             self._deadline = max(self._deadline, now + STUCK_SECONDS)
         try:
@@ -157,19 +133,15 @@ class HttpConnection:
             self._give_up(error)
 
     def close_when_done(self) -> None:
-        """Serve the request that is under way, if any, as the last one: the daemon is stopping."""
+        """Make the current request, if any, the last one: the daemon is stopping."""
         self.responses.is_last = True
         if self.exchange is None and not self.writer.queued:
             self.writer.end(ConnectionLost("mcpd is stopping"))
 
     def upgrade(self) -> None:
-        """End this connection's part: its socket goes on under another protocol.
-
-        Raises:
-            Refusal: the client has sent more than the request.
-        """
+        """Release the socket for another protocol; raises Refusal if more than the request has come."""
         if self._reader.held or not self._reader.is_complete:
-            # What has come already is no request.
+            # The bytes that have come are no request.
             self.responses.is_last = True
             raise Refusal(
                 HTTPStatus.BAD_REQUEST, "a client must wait for the answer to its opening handshake\n"
@@ -178,7 +150,7 @@ class HttpConnection:
         self.writer.end(ConnectionLost("another protocol from here on"))
 
     def release(self) -> socket.socket:
-        """Hand the socket over to whoever goes on."""
+        """Hand the socket over to its next owner."""
         self.writer.fd, self._is_released = CLOSED, True
         return self._socket
 
@@ -190,10 +162,8 @@ class HttpConnection:
             self.writer.is_closed, self.writer.fd = True, CLOSED
             self._socket.close()
 
-    # --- called by the poll and the writer -----------------------------------------------------------------
-
     def rewatch(self) -> None:
-        """Have the poll watch for what is wanted now (`wire.writing.WriterOwner`)."""
+        """Have the poll watch for reading, writing, both or neither (`wire.writing.WriterOwner`)."""
         writer = self.writer
         if writer.fd == CLOSED:
             return
@@ -221,7 +191,7 @@ class HttpConnection:
             self._give_up(error)
 
     def _on_written(self) -> None:
-        """Go on when responses were written: with the next request if it has come already, or to the end."""
+        """Continue after a write: with a request that has come already, or to the end."""
         exchange, writer = self.exchange, self.writer
         if not writer.queued and exchange is not None and exchange.on_written is not None:
             exchange.on_written()
@@ -249,8 +219,6 @@ class HttpConnection:
         self._is_idle = not self.responses.is_last
         self._deadline = now + (IDLE_SECONDS if self._is_idle else STUCK_SECONDS)
 
-    # --- requests ------------------------------------------------------------------------------------------
-
     def _read_on(self, until: float) -> None:
         for _ in range(READS_PER_TURN):
             size = HEAD_BYTES if self._reader.is_complete else READ_BYTES
@@ -272,12 +240,12 @@ class HttpConnection:
                 return
 
     def _may_go_on(self) -> bool:
-        """Whether anything that the client sends still counts."""
+        """Whether further bytes of the client count."""
         is_over = self.responses.is_last and self.exchange is None
         return self.writer.reason is None and not self._drops and not is_over
 
     def _parse(self, until: float) -> None:
-        """Take what has come: to the end of a request at most, and no longer than a turn."""
+        """Parse to the end of a request at most, and no longer than a turn."""
         self._has_more = False
         reader = self._reader
         for _ in range(EVENTS_PER_TURN):
@@ -290,7 +258,7 @@ class HttpConnection:
             elif self.exchange is not None:
                 break
             elif self.writer.queued > self.writer.pause_at:
-                # Nobody's answers pile up here: who does not read them is served on when they are read.
+                # A client that does not read its answers is served again when it does.
                 self._has_more = True
                 break
             elif (head := reader.head(self._peer)) is None:
@@ -312,13 +280,13 @@ class HttpConnection:
         self._body.clear()
         self.responses.exchange = exchange
         if exchange.length == 0:
-            return  # It is complete, and only then may the response leave the connection open.
+            return  # Served once complete: only then may the response leave the connection open.
         _refusable(exchange, self._serve, exchange)
         if exchange.on_body is not None and (exchange.length or 0) > self._body.most:
             self._body.refuse(exchange)
         self._drops = exchange.on_body is None
         if self._drops:
-            self._deadline = math.inf  # Of its body: whoever holds the response back says when it is due.
+            self._deadline = math.inf  # The sender of the response sets the time.
         elif exchange.is_open and self._reader.is_awaited and not self._reader.held:
             self.writer.queue((CONTINUE,))
 
@@ -331,7 +299,7 @@ class HttpConnection:
             _refusable(exchange, exchange.on_body, self._body.whole())
 
     def _give_up(self, error: Exception) -> None:
-        """End the connection; what is no request, and a fault of ours, is answered if there is a way to."""
+        """End the connection; answer a malformed request, and our own fault, if possible."""
         if isinstance(error, RunError):
             self.writer.end(error)
             return
@@ -349,39 +317,38 @@ class HttpConnection:
 
 
 class _RequestBody:
-    """The body of the request under way, as far as it has come."""
+    """The part of the current request's body that has come."""
 
     def __init__(self, most: int) -> None:
-        """Begin without one; `most` is how many bytes it may have."""
         self.most = most
         self._parts: list[bytes] = []
         self._size = 0
 
     def take(self, part: bytes, exchange: HttpExchange | None) -> None:
-        """Keep a part; a body that is too long is refused."""
+        """Keep a part; refuse a body that is too long."""
         self._size += len(part)
         self._parts.append(part)
         if self._size > self.most and exchange is not None:
             self.refuse(exchange)
 
     def whole(self) -> bytes:
-        """All of it, which is kept no longer."""
+        """Hand over the whole body."""
         body = b"".join(self._parts)
         self.clear()
         return body
 
     def clear(self) -> None:
-        """Begin again."""
+        """Start over."""
         self._parts, self._size = [], 0
 
     def refuse(self, exchange: HttpExchange) -> None:
-        """Respond that it is too long."""
+        """Respond that the body is too long."""
         text = f"the body is longer than {self.most} bytes (limits.clientMessageBytes)\n"
         exchange.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, (text.encode(),), PLAIN)
 
 
 def _refusable(exchange: HttpExchange, act: Callable[[V], None], given: V) -> None:
-    """Have the application act on a request, and respond with its refusal if it refuses."""
+    """Have the application act on a request; its refusal becomes the response."""
     try:
         act(given)
     except Refusal as refusal:

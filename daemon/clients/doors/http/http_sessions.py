@@ -1,8 +1,7 @@
 """Sessions of MCP 2025-11-25 and earlier over HTTP: begun by `initialize`, named by `Mcp-Session-Id`.
 
-A session belongs to who began it, and to what the path names that it was begun under (a profile, a surface,
-servers): for anybody else, and under any other path, it does not exist. It ends when its client deletes it,
-when nothing was asked in it for half an hour, and with the daemon; what was loaded under a key outlives it.
+A session exists only for its principal and under the path (profile, surface, servers) that began it. It ends by
+DELETE, after half an hour without use, and with the daemon; tools loaded under a key outlive it.
 """
 
 from __future__ import annotations
@@ -39,40 +38,31 @@ if TYPE_CHECKING:
 
 
 IDLE_SECONDS = 1800.0
-"""Seconds without a request or an open stream after which a session is forgotten: Claude Code and the Inspector
-leave theirs without a word."""
+"""Seconds without a request or stream that end a session: Claude Code and the Inspector just leave."""
 
-MAX_STREAMS = 4
-"""Open GET streams of one session; with one more the oldest ends. SDKs open one."""
+MAX_STREAMS = 4  # open GET streams of a session, of which SDKs open one; a further one ends the oldest
 
-MAX_UNSENT = 16
-"""Messages that wait for a session without a stream to open one: a list that has changed is announced once."""
+MAX_UNSENT = 16  # messages that wait for a stream: a changed list is announced once
 
 
 class RequestNames(msgspec.Struct, frozen=True):
-    """What a request names beside the place that it asks for."""
+    """A request's session key and workspace, if named."""
 
     key: str | None = None
-    """The key of its session; None if it names none."""
-    workspace: str | None = None
-    """The directory that its client works in; None if it names none."""
+    workspace: str | None = None  # the client's directory
 
 
 @attrs.frozen(kw_only=True)
 class Place:
-    """What a path leads to, and who asked for it."""
+    """The destination of a path, and its principal."""
 
     visitor: Principal
-    """Who asked."""
     profile: str
-    """The name of a profile."""
-    surface: str | None = None
-    """The name of a surface; None leaves it to the profile."""
-    servers: tuple[str, ...] = ()
-    """The servers that are wanted as themselves; empty for none."""
+    surface: str | None = None  # none: the profile's
+    servers: tuple[str, ...] = ()  # servers to see as themselves
 
     def hello(self, named: RequestNames) -> Mapping[str, object]:
-        """What a session is told of it (`clients.requests.initialize.hello`), with what its request names."""
+        """The hello of a session here (`clients.requests.initialize.hello`)."""
         told = {
             "profile": self.profile,
             "surface": self.surface,
@@ -87,31 +77,28 @@ class HttpSession(ExchangeLink[ResumableReply]):
     """A session, as the link of its messages."""
 
     def __init__(self, place: Place, outbox: Outbox, named: RequestNames) -> None:
-        """Begin a session with a new id."""
         super().__init__(outbox, place.hello(named))
-        self.id = secrets.token_urlsafe(24)
-        """192 random bits: it cannot be guessed."""
+        self.id = secrets.token_urlsafe(24)  # 192 random bits: it cannot be guessed
         self.place = place
         self.log = EventLog()
-        self.used = trio.current_time()
-        """When something was last asked, or a stream last open."""
+        self.used = trio.current_time()  # time of the last request or open stream
         self._listening: list[HttpExchange] = []
         self._unsent: list[bytes] = []
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request has no answer yet, or a stream is open."""
+        """Whether a request is unanswered, or a stream open."""
         self._listening = [each for each in self._listening if each.is_open]
         return bool(self.replies or self._listening)
 
     def waiting(self, request_id: bytes | None = None) -> float:
-        """As of any link; what belongs to no request waits on the newest stream, if there is one."""
+        """As of any link; messages of no request wait on the newest stream."""
         if request_id is None and self.is_busy and self._listening:
             return self._listening[-1].waiting
         return super().waiting(request_id)
 
     def say(self, frame: Sequence[Buffer]) -> None:
-        """Send what belongs to no request over the newest stream, now or once there is one."""
+        """Send a message of no request over the newest stream, now or once there is one."""
         if self.is_busy and self._listening:
             self._listening[-1].send(event(frame, self.log.add(LISTENING, frame)))
             return
@@ -120,11 +107,7 @@ class HttpSession(ExchangeLink[ResumableReply]):
             self._unsent = [*self._unsent, message][-MAX_UNSENT:]
 
     def listen(self, exchange: HttpExchange, last_event: str | None) -> None:
-        """Open a stream, or go on with the one that an event was sent on.
-
-        Raises:
-            UnknownEvent: the event was never sent.
-        """
+        """Open a stream, or resume the one of an event; raises UnknownEvent for an unknown id."""
         stream, missed = (LISTENING, []) if last_event is None else self.log.after(last_event)
         exchange.open_stream(HEADERS)
         for event_id, message in missed:
@@ -166,28 +149,17 @@ class HttpSessions:
     def __init__(
         self, start: Callable[[Link, Principal, Callable[[], None]], None], outbox: Outbox, places: int
     ) -> None:
-        """Begin without any.
-
-        Args:
-            start: serves a link of a visitor in a task, and calls its third argument when that ends.
-            outbox: the daemon's outbox.
-            places: how many sessions there may be.
-        """
+        """Begin without sessions; `start` serves a link in a task, and calls its third argument at the end."""
         self._start = start
         self._outbox = outbox
         self._places = places
         self._known: dict[str, HttpSession] = {}
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._known)
 
     def begin(self, place: Place, named: RequestNames) -> HttpSession:
-        """Begin a session.
-
-        Raises:
-            Refusal: there are too many, and all are in use.
-        """
+        """Begin a session; raises Refusal if all places are in use."""
         if len(self._known) >= self._places:
             self._make_room()
         session = HttpSession(place, self._outbox, named)
@@ -196,11 +168,7 @@ class HttpSessions:
         return session
 
     def find(self, session_id: str, place: Place) -> HttpSession:
-        """The session with this id.
-
-        Raises:
-            Refusal: there is none, or it is not for this place.
-        """
+        """The session with this id; raises Refusal if this place has none."""
         session = self._known.get(session_id)
         if session is None or session.place != place:
             text = "there is no such session (it has ended, or mcpd was restarted): send initialize again\n"
@@ -214,17 +182,17 @@ class HttpSessions:
             session.end()
 
     def end_all(self, unwanted: Callable[[Principal], bool] = lambda _visitor: True) -> None:
-        """End all sessions of some visitors."""
+        """End all sessions of some principals."""
         for session in [each for each in self._known.values() if unwanted(each.place.visitor)]:
             self.end(session)
 
     def end_streams(self) -> None:
-        """End all streams that belong to no request: nothing is said there any more."""
+        """End all streams that belong to no request: the daemon is stopping."""
         for session in self._known.values():
             session.end_streams()
 
     def tick(self, now: float) -> None:
-        """End the sessions that nobody has used for long."""
+        """End unused sessions."""
         for session in list(self._known.values()):
             if session.is_busy:
                 session.used = now
@@ -233,7 +201,7 @@ class HttpSessions:
                 self.end(session)
 
     def _make_room(self) -> None:
-        """End the idlest session of whoever has most: who begins thousands ends nobody else's."""
+        """End the idlest session of the principal with most: thousands of sessions end nobody else's."""
         idle = [each for each in self._known.values() if not each.is_busy]
         if not idle:
             text = f"{len(self._known)} sessions are in use (limits.connections); try again later\n"
@@ -243,7 +211,7 @@ class HttpSessions:
 
 
 def _keep_alive(exchange: HttpExchange) -> None:
-    """Have a comment sent on a stream, again and again."""
+    """Send a comment on a stream regularly."""
 
     def comment() -> None:
         exchange.send((COMMENT,))

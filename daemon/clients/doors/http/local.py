@@ -1,10 +1,8 @@
-"""HTTP for this machine alone: metrics and health without a token, and the console where HTTP is not served.
+"""HTTP for this machine alone: metrics and health without a token, and the console without an HTTP listener.
 
-`/healthz` is about the process: whoever restarts what fails looks there. `/readyz` is about new clients: a
-balancer sends them elsewhere while it says 503. Both, and `/metrics`, are also served by the HTTP listener.
-
-No client of these doors is trusted: connections and time are bounded, and a web page whose own name resolves to
-this machine (DNS rebinding) is refused by the Host that its browser sends.
+`/healthz` is about the process, for restarts; `/readyz` about new clients, for balancers. The HTTP listener
+serves both and `/metrics`, too. Clients are untrusted: connections and time are bounded, and the Host exposes
+DNS rebinding.
 """
 
 from __future__ import annotations
@@ -46,16 +44,12 @@ METHODS = ("GET", "HEAD")
 TEXTS = {
     Readiness.STARTING: "starting: not yet\n",
     Readiness.SERVING: "ready\n",
-    Readiness.DRAINING: "stopping: whoever is here is still served, others are to go elsewhere\n",
+    Readiness.DRAINING: "stopping: present clients are still served, new ones must go elsewhere\n",
 }
 
 
 def health(head: Head, readiness: Readiness) -> tuple[HTTPStatus, str] | None:
-    """The status and the text that a request for health is answered with; None if it is for something else.
-
-    Raises:
-        Refusal: it would do more than read.
-    """
+    """The answer to a request for health; None for any other request, Refusal for one that does not read."""
     if head.path not in PATHS:
         return None
     if head.method not in METHODS:
@@ -68,9 +62,9 @@ def health(head: Head, readiness: Readiness) -> tuple[HTTPStatus, str] | None:
 
 
 def is_probe(head: Head) -> bool:
-    """Whether a request is for health and names no host, or an address: probes know nothing better to send.
+    """Whether a request is for health and names no host, or an address, as probes do.
 
-    Such a request needs no check of its Host: no web page can send it by a name of its own.
+    No web page can send this under a name of its own, so its Host needs no check.
     """
     if head.path not in PATHS:
         return False
@@ -82,45 +76,33 @@ def is_probe(head: Head) -> bool:
 PATH = "/metrics"
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
-"""The content type of Prometheus' text format; also right for a one-line refusal."""
+"""Content type of Prometheus' text format, and good for a one-line refusal."""
 
-REQUEST_SECONDS = 5.0
-"""Seconds for a whole connection: a scrape takes milliseconds, and Prometheus itself gives up after 10 s."""
+REQUEST_SECONDS = 5.0  # for a whole connection: a scrape takes milliseconds, and Prometheus gives up after 10 s
 
-CONNECTIONS = 8
-"""Readers of metrics at once, a few scrapers; further ones wait in the kernel's backlog."""
+CONNECTIONS = 8  # concurrent readers of metrics; further ones wait in the kernel's backlog
 
-MAX_STRANGERS = 128
-"""Connections to the console that were not let in."""
+MAX_STRANGERS = 128  # unauthenticated connections to the console
 
-TICK_SECONDS = 0.5
-"""Seconds between looks at what is due on a connection: every deadline is 2 s or more."""
+TICK_SECONDS = 0.5  # seconds between checks for due work: every deadline is 2 s or more
 
 
 def require_get(head: Head) -> None:
-    """Check that a request for metrics only reads.
-
-    Raises:
-        Refusal: it does not.
-    """
+    """Raise Refusal unless a request for metrics only reads."""
     if head.method != "GET":
         text = f"metrics can only be read: GET {PATH}\n"
         raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, text, headers={"allow": "GET"})
 
 
 def require_all_profiles(visitor: Principal) -> None:
-    """Check that a visitor may know of every server, as metrics name them all.
-
-    Raises:
-        Refusal: the visitor's token is bound to profiles.
-    """
+    """Raise Refusal for a token bound to profiles: metrics name every server."""
     if visitor.profiles is not None:
         text = "metrics name every server: a token that is bound to profiles does not read them\n"
         raise Refusal(HTTPStatus.FORBIDDEN, text)
 
 
 async def answer(exchange: HttpExchange, export: Callable[[], Awaitable[str]], outbox: Outbox) -> None:
-    """Answer a request for metrics; a fault of ours costs this one answer."""
+    """Answer a request for metrics; a fault of mcpd's own costs this one answer."""
     status = HTTPStatus.OK
     try:
         text = await export()
@@ -134,35 +116,27 @@ async def answer(exchange: HttpExchange, export: Callable[[], Awaitable[str]], o
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a door gives to its clients."""
+    """A door's limits for its clients."""
 
-    door: str
-    """The door's name, for the log."""
-    served: str
-    """The clients, for the log."""
-    strangers: int
-    """Connections that were not let in; one more closes the oldest, so that they keep nobody out."""
-    places: int = 0
-    """Connections that were let in, which nobody's connection closes."""
-    queue: int
-    """Bytes that may wait for a client before it is behind."""
-    body: int
-    """Bytes of the longest body of a request."""
-    seconds: float = math.inf
-    """Seconds for a whole connection, which has one request then."""
+    door: str  # for the log
+    served: str  # the clients, for the log
+    strangers: int  # unauthenticated connections; one more closes the oldest, so that they keep nobody out
+    places: int = 0  # authenticated connections, which none closes
+    queue: int  # bytes that may wait for a client before it is behind
+    body: int  # bytes of the longest body
+    seconds: float = math.inf  # for a whole connection, which then has one request
 
 
 METRICS = Bounds(
     door="metrics",
     served="a reader of metrics",
     strangers=CONNECTIONS,
-    # The few seconds of a connection leave no time for more.
+    # Its few seconds leave no time for more.
     queue=1024 * 1024,
     # No request for metrics has one.
     body=8 * 1024,
     seconds=REQUEST_SECONDS,
-)
-"""Metrics are read by a few scrapers."""
+)  # for a few scrapers
 
 CONSOLE = Bounds(
     door="console",
@@ -173,8 +147,7 @@ CONSOLE = Bounds(
     # Twenty of the largest pages.
     queue=4 * 1024 * 1024,
     body=BODY_BYTES,
-)
-"""The console is read by browsers."""
+)  # for browsers
 
 
 class LocalDoor:
@@ -193,12 +166,12 @@ class LocalDoor:
         """Prepare to serve.
 
         Args:
-            bounds: how much its clients are given.
+            bounds: its limits.
             listener: bound to loopback, listening and non-blocking.
-            route: has a request answered, given its client's address and where tasks of the connection run.
+            route: answers a request, given the client's address and a nursery of the connection.
             outbox: the daemon's outbox.
-            knows: whether a request with these headers comes from somebody who was let in.
-            vet: says whether the process at the other end of a connection may come in; None: any.
+            knows: whether the headers show a known user.
+            vet: vets the process at the other end; None: any may come in.
         """
         self._bounds = bounds
         self._route = route
@@ -206,18 +179,14 @@ class LocalDoor:
         self._knows = knows
         self._strangers = Strangers(bounds.strangers)
         self._let_in = 0
-        # One more: a stranger makes room for a connection that was accepted.
+        # One more: an accepted connection ends a stranger's.
         room = bounds.strangers + (bounds.places + 1 if bounds.places else 0)
         self._listener = Listener(
             bounds.door, listener, places=room, admit=peer_of, vet=vet, serve=self._serve_connection
         )
 
     async def run(self) -> NoReturn:
-        """Serve until cancelled.
-
-        Raises:
-            OSError: the listening socket is broken.
-        """
+        """Serve until cancelled; raises OSError for a broken listening socket."""
         await self._listener.run()
 
     async def _serve_connection(self, plain: socket.socket, peer: str) -> None:
@@ -226,7 +195,7 @@ class LocalDoor:
         settled = False
 
         def serve(exchange: HttpExchange) -> None:
-            """Answer a request; a client that was let in has a place then that nobody takes from it."""
+            """Answer a request; a known user keeps a place of its own from then on."""
             nonlocal settled
             if self._bounds.seconds < math.inf:
                 connection.close_when_done()
@@ -248,7 +217,7 @@ class LocalDoor:
         )
         try:
             with scope:
-                # What is answered is made in here: whoever does not wait for it keeps a place all the same.
+                # Answers are made in here: a client that does not wait for them still holds a place.
                 async with trio.open_nursery() as tasks:
                     ticking = await tasks.start(_tick, connection)
                     await connection.run()
@@ -281,11 +250,7 @@ def metrics_door(
 ) -> LocalDoor:
     """The door of `metrics.listen`, for metrics and health, one request per connection.
 
-    Args:
-        listener: bound to loopback, listening and non-blocking.
-        export: makes the text.
-        readiness: whether the daemon takes new clients.
-        outbox: the daemon's outbox.
+    `listener` is bound to loopback and non-blocking; `export` makes the text.
     """
 
     def route(exchange: HttpExchange, _peer: str, tasks: trio.Nursery) -> None:
@@ -312,13 +277,9 @@ def console_door(
     outbox: Outbox,
     vet: Callable[[socket.socket], Awaitable[bool]] | None = None,
 ) -> LocalDoor:
-    """The door of the console where HTTP is not served, for this machine's browsers and nothing else.
+    """The door of the console without an HTTP listener, for this machine's browsers only.
 
-    Args:
-        listener: bound to loopback, listening and non-blocking.
-        console: serves the pages.
-        outbox: the daemon's outbox.
-        vet: says whether the process at the other end of a connection may come in; None: any.
+    `listener` is bound to loopback and non-blocking; `vet` judges the process at the other end.
     """
 
     def route(exchange: HttpExchange, peer: str, tasks: trio.Nursery) -> None:

@@ -1,8 +1,7 @@
-"""MCP over HTTP, in both eras: what is posted, listened to and deleted under `/mcp`.
+"""MCP over HTTP, in both eras: POST, GET and DELETE under `/mcp`.
 
-Sources: MCP 2025-11-25 and 2026-07-28, "Streamable HTTP". Which of them a request follows is said by its
-`MCP-Protocol-Version`; without one it is of the first, as clients before 2025-06-18 send none. A request of the
-second says in its headers what its body says, too: balancers route by the headers, servers act by the body.
+"Streamable HTTP" of MCP 2025-11-25 and 2026-07-28. `MCP-Protocol-Version` selects one; before 2025-06-18
+clients sent none. Modern headers repeat the body: balancers route by headers, servers act by the body.
 """
 
 from __future__ import annotations
@@ -49,11 +48,10 @@ VERSION_HEADER = "mcp-protocol-version"
 METHOD_HEADER = "mcp-method"
 NAME_HEADER = "mcp-name"
 
-HEADER_MISMATCH = -32020
-"""JSON-RPC code for headers that contradict the body."""
+HEADER_MISMATCH = -32020  # JSON-RPC code for headers that contradict the body
 
 GONE = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
-"""Methods of earlier revisions that this one has not."""
+"""Methods that this revision has dropped."""
 
 _ENCODED = re.compile(r"=\?base64\?(.*)\?=")
 
@@ -67,14 +65,11 @@ class _NamedParams(Struct):
 _decode_named = msgspec.json.Decoder(_NamedParams).decode
 
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""The methods whose `Mcp-Name` header repeats a member of their params."""
+"""Methods whose `Mcp-Name` header repeats a param."""
 
 
 def fault_of(headers: Mapping[str, str], method: str, params: Raw | None) -> tuple[int, str] | None:
-    """What is wrong with a request, as code and text of a JSON-RPC error; None if nothing is.
-
-    Whether the version is one that is served is left to the session.
-    """
+    """The fault of a request as a JSON-RPC error, or None; the session checks the version."""
     try:
         meta = protocol.meta_of(params)
         missing = [key for key in (protocol.VERSION_KEY, protocol.CAPABILITIES_KEY) if key not in meta]
@@ -98,13 +93,10 @@ def fault_of(headers: Mapping[str, str], method: str, params: Raw | None) -> tup
 def marked_fault_of(
     headers: Mapping[str, str], definition: Callable[[str], bytes], params: Raw
 ) -> tuple[int, str] | None:
-    """What is wrong with the headers that repeat arguments of a call; None if nothing is.
+    """The fault of headers that repeat arguments of a call, or None.
 
-    Args:
-        headers: of the request.
-        definition: returns a tool as it is listed, raw, by its name; arguments are decoded only if its schema
-            marks some.
-        params: of the call, which `fault_of` has read.
+    `definition` returns a listed tool, raw; `fault_of` has read `params`. Arguments are decoded only for a
+    marked schema.
     """
     called = _decode_named(params)
     tool = b"" if called.name is UNSET else definition(called.name)
@@ -121,7 +113,7 @@ def marked_fault_of(
 
 
 def _header_value(value: str | None) -> str | None:
-    """A header's value; None if there is none, or if it is encoded and that is broken."""
+    """A header's decoded value; None if missing or badly encoded."""
     found = None if value is None else _ENCODED.fullmatch(value)
     if found is None:
         return value
@@ -136,20 +128,15 @@ SESSION_HEADER = "mcp-session-id"
 KEY_HEADER = "mcpd-session"
 WORKSPACE_HEADER = "mcpd-workspace"
 
-MAX_LINKS = 4
-"""Links of one connection in MCP 2026-07-28: one for each client that a balancer sends through it."""
+MAX_LINKS = 4  # links of one connection in MCP 2026-07-28: one for each client behind a balancer
 
-PRIMED_SINCE = "2025-11-25"
-"""The first revision whose clients understand an event without data."""
+PRIMED_SINCE = "2025-11-25"  # the first revision whose clients understand an event without data
 
-CANCELLED = -32800
-"""JSON-RPC code of the answer to a request that its client has cancelled: its response must end somehow."""
+CANCELLED = -32800  # JSON-RPC code of the answer to a cancelled request, whose response must end somehow
 
-MAX_ACCEPTS = 64
-"""`Accept` headers that are known: all clients of a kind send the same."""
+MAX_ACCEPTS = 64  # cached `Accept` headers: clients of a kind send the same
 
-MAX_WORKSPACES = 64
-"""Workspaces whose headers are known decoded: a client names the same one with each request."""
+MAX_WORKSPACES = 64  # cached workspace headers: a client repeats its own
 
 POSTING = ("application/json", "text/event-stream")
 
@@ -168,10 +155,10 @@ class McpEndpoint:
         """Begin without sessions.
 
         Args:
-            start: serves a link of a visitor in a task, and calls its third argument when that ends.
+            start: serves a link in a task, and calls its third argument at the end.
             outbox: the daemon's outbox.
-            places: how many sessions there may be.
-            definition: the tool that a place offers under a name, raw; empty if there is none.
+            places: sessions at a time.
+            definition: a place's tool by name, raw; empty if there is none.
         """
         self._definition = definition
         self.sessions = HttpSessions(start, outbox, places)
@@ -180,11 +167,7 @@ class McpEndpoint:
         self._links: dict[Responding, dict[tuple[Place, RequestNames], ExchangeLink[PostReply]]] = {}
 
     def serve(self, exchange: HttpExchange, place: Place) -> None:
-        """Answer a request that was admitted, now or when its body is there.
-
-        Raises:
-            Refusal: it is not served.
-        """
+        """Answer an admitted request, now or with its body, or raise Refusal."""
         method, headers = exchange.head.method, exchange.head.headers
         named = named_in(headers)
         if method == "POST":
@@ -199,11 +182,9 @@ class McpEndpoint:
             exchange.on_body = partial(act, exchange, place)
 
     def forget(self, connection: Responding) -> None:
-        """End what belongs to a connection that has ended."""
+        """End the links of a connection that has ended."""
         for link in self._links.pop(connection, {}).values():
             link.end()
-
-    # --- one method each -----------------------------------------------------------------------------------
 
     def _post(self, exchange: HttpExchange, place: Place, named: RequestNames, body: bytes) -> None:
         line: Line = as_line(body)
@@ -241,7 +222,7 @@ class McpEndpoint:
         link.post(message, line)
 
     def _drop_modern(self, exchange: HttpExchange, message: Envelope) -> None:
-        """Acknowledge a notification, of which this revision has none for a server; refuse an answer."""
+        """Acknowledge a notification, which this revision's servers ignore; refuse an answer."""
         version = exchange.head.headers.get(VERSION_HEADER)
         if message.method is UNSET:
             text = "Invalid Request: a server of this revision asks nothing, so there is nothing to answer"
@@ -314,10 +295,9 @@ class McpEndpoint:
 
 
 def named_in(headers: Mapping[str, str]) -> RequestNames:
-    """What the headers of a request name: the key of its session, and its client's workspace.
+    """The session key and workspace in the headers; raises Refusal for an invalid key.
 
-    Raises:
-        Refusal: the key is not valid. What is wrong with a workspace is told when a server needs it.
+    A faulty workspace is reported when a server needs it.
     """
     key, workspace = headers.get(KEY_HEADER), headers.get(WORKSPACE_HEADER)
     if key is not None and (fault := fault_of_key(key)):
@@ -327,7 +307,7 @@ def named_in(headers: Mapping[str, str]) -> RequestNames:
 
 @lru_cache(maxsize=MAX_WORKSPACES)
 def path_in(header: str) -> str:
-    """The path in a header: percent-encoded, and as UTF-8 or, where that is not possible, as Latin-1."""
+    """The path in a header: percent-encoded UTF-8, or else Latin-1."""
     raw = unquote_to_bytes(header.encode("latin-1"))
     try:
         return raw.decode()
@@ -336,7 +316,7 @@ def path_in(header: str) -> str:
 
 
 def _expect(session: HttpSession, exchange: HttpExchange, request_id: bytes) -> bool:
-    """Have a request answered by what its session says to it. Returns False if there is one with its id."""
+    """Await the session's answer to a request; False if its id is in use."""
     if request_id in session.replies:
         _refuse(exchange, request_id, envelope.INVALID_REQUEST, protocol.already_in_flight(request_id))
         return False
@@ -346,11 +326,7 @@ def _expect(session: HttpSession, exchange: HttpExchange, request_id: bytes) -> 
 
 
 def _decoded(line: Line) -> tuple[Envelope, Line]:
-    """A message, and the line that it is in; half characters are mended as on every door.
-
-    Raises:
-        BadMessage: it is not one.
-    """
+    """Decode a message, after repairing lone surrogates as on every door; raises BadMessage."""
     try:
         return envelope.decode_strictly(line), line
     except BadMessage as fault:
@@ -370,7 +346,7 @@ def _is_modern(version: str | None) -> bool:
 
 
 def _is_enveloped(message: Envelope) -> bool:
-    """Whether a request is of the modern era by its body."""
+    """Whether a request's body belongs to the modern era."""
     try:
         meta = protocol.meta_of(None if message.params is UNSET else message.params)
     except msgspec.MsgspecError:
@@ -385,12 +361,12 @@ def _session_id(given: str | None) -> str:
 
 
 def _require_post(exchange: HttpExchange) -> None:
-    """Check what a POST says of its body and of the answers that it takes."""
+    """Check the announced body and answer types of a POST."""
     headers = exchange.head.headers
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json\n")
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "compressed bodies are not taken\n")
+        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "compressed bodies are not accepted\n")
     if not all(_accepts(headers.get("accept"), kind) for kind in POSTING):
         raise Refusal(HTTPStatus.NOT_ACCEPTABLE, f"Accept must name {' and '.join(POSTING)}\n")
 

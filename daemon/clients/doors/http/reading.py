@@ -1,13 +1,9 @@
-"""Requests of HTTP/1.1 from a byte stream: heads and bodies, without a socket, a task or a clock.
+"""Parses HTTP/1.1 requests from a byte stream, without a socket, a task or a clock (RFC 9112).
 
-llhttp (`httptools`) reads heads and chunks, strictly: no folded lines, no bare line ends, no second length. It
-pushes what it finds, and goes on with the next request if that is there; so it is shown one head at a time, and
-the body of a request up to an end of line. A body of a known length is cut out of the stream without it.
-
-A proxy in front of mcpd may read an unusual request otherwise than we do, and take the rest of it for another
-request. So whatever two could read in two ways is refused.
-
-Source: RFC 9112.
+llhttp (`httptools`) reads heads and chunks strictly: no folded lines, bare line ends or second lengths. It
+parses all that it is given, so it gets one head at a time, and a body only up to a line end. Any request that a
+proxy could read differently is refused, because proxy and mcpd would disagree where the next request begins
+(smuggling).
 """
 
 from __future__ import annotations
@@ -23,48 +19,41 @@ import httptools
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HEAD_BYTES = 16 * 1024
-"""Longest head of a request; agents send 500 bytes, browsers up to 8 KiB with cookies."""
+HEAD_BYTES = 16 * 1024  # longest head; agents send 500 bytes, browsers up to 8 KiB with cookies
 
 
 @attrs.frozen(kw_only=True)
 class Head:
     """The head of a request."""
 
-    method: str
-    """As it was sent: `GET`, `POST`."""
+    method: str  # as sent: `GET`, `POST`
     path: str
-    """The path of its target without the query, percent-decoded but for its first part, which a proxy goes by
+    """The target without the query, percent-decoded except the first part, by which proxies decide
     (`/%6detrics` is not `/metrics`)."""
     headers: Mapping[str, str] = attrs.field(repr=False)
-    """By lower-case name; a header that was sent twice has both values, joined by a comma."""
+    """By lower-case name; repeated headers are joined by a comma."""
     target: str = attrs.field(default="", repr=False)
-    """Its target as it was sent, without the host: the path, percent-encoded, and the query."""
-    peer: str
-    """The address at the other end of the connection, without its port."""
+    """The target as sent, without the host: the encoded path and the query."""
+    peer: str  # the peer's address, without a port
 
 
-SCHEMES = ("http://", "https://")
-"""How a target begins that names the host, too (RFC 9112, 3.2.2)."""
+SCHEMES = ("http://", "https://")  # beginnings of a target that names the host, too (RFC 9112, 3.2.2)
 
-LINES_AT_ONCE = 16
-"""Lines of a body in chunks that are shown to llhttp at once: some 20 us."""
+LINES_AT_ONCE = 16  # lines of a chunked body given to llhttp at once: 20 us
 
-LENGTH_DIGITS = 18
-"""Digits of the longest length that is a number at all; which bodies are too long is said elsewhere."""
+LENGTH_DIGITS = 18  # digits of a length that is a number at all; its limit is checked elsewhere
 
 _CHUNKED = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-"""A head that makes a parser expect chunks, whatever else the real one says."""
+"""Makes a parser expect chunks, whatever the real head says."""
 
 _NO_METHOD = frozenset(bytes((each,)) for each in range(ord("!")))
-"""Characters that begin no request: TLS begins with one, and an empty line."""
+"""Beginnings of no request: TLS, and an empty line."""
 
-_LINE = re.compile(rb"([^ ]+) ([^ ]+) HTTP/(\d\.\d)")
-"""A request line, whose characters llhttp checks."""
+_LINE = re.compile(rb"([^ ]+) ([^ ]+) HTTP/(\d\.\d)")  # A request line, whose characters llhttp checks
 
 
 class BadRequest(Exception):
-    """What a client has sent is no request of HTTP/1.1; carries the response, which repeats nothing of it."""
+    """No request of HTTP/1.1; carries the response, which repeats nothing of it."""
 
     def __init__(self, text: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
         super().__init__(text)
@@ -82,11 +71,11 @@ class _Fields:
         self.found.append((name, value))
 
     def hosts(self) -> int:
-        """How many name a host."""
+        """The number of Host fields."""
         return sum(name.lower() == b"host" for name, _ in self.found)
 
     def headers(self) -> dict[str, str]:
-        """By lower-case name; the values of one that was sent twice are joined by a comma."""
+        """Values by lower-case name; repeated ones are joined by a comma."""
         headers: dict[str, str] = {}
         for raw_name, raw_value in self.found:
             name, value = raw_name.decode("ascii").lower(), raw_value.decode("latin-1").strip(" \t")
@@ -95,7 +84,7 @@ class _Fields:
 
 
 class _Chunks:
-    """A body in chunks, as llhttp finds it; what follows the last chunk is dropped."""
+    """A chunked body, as llhttp finds it; trailers are dropped."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
@@ -111,48 +100,32 @@ class _Chunks:
 
 
 class RequestReader:
-    """Cuts a stream into heads and bodies. `head` comes first, then `body` until `is_complete`, then `head`."""
+    """Cuts a stream into heads and bodies: `head` first, then `body` until `is_complete`, then `head`."""
 
     def __init__(self) -> None:
-        """Start before the first request."""
-        self.is_complete = True
-        """Whether all of the request was taken, or none was begun."""
-        self.length: int | None = 0
-        """Bytes of the body as announced; None if that is not said."""
-        self.is_awaited = False
-        """Whether its client waits to be told to send the body (RFC 9110, 10.1.1)."""
-        self.is_last = False
-        """Whether its client waits for no further request to be served."""
-        self.is_head = False
-        """Whether its response has no body (HEAD)."""
-        self.takes_chunks = True
-        """Whether its client reads a response in chunks."""
+        self.is_complete = True  # whether the whole request was taken, or none begun
+        self.length: int | None = 0  # bytes of the body as announced; None if unknown
+        self.is_awaited = False  # whether the client waits for 100 Continue (RFC 9110, 10.1.1)
+        self.is_last = False  # whether the client expects no further request to be served
+        self.is_head = False  # whether the response has no body (HEAD)
+        self.takes_chunks = True  # whether the client reads a chunked response
         self._data = b""
-        self._looked = 0
-        """Bytes of an unfinished head that were looked at."""
+        self._looked = 0  # searched bytes of an unfinished head
         self._missing = 0
         self._chunks: _Chunks | None = None
-        self._framing = 0
-        """Bytes since the last part of a body in chunks."""
+        self._framing = 0  # bytes since the last part of a chunked body
 
     @property
     def held(self) -> bytes:
-        """What was sent and not taken yet."""
+        """Bytes sent and not yet taken."""
         return self._data
 
     def feed(self, data: bytes) -> None:
-        """Add what was read."""
+        """Add bytes."""
         self._data = self._data + data if self._data else data
 
     def head(self, peer: str) -> Head | None:
-        """The head of the next request; None if it is not all there.
-
-        Args:
-            peer: the address at the other end.
-
-        Raises:
-            BadRequest: it is none.
-        """
+        """The next head; None if incomplete, BadRequest if malformed."""
         data = self._data
         self.is_head = data.startswith(b"HEAD ")
         end = data.find(b"\r\n\r\n", max(0, self._looked - 3), HEAD_BYTES)
@@ -168,11 +141,7 @@ class RequestReader:
         return head
 
     def body(self) -> bytes | None:
-        """The next part of the body, which may be empty at its end; None if nothing of it is there.
-
-        Raises:
-            BadRequest: it is not framed as it should be.
-        """
+        """The next part of the body, maybe empty at its end; None if none is there, BadRequest if misframed."""
         if not self._data:
             return None
         if self._chunks is not None:
@@ -183,7 +152,7 @@ class RequestReader:
         return part
 
     def _check_beginning(self) -> None:
-        """Check what is no whole head yet, so that nobody waits for the rest of what will never be one."""
+        """Refuse early what can never become a head."""
         if len(self._data) >= HEAD_BYTES:
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             raise BadRequest(f"its head is longer than {HEAD_BYTES} bytes", status)
@@ -204,17 +173,17 @@ class RequestReader:
         else:
             length = headers.get("content-length", "0")
             if not (length.isascii() and length.isdigit() and len(length) <= LENGTH_DIGITS):
-                raise BadRequest("its length is no number")
+                raise BadRequest("its length is not a number")
             self.length = self._missing = int(length)
             self.is_complete = not self._missing
 
     def _part_of_chunks(self, chunks: _Chunks) -> bytes | None:
-        """Show llhttp a few lines: a body ends where one does, and what follows is the next request."""
+        """Give llhttp a few lines: a body ends with a line, and the next request follows."""
         data, at = self._data, 0
         try:
             for _ in range(LINES_AT_ONCE):
                 found = data.find(b"\r\n", at)
-                # A CR at the end may be half of one.
+                # A CR at the end may be half of a line end.
                 line_end = found + 2 if found >= 0 else len(data) - data.endswith(b"\r")
                 if line_end == at:
                     break
@@ -233,7 +202,7 @@ class RequestReader:
         if chunks.is_complete:
             self._chunks, self.is_complete = None, True
         elif self._framing > HEAD_BYTES:
-            raise BadRequest("what stands between its chunks is too long")
+            raise BadRequest("the framing between its chunks is too long")
         return part
 
 
@@ -242,12 +211,12 @@ def _no_coding() -> BadRequest:
 
 
 def options(header: str) -> list[str]:
-    """What a header names, in lower case, with commas between."""
+    """The comma-separated options of a header, in lower case."""
     return [each.strip() for each in header.lower().split(",")]
 
 
 def _head_of(raw: bytes, peer: str) -> tuple[Head, bytes]:
-    """A whole head, and the version that it is of."""
+    """Parse a whole head; also return its version."""
     line = _LINE.fullmatch(raw, 0, raw.index(b"\r\n"))
     if line is None:
         raise BadRequest("no request line")
@@ -258,7 +227,7 @@ def _head_of(raw: bytes, peer: str) -> tuple[Head, bytes]:
     try:
         httptools.HttpRequestParser(fields).feed_data(raw)
     except httptools.HttpParserUpgrade:
-        pass  # Which protocol follows, if any, is up to the application.
+        pass  # The application decides about the next protocol.
     except httptools.HttpParserInvalidMethodError:
         raise BadRequest("no such method", HTTPStatus.NOT_IMPLEMENTED) from None
     except httptools.HttpParserError as error:

@@ -1,7 +1,7 @@
-"""Answers to POSTs: as JSON, or as a stream of events once something comes before the result.
+"""Answers to POSTs: JSON, or a stream of events once a message precedes the result.
 
-The link of a session takes each answer to the request that it belongs to. Events of a session are kept for a
-client that comes back. Sources: WHATWG HTML, 9.2; MCP 2025-11-25, "Resumability and Redelivery".
+A session's link routes answers to requests, and keeps events for a client that comes back. WHATWG HTML, 9.2;
+MCP 2025-11-25, "Resumability and Redelivery".
 """
 
 from __future__ import annotations
@@ -34,26 +34,19 @@ HEADERS = {
     "content-type": "text/event-stream",
     "cache-control": "no-cache, no-transform",
     "x-accel-buffering": "no",
-}
-"""The headers of a stream; the last keeps nginx from collecting events before it passes them on."""
+}  # the headers of a stream; the last keeps nginx from buffering events
 
-COMMENT = b": mcpd\n\n"
-"""An event that says nothing: it shows balancers and clients that the stream is alive."""
+COMMENT = b": mcpd\n\n"  # keeps a stream alive for balancers and clients
 
-COMMENT_SECONDS = 15.0
-"""Seconds without an event after which a comment is sent; balancers cut after 30 to 60 s of silence."""
+COMMENT_SECONDS = 15.0  # longest silence of a stream; balancers cut after 30 to 60 s
 
-RETRY_MS = 1000
-"""Milliseconds after which a client is asked to come back when its stream has broken."""
+RETRY_MS = 1000  # A client's delay before it resumes a broken stream
 
-MAX_KEPT = 256
-"""Events of one session that are kept: more than a client misses in the seconds before it comes back."""
+MAX_KEPT = 256  # kept events of a session: more than a client misses within seconds
 
-MAX_KEPT_BYTES = 1024 * 1024
-"""Bytes of them: a longer event is sent and not kept."""
+MAX_KEPT_BYTES = 1024 * 1024  # bytes of kept events: a longer one is sent and not kept
 
-LISTENING = 0
-"""The number of the stream that belongs to no request."""
+LISTENING = 0  # the stream that belongs to no request
 
 
 class UnknownEvent(Exception):
@@ -61,12 +54,7 @@ class UnknownEvent(Exception):
 
 
 def event(frame: Sequence[Buffer], event_id: bytes = b"") -> list[Buffer]:
-    """A message as an event, in parts.
-
-    Args:
-        frame: the parts of the message; line ends in it become spaces.
-        event_id: the event's id; empty for none.
-    """
+    """Format a message as an event, in parts; line ends become spaces."""
     head = b"id: %b\ndata: " % event_id if event_id else b"data: "
     return [head, *(part if _is_plain(part) else as_line(bytes(part)) for part in frame), b"\n\n"]
 
@@ -82,22 +70,21 @@ def _is_plain(part: Buffer) -> bool:
 
 
 class EventLog:
-    """The latest events of one session, by the stream that they were sent on."""
+    """The latest events of one session, by stream."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._kept: deque[tuple[int, int, bytes]] = deque()
         self._bytes = 0
         self._last = 0
         self._streams = LISTENING
 
     def open_stream(self) -> int:
-        """The number of a new stream that belongs to a request."""
+        """Number a new stream for a request."""
         self._streams += 1
         return self._streams
 
     def add(self, stream: int, frame: Sequence[Buffer] = ()) -> bytes:
-        """Keep an event, if it is not too long; return its id. An empty frame only takes an id."""
+        """Keep an event unless it is too long; return its id. An empty frame only takes an id."""
         self._last += 1
         message = b"".join(map(bytes, frame))
         if message and len(message) <= MAX_KEPT_BYTES:
@@ -108,11 +95,7 @@ class EventLog:
         return b"%d-%d" % (stream, self._last)
 
     def after(self, event_id: str) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """The stream of an event, and what is kept of it since, as ids and messages.
-
-        Raises:
-            UnknownEvent: this id was never given out.
-        """
+        """The stream of an event, and its later kept events as ids and messages; raises UnknownEvent."""
         stream_text, _, last_text = event_id.partition("-")
         stream, last = _number(stream_text), _number(last_text)
         if not (0 <= stream <= self._streams and 0 < last <= self._last):
@@ -135,15 +118,14 @@ STATUSES: Mapping[int, HTTPStatus] = {
     -32020: HTTPStatus.BAD_REQUEST,
     -32021: HTTPStatus.BAD_REQUEST,
     -32022: HTTPStatus.BAD_REQUEST,
-}
-"""The status of a response that is a JSON-RPC error (MCP 2026-07-28); others have 200."""
+}  # the status of a response that is a JSON-RPC error (MCP 2026-07-28); others have 200
 
 
 class PostReply:
     """The answer to one request of a client of MCP 2026-07-28."""
 
     def __init__(self, exchange: HttpExchange) -> None:
-        """Begin without an answer; a stream is opened if none comes for `COMMENT_SECONDS`."""
+        """Begin without an answer; a stream opens after `COMMENT_SECONDS` without one."""
         self._exchange = exchange
         self._streams = False
         self._wait()
@@ -154,7 +136,7 @@ class PostReply:
         return self._exchange.waiting
 
     def notify(self, frame: Sequence[Buffer]) -> None:
-        """Send what comes before the result."""
+        """Send a message before the result."""
         self._open()
         self._send(frame)
 
@@ -196,24 +178,17 @@ class PostReply:
 
 
 class ResumableReply(PostReply):
-    """The answer to one request of a session: its client may come back for it over another connection."""
+    """The answer to one request of a session, resumable over another connection."""
 
     def __init__(self, exchange: HttpExchange, log: EventLog, *, primes: bool) -> None:
-        """Begin without an answer.
-
-        Args:
-            exchange: the POST.
-            log: the events of the session.
-            primes: whether the client understands an event without data (MCP 2025-11-25).
-        """
+        """Begin without an answer; `primes`: the client understands an event without data (MCP 2025-11-25)."""
         super().__init__(exchange)
-        self.stream: int | None = None
-        """The number of its stream; None while it has none."""
+        self.stream: int | None = None  # none before its first event
         self._log = log
         self._primes = primes
 
     def resume(self, exchange: HttpExchange) -> None:
-        """Go on over another connection, whose response is a stream already; the one before ends."""
+        """Go on over another connection, whose stream is open; the old response ends."""
         self._exchange.finish()
         self._exchange = exchange
         self._wait()
@@ -241,12 +216,11 @@ class ExchangeLink(Generic[R]):
     """A `wire.outbox.Link` whose peer's requests are exchanges."""
 
     def __init__(self, outbox: Outbox, hello: Mapping[str, object]) -> None:
-        """Begin; `hello` is what its session is told first (`protocol.HELLO`)."""
+        """Begin; its session gets the `hello` first (`protocol.HELLO`)."""
         self.queued = 0
         self.turns = 0
         self.is_held = False
-        self.replies: dict[bytes, R] = {}
-        """The requests without an answer, by their ids as raw JSON."""
+        self.replies: dict[bytes, R] = {}  # unanswered requests, by raw id
         self._outbox = outbox
         self._hello = b"".join(map(bytes, envelope.notification(protocol.HELLO, msgspec.json.encode(hello))))
         self._receiver: Receiver | None = None
@@ -260,7 +234,7 @@ class ExchangeLink(Generic[R]):
         return self._ended.is_set()
 
     def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
-        """Hand a frame to the request that it belongs to; one of a request that is over is dropped."""
+        """Hand a frame to its request; drop one of an ended request."""
         if request_id is None:
             self.say(frame)
         elif (reply := self.replies.get(request_id)) is None:
@@ -277,10 +251,10 @@ class ExchangeLink(Generic[R]):
         return math.inf if reply is None else reply.waiting
 
     def say(self, frame: Sequence[Buffer]) -> None:
-        """Send what belongs to no request: there is no way to, in MCP 2026-07-28."""
+        """Drop a message of no request, which MCP 2026-07-28 cannot carry."""
 
     async def run(self, receiver: Receiver) -> None:
-        """Hand over what was posted until the link is ended."""
+        """Hand over posted messages until the link is ended."""
         receiver.on_lines([self._hello])
         self._receiver = receiver
         early, self._early = self._early, []
@@ -295,14 +269,14 @@ class ExchangeLink(Generic[R]):
         raise self._fault or ConnectionLost("its session has ended")
 
     def post(self, message: Envelope, line: Line) -> None:
-        """Take a message; what answers it, if it is a request, is in `replies` by now."""
+        """Take a message; a request has its entry in `replies` by now."""
         self.turns += 1
         if self._receiver is None:
             self._early.append((message, line))
             return
         try:
             self._receiver.on_message(message, line)
-        except Exception as error:  # noqa: BLE001 - it is the session's fault, and ends `run`: not the connection's
+        except Exception as error:  # noqa: BLE001 - the session's fault ends `run`, not the connection
             self._fault = error
             self.end()
 

@@ -1,7 +1,7 @@
-"""The HTTP listener: its connections, and where the path of each request leads.
+"""The HTTP listener: its connections, and the routing of requests by path.
 
-Host, Origin and token are judged by the head of a request, before its body is read. Connections on which nobody
-was admitted yet are few, and make room for new ones, so that ten thousand of them keep nobody out.
+A request's head decides on Host, Origin and token before its body is read. Unauthenticated connections are few
+and make room for new ones, so that ten thousand of them keep nobody out.
 """
 
 from __future__ import annotations
@@ -47,49 +47,38 @@ if TYPE_CHECKING:
     from daemon.host.notify import Readiness
     from daemon.wire.outbox import Link, Outbox
 else:
-    # Needed only where there is a certificate, and by clients that open a WebSocket.
+    # Needed only with a certificate, and by clients of WebSockets.
     terminate = later("daemon.clients.doors.tls", "terminate")
     Turns = later("daemon.clients.doors.tls", "Turns")
     serve_websocket = later("daemon.clients.doors.websocket", "serve_websocket")
 
-MAX_STRANGERS = 256
-"""Connections on which no request was admitted yet; with one more the oldest is closed."""
+MAX_STRANGERS = 256  # unauthenticated connections; one more closes the oldest
 
-OWNER_SHARE = 2
-"""The part of the places that one token may have, a half: nobody keeps all others out."""
+OWNER_SHARE = 2  # one token gets at most a half of the places, so that it cannot keep all others out
 
-CONSOLE = "console: "
-"""The owner of the places of all browsers."""
+CONSOLE = "console: "  # the owner of the places of all browsers
 
-TICK_SECONDS = 0.5
-"""Seconds between looks at what is due on each connection: every deadline is 2 s or more."""
+TICK_SECONDS = 0.5  # seconds between checks for due work: every deadline is 2 s or more
 
-_KEY = re.compile(r"[A-Za-z0-9+/]{22}==")
-"""Sixteen bytes in base64."""
+_KEY = re.compile(r"[A-Za-z0-9+/]{22}==")  # sixteen bytes in base64
 
 METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 
-DEPTH = 3
-"""Parts of the longest path: `/mcp/PROFILE/SURFACE`."""
+DEPTH = 3  # parts of the longest path: `/mcp/PROFILE/SURFACE`
 
 
 class HttpOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the listener serves besides sessions."""
+    """The listener's services besides sessions."""
 
     profiles: Callable[[], tuple[str, ...]]
-    """The names of all profiles."""
     surfaces: tuple[str, ...]
-    """The names of all surfaces."""
-    definition: Callable[[Place, str], bytes]
-    """Returns the tool that a place offers under a name, raw; empty if there is none."""
+    definition: Callable[[Place, str], bytes]  # a place's tool by name, raw; empty if there is none
     fault_of_choice: Callable[[str, tuple[str, ...]], str]
-    """Returns why a profile's clients cannot see these servers as themselves; empty if they can."""
+    """The reason why a profile's clients cannot see these servers as themselves, or an empty text."""
     metrics: Callable[[], Callable[[], Awaitable[str]] | None]
-    """What makes the text of `/metrics`; None: there is none."""
+    """makes the maker of `/metrics`; None: there is none"""
     readiness: Callable[[], Readiness]
-    """Whether new clients are to come here."""
-    console: Callable[[], WebApplication | None] = lambda: None
-    """What serves pages for people under `/ui`; None: there are none."""
+    console: Callable[[], WebApplication | None] = lambda: None  # serves `/ui`; None: there is none
 
 
 class HttpServer:
@@ -112,16 +101,15 @@ class HttpServer:
         Args:
             listener: bound, listening and non-blocking.
             admission: judges the heads of requests.
-            offer: what there is.
-            serve: serves a link of a visitor until it ends, and contains its faults.
+            offer: the other services.
+            serve: serves a link until it ends, and contains its faults.
             outbox: the daemon's outbox.
-            limits: how long a message may be, how much may wait for a client, how many clients there may be.
+            limits: bound messages, the queue for a slow client, and the connections.
             tls: the certificate; None: without TLS.
-            vet: says whether the process at the other end of a connection may come in; None: any.
+            vet: vets the process at the other end; None: any may come in.
         """
         self._admission = admission
         self.tokens = admission.tokens
-        """The tokens that let clients in; who loses his is shown out."""
         self.tokens.on_revoked = self.expel
         self._offer = offer
         self._serve = serve
@@ -135,14 +123,13 @@ class HttpServer:
         self._connections: dict[Responding, trio.CancelScope] = {}
         self._strangers = Strangers(MAX_STRANGERS)
         self._bearers: dict[trio.CancelScope, set[Principal]] = {}
-        self._owners: dict[trio.CancelScope, str] = {}
-        """Whose place each connection has, that of whoever came by it first."""
+        self._owners: dict[trio.CancelScope, str] = {}  # places are charged to the first owner of a connection
         self._upgraded: dict[Responding, tuple[str, Place, RequestNames]] = {}
-        """The key of each opening handshake, and who made it for what."""
+        """Accepted opening handshakes: the key, and the path's place and names."""
         self._listener = Listener(
             "http",
             listener,
-            # One more: a stranger makes room for a connection that was accepted.
+            # One more: an accepted connection ends a stranger's.
             places=limits.connections + MAX_STRANGERS + 1,
             admit=peer_of,
             vet=vet,
@@ -151,17 +138,13 @@ class HttpServer:
         self._nursery: trio.Nursery
 
     async def run(self) -> NoReturn:
-        """Serve until cancelled.
-
-        Raises:
-            OSError: the listening socket is broken.
-        """
+        """Serve until cancelled; raises OSError for a broken listening socket."""
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._tick)
             await self._listener.run()
 
     def drain(self) -> None:
-        """Accept nobody, and close each connection after the request that is under way."""
+        """Accept nobody, and close each connection after its current request."""
         self._listener.stop_accepting()
         self._mcp.sessions.end_streams()
         for connection in list(self._connections):
@@ -169,7 +152,7 @@ class HttpServer:
         self._outbox.flush()
 
     def expel(self, visitor: Principal) -> None:
-        """End everything that a visitor has open, whose token counts no longer."""
+        """End everything that the owner of a revoked token has open."""
         if visitor.token and (console := self._offer.console()) is not None:
             console.revoked(visitor.token)
         self._mcp.sessions.end_all(lambda each: each == visitor)
@@ -250,8 +233,6 @@ class HttpServer:
                 limits=self._limits,
             )
 
-    # --- where a path leads --------------------------------------------------------------------------------
-
     def _judge(self, exchange: HttpExchange) -> None:
         """Admit a request by its head, and have it served."""
         if not is_probe(exchange.head):
@@ -266,7 +247,7 @@ class HttpServer:
             self._route(exchange)
 
     def _route(self, exchange: HttpExchange) -> None:
-        # Exactly so: a proxy that refuses `/metrics` from outside must not be got round by `//metrics`.
+        # Exact: a proxy that refuses `/metrics` from outside must not be bypassed by `//metrics`.
         first, *rest = exchange.head.path.removeprefix("/").removesuffix("/").split("/")
         found = health(exchange.head, self._offer.readiness())
         if found is not None:
@@ -283,7 +264,7 @@ class HttpServer:
         elif is_console(exchange.head) and (console := self._offer.console()) is not None:
             if console.knows(exchange.head.headers):
                 self._settle(exchange, CONSOLE)
-            exchange.headers = {}  # No other page reads this one, whatever it may ask of MCP.
+            exchange.headers = {}  # No other page reads this one, whatever CORS allows for MCP.
             address = self._admission.address(exchange.head)
             is_private = self._tls is not None or self._admission.is_private(exchange.head)
             scheme = "https" if is_private else "http"
@@ -298,7 +279,7 @@ class HttpServer:
         self._upgraded[exchange.connection] = opening
 
     def _place(self, exchange: HttpExchange, rest: list[str]) -> Place:
-        """Who asks, and for what, by the rest of a path."""
+        """The principal of a request, and its destination by the rest of the path."""
         visitor = self._visitor(exchange)
         chooses = rest[:1] == [SERVERS_FOLLOW]
         profile = self._admission.profile(visitor, rest[0] if rest and not chooses else None)
@@ -313,24 +294,24 @@ class HttpServer:
         return Place(visitor=visitor, profile=profile, surface=surface, servers=servers)
 
     def _visitor(self, exchange: HttpExchange) -> Principal:
-        """Who asks, by a token; there is room for them."""
+        """The principal of a request, by its token; there is room for its connection."""
         visitor = self._admission.visitor(exchange.head)
         self._settle(exchange, visitor.owner).add(visitor)
         return visitor
 
     def _settle(self, exchange: HttpExchange, owner: str) -> set[Principal]:
-        """Give a connection whose client was admitted a place of its own; returns who has come by it."""
+        """Give an authenticated connection a place of its own; return its principals so far."""
         scope = self._connections[exchange.connection]
         if scope not in self._bearers:
             if crowd := self._crowd(owner):
-                exchange.connection.close_when_done()  # It stays a stranger, and makes room for others.
+                exchange.connection.close_when_done()  # It stays unauthenticated, and makes room for others.
                 raise self._admission.crowded(exchange.head, crowd)
             self._owners[scope] = owner
         self._strangers.leave(scope)
         return self._bearers.setdefault(scope, set())
 
     def _crowd(self, owner: str) -> str:
-        """Who has taken the places that a further connection of an owner would need; empty if there is one."""
+        """The reason why an owner gets no further connection, or an empty text."""
         most = self._limits.connections
         taken, share = sum(each == owner for each in self._owners.values()), max(1, most // OWNER_SHARE)
         if len(self._owners) >= most:
@@ -341,11 +322,7 @@ class HttpServer:
 
 
 def key_of_opening(head: Head) -> str:
-    """The key in the opening handshake of a WebSocket (RFC 6455, 4.2.1).
-
-    Raises:
-        Refusal: it is none, or not for MCP.
-    """
+    """The key in the opening handshake of a WebSocket (RFC 6455, 4.2.1), or Refusal."""
     headers = head.headers
     if head.method != "GET" or headers.get("upgrade", "").lower() != "websocket":
         text = "a WebSocket is opened here: GET with Upgrade: websocket\n"

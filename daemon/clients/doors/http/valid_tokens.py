@@ -1,12 +1,11 @@
-"""The access tokens that count now: those of the configuration, and those that operators had mcpd make.
+"""The valid access tokens: those of the configuration, and those that operators had mcpd make.
 
-A token counts from the moment that the control socket brought it. Over restarts it counts where the service
-manager vouches for it: its digest is handed to the next daemon in sealed memory (`host.notify`). The file in
-the state directory vouches for nothing, because every server can write it: what stands only there is *doubted*,
-and lets nobody in until an operator confirms it.
+A token is valid once the control socket brings it. Over a restart the service manager vouches for its digest,
+in sealed memory (`host.notify`). Servers can write the file in the state directory, so a token found only there
+is *doubted*, and admits nobody before an operator confirms it.
 
-They are known by their digests. A value that is shown is compared with all of them, each in constant time, so
-that the time tells neither whether it was nearly right nor which one it is.
+A shown value is compared with all digests, each in constant time: the time reveals neither a near miss nor a
+match.
 """
 
 from __future__ import annotations
@@ -36,16 +35,14 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class KnownToken:
-    """A token that lets somebody in."""
+    """A token that admits its principal."""
 
     digest: bytes = attrs.field(repr=False)
-    """By which it is recognised."""
     visitor: Principal
-    """Who shows it."""
 
 
 class Tokens:
-    """Says who shows a token; makes, confirms and revokes those that mcpd keeps."""
+    """Identifies principals by token; makes, confirms and revokes mcpd's own tokens."""
 
     def __init__(
         self,
@@ -58,27 +55,24 @@ class Tokens:
         wall: Callable[[], float] = time.time,
         same: Callable[[bytes, bytes], bool] = hmac.compare_digest,
     ) -> None:
-        """Start with the tokens of the configuration; `learn` adds those that mcpd keeps.
+        """Start with the tokens of the configuration; `learn` adds mcpd's own.
 
         Args:
             listen: the configuration, which changes with a restart only.
-            file: the tokens that mcpd has made.
-            redact: is told each value that is made.
-            handed_over: what the daemon before has handed over; empty: nothing.
-            hand_over: hands the tokens that count to the next daemon, where no server can change them.
+            file: mcpd's own tokens.
+            redact: hides each new value.
+            handed_over: the previous daemon's tokens, or empty.
+            hand_over: hands the valid tokens to the next daemon, out of the servers' reach.
             wall: returns seconds since the epoch.
-            same: compares two digests in a time that does not depend on them.
+            same: compares two digests in constant time.
         """
         self.used: dict[str, float] = {}
-        """When each token was last shown, by name, in seconds since the epoch; since the daemon started."""
-        self.problem = ""
-        """Why the file could not be used; empty if it could."""
+        """Last use of each token by name, in seconds since the epoch, since the daemon's start."""
+        self.problem = ""  # the reason why the file is unusable, or empty
         self.on_revoked: Callable[[Principal], None] = lambda _visitor: None
-        """Called with who has lost a token, whose streams and sockets are to be closed."""
-        self.kept = Kept()
-        """The tokens that mcpd has made and that count."""
-        self.doubted = Kept()
-        """Those that only the file vouches for: they let nobody in."""
+        """Closes the streams and sockets of a revoked token's owner."""
+        self.kept = Kept()  # mcpd's own, valid tokens
+        self.doubted = Kept()  # tokens vouched for by the file alone
         self._file = file
         self._keeps_default = listen.tokens is None
         self._configured = tuple(_configured(listen))
@@ -92,11 +86,11 @@ class Tokens:
         self._changing = trio.Lock()
 
     def match(self, value: str) -> Principal | None:
-        """Who shows this token; None if it is none."""
+        """The principal of a token; None if it is invalid."""
         shown = digest(value)
         found = None
         for token in self._known:
-            # To the end, also after the right one: see the module's docstring.
+            # To the end, even after a match: see the module's docstring.
             if self._same(token.digest, shown):
                 found = token.visitor
         if found is not None:
@@ -104,14 +98,14 @@ class Tokens:
         return found
 
     def doubts(self, value: str) -> bool:
-        """Whether a value is that of a token that nobody has confirmed."""
+        """Whether a value belongs to an unconfirmed token."""
         shown = digest(value).hex()
         return any(
             each.sha256 == shown for each in (self.doubted.default, *self.doubted.tokens.values()) if each
         )
 
     async def learn(self) -> None:
-        """Read the file, once; on a loopback address without configured tokens, see that there is one."""
+        """Read the file, once; make a default token on loopback without any token."""
         try:
             found = await trio.to_thread.run_sync(self._file.read)
         except TokenTrouble as error:
@@ -138,10 +132,10 @@ class Tokens:
             await self.renew_default()
 
     async def shown_default(self) -> str:
-        """The value of the token without a name, which is made if none counts.
+        """The value of the token without a name, made if there is none.
 
         Raises:
-            TokenTrouble: a daemon before made it, so its value is not known; or none can be made.
+            TokenTrouble: an earlier daemon made it, so its value is unknown; or none can be made.
         """
         if not self._default:
             if self.kept.default is not None:
@@ -154,11 +148,7 @@ class Tokens:
         return self._default
 
     async def renew_default(self) -> None:
-        """Put a new token without a name in the place of the one before.
-
-        Raises:
-            TokenTrouble: the file cannot be written.
-        """
+        """Replace the token without a name; raises TokenTrouble if the file cannot be written."""
         value = self._new_value()
         made = KeptToken(sha256=digest(value).hex(), since=self._wall())
         await self._change(lambda kept, doubted: (_with(kept, default=made), _with(doubted, default=None)))
@@ -171,10 +161,10 @@ class Tokens:
         console: ConsoleRole | None = None,
         workspaces: tuple[str, ...] = (),
     ) -> str:
-        """Make a token with a name; returns its value, which is kept nowhere.
+        """Make a named token; return its value, which is stored nowhere.
 
         Raises:
-            TokenTrouble: there is one of that name, there are too many, or the file cannot be written.
+            TokenTrouble: the name is taken, there are too many, or the file cannot be written.
         """
         value = self._new_value()
         made = KeptToken(
@@ -196,19 +186,15 @@ class Tokens:
         return value
 
     async def revoke(self, name: str) -> None:
-        """Forget a token with a name, confirmed or not.
-
-        Raises:
-            TokenTrouble: there is none, or the file cannot be written.
-        """
+        """Forget a named token, confirmed or not; raises TokenTrouble if there is none or the write fails."""
         self._require(name, self.kept.tokens | self.doubted.tokens)
         await self._change(lambda kept, doubted: (_without(kept, name), _without(doubted, name)))
 
     async def confirm(self, name: str | None) -> None:
-        """Let a token of the file in, from now on; None: the one without a name.
+        """Make a doubted token valid; None: the one without a name.
 
         Raises:
-            TokenTrouble: there is none that waits for it, or the file cannot be written.
+            TokenTrouble: no such token waits, or the file cannot be written.
         """
         default = self.doubted.default
         if name is None:
@@ -242,7 +228,7 @@ class Tokens:
         return value
 
     async def _change(self, change: Callable[[Kept, Kept], tuple[Kept, Kept]]) -> None:
-        """Write a change to the file, then have it count."""
+        """Write a change to the file, then apply it."""
         # One at a time: each builds on the one before.
         async with self._changing:
             if self.problem:
@@ -284,7 +270,7 @@ def bearer(
     console: ConsoleRole | None = None,
     workspaces: tuple[str, ...] = (),
 ) -> Principal:
-    """Who shows a token with a name: sessions of his own, apart from those of the daemon's user."""
+    """The principal of a named token, with sessions apart from those of the daemon's user."""
     owner = f"{TOKENS}{name}: "
     return Principal(owner=owner, token=name, profiles=profiles, console=console, workspaces=workspaces)
 
