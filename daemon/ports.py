@@ -170,7 +170,7 @@ class TaskOwner(Protocol):
         """The client (`wire.requests.Exchange.asker`)."""
 
 
-class Audience(Protocol):
+class Subscribers(Protocol):
     """All clients, as the messages of servers reach them that belong to no call."""
 
     def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:

@@ -513,14 +513,14 @@ class Stage:
         """A client connects; its session is waiting for its first message."""
         return (await self.connect(nursery)).client
 
-    async def connect(self, nursery: trio.Nursery, visitor: Principal = LOCAL_USER, **link: int) -> Guest:
+    async def connect(self, nursery: trio.Nursery, principal: Principal = LOCAL_USER, **link: int) -> Guest:
         """As `client`, together with the session; `link` may hold limits of the link."""
-        guest = self.arrive(nursery, visitor=visitor, **link)
+        guest = self.arrive(nursery, principal=principal, **link)
         await trio.testing.wait_all_tasks_blocked()
         return guest
 
     def arrive(
-        self, nursery: trio.Nursery, *first: bytes, visitor: Principal = LOCAL_USER, **link: int
+        self, nursery: trio.Nursery, *first: bytes, principal: Principal = LOCAL_USER, **link: int
     ) -> Guest:
         """A client connects, with its first messages in the socket before the session looks."""
         ours, theirs = socket.socketpair()
@@ -539,7 +539,7 @@ class Stage:
             nursery.start_soon(self.sessions.run)
             nursery.start_soon(self.context.states.run, self.outbox.flush)
         self._sessions += 1
-        guest = Guest(Client(theirs), Session(fd_link, self._sessions, self.context, visitor))
+        guest = Guest(Client(theirs), Session(fd_link, self._sessions, self.context, principal))
         nursery.start_soon(_serve, guest, fd_link)
         nursery.start_soon(keep, guest.client)
         return guest

@@ -20,7 +20,7 @@ from daemon.actors.registry import Registry
 from daemon.actors.upstream import UpstreamActor
 from daemon.authorization.login_runs import LoginRuns
 from daemon.authorization.logins import FileLogins, ServerLogins
-from daemon.clients.audience import ConnectedClients
+from daemon.clients.connected_clients import ConnectedClients
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
 from daemon.main.run import ConfigFile
@@ -203,7 +203,7 @@ def registry_and_servers(config: Config) -> tuple[Registry, Servers]:
                 outbox=outbox,
                 opening=partial(OpenContext, outbox=outbox, children=children),
                 wall=time.time,
-                audience=ConnectedClients(),
+                subscribers=ConnectedClients(),
                 settle=registry.settle,
             ).access
         ),

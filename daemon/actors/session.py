@@ -21,7 +21,7 @@ from daemon.clients.requests.forwarding import complete, get_prompt, read_resour
 from daemon.clients.requests.initialize import accept_version, declared, discover, hello, initialize, ping
 from daemon.clients.requests.subscriptions import cancel, listen, set_level, subscribe, unsubscribe
 from daemon.clients.requests.tasks import ask_about_task, list_tasks
-from daemon.clients.requests.tools import call_tool, list_beside_tools, list_tools
+from daemon.clients.requests.tools import call_tool, list_definitions, list_tools
 from daemon.errors import ProtocolFault, RunError, leaf
 from daemon.model import Kind
 from daemon.wire import envelope
@@ -61,10 +61,10 @@ OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None
     "tasks/list": list_tasks,
     "tools/list": list_tools,
     "tools/call": call_tool,
-    "prompts/list": partial(list_beside_tools, Kind.PROMPT),
+    "prompts/list": partial(list_definitions, Kind.PROMPT),
     "prompts/get": get_prompt,
-    "resources/list": partial(list_beside_tools, Kind.RESOURCE),
-    "resources/templates/list": partial(list_beside_tools, Kind.TEMPLATE),
+    "resources/list": partial(list_definitions, Kind.RESOURCE),
+    "resources/templates/list": partial(list_definitions, Kind.TEMPLATE),
     "resources/read": read_resource,
     "resources/subscribe": subscribe,
     "resources/unsubscribe": unsubscribe,
@@ -81,14 +81,14 @@ class Session:
     """Serves one client over one link."""
 
     def __init__(
-        self, link: Link, number: int, context: SessionContext, visitor: Principal = LOCAL_USER
+        self, link: Link, number: int, context: SessionContext, principal: Principal = LOCAL_USER
     ) -> None:
-        """Attach to the link of a visitor; `run` does the work."""
+        """Attach to the link of a principal; `run` does the work."""
         self.number = number
         self._context = context
         self._link = link
         self._peer = Peer(link, context.outbox, self, strict=True, take_quickly=self._take_plain_call)
-        self._connection = ClientConnection(self._peer, number, context, visitor)
+        self._connection = ClientConnection(self._peer, number, context, principal)
         self._attachments = self._connection.attachments
         self._client = self._connection.client
         self.calls = self._connection.calls
@@ -116,9 +116,9 @@ class Session:
             )
         finally:
             self.calls.abandon_all("the client is gone")
-            self._context.audience.forget(connection.told)
+            self._context.subscribers.forget(connection.notifier)
             self._context.outbox.flush()
-            connection.end_told(self._context.wall() - self._since)
+            connection.note_end(self._context.wall() - self._since)
             self._attachments.leave()
             watchers.pop(self, None)
 
@@ -146,7 +146,7 @@ class Session:
     def lose_calls(self, error: CallError) -> None:
         """Answer all calls with an error, and end subscriptions over HTTP: the daemon is stopping."""
         self.calls.lose_all(error)
-        if not self._client.visitor.keeps:
+        if not self._client.principal.keeps:
             # Elsewhere the end of the connection says it, and a bridge subscribes again with the next daemon.
             self._connection.lists.end_all()
 
@@ -159,7 +159,7 @@ class Session:
             key=self.key,
             client=self._client.name,
             protocol=connection.protocol,
-            token=self._client.visitor.token,
+            token=self._client.principal.token,
             profile=selection.profile.name,
             surface=selection.surface.name,
             servers=selection.servers,
@@ -210,7 +210,7 @@ class Session:
             elif method == protocol.INITIALIZED:
                 self._connection.begin_roots()
             elif method == protocol.ROOTS_CHANGED:
-                self._connection.told.roots_changed()
+                self._connection.notifier.roots_changed()
             elif method == protocol.HELLO and params is not None:
                 said = msgspec.json.decode(params, type=dict[str, object])
                 if not self._settled:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from daemon.config.config_model import Server
     from daemon.facts import Fact
-    from daemon.ports import Audience, UpstreamConnection
+    from daemon.ports import Subscribers, UpstreamConnection
     from daemon.safety.redact import Redactor
     from daemon.supervision.lifecycle import Lifecycle
     from daemon.wire.outbox import Outbox
@@ -61,7 +61,7 @@ class UpstreamActor:
         outbox: Outbox,
         opening: Callable[..., OpenContext],
         wall: Callable[[], float],
-        audience: Audience,
+        subscribers: Subscribers,
         settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         """Start nothing yet.
@@ -73,12 +73,12 @@ class UpstreamActor:
             outbox: the daemon's outbox.
             opening: makes what a connection needs, of `server` and `events`.
             wall: seconds since the epoch.
-            audience: the clients, for what belongs to no call.
+            subscribers: the clients, for what belongs to no call.
             settle: returns once the registry has processed the facts it was told.
         """
         lists = ServerLists(server, tell=tell, wall=wall, redact=redact, settle=settle)
         self.access = UpstreamAccess(
-            server, lists, audience=audience, outbox=outbox, wall=wall, start_limit=self._start_limit
+            server, lists, subscribers=subscribers, outbox=outbox, wall=wall, start_limit=self._start_limit
         )
         """The server, as everybody else reaches it."""
         self.access.run, self.access.end = self.run, self.end
@@ -93,7 +93,7 @@ class UpstreamActor:
             )
         self.access.second = self._second
         self._greeter = Greeter()
-        self._watched = WatchedServer(server.label, audience)
+        self._watched = WatchedServer(server.label, subscribers)
         self._may_install = Path(server.command or "").name in INSTALLERS
         self._connection: UpstreamConnection | None = None
         self._end_asked = trio.Event()

@@ -235,12 +235,14 @@ def take(call: ClientCall, tool: Tool, choice: UserChoice | NoChoice) -> None:
     Raises:
         PermissionDenied: the user does not agree.
     """
-    told = logger.bind(session=call.calls.client.number, server=tool.server)
+    bound = logger.bind(session=call.calls.client.number, server=tool.server)
     if choice is UserChoice.SESSION and _has_session(call):
         call.request.session.state.grants.allow(tool, USER)
-        told.info("{} may be called as long as session {} lasts: its user says so", label_of(tool), named(call))
+        bound.info(
+            "{} may be called as long as session {} lasts: its user says so", label_of(tool), named(call)
+        )
     elif choice is not UserChoice.ONCE:
-        told.info("a call of {} was not agreed to", label_of(tool))
+        bound.info("a call of {} was not agreed to", label_of(tool))
         why = choice if isinstance(choice, NoChoice) else NoChoice.NOT_OFFERED
         raise _refusal(call, tool, _REFUSED if choice is UserChoice.REFUSE else why)
     call.agreed = _identity(tool)
@@ -254,7 +256,7 @@ def named(call: ClientCall) -> str:
 
 def _has_session(call: ClientCall) -> bool:
     """Whether anything tells the client's next request from somebody else's."""
-    return call.calls.client.visitor.keeps or call.request.key is not None
+    return call.calls.client.principal.keeps or call.request.key is not None
 
 
 def _identity(tool: Tool) -> tuple[str, ...]:

@@ -178,16 +178,16 @@ def hold(
 
 def client_of(calls: CallsInFlight, key: str | None) -> Hashable:
     """The client that has made a call, as far as anything tells clients apart."""
-    visitor = calls.client.visitor
-    return calls.client.number if visitor.keeps else (visitor.owner, visitor.token, key)
+    principal = calls.client.principal
+    return calls.client.number if principal.keeps else (principal.owner, principal.token, key)
 
 
 def owner_of(call: ClientCall) -> bytes:
     """A digest of who has made a call, and of what was called with what."""
-    request, visitor, method = call.request, call.calls.client.visitor, call.client_method
+    request, principal, method = call.request, call.calls.client.principal, call.client_method
     said = msgspec.json.encode(
         (
-            (client_of(call.calls, request.key), visitor.owner, visitor.token, request.key),
+            (client_of(call.calls, request.key), principal.owner, principal.token, request.key),
             (request.profile.name, request.surface.name, request.session.selection.servers, method, call.name),
         )
     )

@@ -79,7 +79,7 @@ class SessionInstances:
             self.losses[upstream.of] = loss
         client.uses(found)
         # Which level its log has, and what is followed there, may depend on this client from now on.
-        self._context.audience.look_at(found.name)
+        self._context.subscribers.look_at(found.name)
         # What it lists may be something else than what the call was judged by.
         catalog = self._context.catalog.value
         return found if found.own_catalog(catalog) is catalog else None
@@ -115,11 +115,11 @@ class SessionInstances:
 
     def _holder(self) -> Holder:
         client, workspace = self._client, self._client.workspace
-        has_session = client.visitor.keeps or self._state.key is not None
+        has_session = client.principal.keeps or self._state.key is not None
         return Holder(
             session=self._state.identity if has_session else None,
             number=client.number,
-            owner=client.visitor.owner,
+            owner=client.principal.owner,
             workspace=workspace.directory,
             fault=workspace.fault,
             capabilities=declared_in(client.capabilities) if has_session else None,
@@ -242,10 +242,10 @@ class Attachment:
     @property
     def links(self) -> dict[str, str]:
         """The servers by the URIs that its results have linked to (`clients.links`)."""
-        visitor = self._client.visitor
-        if visitor.keeps or self.state.key is not None:
+        principal = self._client.principal
+        if principal.keeps or self.state.key is not None:
             return self.state.links
-        return links_of(self._context.links, visitor.owner, self.selection.profile.name)
+        return links_of(self._context.links, principal.owner, self.selection.profile.name)
 
     def request(self, request_id: bytes, turn: int, *, modern: bool = False) -> Request:
         """Make the request that arrived in that turn."""
@@ -307,7 +307,7 @@ class Attachment:
                 view,
                 keeps=True,
                 loaded=state.loaded,
-                shown=partial(self._shown.hash_of, turn=turn) if client.visitor.keeps else self._shown_before,
+                shown=partial(self._shown.hash_of, turn=turn) if client.principal.keeps else self._shown_before,
                 usual=partial(client.core_tools, context.means, seen),
             )
         if lasts and not selection.denied:
@@ -359,7 +359,7 @@ class Attachment:
     def _is_kept(self) -> bool:
         """Whether what it loads and is shown is known in its next request."""
         client = self._client
-        return client.selection.on_demand and (client.visitor.keeps or self.state.key is not None)
+        return client.selection.on_demand and (client.principal.keeps or self.state.key is not None)
 
     def load(self, loading: Loading) -> None:
         """List the tools that a call has loaded from now on."""

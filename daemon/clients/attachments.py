@@ -76,11 +76,11 @@ class Attachments:
         key, anonymous = hello.get("session"), anonymous_key(hello.get("anonymous"))
         fault = "" if key is None else fault_of_key(key)
         if isinstance(key, str) and not fault:
-            self.key, self.direct = self._client.visitor.own_key(key), None
+            self.key, self.direct = self._client.principal.own_key(key), None
             if not self.own.selection.on_demand:
                 self._context.sessions.identify(self.own.state, self.key, stored=False)
         elif anonymous is not None:
-            self._identify(self._client.visitor.own_key(anonymous))
+            self._identify(self._client.principal.own_key(anonymous))
         return fault
 
     def _identify(self, key: str) -> None:
@@ -112,7 +112,7 @@ class Attachments:
         fault = fault_of_key(key)
         if fault or not isinstance(key, str):
             raise msgspec.ValidationError(f"_meta {protocol.SESSION_KEY}: {fault}")
-        return self._client.visitor.own_key(key)
+        return self._client.principal.own_key(key)
 
     def present(self, key: str | None) -> Attachment | None:
         """The session with that key; None if it must be recalled first."""

@@ -176,7 +176,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
         """Without arguments: they may hold a secret."""
         return f"<ClientCall {self.label}>"
 
-    def told(self) -> str:
+    def described(self) -> str:
         """How the log describes a call that reached no server: the names that it gave, and its session's."""
         asked = _named(self.given) if self.name in self.request.surface.meta_tools else ""
         state = self.request.session.state
@@ -210,9 +210,13 @@ class ClientCall(Struct, eq=False, kw_only=True):
     @property
     def envelope(self) -> Mapping[str, bytes]:
         """What the client itself declares and sets, for a modern server (`ports.CallToSend.envelope`)."""
-        told = {protocol.CAPABILITIES_KEY: bytes(self.declared or self.calls.server_requests.capabilities)}
+        declared = {protocol.CAPABILITIES_KEY: bytes(self.declared or self.calls.server_requests.capabilities)}
         rank = self.log_rank
-        return told if rank is None else {**told, protocol.LOG_LEVEL_KEY: msgspec.json.encode(LEVELS[rank])}
+        return (
+            declared
+            if rank is None
+            else {**declared, protocol.LOG_LEVEL_KEY: msgspec.json.encode(LEVELS[rank])}
+        )
 
     @property
     def log_rank(self) -> int | None:
@@ -244,22 +248,22 @@ class ClientCall(Struct, eq=False, kw_only=True):
         """
         assert self.upstream is not None, "only a server refuses"
         upstream, asking = self.upstream, self.calls.server_requests
-        told = read_refusal(error, self.calls.context.redact.of(upstream.of))
+        upstream_error = read_refusal(error, self.calls.context.redact.of(upstream.of))
         if (
             asking.takes_url(upstream.name, error)
             or (self.request.modern and concerns_client(error, self.others))
             or self.request.session.selection.servers
-            or self.code_of(told) is not None
+            or self.code_of(upstream_error) is not None
         ):
             try:
-                refusal = with_author(upstream.of, told)
+                refusal = with_author(upstream.of, upstream_error)
             except UnsafeQuestion as unsafe:
                 asking.unsafe(upstream.of, unsafe)
                 self.lost(UpstreamCallError(f"server {upstream.of} asks what no user is shown: {unsafe}"))
                 return
             self.calls.refuse(self, *refusal, UpstreamCallError.code)
         else:
-            self.lost(told)
+            self.lost(upstream_error)
 
     def code_of(self, error: CallError) -> int | None:
         """The JSON-RPC code of why there is no result; None: the client is told in a result, for its model."""
@@ -302,7 +306,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     @property
     def asker(self) -> object:
         """Its client: all calls of a connection, else of a session, are one's; else nothing tells two apart."""
-        if self.calls.client.visitor.keeps:
+        if self.calls.client.principal.keeps:
             return self.calls.client
         # Askers are compared by identity, and each connection has read the key anew.
         return self.request if self.request.key is None else sys.intern(self.request.key)
@@ -397,8 +401,10 @@ class CallsInFlight:
 
     def __attrs_post_init__(self) -> None:
         """Begin without any."""
-        audience = self.context.audience
-        self.server_requests = ServerRequests(self._peer, self.open, audience.sent_to_urls, audience.unsafe)
+        subscribers = self.context.subscribers
+        self.server_requests = ServerRequests(
+            self._peer, self.open, subscribers.sent_to_urls, subscribers.unsafe
+        )
         self._clock = trio.lowlevel.current_clock().current_time
 
     def finish(self, call: ClientCall, result: Buffer, outcome: str) -> None:
@@ -502,7 +508,7 @@ class CallsInFlight:
         """Abandon every call: the client is gone."""
         for call in self._newest_first():
             call.abandon(reason)
-        if self.client.visitor.keeps:
+        if self.client.principal.keeps:
             # Otherwise it may come back over another connection.
             self.context.states.leave(self.client.number)
         self.server_requests.leave()
@@ -516,9 +522,9 @@ class CallsInFlight:
     def overloaded(self, call: ClientCall, error: Overloaded) -> None:
         """Have it noted by which bound a call is refused."""
         if self.is_open(call):
-            told = error.details
-            server = str(told.get("server", "" if call.upstream is None else call.upstream.of))
-            details = {"bound": str(told["bound"])} if "bound" in told else {}
+            data = error.details
+            server = str(data.get("server", "" if call.upstream is None else call.upstream.of))
+            details = {"bound": str(data["bound"])} if "bound" in data else {}
             self.context.gather(Event(kind=EventKind.OVERLOADED, server=server, details=details))
 
     def flush(self) -> None:
@@ -528,7 +534,7 @@ class CallsInFlight:
         alike: dict[tuple[Upstream, str, str, str], list[float]] = {}
         for call, outcome, failed in ended:
             upstream, request, tool, seconds = call.upstream, call.request, call.tool, now - call.started
-            label, server = (call.told(), "") if upstream is None else (call.label, upstream.of)
+            label, server = (call.described(), "") if upstream is None else (call.label, upstream.of)
             noted = IS_ERROR if failed else outcome
             # One tuple, made once: what becomes of it is not the call's business.
             context.log.note((client, request.key, label, seconds, noted, server, tool, at))

@@ -73,7 +73,7 @@ class Principal:
 
 
 def local_user(uid: int, workspaces: tuple[str, ...] = ()) -> Principal:
-    """The visitor behind a unix socket, whose user the kernel names; `workspaces` bind all but us and root."""
+    """The principal behind a unix socket; `workspaces` binds all but the own user and root."""
     if uid == os.getuid():
         return Principal()
     return Principal(owner=f"{OTHERS}{uid}: ", workspaces=workspaces if uid else None)
@@ -200,7 +200,7 @@ class Client:
         self,
         config: Config,
         surfaces: Mapping[str, Surface],
-        visitor: Principal = LOCAL_USER,
+        principal: Principal = LOCAL_USER,
         *,
         count: Callable[[Profile], int] = lambda _profile: 0,
         decided: DecidedSurfaces | None = None,
@@ -210,7 +210,7 @@ class Client:
         Args:
             config: the present configuration.
             surfaces: all surfaces, by name.
-            visitor: who it is, as its door has found out.
+            principal: who it is, as its door has found out.
             count: returns how many tools a profile offers now.
             decided: what was decided for clients whose connections carry one request each.
         """
@@ -224,14 +224,14 @@ class Client:
         self.config: Config | None = None
         """The configuration that `selection` was made from; None once its wishes have changed."""
         self.wishes = Wishes()
-        self.visitor = visitor
+        self.principal = principal
         self.number = 0
         """The number of its connection."""
         self.log_level: int | None = None
         """The level that it has set for the logs of servers; None if it has set none."""
         self.holds = False
         """Whether it holds requests that were passed on to nobody for the next daemon, as a bridge does."""
-        self.workspace = OwnWorkspace(visitor.workspaces)
+        self.workspace = OwnWorkspace(principal.workspaces)
         """The directory that it works in."""
         self.capabilities: Raw = NOTHING
         """What it has declared in its handshake or first request, raw (MCP, `ClientCapabilities`)."""
@@ -239,7 +239,7 @@ class Client:
         """The instances of servers that it has used, by their own names, where clients do not share one."""
         self._surfaces = surfaces
         self._count = count
-        self._decided = DecidedSurfaces() if decided is None or visitor.keeps else decided
+        self._decided = DecidedSurfaces() if decided is None or principal.keeps else decided
         self._core: dict[str, tuple[ToolKey, ...]] = {}
         profile = config.profiles[DEFAULT_PROFILE]
         self.selection = Selection(
@@ -351,7 +351,7 @@ class Client:
                 metered=is_metered(config, profile),
             )
         if choice.surface == AUTO:
-            who = self.visitor, profile.name, self.info
+            who = self.principal, profile.name, self.info
             choice = self._decided.of(config, who, lambda: fitting(self.info, lambda: self._count(profile)))
         name = choice.surface
         for each in (asked, name):

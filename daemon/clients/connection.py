@@ -42,18 +42,18 @@ class UnknownCursor(ValueError):
 class ClientConnection:
     """What the requests of one client are served with."""
 
-    def __init__(self, peer: Peer, number: int, context: SessionContext, visitor: Principal) -> None:
+    def __init__(self, peer: Peer, number: int, context: SessionContext, principal: Principal) -> None:
         """Attach to a client that has said nothing yet.
 
         Args:
             peer: the client.
             number: the connection's number, which the log names it by.
             context: what all sessions share.
-            visitor: who it is, as its door has found out.
+            principal: who it is, as its door has found out.
         """
         self.peer = peer
         self.context = context
-        self.client_log = logger.bind(session=number, **({"token": visitor.token} if visitor.token else {}))
+        self.client_log = logger.bind(session=number, **({"token": principal.token} if principal.token else {}))
         self.protocol = ""
         """The protocol revision that the client speaks; empty until known."""
         self.info = b""
@@ -61,24 +61,24 @@ class ClientConnection:
         self.waiting_lists = 0
         """How many requests for lists wait for what they depend on."""
         self.tasks = Tasks()
-        self.level = "INFO" if visitor.keeps else "DEBUG"
+        self.level = "INFO" if principal.keeps else "DEBUG"
         """How its beginning and end are logged: without a session, each request may have a connection."""
         self.client = Client(
             context.catalog.value.config,
             context.surfaces,
-            visitor,
+            principal,
             count=lambda profile: len(context.means.offers.of(context.catalog.value, profile).tools),
             decided=context.decided,
         )
         self.client.number = number
-        self._told_key = ""
+        self._noted_key = ""
         self.lists = ListChanges(peer, context.outbox, self.client, context.habits)
         self.savings = Savings(context.tally)
         later = self.tasks.later
         self.dispatch = Dispatch(peer, context, self.client, self.lists, self.savings, later)
         self.calls = self.dispatch.calls
         asking = self.calls.server_requests
-        self.told = ConnectedClient(
+        self.notifier = ConnectedClient(
             peer, self.client, asking, self.sees, context.catalog, context.upstreams, context.outbox, later
         )
         """The client, for what belongs to none of its requests."""
@@ -110,37 +110,37 @@ class ClientConnection:
             said = ClientInfo(str(info.get("name", "")), str(info.get("version", "")))
             self.client.introduce(said)
             self.savings.client, self.savings.applies = said.name, not may_defer(said)
-            log = self.client_log.bind(event=True) if self.client.visitor.keeps else self.client_log
+            log = self.client_log.bind(event=True) if self.client.principal.keeps else self.client_log
             log.log(self.level, "session with {}", self.client.name)
-            self._begin_told()
+            self._note_beginning()
 
-    def end_told(self, seconds: float) -> None:
+    def note_end(self, seconds: float) -> None:
         """Note that the client has left, if it was told that it came; `seconds` ago it connected."""
-        if self._told_key:
+        if self._noted_key:
             details: dict[str, Detail] = {"client": self.client.name, "seconds": seconds}
             details["calls"] = self.calls.total
-            event = Event(kind=EventKind.SESSION_ENDED, session=self._told_key, details=details)
+            event = Event(kind=EventKind.SESSION_ENDED, session=self._noted_key, details=details)
             self.context.note(event)
 
-    def _begin_told(self) -> None:
+    def _note_beginning(self) -> None:
         """Note once that the client has connected, except where each request may have a connection."""
-        if self._told_key or not self.client.visitor.keeps:
+        if self._noted_key or not self.client.principal.keeps:
             return
         selection = self.selection
-        self._told_key = self.attachments.key or f"#{self.client.number}"
+        self._noted_key = self.attachments.key or f"#{self.client.number}"
         details: dict[str, Detail] = {
             "client": self.client.name,
             "profile": selection.profile.name,
             "surface": selection.surface.name,
             "connection": self.client.number,
         }
-        self.context.note(Event(kind=EventKind.SESSION_BEGAN, session=self._told_key, details=details))
+        self.context.note(Event(kind=EventKind.SESSION_BEGAN, session=self._noted_key, details=details))
 
     def begin_roots(self) -> None:
         """Have servers ask for the client's roots from now on, if it has any: its handshake is over."""
         if has(self.calls.server_requests.capabilities, "roots"):
-            self.context.audience.roots.join(self.told)
-            self.client.workspace.have_roots(self.told.roots)
+            self.context.subscribers.roots.join(self.notifier)
+            self.client.workspace.have_roots(self.notifier.roots)
 
     def sees(self, server: str) -> bool:
         """Whether the client's profile has this server, or it uses this instance of one."""
@@ -208,4 +208,4 @@ class ClientConnection:
         before = self._servers
         if self.client.log_level is not None and (self.sees(""), self._servers)[1] != before:
             # Their logs are asked for, too.
-            self.context.audience.look()
+            self.context.subscribers.look()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.catalog.loaded import Loaded
-from daemon.clients.audience import ConnectedClients
 from daemon.clients.client import DecidedSurfaces
+from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.grants import AgreedCalls, Grants
 from daemon.clients.input_required import RequestStates
 from daemon.clients.rates import CallRates
@@ -67,7 +67,7 @@ class SessionContext:
     """Seconds since the epoch."""
     redact: Redactors
     """Removes secrets from what a server says about a failed call."""
-    audience: ConnectedClients = attrs.field(factory=ConnectedClients)
+    subscribers: ConnectedClients = attrs.field(factory=ConnectedClients)
     """The connected clients, which join it to hear servers' notifications."""
     states: RequestStates = attrs.field(factory=RequestStates)
     """The states of all calls that wait for their clients' input (MCP 2026-07-28)."""

@@ -352,19 +352,19 @@ class Dispatch:
         # The client is notified first: its model may call the tool as soon as it reads the answer.
         session.load(reply.loading)
         key = session.state.key
-        told = self._lists.expect(key) if reply.loading.tools else None
-        if key is None and told is None:
+        announced = self._lists.expect(key) if reply.loading.tools else None
+        if key is None and announced is None:
             call.answered(reply.result)
             return
         result = call.finished = bytes(reply.result)
-        wait = partial(self._loaded, session.state, told)
+        wait = partial(self._loaded, session.state, announced)
         self._later(self._act_after, call, wait, lambda _call: call.answered(result))
 
-    async def _loaded(self, state: SessionState, told: Announcement | None) -> None:
+    async def _loaded(self, state: SessionState, announced: Announcement | None) -> None:
         # What was acknowledged as loaded must survive whatever happens to us next.
         await self._context.sessions.kept(state)
-        if told is not None:
-            await self._lists.wait_listed(told)
+        if announced is not None:
+            await self._lists.wait_listed(announced)
 
     def _wait_current(self, call: ClientCall, upstream: Upstream) -> None:
         """Have a call wait for the new list of a server that has said that its tools changed."""
@@ -422,8 +422,8 @@ class Dispatch:
                 self._context.tally.load(False, str(Source.MANUAL))
             call.lost(error)
             return
-        told = logger.bind(session=self._client.number).opt(exception=error)
-        told.error("a fault of mcpd's own while serving {}", call.label)
+        bound = logger.bind(session=self._client.number).opt(exception=error)
+        bound.error("a fault of mcpd's own while serving {}", call.label)
         self.calls.forget(call)
         text = f"Internal error: {type(error).__name__}"
         self._peer.refuse(call.request.id, envelope.INTERNAL_ERROR, text)

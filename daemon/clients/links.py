@@ -41,13 +41,13 @@ def note_links(links: dict[str, str], server: str, uris: Iterable[str]) -> None:
         keep_latest(links, uri, server, MAX_LINKS)
 
 
-def links_of(visitors: dict[tuple[str, str], dict[str, str]], owner: str, profile: str) -> dict[str, str]:
-    """The links of all clients without sessions that are one visitor, and use one profile.
+def links_of(principals: dict[tuple[str, str], dict[str, str]], owner: str, profile: str) -> dict[str, str]:
+    """The links of all clients without sessions that are one principal, and use one profile.
 
     Nothing tells such clients apart (`clients.client.Principal.keeps`); they are allowed the same.
     """
-    links = visitors.get((owner, profile), {})
-    keep_latest(visitors, (owner, profile), links, MAX_OWNERS)
+    links = principals.get((owner, profile), {})
+    keep_latest(principals, (owner, profile), links, MAX_OWNERS)
     return links
 
 

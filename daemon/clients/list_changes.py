@@ -223,10 +223,10 @@ class ListChanges:
 
     def asked(self, key: str | None) -> None:
         """Note that the client asks for the tools of a session."""
-        told = self._announced.get(key)
-        if told is not None and not told.asked:
-            told.asked = True
-            self._learn(self._habit.heard(waited=told.awaited))
+        announced = self._announced.get(key)
+        if announced is not None and not announced.asked:
+            announced.asked = True
+            self._learn(self._habit.heard(waited=announced.awaited))
 
     def given(
         self,
@@ -253,9 +253,9 @@ class ListChanges:
             self._given[place] = _GivenList(items, look)
             if len(self._given) > MAX_LISTS + len(BESIDE_TOOLS):
                 del self._given[next(each for each in self._given if each[0] is Kind.TOOL)]
-        told = self._announced.pop(place[1], None) if last and place[0] is Kind.TOOL else None
-        if told is not None:
-            told.listed.set()
+        announced = self._announced.pop(place[1], None) if last and place[0] is Kind.TOOL else None
+        if announced is not None:
+            announced.listed.set()
 
     def announce_if_changed(self) -> None:
         """Notify the client if what it was given is not what it would be given now."""
@@ -268,25 +268,25 @@ class ListChanges:
             for key in (key for kind, key in changed if kind is Kind.TOOL):
                 keep_latest(self._announced, key, _renewed(self._announced.get(key)), MAX_LISTS)
         # Resources and their templates share a notification.
-        for told in {LISTS[kind].changed: LISTS[kind] for kind in Kind if kind in dict(changed)}.values():
-            self.announce(told)
+        for each in {LISTS[kind].changed: LISTS[kind] for kind in Kind if kind in dict(changed)}.values():
+            self.announce(each)
 
     def expect(self, key: str | None) -> Announcement | None:
         """The announcement that the client is likely to follow up in a moment; None if there is none."""
-        told = self._announced.get(key)
-        if told is None or not self._habit.listens or trio.current_time() >= told.at + PATIENCE:
+        announced = self._announced.get(key)
+        if announced is None or not self._habit.listens or trio.current_time() >= announced.at + PATIENCE:
             return None
-        told.awaited = True
-        return told
+        announced.awaited = True
+        return announced
 
-    async def wait_listed(self, told: Announcement) -> None:
+    async def wait_listed(self, announced: Announcement) -> None:
         """Return once the client has its tools and had time to absorb them, or did not ask for them in time."""
-        with trio.move_on_at(told.at + PATIENCE):
-            await told.listed.wait()
-        if told.listed.is_set():
+        with trio.move_on_at(announced.at + PATIENCE):
+            await announced.listed.wait()
+        if announced.listed.is_set():
             await trio.sleep(TAKING_IN)
-        elif told.awaited and not told.asked:
-            told.awaited = False
+        elif announced.awaited and not announced.asked:
+            announced.awaited = False
             self._learn(self._habit.unheard())
 
     @property

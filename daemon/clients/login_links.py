@@ -59,7 +59,7 @@ def hand_link(call: ClientCall, error: UpstreamUnavailable) -> bool:
     """Hand a call's client the link to its server. Returns False if the call gets the error instead."""
     context = call.calls.context
     server = _server_of(context, error)
-    if server is None or call.calls.client.visitor.owner:
+    if server is None or call.calls.client.principal.owner:
         return False
     now = trio.current_time()
     if now < context.offered.get(server.name, 0.0) or not can_elicit(call, "url"):

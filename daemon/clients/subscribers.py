@@ -51,7 +51,7 @@ _encode = msgspec.json.encode
 class Following:
     """One subscription of a client to one resource."""
 
-    told: ConnectedClient
+    subscriber: ConnectedClient
     """The client."""
     server: str
     """The server that has the resource, or the instance of it that the client uses."""
@@ -89,9 +89,9 @@ class ResourceSubscriptions:
         """The URIs that are followed at a server, by its own names."""
         return frozenset(self._servers.get(server, ()))
 
-    def of(self, told: ConnectedClient) -> tuple[Following, ...]:
+    def of(self, subscriber: ConnectedClient) -> tuple[Following, ...]:
         """What a client follows."""
-        return tuple(self._of.get(told, ()))
+        return tuple(self._of.get(subscriber, ()))
 
     def begin(self, following: Following) -> None:
         """Follow a resource; nothing happens if the client follows it already in this way.
@@ -99,7 +99,7 @@ class ResourceSubscriptions:
         Raises:
             Overloaded: the client, or all clients at that server, follow too many.
         """
-        own = self._of.setdefault(following.told, {})
+        own = self._of.setdefault(following.subscriber, {})
         if following in own:
             return
         at_server = self._servers.setdefault(following.server, {})
@@ -117,11 +117,11 @@ class ResourceSubscriptions:
 
     def end(self, following: Following) -> None:
         """Follow a resource no more. Idempotent."""
-        own = self._of.get(following.told, {})
+        own = self._of.get(following.subscriber, {})
         if following not in own:
             return
         del own[following]
-        following.told.discard_pending(following)
+        following.subscriber.discard_pending(following)
         at_server = self._servers.get(following.server, {})
         followed = at_server.get(following.own)
         if followed is None:
@@ -133,11 +133,11 @@ class ResourceSubscriptions:
             followed.settled.set()
             self._changed(following.server)
 
-    def leave(self, told: ConnectedClient) -> None:
+    def leave(self, subscriber: ConnectedClient) -> None:
         """End all that a client follows: it is gone."""
-        for each in self.of(told):
+        for each in self.of(subscriber):
             self.end(each)
-        self._of.pop(told, None)
+        self._of.pop(subscriber, None)
 
     async def wait_settled(self, following: Following) -> RemoteError | None:
         """Return once the server tells of updates of a resource, with the reason if it does not."""
@@ -149,7 +149,7 @@ class ResourceSubscriptions:
         return followed.refusal
 
     def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None:
-        """Note what a server has said (`ports.Audience.settled`)."""
+        """Note what a server has said (`ports.Subscribers.settled`)."""
         if (followed := self._servers.get(server, {}).get(uri)) is not None:
             followed.refusal = refusal
             followed.settled.set()
@@ -168,9 +168,9 @@ class ResourceSubscriptions:
         for each in self._servers.pop(server, {}).values():
             each.settled.set()
             for following in each.by:
-                self._of.get(following.told, {}).pop(following, None)
-                params = _told(following, following.own, {})
-                following.told.enqueue(following, RESOURCE_UPDATED, params, following.listen)
+                self._of.get(following.subscriber, {}).pop(following, None)
+                params = _params_for(following, following.own, {})
+                following.subscriber.enqueue(following, RESOURCE_UPDATED, params, following.listen)
                 following.resume(following)
 
     def hear(self, server: str, params: Raw) -> None:
@@ -187,10 +187,12 @@ class ResourceSubscriptions:
             return
         for own in _with_wholes(updated):
             for each in list(at_server[own].by) if own in at_server else ():
-                if each.told.sees(server):
+                if each.subscriber.sees(server):
                     # Of a client that is behind, who knows how many parts: the whole has changed, too.
-                    what = own if each.told.is_pending(each) else updated
-                    each.told.enqueue(each, RESOURCE_UPDATED, _told(each, what, members), each.listen)
+                    what = own if each.subscriber.is_pending(each) else updated
+                    each.subscriber.enqueue(
+                        each, RESOURCE_UPDATED, _params_for(each, what, members), each.listen
+                    )
 
     def _find(self, following: Following) -> _Followed | None:
         return self._servers.get(following.server, {}).get(following.own)
@@ -210,17 +212,17 @@ def _with_wholes(uri: str) -> Iterator[str]:
         yield uri[:end]
 
 
-def _told(following: Following, updated: str, members: dict[str, Raw]) -> bytes:
+def _params_for(following: Following, updated: str, members: dict[str, Raw]) -> bytes:
     """The params of an update as one client is told: under its own URI, and its own subscription."""
-    told: dict[str, object] = {**members, "uri": _as_used(following, updated)}
+    params: dict[str, object] = {**members, "uri": _as_used(following, updated)}
     meta: dict[str, object] = {}
     with suppress(msgspec.MsgspecError, RecursionError):
         meta = dict(_decode_members(members.get("_meta", Raw(b"{}"))))
     meta.pop(SUBSCRIPTION_KEY, None)
     if following.listen is not None:
         meta[SUBSCRIPTION_KEY] = Raw(following.listen)
-    told.pop("_meta", None)
-    return _encode({**told, "_meta": meta} if meta else told)
+    params.pop("_meta", None)
+    return _encode({**params, "_meta": meta} if meta else params)
 
 
 def _as_used(following: Following, updated: str) -> str:
@@ -282,15 +284,15 @@ class LogLevels:
         self._ranks: dict[ConnectedClient, int] = {}
         self._changed = changed
 
-    def join(self, told: ConnectedClient) -> None:
+    def join(self, subscriber: ConnectedClient) -> None:
         """Note that a client has set a level, or another one than before."""
-        if told.level is not None and self._ranks.get(told) != told.level:
-            self._ranks[told] = told.level
+        if subscriber.level is not None and self._ranks.get(subscriber) != subscriber.level:
+            self._ranks[subscriber] = subscriber.level
             self._changed()
 
-    def leave(self, told: ConnectedClient) -> None:
+    def leave(self, subscriber: ConnectedClient) -> None:
         """Forget a client."""
-        if self._ranks.pop(told, None) is not None:
+        if self._ranks.pop(subscriber, None) is not None:
             self._changed()
 
     def wished(self, server: str) -> str | None:

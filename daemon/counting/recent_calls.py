@@ -55,8 +55,8 @@ class Caller(Protocol):
     """The name and version that it gives."""
 
     @property
-    def visitor(self) -> ShownToken:
-        """How it was let in."""
+    def principal(self) -> ShownToken:
+        """The authenticated principal behind the connection."""
 
 
 EndedCall: TypeAlias = tuple[Caller, str | None, str, float, str, str, str, float]
@@ -217,7 +217,7 @@ class RecentCalls:
         kept = islice(notes, max(0, len(notes) - KEPT), None)
         return len(notes), [
             RecentCall(
-                *(at, caller.number, named_key(key), caller.name, caller.visitor.token),
+                *(at, caller.number, named_key(key), caller.name, caller.principal.token),
                 *(server, (tool or label)[:NAME], seconds, outcome),
             )
             for caller, key, label, seconds, outcome, server, tool, at in kept

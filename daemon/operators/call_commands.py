@@ -151,7 +151,7 @@ def under_way(call: ClientCall | OperatorCall, context: OperatorContext) -> Call
     else:
         who = call.calls.client
         number, key = who.number, named_key(call.request.key)
-        client, token = who.name, who.visitor.token
+        client, token = who.name, who.principal.token
         method, tool, in_line = call.method, call.tool or call.label, call.in_line
         waits_for = _awaited(call)
     upstream = call.upstream

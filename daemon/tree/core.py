@@ -17,7 +17,7 @@ from daemon.actors.sampler import SampledDaemon, Sampler
 from daemon.actors.summarizing import Summarizing
 from daemon.actors.upstream import UpstreamActor
 from daemon.catalog.offer import Offers
-from daemon.clients.audience import ConnectedClients
+from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.input_required import RequestStates
 from daemon.clients.sessions import Sessions
 from daemon.counting.gathering import Gathering
@@ -59,7 +59,7 @@ class Core:
         self.history = _history(around)
         self.gathering = Gathering(self.history.note)
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS, note=self.history.note)
-        self.audience, self.states = ConnectedClients(self.gathering.add), RequestStates()
+        self.subscribers, self.states = ConnectedClients(self.gathering.add), RequestStates()
         self.servers = _servers(self, config)
         self.upstreams, self.supervisor = self.servers.upstreams, self.servers.supervisor
         self.librarian = Librarian(self.registry.catalog, config.search)
@@ -100,7 +100,7 @@ def _servers(core: Core, config: Config) -> Servers:
                 outbox=core.outbox,
                 opening=opening,
                 wall=time.time,
-                audience=core.audience,
+                subscribers=core.subscribers,
                 settle=core.registry.settle,
             ).access
         ),

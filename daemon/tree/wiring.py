@@ -149,7 +149,7 @@ def _front(wiring: Wiring) -> Front[Session]:
         recent=wiring.recent,
         wall=time.time,
         redact=wiring.around.redact,
-        audience=wiring.audience,
+        subscribers=wiring.subscribers,
         states=wiring.states,
         logins=wiring.around.logins,
         look=wiring.recorder.look if wiring.recorder.shared else None,
@@ -157,7 +157,7 @@ def _front(wiring: Wiring) -> Front[Session]:
         note=wiring.history.note,
         gather=wiring.gathering.add,
     )
-    return Front(lambda link, number, visitor: Session(link, number, context, visitor))
+    return Front(lambda link, number, principal: Session(link, number, context, principal))
 
 
 def _http(wiring: Wiring, listener: socket.socket) -> HttpDoor:
@@ -200,7 +200,7 @@ def _exporter(wiring: Wiring) -> Exporter:
 
 
 def _control(context: OperatorContext) -> Front[Control]:
-    return Front(lambda link, _number, _visitor: Control(link, context))
+    return Front(lambda link, _number, _principal: Control(link, context))
 
 
 def _context(wiring: Wiring) -> OperatorContext:

@@ -43,7 +43,7 @@ class ServerEvents:
         """
         self._server = server
         self.redact = redact
-        self.subscription = HeldSubscription(server.name, server.audience, server.listing.may_have_changed)
+        self.subscription = HeldSubscription(server.name, server.subscribers, server.listing.may_have_changed)
 
     @property
     def admission(self) -> Admission | None:
@@ -90,15 +90,15 @@ class ServerEvents:
         try:
             request.params = authored(self._server.name, request.method, request.params)
         except UnsafeQuestion as error:
-            self._server.audience.unsafe(self._server.name, error)
+            self._server.subscribers.unsafe(self._server.name, error)
             request.refuse(INVALID_PARAMS, f"mcpd does not pass this question on: {error}")
             return
-        if (owner := self._server.audience.owner_of(request)) is not None:
+        if (owner := self._server.subscribers.owner_of(request)) is not None:
             owner.asked(request)
             return
         admission = self.admission
         if admission is None or not admission.attribution.take(request, cause):
-            self._server.audience.ask(request)
+            self._server.subscribers.ask(request)
 
     def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
         """Log a line of the server's log, and pass everything on to the clients that it is for."""
@@ -110,7 +110,7 @@ class ServerEvents:
         if cause is None and self.admission is not None and method not in OF_NO_CALL:
             cause = self.admission.attribution.only_call()
         if method != LOG_MESSAGE or self.era is Era.HANDSHAKE:
-            self._server.audience.hear(self._server.name, method, params, cause)
+            self._server.subscribers.hear(self._server.name, method, params, cause)
         elif cause is not None:
             # Since 2026-07-28 a line belongs to the request that has asked for it.
             cause.notified(method, params)

@@ -213,7 +213,7 @@ class SecondConnection:
             greeting = await initialize(connection, self._limit())
             if greeting.logs:
                 # Before the first call: its lines would be missed.
-                await nursery.start(keep_level, connection, self.name, self._first.audience)
+                await nursery.start(keep_level, connection, self.name, self._first.subscribers)
             connection.given_up.seconds = timeouts.call
             limits = self._context.server.limits
             self._first.second_admission = Admission(self.name, connection, limits, apart=self._first.apart)

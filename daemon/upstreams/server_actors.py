@@ -207,7 +207,7 @@ class ServerActors:
     async def _end(self, actor: UpstreamAccess, reason: str) -> None:
         await self.supervisor.end(actor.child, reason)
         if actor.name not in self.named:
-            actor.audience.gone(actor.name)
+            actor.subscribers.gone(actor.name)
 
     def _later(self, end: Callable[..., Awaitable[None]], *args: object) -> None:
         # Where nothing runs yet, or any more, there is nothing to stop.

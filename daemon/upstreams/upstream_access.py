@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from daemon.config.config_model import Server
     from daemon.config.tuning import Timeouts
     from daemon.facts import ServerStatus
-    from daemon.ports import Audience, CallToSend, Instances, Upstream
+    from daemon.ports import CallToSend, Instances, Subscribers, Upstream
     from daemon.supervision.child import Child
     from daemon.supervision.lifecycle import Lifecycle
     from daemon.upstreams.call_admission import Admission
@@ -221,7 +221,7 @@ class UpstreamAccess:
         server: Server,
         listing: ServerLists,
         *,
-        audience: Audience,
+        subscribers: Subscribers,
         outbox: Outbox,
         wall: Callable[[], float],
         start_limit: Callable[[], float],
@@ -231,13 +231,13 @@ class UpstreamAccess:
         Args:
             server: the server's configuration.
             listing: its lists.
-            audience: the clients, for what belongs to no call.
+            subscribers: the clients, for what belongs to no call.
             outbox: the daemon's outbox.
             wall: seconds since the epoch.
             start_limit: seconds that the handshake under way, or the next one, may take.
         """
         self.server, self.name, self.of = server, server.label, server.name
-        self.listing, self.audience, self.wall = listing, audience, wall
+        self.listing, self.subscribers, self.wall = listing, subscribers, wall
         self.instances: Instances | None = None
         self.is_gone = self.has_resources = False
         self.is_modern = False
@@ -292,7 +292,7 @@ class UpstreamAccess:
     @property
     def is_busy(self) -> bool:
         """Whether somebody waits for it, follows a resource of it, or has a task there."""
-        return self.has_calls or self.waking.waiting > 0 or self.audience.uses(self.name)
+        return self.has_calls or self.waking.waiting > 0 or self.subscribers.uses(self.name)
 
     @property
     def can_wake(self) -> bool:
@@ -365,7 +365,7 @@ class UpstreamAccess:
         self.listing.end()
         if not self.is_gone:
             # Its name may be another's by now.
-            self.audience.lost(self.name)
+            self.subscribers.lost(self.name)
         if self.admission is not None:
             admission, self.admission = self.admission, None
             admission.close()
@@ -383,7 +383,7 @@ class UpstreamAccess:
             forgotten: whether what clients want of it beside calls ends here; otherwise another has its name.
         """
         self.is_gone = True
-        (self.audience.gone if forgotten else self.audience.lost)(self.name)
+        (self.subscribers.gone if forgotten else self.subscribers.lost)(self.name)
 
     def _unavailable(self) -> UpstreamUnavailable:
         return unavailable(self.name, self.child.status.value, self.wall())

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from daemon.kit.mailbox import Watch
     from daemon.model import StandingWishes
-    from daemon.ports import Audience, UpstreamConnection
+    from daemon.ports import Subscribers, UpstreamConnection
     from daemon.upstreams.handshake import Greeting
 
 
@@ -51,10 +51,10 @@ UNSUPPORTED = "server {} does not tell of updated resources: it does not declare
 class WatchedServer:
     """Asks one server of the handshake era for what clients want of it beside answers."""
 
-    def __init__(self, server: str, audience: Audience) -> None:
+    def __init__(self, server: str, subscribers: Subscribers) -> None:
         """Begin without a connection."""
         self._server = server
-        self._audience = audience
+        self._subscribers = subscribers
         self._before: set[str] = set()
         """What was followed on an earlier connection, and not again since: it may have changed unnoticed."""
 
@@ -62,15 +62,15 @@ class WatchedServer:
         """Ask for what is wanted, and whenever that changes, until cancelled."""
         async with trio.open_nursery() as nursery:
             if greeting.logs:
-                nursery.start_soon(keep_level, connection, self._server, self._audience)
+                nursery.start_soon(keep_level, connection, self._server, self._subscribers)
             if greeting.updates:
                 nursery.start_soon(self._keep_following, connection)
             else:
-                nursery.start_soon(refuse_all, self._server, self._audience)
+                nursery.start_soon(refuse_all, self._server, self._subscribers)
 
     async def _keep_following(self, connection: UpstreamConnection) -> None:
-        watch = self._audience.wishes(self._server)
-        followed = _OfConnection(self._server, connection, self._audience, self._before)
+        watch = self._subscribers.wishes(self._server)
+        followed = _OfConnection(self._server, connection, self._subscribers, self._before)
         try:
             while True:
                 wished = watch.value
@@ -85,7 +85,7 @@ class _OfConnection:
     """The resources that are followed over one connection."""
 
     def __init__(
-        self, server: str, connection: UpstreamConnection, audience: Audience, before: set[str]
+        self, server: str, connection: UpstreamConnection, subscribers: Subscribers, before: set[str]
     ) -> None:
         self.held: set[str] = set()
         self.is_complete = True
@@ -93,7 +93,7 @@ class _OfConnection:
         self._refused: dict[str, RemoteError] = {}
         self._server = server
         self._connection = connection
-        self._audience = audience
+        self._subscribers = subscribers
         self._before = before
         self._limit = trio.CapacityLimiter(AT_ONCE)
 
@@ -103,7 +103,7 @@ class _OfConnection:
         self._before &= wished
         for uri in wished & (self.held | self._refused.keys()):
             # Who has begun to follow it only now has not been told yet.
-            self._audience.settled(self._server, uri, self._refused.get(uri))
+            self._subscribers.settled(self._server, uri, self._refused.get(uri))
         self.is_complete = True
         async with trio.open_nursery() as nursery:
             for uri in self.held - wished:
@@ -120,10 +120,10 @@ class _OfConnection:
             self._refused[uri] = refusal
         else:
             self.is_complete = False
-        self._audience.settled(self._server, uri, refusal)
+        self._subscribers.settled(self._server, uri, refusal)
         if refusal is None and uri in self._before:
             self._before.discard(uri)
-            tell_missed(self._server, self._audience, (uri,))
+            tell_missed(self._server, self._subscribers, (uri,))
 
     async def _end(self, uri: str) -> None:
         self.held.discard(uri)
@@ -134,14 +134,14 @@ class _OfConnection:
 async def keep_level(
     connection: UpstreamConnection,
     server: str,
-    audience: Audience,
+    subscribers: Subscribers,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Ask a server for the level of its log that clients wish, until cancelled.
 
     It has started once the server has answered for the level that is wished at the beginning.
     """
-    watch = audience.wishes(server)
+    watch = subscribers.wishes(server)
     asked: str | None = None
     while True:
         wished = watch.value
@@ -156,21 +156,21 @@ async def keep_level(
         await watch.wait_changed(wished)
 
 
-async def refuse_all(server: str, audience: Audience) -> None:
+async def refuse_all(server: str, subscribers: Subscribers) -> None:
     """Refuse whatever is to be followed at a server that tells of no updates, until cancelled."""
-    watch = audience.wishes(server)
+    watch = subscribers.wishes(server)
     refusal = RemoteError(METHOD_NOT_FOUND, UNSUPPORTED.format(server))
     while True:
         wished = watch.value
         for uri in wished.uris:
-            audience.settled(server, uri, refusal)
+            subscribers.settled(server, uri, refusal)
         await watch.wait_changed(wished)
 
 
-def tell_missed(server: str, audience: Audience, uris: Iterable[str]) -> None:
+def tell_missed(server: str, subscribers: Subscribers, uris: Iterable[str]) -> None:
     """Tell who follows these resources that they may have changed while nobody was told."""
     for uri in uris:
-        audience.hear(server, RESOURCE_UPDATED, Raw(msgspec.json.encode({"uri": uri})), None)
+        subscribers.hear(server, RESOURCE_UPDATED, Raw(msgspec.json.encode({"uri": uri})), None)
 
 
 async def _ask(
@@ -246,16 +246,16 @@ class _Held:
 class HeldSubscription:
     """Holds the subscription with one modern server, over all of its connections."""
 
-    def __init__(self, server: str, audience: Audience, missed: Callable[[], None]) -> None:
+    def __init__(self, server: str, subscribers: Subscribers, missed: Callable[[], None]) -> None:
         """Begin without a connection.
 
         Args:
             server: the server's name.
-            audience: says which resources are followed, and is told of updates.
+            subscribers: says which resources are followed, and is told of updates.
             missed: called when the server's lists may have changed unnoticed.
         """
         self._server = server
-        self._audience = audience
+        self._subscribers = subscribers
         self._missed = missed
         self._log = logger.bind(server=server)
         self._held: _Held | None = None
@@ -285,7 +285,7 @@ class HeldSubscription:
             lists: the members of the filter for the lists that the server announces changes of.
             task_status: trio's.
         """
-        watch = self._audience.wishes(self._server)
+        watch = self._subscribers.wishes(self._server)
         async with trio.open_nursery() as nursery:
 
             def opened() -> _Held:
@@ -325,13 +325,13 @@ class HeldSubscription:
             self._missed()
         followed = held.uris & held.honoured
         if lists_too or held.is_first:
-            tell_missed(self._server, self._audience, followed & self._followed)
+            tell_missed(self._server, self._subscribers, followed & self._followed)
         self._followed = followed
 
     def _settle(self, held: _Held) -> None:
         for uri in held.uris:
             unsupported = None if uri in held.honoured else self._unsupported
-            self._audience.settled(self._server, uri, held.refusal or unsupported)
+            self._subscribers.settled(self._server, uri, held.refusal or unsupported)
 
     async def _until_due(self, held: _Held, watch: Watch[StandingWishes]) -> bool:
         """Return when another subscription is due: True if this one has ended, False if others are wished."""

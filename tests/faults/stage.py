@@ -23,7 +23,7 @@ import trio
 
 from daemon.actors.registry import Registry
 from daemon.actors.upstream import UpstreamActor
-from daemon.clients.audience import ConnectedClients
+from daemon.clients.connected_clients import ConnectedClients
 from daemon.config.config_model import Config, Server, StartMode
 from daemon.config.tuning import Restart, ServerLimits, Timeouts
 from daemon.facts import ServerStatus, StatusChanged
@@ -213,7 +213,7 @@ class Stage:
     def __init__(self, servers: tuple[Server, ...], starts: int, rng: Callable[[], float]) -> None:
         self.outbox = Outbox()
         self.children = Children()
-        self.audience = ConnectedClients()
+        self.subscribers = ConnectedClients()
         self.history: list[tuple[str, ServerStatus]] = []
         self.registry = Registry(Config(mcp_servers={s.name: s for s in servers}), wall=time.time)
         self.upstreams = {
@@ -224,7 +224,7 @@ class Stage:
                 tell=self.registry.tell,
                 wall=time.time,
                 redact=Redactor(()),
-                audience=self.audience,
+                subscribers=self.subscribers,
             ).access
             for s in servers
         }

@@ -63,7 +63,7 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
                 return AwaitListing(servers=servers, calling=True, kinds=self.kinds)
             raise
 
-    def told(self) -> str:
+    def described(self) -> str:
         """How the log describes a request that reached no server."""
         return self.label
 

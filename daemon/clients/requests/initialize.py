@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from daemon import protocol
 from daemon.catalog.introduction import read_introduction
-from daemon.clients.audience import offers_tasks
+from daemon.clients.connected_clients import offers_tasks
 from daemon.clients.requests.tools import answer_after, patience_of
 from daemon.clients.server_requests import NOTHING
 from daemon.clients.waits import wait_known
@@ -233,7 +233,7 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
         connection.client.capabilities = meta.get(protocol.CAPABILITIES_KEY, NOTHING).copy()
     info = meta.get(protocol.CLIENT_INFO_KEY)
     # Behind a balancer, clients may share a connection.
-    if info is None and connection.info and not connection.client.visitor.keeps:
+    if info is None and connection.info and not connection.client.principal.keeps:
         info = _NOBODY
     if info is not None and bytes(info) != connection.info:
         connection.info = bytes(info)

@@ -69,8 +69,8 @@ def unsubscribe(connection: ClientConnection, params: Raw | None, request: Reque
     if _is_of_later_revision(connection, request, "resources/unsubscribe"):
         return
     uri = uri_in(protocol.members_of(params))
-    subscriptions = connection.context.audience.resources
-    for each in (*subscriptions.of(connection.told), *connection.resuming):
+    subscriptions = connection.context.subscribers.resources
+    for each in (*subscriptions.of(connection.notifier), *connection.resuming):
         if each.uri == uri and each.listen is None:
             _end(connection, each)
     connection.peer.answer(request.id, b"{}")
@@ -86,15 +86,15 @@ def _is_of_later_revision(connection: ClientConnection, request: Request, method
 def unfollow(connection: ClientConnection, request_id: bytes) -> None:
     """End what a `subscriptions/listen` follows, or is about to."""
     connection.listens.discard(request_id)
-    subscriptions = connection.context.audience.resources
-    for each in (*subscriptions.of(connection.told), *connection.resuming):
+    subscriptions = connection.context.subscribers.resources
+    for each in (*subscriptions.of(connection.notifier), *connection.resuming):
         if each.listen == request_id:
             _end(connection, each)
 
 
 def _end(connection: ClientConnection, following: Following) -> None:
     connection.resuming.discard(following)
-    connection.context.audience.resources.end(following)
+    connection.context.subscribers.resources.end(following)
 
 
 async def _begin(
@@ -121,8 +121,8 @@ async def _begin(
         upstream = await session.instances.find(upstream, request_id)
     name = server if upstream is None else upstream.name
     resume = partial(_resume_later, connection, session)
-    following = Following(connection.told, name, server, own, uri, listen, resume)
-    context.audience.resources.begin(following)
+    following = Following(connection.notifier, name, server, own, uri, listen, resume)
+    context.subscribers.resources.begin(following)
     return following
 
 
@@ -151,7 +151,7 @@ async def _follow_all(
         uris: as the client names them; those that nobody has are left out.
         honoured: what it is promised beside these.
     """
-    told, limit = set[str](), trio.CapacityLimiter(MAX_WAITING)
+    settled, limit = set[str](), trio.CapacityLimiter(MAX_WAITING)
 
     async def settle(uri: str) -> None:
         following = None
@@ -161,10 +161,10 @@ async def _follow_all(
             # It may have been cancelled meanwhile.
             if request.id in connection.listens:
                 await _settled(connection, following)
-                told.add(uri)
+                settled.add(uri)
         except (CallError, RemoteError) as error:
             connection.client_log.debug("a resource that cannot be followed: {}", error.message)
-        if following is not None and uri not in told:
+        if following is not None and uri not in settled:
             _end(connection, following)
 
     async with trio.open_nursery() as nursery:
@@ -172,7 +172,7 @@ async def _follow_all(
             nursery.start_soon(settle, uri)
     if request.id in connection.listens:
         connection.listens.discard(request.id)
-        _acknowledge(connection, request, honoured, [uri for uri in dict.fromkeys(uris) if uri in told])
+        _acknowledge(connection, request, honoured, [uri for uri in dict.fromkeys(uris) if uri in settled])
     else:
         unfollow(connection, request.id)
 
@@ -184,7 +184,7 @@ def _resume_later(connection: ClientConnection, session: Attachment, following: 
 
 async def _resume(connection: ClientConnection, session: Attachment, following: Following) -> None:
     """Follow a resource anew, at the server or the instance that the client uses now."""
-    subscriptions, found = connection.context.audience.resources, None
+    subscriptions, found = connection.context.subscribers.resources, None
     try:
         found = await _begin(connection, session, following.uri, following.listen, None)
         if following in connection.resuming:
@@ -216,7 +216,7 @@ async def _settled(connection: ClientConnection, following: Following) -> None:
         text = "cannot be subscribed to just now" if upstream is None else upstream.outlook
         raise UpstreamUnavailable(f"server {server}: {text}. Try again later.", server=server)
     with trio.move_on_after(SETTLED_SECONDS):
-        refusal = await context.audience.resources.wait_settled(following)
+        refusal = await context.subscribers.resources.wait_settled(following)
         if refusal is not None:
             raise RemoteError(refusal.code, context.redact.of(following.of)(refusal.message))
         return
@@ -241,7 +241,7 @@ def set_level(connection: ClientConnection, params: Raw | None, request: Request
         connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, text)
         return
     connection.client.log_level = rank_of(_decode(params or b"{}").level)
-    connection.context.audience.levels.join(connection.told)
+    connection.context.subscribers.levels.join(connection.notifier)
 
     async def answer() -> None:
         # The client's next call comes after the servers that are up were asked for the level: whoever asks them
@@ -293,8 +293,8 @@ def _acknowledge(
         for kind in (each for each in Kind if LISTS[each].wish in honoured):
             connection.lists.follow(*list_now(connection, request, kind))
         connection.lists.open[request.id] = honoured
-    told = protocol.of_subscription(request.id, notifications=honoured)
-    connection.peer.notify(protocol.ACKNOWLEDGED, told, request.id)
+    acknowledged = protocol.of_subscription(request.id, notifications=honoured)
+    connection.peer.notify(protocol.ACKNOWLEDGED, acknowledged, request.id)
 
 
 def cancel(connection: ClientConnection, params: Raw) -> None:

@@ -10,8 +10,8 @@ import trio
 from msgspec import Raw
 
 from daemon import protocol
-from daemon.clients.audience import renamed, renamed_result
 from daemon.clients.calls import ClientCall
+from daemon.clients.connected_clients import renamed, renamed_result
 from daemon.clients.requests.forwarding import ForwardedRequest, begin, text_in
 from daemon.errors import CallError, UpstreamUnavailable
 from daemon.ports import OwnCall
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from daemon.clients.attachment import Request
-    from daemon.clients.audience import ClientTasks, Task
+    from daemon.clients.connected_clients import ClientTasks, Task
     from daemon.clients.connection import ClientConnection
     from daemon.clients.notifications import ConnectedClient
     from daemon.surfaces.surface import View
@@ -36,9 +36,9 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
 
 
-def owner_in(request: Request, told: ConnectedClient) -> Hashable:
+def owner_in(request: Request, notifier: ConnectedClient) -> Hashable:
     """Who a task belongs to that is made in this request: its session, or its connection if that has no key."""
-    return told.asker if request.key is None else request.key
+    return notifier.asker if request.key is None else request.key
 
 
 class TaskCall(ClientCall, eq=False, kw_only=True):
@@ -72,8 +72,8 @@ def _adopted(call: TaskCall, result: Buffer) -> Buffer:
     task = call.tasks.made(call.upstream.name, owner_in(call.request, call.maker), call.maker, about)
     if task is None:
         return result
-    told = {**renamed(members, task), "task": Raw(_encode({**about, "taskId": task.id}))}
-    return _encode(told)
+    ours = {**renamed(members, task), "task": Raw(_encode({**about, "taskId": task.id}))}
+    return _encode(ours)
 
 
 class TaskRequest(ForwardedRequest, eq=False, kw_only=True):
@@ -93,8 +93,8 @@ class TaskRequest(ForwardedRequest, eq=False, kw_only=True):
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             self.calls.finish(self, result, "ok")
             return
-        told = renamed(self.tasks.note(self.task, members), self.task)
-        self.calls.finish(self, _encode(told), "ok")
+        ours = renamed(self.tasks.note(self.task, members), self.task)
+        self.calls.finish(self, _encode(ours), "ok")
 
     def withdraw(self, reason: str) -> None:
         """Stop waiting (`ClientCall.withdraw`)."""
@@ -135,13 +135,13 @@ UNKNOWN = "Failed to retrieve task: Task not found"
 
 def call_as_task(connection: ClientConnection, wanted: protocol.CallParams, request: Request) -> None:
     """Hand a `tools/call` that asks for a task to the call path."""
-    tasks = connection.context.audience.tasks
+    tasks = connection.context.subscribers.tasks
     try:
-        tasks.require_room(owner_in(request, connection.told))
+        tasks.require_room(owner_in(request, connection.notifier))
     except CallError as error:
         connection.peer.refuse(request.id, envelope.INVALID_REQUEST, f"{error.code}: {error.message}")
         return
-    make = partial(TaskCall, maker=connection.told, tasks=tasks)
+    make = partial(TaskCall, maker=connection.notifier, tasks=tasks)
     given = bytes(wanted.arguments)
     connection.dispatch.begin(request, wanted.name, given, wanted.meta, wanted.others, make)
 
@@ -152,13 +152,13 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
     Raises:
         msgspec.MsgspecError: its params name no task.
     """
-    tasks, told = connection.context.audience.tasks, connection.told
+    tasks, notifier = connection.context.subscribers.tasks, connection.notifier
     others = protocol.members_of(params)
-    task = tasks.find(text_in(others, "taskId"), owner_in(request, told))
+    task = tasks.find(text_in(others, "taskId"), owner_in(request, notifier))
     if task is None:
         connection.peer.refuse(request.id, envelope.INVALID_PARAMS, UNKNOWN)
         return
-    task.told = told
+    task.notifier = notifier
     if task.gone and method == protocol.GET_TASK:
         connection.peer.answer(request.id, msgspec.json.encode(task.state))
         return
@@ -180,7 +180,7 @@ def list_tasks(connection: ClientConnection, _params: Raw | None, request: Reque
 
 
 async def _list_fresh(connection: ClientConnection, request: Request) -> None:
-    tasks = connection.context.audience.tasks.of(owner_in(request, connection.told))
+    tasks = connection.context.subscribers.tasks.of(owner_in(request, connection.notifier))
     with trio.move_on_after(FRESH_SECONDS):
         async with trio.open_nursery() as nursery:
             for task in tasks:
@@ -200,7 +200,7 @@ async def _refresh(connection: ClientConnection, task: Task) -> None:
     try:
         key = upstream.send(OwnCall(method=protocol.GET_TASK, params=params), answer)
         connection.context.outbox.flush()
-        connection.context.audience.tasks.note(task, _decode_members(await answer.wait()))
+        connection.context.subscribers.tasks.note(task, _decode_members(await answer.wait()))
     except (CallError, RemoteError, msgspec.MsgspecError):
         return
     finally:

@@ -57,7 +57,7 @@ PAGE_SHARE = 2
 1,519 tools of 46 real servers: many clients never ask for a second page."""
 
 
-def list_beside_tools(kind: Kind, connection: ClientConnection, params: Raw | None, request: Request) -> None:
+def list_definitions(kind: Kind, connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Answer a request for prompts, resources or templates, now or once the servers have listed them.
 
     Raises:

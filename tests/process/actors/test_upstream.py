@@ -14,7 +14,7 @@ import trio
 
 from daemon.actors.upstream import UpstreamActor
 from daemon.causes import Cause
-from daemon.clients.audience import ConnectedClients
+from daemon.clients.connected_clients import ConnectedClients
 from daemon.config.config_model import Server
 from daemon.config.tuning import Timeouts
 from daemon.counting.measures import NOISE_CHARACTERS, STDERR_LINE
@@ -578,7 +578,7 @@ async def test_no_part_of_a_secret_is_kept_of_a_line_that_is_cut(shown: int) -> 
         tell=lambda _fact: None,
         wall=lambda: 0.0,
         redact=Redactor([secret]),
-        audience=ConnectedClients(),
+        subscribers=ConnectedClients(),
     )
     line = f"{'x' * (STDERR_LINE - shown)}{secret} and more"
     upstream.events.on_log(line.encode())

@@ -32,7 +32,7 @@ class OnlyClient(ConnectedClient):
         self.asked: list[PeerRequest] = []
         self.was_asked = trio.Event()
         self.sees = bool
-        it.audience.roots.join(self)
+        it.subscribers.roots.join(self)
 
     def ask_roots(self, request: PeerRequest) -> None:
         self.asked.append(request)

@@ -46,8 +46,8 @@ class Site:
     logins: LoginRuns
     nursery: trio.Nursery
 
-    async def client(self, capabilities: Any = ABLE, visitor: Principal = LOCAL_USER) -> Client:
-        client = (await self.stage.connect(self.nursery, visitor=visitor)).client
+    async def client(self, capabilities: Any = ABLE, principal: Principal = LOCAL_USER) -> Client:
+        client = (await self.stage.connect(self.nursery, principal=principal)).client
         await greet(client, capabilities)
         return client
 
@@ -179,7 +179,7 @@ async def test_a_client_that_hangs_up_ends_the_login(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "visitor"),
+    ("capabilities", "principal"),
     [
         ({}, LOCAL_USER),
         ({"elicitation": {}}, LOCAL_USER),
@@ -188,10 +188,10 @@ async def test_a_client_that_hangs_up_ends_the_login(tmp_path: Path) -> None:
     ],
 )
 async def test_who_cannot_be_asked_or_is_somebody_else_gets_the_error(
-    capabilities: dict[str, Any], visitor: Principal, tmp_path: Path
+    capabilities: dict[str, Any], principal: Principal, tmp_path: Path
 ) -> None:
     async with wanting(tmp_path) as site:
-        client = await site.client(capabilities, visitor)
+        client = await site.client(capabilities, principal)
         await client.ask("tools/call", CALL)
         error = error_of(await answer_to(client))
         assert NAMES in error["message"]

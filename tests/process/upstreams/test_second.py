@@ -112,11 +112,11 @@ async def test_it_is_told_the_level_that_clients_have_set_before_its_first_call(
     async with recording(tmp_path) as record, stage(both(logs=True, record=record.path)) as it:
         await it.ready()
         talkative = TestMember(level=0, servers={it.one.name})
-        it.audience.levels.join(talkative)
+        it.subscribers.levels.join(talkative)
         second = second_of(it)
         assert await second.wake()
         await call(it, second, "pid")
-        it.audience.levels.leave(talkative)
+        it.subscribers.levels.leave(talkative)
         await record.wait_message("logging/setLevel", 2)
         told = [each["message"] for each in record.all("message")]
         kept = [each for each in told if each["method"] in {"logging/setLevel", "tools/call"}]

@@ -148,11 +148,11 @@ async def test_another_profile_of_an_operators_is_decided_for_anew(nursery: trio
     assert guest.session.statistics().surface == "full"
 
 
-@pytest.mark.parametrize("visitor", [LOCAL_USER, PASSING], ids=["keeps", "passing"])
+@pytest.mark.parametrize("principal", [LOCAL_USER, PASSING], ids=["keeps", "passing"])
 async def test_each_envelope_of_a_shared_connection_is_answered_as_its_client_needs(
-    nursery: trio.Nursery, visitor: Principal
+    nursery: trio.Nursery, principal: Principal
 ) -> None:
-    guest = await Stage().connect(nursery, visitor)
+    guest = await Stage().connect(nursery, principal)
     for _ in range(2):
         assert "echo" in await names(guest, CLAUDE, modern=True)
         assert await names(guest, OPENCODE, modern=True) == META_TOOLS

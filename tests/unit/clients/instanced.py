@@ -67,7 +67,7 @@ class TestInstances:
         self.losses.update((key, why) for key, each in self.running.items() if each is instance and why)
         del self.stage.upstreams[instance.name]
         self.running = {key: each for key, each in self.running.items() if each is not instance}
-        self.stage.context.audience.gone(instance.name)
+        self.stage.context.subscribers.gone(instance.name)
 
     @property
     def names(self) -> list[str]:

@@ -94,8 +94,8 @@ def test_a_default_profile_with_a_surface_that_nobody_has_denies_too() -> None:
 
 
 def test_a_client_is_the_visitor_that_its_door_has_found_out() -> None:
-    assert client().visitor is LOCAL_USER
-    assert Client(config(), SURFACES, local_user(12345)).visitor.own_key("k") == "uid 12345: k"
+    assert client().principal is LOCAL_USER
+    assert Client(config(), SURFACES, local_user(12345)).principal.own_key("k") == "uid 12345: k"
 
 
 def test_a_profile_that_leaves_the_configuration_serves_nothing_and_one_that_comes_back_does() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from msgspec import Raw
 
-from daemon.clients.audience import ConnectedClients
+from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.server_requests import COMPLETE, MAX_KNOWN, REQUIRED
 from daemon.history.event import Event, EventKind
 from tests.unit.clients.asking import FORM, answer, asks, called, greeted, on_full_surface, question, url
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def complete(stage: Stage, params: Any, server: str = "alpha", method: str = COMPLETE) -> None:
     """A server says that an elicitation is complete."""
-    stage.context.audience.hear(server, method, Raw(json.dumps(params).encode()), None)
+    stage.context.subscribers.hear(server, method, Raw(json.dumps(params).encode()), None)
     stage.outbox.flush()
 
 
@@ -105,7 +105,7 @@ async def test_a_call_that_needs_a_url_first_is_refused_as_its_server_does(nurse
 
 async def test_a_url_that_no_user_is_to_see_is_not_passed_on_and_is_an_event(nursery: trio.Nursery) -> None:
     stage, noted = on_full_surface(), list[Event]()
-    stage.context = attrs.evolve(stage.context, audience=ConnectedClients(noted.append))
+    stage.context = attrs.evolve(stage.context, subscribers=ConnectedClients(noted.append))
     client = (await greeted(stage, nursery)).client
     await called(stage, client)
     stage.refuse(stage.alpha.sent[0], required("e1").replace(b"https:", b"javascript:"))
@@ -140,5 +140,5 @@ async def test_a_client_that_is_gone_hears_nothing(nursery: trio.Nursery) -> Non
     await guest.client.get()
     guest.client.close()
     await guest.ended.wait()
-    assert not stage.context.audience.sent_to_urls
+    assert not stage.context.subscribers.sent_to_urls
     complete(stage, {"elicitationId": "e"})

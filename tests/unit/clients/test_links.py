@@ -90,14 +90,14 @@ def test_the_newest_links_are_remembered() -> None:
 
 
 def test_visitors_without_sessions_share_nothing_with_others() -> None:
-    visitors = dict[tuple[str, str], dict[str, str]]()
-    first = links_of(visitors, "token ci: ", "default")
+    principals = dict[tuple[str, str], dict[str, str]]()
+    first = links_of(principals, "token ci: ", "default")
     note_links(first, "alpha", ["a:"])
-    assert links_of(visitors, "token ci: ", "default") is first
-    assert not links_of(visitors, "token ci: ", "other")
-    assert not links_of(visitors, "", "default")
+    assert links_of(principals, "token ci: ", "default") is first
+    assert not links_of(principals, "token ci: ", "other")
+    assert not links_of(principals, "", "default")
     for number in range(MAX_OWNERS):
-        links_of(visitors, "token ci: ", "default")
-        links_of(visitors, f"{number}", "default")
-    assert links_of(visitors, "token ci: ", "default") is first
-    assert not links_of(visitors, "0", "default")
+        links_of(principals, "token ci: ", "default")
+        links_of(principals, f"{number}", "default")
+    assert links_of(principals, "token ci: ", "default") is first
+    assert not links_of(principals, "0", "default")

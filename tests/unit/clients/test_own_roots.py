@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def asked_apart(stage: Stage, method: str = "roots/list", server: str = "alpha") -> Question:
     """The server asks while no call is in flight."""
     asked = question(method, server=server)
-    stage.context.audience.ask(asked.request)
+    stage.context.subscribers.ask(asked.request)
     stage.outbox.flush()
     return asked
 

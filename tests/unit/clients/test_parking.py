@@ -333,12 +333,14 @@ async def test_a_client_over_http_may_come_back_by_another_connection(nursery: t
 
 
 @pytest.mark.parametrize(
-    "visitor",
+    "principal",
     [Principal(owner="token ci: ", token="cd", keeps=False), Principal(owner="token cd: ", keeps=False)],
 )
-async def test_a_state_is_bound_to_the_token_that_was_shown(nursery: trio.Nursery, visitor: Principal) -> None:
+async def test_a_state_is_bound_to_the_token_that_was_shown(
+    nursery: trio.Nursery, principal: Principal
+) -> None:
     stage = Stage()
-    guest, other = await stage.connect(nursery, WEB), await stage.connect(nursery, visitor)
+    guest, other = await stage.connect(nursery, WEB), await stage.connect(nursery, principal)
     asks(stage, await called(stage, guest.client))
     requests, state = await required(guest.client)
     await again(other.client, state, dict.fromkeys(requests, ACCEPTED))
@@ -351,7 +353,7 @@ async def test_a_session_is_one_client_to_a_server_over_whichever_connections_it
     stage = Stage()
     other = Principal(owner="token cd: ", token="cd", keeps=False)
     askers = []
-    for visitor, key in [
+    for principal, key in [
         (WEB, "mine"),
         (WEB, "mine"),
         (WEB, "yours"),
@@ -360,7 +362,7 @@ async def test_a_session_is_one_client_to_a_server_over_whichever_connections_it
         (WEB, None),
     ]:
         meta = META if key is None else {**META, SESSION_KEY: key}
-        guest = await stage.connect(nursery, visitor)
+        guest = await stage.connect(nursery, principal)
         askers.append((await called(stage, guest.client, _meta=meta)).exchange.asker)
     assert askers[0] is askers[1]
     assert len(set(map(id, askers))) == len(askers) - 1

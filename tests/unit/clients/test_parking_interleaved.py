@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from daemon.wire.requests import PeerRequest
     from tests.fakes_upstream import Sent
 
-VISITORS = (
+PRINCIPALS = (
     LOCAL_USER,
     Principal(owner="token a: ", token="a", keeps=False),
     Principal(owner="token b: ", token="b", keeps=False),
@@ -73,7 +73,7 @@ class Peer:
 class Guest:
     """One client, over its present connection."""
 
-    visitor: Principal
+    principal: Principal
     peer: Peer
     connection: ClientConnection
 
@@ -103,16 +103,16 @@ class Interleaved(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.stage = Stage()
-        self.guests = [self._guest(visitor) for visitor in VISITORS]
+        self.guests = [self._guest(principal) for principal in PRINCIPALS]
         self.count = 0
         self.peers = [guest.peer for guest in self.guests]
         self.all: list[Call] = []
 
-    def _guest(self, visitor: Principal) -> Guest:
+    def _guest(self, principal: Principal) -> Guest:
         peer = Peer()
         self.number = getattr(self, "number", 0) + 1
-        connection = ClientConnection(peer, self.number, self.stage.context, visitor)  # type: ignore[arg-type]
-        return Guest(visitor, peer, connection)
+        connection = ClientConnection(peer, self.number, self.stage.context, principal)  # type: ignore[arg-type]
+        return Guest(principal, peer, connection)
 
     def _begin(self, guest: Guest, arguments: object, **others: Any) -> bytes:
         self.count += 1
@@ -157,7 +157,7 @@ class Interleaved(RuleBasedStateMachine):
     def retry(self, call: Call, moves: bool, how: str) -> Any:
         if not call.state:
             return multiple()
-        if moves and not call.guest.visitor.keeps:
+        if moves and not call.guest.principal.keeps:
             # Its connection ends with nothing parked ended; it comes back by another one.
             self._leave(call.guest)
         state, before = call.state, len(self.stage.alpha.sent)
@@ -200,7 +200,7 @@ class Interleaved(RuleBasedStateMachine):
             return multiple()
         used = call.state
         fresh = self.retry(call, moves=False, how="none")
-        if not call.guest.visitor.keeps:
+        if not call.guest.principal.keeps:
             self._leave(call.guest)
         arguments = {"n": self._argument(call)}
         request_id = self._begin(call.guest, arguments, requestState=used, inputResponses={})
@@ -265,7 +265,7 @@ class Interleaved(RuleBasedStateMachine):
     def teardown(self) -> None:
         for guest in self.guests:
             self._leave(guest)
-        kept = [call for call in self.all if call.guest.visitor.keeps]
+        kept = [call for call in self.all if call.guest.principal.keeps]
         assert all(call.ended or self._is_cancelled(call) for call in kept), "at once"
         self.clock.jump(2 * TTL)
         self.stage.context.states.expire()
@@ -277,11 +277,11 @@ class Interleaved(RuleBasedStateMachine):
     def _leave(self, guest: Guest) -> None:
         """A connection ends; its client has another one."""
         guest.connection.calls.abandon_all("the client is gone")
-        fresh = self._guest(guest.visitor)
+        fresh = self._guest(guest.principal)
         guest.peer, guest.connection = fresh.peer, fresh.connection
         self.peers.append(guest.peer)
         for call in self.all:
-            if call.guest is guest and guest.visitor.keeps:
+            if call.guest is guest and guest.principal.keeps:
                 call.state, call.keys = "", ()
 
     def _argument(self, call: Call) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.clients.audience import RootsOfClients
+from daemon.clients.connected_clients import RootsOfClients
 from daemon.clients.notifications import ConnectedClient
 from tests.unit.clients.asking import question
 

@@ -10,7 +10,7 @@ import attrs
 import pytest
 import trio
 
-from daemon.clients.audience import ConnectedClients
+from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.input_required import FIRST_PAUSE, LONGEST_PAUSE
 from daemon.clients.input_rounds import MAX_ROUNDS
 from daemon.clients.server_requests import MAX_OF_SERVER
@@ -93,7 +93,7 @@ async def test_what_no_user_is_to_see_ends_the_call_and_is_an_event(
     nursery: trio.Nursery, modern: bool
 ) -> None:
     stage, noted = Stage(), list[Event]()
-    stage.context = attrs.evolve(stage.context, audience=ConnectedClients(noted.append))
+    stage.context = attrs.evolve(stage.context, subscribers=ConnectedClients(noted.append))
     client = (await greeted(stage, nursery)).client
     more = {"_meta": META} if modern else {}
     sent = await called(stage, client, **more)

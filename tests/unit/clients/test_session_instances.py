@@ -371,7 +371,7 @@ async def test_a_log_level_is_only_for_the_instances_that_its_client_uses(
     hers = await newest(anna.client, instances, 1, has_roots=True)
     await anna.client.request("logging/setLevel", {"level": "debug"}, request_id=2)
     his = await newest(ben.client, instances, 1, has_roots=True)
-    wishes = stage.context.audience.wishes
+    wishes = stage.context.subscribers.wishes
     assert [wishes(each).value.level for each in (hers.name, his.name, "beta")] == ["debug", None, "debug"]
     # It holds for an instance that is made later, too.
     instances.end(hers)
@@ -383,15 +383,15 @@ async def test_what_is_known_of_an_instance_is_forgotten_with_it(stage: Stage, n
     instances = divided(stage)
     guest = await stage.connect(nursery)
     instance = await newest(guest.client, instances)
-    audience = stage.context.audience
-    audience.wishes(instance.name)
+    subscribers = stage.context.subscribers
+    subscribers.wishes(instance.name)
     asked = question("roots/list", server=instance.name)
-    audience.ask(asked.request)
+    subscribers.ask(asked.request)
     assert guest.session.statistics().instances == (instance.name,)
     instances.end(instance)
     assert guest.session.statistics().instances == ()
-    assert instance.name not in audience._wishes
-    assert not audience.roots._refused
+    assert instance.name not in subscribers._wishes
+    assert not subscribers.roots._refused
     await forgets(guest, instance)
 
 
@@ -410,7 +410,7 @@ async def test_only_the_client_of_an_instance_is_asked_for_its_roots(
     hers = await newest(anna.client, instances, has_roots=True)
     await newest(ben.client, instances, has_roots=True)
     asked = question("roots/list", server=hers.name)
-    stage.context.audience.ask(asked.request)
+    stage.context.subscribers.ask(asked.request)
     stage.outbox.flush()
     got: Any = await anna.client.get()
     assert got["method"] == "roots/list"
@@ -428,11 +428,11 @@ async def test_a_resource_is_followed_at_the_clients_own_instance(stage: Stage, 
     await client.ask("resources/subscribe", {"uri": named})
     await trio.testing.wait_all_tasks_blocked()
     (instance,) = instances.running.values()
-    audience = stage.context.audience
-    assert (audience.resources.wished("alpha"), audience.uses(instance.name)) == (frozenset(), True)
-    audience.settled(instance.name, "file:///a", None)
+    subscribers = stage.context.subscribers
+    assert (subscribers.resources.wished("alpha"), subscribers.uses(instance.name)) == (frozenset(), True)
+    subscribers.settled(instance.name, "file:///a", None)
     assert (await client.get())["result"] == {}
-    audience.hear(instance.name, RESOURCE_UPDATED, raw({"uri": "file:///a/part"}), None)
+    subscribers.hear(instance.name, RESOURCE_UPDATED, raw({"uri": "file:///a/part"}), None)
     stage.outbox.flush()
     assert (await client.get())["params"] == {"uri": "mcpd://alpha/file%3A%2F%2F%2Fa%2Fpart"}
     # What it followed may be something else at the next one.
@@ -442,13 +442,13 @@ async def test_a_resource_is_followed_at_the_clients_own_instance(stage: Stage, 
     await trio.testing.wait_all_tasks_blocked()
     (other,) = instances.running.values()
     assert other is not instance
-    assert audience.resources.wished(other.name) == {"file:///a"}
-    audience.settled(other.name, "file:///a", None)
-    audience.hear(other.name, RESOURCE_UPDATED, raw({"uri": "file:///a"}), None)
+    assert subscribers.resources.wished(other.name) == {"file:///a"}
+    subscribers.settled(other.name, "file:///a", None)
+    subscribers.hear(other.name, RESOURCE_UPDATED, raw({"uri": "file:///a"}), None)
     stage.outbox.flush()
     assert (await client.get())["params"] == {"uri": named}
     assert (await client.request("resources/unsubscribe", {"uri": named}))["result"] == {}
-    assert not audience.uses(other.name)
+    assert not subscribers.uses(other.name)
 
 
 async def test_a_task_belongs_to_the_instance_that_works_on_it(stage: Stage, nursery: trio.Nursery) -> None:
@@ -461,11 +461,11 @@ async def test_a_task_belongs_to_the_instance_that_works_on_it(stage: Stage, nur
     task = {"taskId": "theirs", "status": "working", "ttl": 60_000}
     stage.answer(await instance.wait_sent(), json.dumps({"task": task}).encode())
     ours = (await guest.client.get())["result"]["task"]["taskId"]
-    assert stage.context.audience.uses(instance.name)
+    assert stage.context.subscribers.uses(instance.name)
     await guest.client.ask("tasks/get", {"taskId": ours}, request_id=2)
     stage.answer(await instance.wait_sent(2), json.dumps({**task, "status": "completed"}).encode())
     assert (await guest.client.get())["result"]["status"] == "completed"
-    assert not stage.context.audience.uses(instance.name)
+    assert not stage.context.subscribers.uses(instance.name)
     assert stage.alpha.sent == []
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from daemon.clients.audience import (
+from daemon.clients.connected_clients import (
     LONGEST_SECONDS,
     MAX_OWN_TASKS,
     MAX_TASK_BYTES,

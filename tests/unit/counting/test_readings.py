@@ -58,7 +58,7 @@ def test_tools_of_a_server_that_is_down_are_known_and_unavailable() -> None:
     assert values("mcpd_server_restarts_total") == {("git",): 2, ("time",): 5, ("off",): 0}
 
 
-def test_what_servers_list_beside_tools_is_counted_by_kind() -> None:
+def test_what_servers_list_definitions_is_counted_by_kind() -> None:
     values = read(exporter()).values
     assert values["mcpd_server_definitions"] == {("git", "prompt"): 1, ("time", "resource"): 2}
     assert values["mcpd_server_definitions_unavailable"] == {("git", "prompt"): 0, ("time", "resource"): 2}

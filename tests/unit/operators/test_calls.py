@@ -66,7 +66,7 @@ async def test_a_call_is_shown_with_who_made_it_and_how_long_it_waits(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     daemon = Daemon()
-    client = (await daemon.guest(nursery, visitor=Principal(token="ci"))).client
+    client = (await daemon.guest(nursery, principal=Principal(token="ci"))).client
     await client.call("alpha", "echo")
     await daemon.alpha.wait_sent()
     await trio.sleep(46)

@@ -163,7 +163,7 @@ class ScriptedPeer(UpstreamAccess):
         super().__init__(
             server,
             lists,
-            audience=play.stage.context.audience,
+            subscribers=play.stage.context.subscribers,
             outbox=play.stage.outbox,
             wall=time.time,
             start_limit=lambda: 1.0,

@@ -106,7 +106,7 @@ class Scene:
         self.server = UpstreamAccess(
             server,
             lists,
-            audience=self.clients,
+            subscribers=self.clients,
             outbox=Outbox(),
             wall=lambda: 0.0,
             start_limit=lambda: 1.0,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class Wishing:
-    """A `ports.Audience`."""
+    """A `ports.Subscribers`."""
 
     watch: Watch[StandingWishes] = attrs.field(factory=lambda: Watch(StandingWishes()))
     outcomes: dict[str, RemoteError | None] = attrs.field(factory=dict)

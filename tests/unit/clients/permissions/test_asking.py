@@ -289,18 +289,18 @@ async def again(client: Client, state: str, answer: Any = None, request_id: obje
     await call(client, request_id=request_id, _meta=META, requestState=state, **more)
 
 
-@pytest.mark.parametrize("visitor", [Principal(), WEB])
+@pytest.mark.parametrize("principal", [Principal(), WEB])
 async def test_a_modern_client_is_answered_with_the_question_and_comes_back(
-    nursery: trio.Nursery, visitor: Principal
+    nursery: trio.Nursery, principal: Principal
 ) -> None:
     stage = stage_of()
-    client = (await stage.connect(nursery, visitor)).client
+    client = (await stage.connect(nursery, principal)).client
     await call(client, _meta=META)
     requests, state = await required(client)
     schema = requests["permission"]["params"]["requestedSchema"]["properties"]["choice"]
-    assert ("allow for this session" in schema["enum"]) == visitor.keeps
+    assert ("allow for this session" in schema["enum"]) == principal.keeps
     # Over HTTP the next request may come by another connection.
-    client = client if visitor.keeps else (await stage.connect(nursery, visitor)).client
+    client = client if principal.keeps else (await stage.connect(nursery, principal)).client
     await again(client, state, accept())
     sent = await stage.alpha.wait_sent(1)
     assert not sent.call.others  # type: ignore[attr-defined]

@@ -34,7 +34,7 @@ def stage() -> Stage:
 
 async def agree(stage: Stage, refusal: RemoteError | None = None, uri: str = URI) -> None:
     """The server says whether it tells of updates, once it is asked."""
-    resources = stage.context.audience.resources
+    resources = stage.context.subscribers.resources
     with trio.fail_after(30):
         while uri not in resources.wished("alpha"):
             await trio.testing.wait_all_tasks_blocked()
@@ -52,12 +52,12 @@ async def test_a_subscription_is_answered_once_the_server_has_agreed(
     await subscribe(client, "mcpd://alpha/file%3A%2F%2F%2Fa")
     await agree(stage)
     assert await client.get() == {"jsonrpc": "2.0", "id": "s", "result": {}}
-    stage.context.audience.hear("alpha", UPDATED, raw({"uri": URI}), None)
+    stage.context.subscribers.hear("alpha", UPDATED, raw({"uri": URI}), None)
     stage.outbox.flush()
     assert (await client.get())["params"] == {"uri": "mcpd://alpha/file%3A%2F%2F%2Fa"}
     gone = {"uri": "mcpd://alpha/file%3A%2F%2F%2Fa"}
     assert (await client.request("resources/unsubscribe", gone))["result"] == {}
-    assert not stage.context.audience.resources.wished("alpha")
+    assert not stage.context.subscribers.resources.wished("alpha")
     assert (await client.request("resources/unsubscribe", gone))["result"] == {}
 
 
@@ -66,7 +66,7 @@ async def test_a_refusal_is_the_servers_and_nothing_is_followed(stage: Stage, nu
     await subscribe(client)
     await agree(stage, RemoteError(-32601, "it does not declare resources.subscribe"))
     assert (await client.get())["error"]["code"] == -32601
-    assert not stage.context.audience.resources.wished("alpha")
+    assert not stage.context.subscribers.resources.wished("alpha")
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
@@ -102,7 +102,7 @@ async def test_a_client_that_hangs_up_follows_nothing_more(stage: Stage, nursery
     guest.client.close()
     with trio.fail_after(30):
         await guest.ended.wait()
-    assert not stage.context.audience.resources.wished("alpha")
+    assert not stage.context.subscribers.resources.wished("alpha")
 
 
 async def test_a_modern_client_is_told_within_its_subscription_and_of_what_was_agreed(
@@ -114,13 +114,13 @@ async def test_a_modern_client_is_told_within_its_subscription_and_of_what_was_a
     await agree(stage)
     acknowledged = (await client.get())["params"]["notifications"]
     assert acknowledged == {"resourceSubscriptions": [URI], "toolsListChanged": True}
-    stage.context.audience.hear("alpha", UPDATED, raw({"uri": URI}), None)
+    stage.context.subscribers.hear("alpha", UPDATED, raw({"uri": URI}), None)
     stage.outbox.flush()
     told = (await client.get())["params"]
     assert told == {"uri": URI, "_meta": {"io.modelcontextprotocol/subscriptionId": "l"}}
     await client.tell("notifications/cancelled", {"requestId": "l"})
     assert (await client.request("ping"))["result"] == {}
-    assert not stage.context.audience.resources.wished("alpha")
+    assert not stage.context.subscribers.resources.wished("alpha")
 
 
 async def test_a_subscription_that_is_cancelled_before_it_is_agreed_on_is_never_acknowledged(
@@ -132,7 +132,7 @@ async def test_a_subscription_that_is_cancelled_before_it_is_agreed_on_is_never_
     await client.tell("notifications/cancelled", {"requestId": "l"})
     assert (await client.request("ping"))["result"] == {}
     await trio.testing.wait_all_tasks_blocked()
-    assert not stage.context.audience.resources.wished("alpha")
+    assert not stage.context.subscribers.resources.wished("alpha")
     assert (await client.request("ping"))["result"] == {}
 
 
@@ -156,11 +156,11 @@ async def test_what_is_followed_at_a_server_that_is_no_more_is_followed_where_it
 ) -> None:
     client = await stage.client(nursery)
     await following(stage, client, modern=modern)
-    stage.context.audience.gone("alpha")
+    stage.context.subscribers.gone("alpha")
     stage.outbox.flush()
     told = await client.get()
     await agree(stage)
-    stage.context.audience.hear("alpha", UPDATED, raw({"uri": URI}), None)
+    stage.context.subscribers.hear("alpha", UPDATED, raw({"uri": URI}), None)
     stage.outbox.flush()
     assert await client.get() == told
     assert told["params"]["uri"] == URI
@@ -171,7 +171,7 @@ async def test_who_follows_it_no_more_is_not_subscribed_anew(stage: Stage, nurse
     client = (await greeted(stage, nursery)).client
     await following(stage, client)
     instances = divided(stage, by_workspace=True)
-    stage.context.audience.gone("alpha")
+    stage.context.subscribers.gone("alpha")
     stage.outbox.flush()
     assert (await client.get())["method"] == UPDATED
     # Where it would be followed now depends on the client's roots.
@@ -181,7 +181,7 @@ async def test_who_follows_it_no_more_is_not_subscribed_anew(stage: Stage, nurse
     await answer(client, asked["id"], {"roots": []})
     await trio.testing.wait_all_tasks_blocked()
     (instance,) = instances.names
-    assert not stage.context.audience.resources.wished(instance)
+    assert not stage.context.subscribers.resources.wished(instance)
 
 
 async def test_a_server_that_is_not_up_is_asked_once_it_is(
@@ -190,10 +190,10 @@ async def test_a_server_that_is_not_up_is_asked_once_it_is(
     client = await stage.client(nursery)
     await following(stage, client)
     stage.alpha.up = False
-    stage.context.audience.gone("alpha")
+    stage.context.subscribers.gone("alpha")
     await trio.sleep(2 * SETTLED_SECONDS)
     assert stage.alpha.woken
-    assert stage.context.audience.resources.wished("alpha") == {URI}
+    assert stage.context.subscribers.resources.wished("alpha") == {URI}
 
 
 @pytest.mark.parametrize("why", ["it refuses", "it is not listed"])
@@ -202,8 +202,8 @@ async def test_what_cannot_be_followed_anew_is_let_go(stage: Stage, nursery: tri
     await following(stage, client)
     if why == "it is not listed":
         stage.offers("alpha", Kind.RESOURCE)
-    stage.context.audience.gone("alpha")
+    stage.context.subscribers.gone("alpha")
     if why == "it refuses":
         await agree(stage, RemoteError(-32601, "no"))
     await trio.testing.wait_all_tasks_blocked()
-    assert not stage.context.audience.resources.wished("alpha")
+    assert not stage.context.subscribers.resources.wished("alpha")

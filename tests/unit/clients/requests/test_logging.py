@@ -22,7 +22,7 @@ async def call(client: Client, **meta: Any) -> None:
 
 
 def say(stage: Stage, cause: Any = None) -> None:
-    stage.context.audience.hear("alpha", LOG_MESSAGE, raw(LINE), cause)
+    stage.context.subscribers.hear("alpha", LOG_MESSAGE, raw(LINE), cause)
     stage.outbox.flush()
 
 
@@ -86,7 +86,7 @@ async def test_a_line_of_no_known_level_is_for_nobody_who_has_set_one(nursery: t
     await client.request("logging/setLevel", {"level": "debug"})
     await call(client)
     sent = await stage.alpha.wait_sent()
-    stage.context.audience.hear("alpha", LOG_MESSAGE, raw({"level": "loud", "data": "x"}), sent.exchange)
+    stage.context.subscribers.hear("alpha", LOG_MESSAGE, raw({"level": "loud", "data": "x"}), sent.exchange)
     stage.answer(sent)
     assert "result" in await client.get()
 
@@ -97,6 +97,6 @@ async def test_a_flood_does_not_fill_the_memory_for_a_client_that_does_not_read(
     await guest.client.request("logging/setLevel", {"level": "debug"})
     line = raw({"level": "info", "data": "x" * 1000})
     for _line in range(5000):
-        stage.context.audience.hear("alpha", LOG_MESSAGE, line, None)
+        stage.context.subscribers.hear("alpha", LOG_MESSAGE, line, None)
     stage.outbox.flush()
     assert guest.session._link.queued <= 65536 + 2000

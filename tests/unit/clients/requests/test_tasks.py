@@ -115,7 +115,7 @@ async def test_a_task_that_was_lost_with_its_server_has_failed(nursery: trio.Nur
     stage = Stage()
     client = await stage.client(nursery)
     task_id = await task_of(stage, client)
-    stage.context.audience.lost("alpha")
+    stage.context.subscribers.lost("alpha")
     stage.outbox.flush()
     told = await client.get()
     assert (told["method"], told["params"]["status"]) == ("notifications/tasks/status", "failed")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daemon.catalog.authorship import UnsafeQuestion
-from daemon.clients.audience import ConnectedClients
+from daemon.clients.connected_clients import ConnectedClients
 from daemon.history.event import Event, EventKind
 from tests.unit.clients.asking import question
 

@@ -81,7 +81,7 @@ class Task:
     """The server's own id."""
     owner: Hashable
     """The session that has made it (`owner_in`)."""
-    told: ConnectedClient
+    notifier: ConnectedClient
     """The connection of that session that has last asked about it."""
     expires: float
     """When it is forgotten, on trio's clock."""
@@ -106,12 +106,12 @@ class Task:
         if self.waiting is not None:
             self.waiting.asked(request)
         else:
-            self.told.ask(request, self.expires)
+            self.notifier.ask(request, self.expires)
 
     @property
     def asker(self) -> object:
         """Its client."""
-        return self.told.asker
+        return self.notifier.asker
 
 
 class ClientTasks:
@@ -138,14 +138,14 @@ class ClientTasks:
             raise Overloaded(text, bound="tasks that are known")
 
     def made(
-        self, server: str, owner: Hashable, told: ConnectedClient, members: Mapping[str, Raw]
+        self, server: str, owner: Hashable, notifier: ConnectedClient, members: Mapping[str, Raw]
     ) -> Task | None:
         """Take over a task that a server has just made; None if it has no id.
 
         Args:
             server: the server.
             owner: the session that it was made for.
-            told: that session's connection.
+            notifier: that session's connection.
             members: the members of the task, raw.
         """
         try:
@@ -156,7 +156,9 @@ class ClientTasks:
             # A server that gives an id twice has one task of that id.
             self._forget(before)
         ours = secrets.token_urlsafe(24)
-        task = Task(id=ours, server=server, theirs=theirs, owner=owner, told=told, expires=_expiry(members))
+        task = Task(
+            id=ours, server=server, theirs=theirs, owner=owner, notifier=notifier, expires=_expiry(members)
+        )
         self._known[ours] = self._theirs[server, theirs] = task
         self.note(task, members)
         return task
@@ -179,19 +181,19 @@ class ClientTasks:
 
     def note(self, task: Task, members: Mapping[str, Raw]) -> dict[str, Raw]:
         """Keep what is known of a task; return its members with our id."""
-        told = {**members, "taskId": Raw(_encode(task.id))}
-        kept = {key: value for key, value in told.items() if key != "_meta"}
+        named = {**members, "taskId": Raw(_encode(task.id))}
+        kept = {key: value for key, value in named.items() if key != "_meta"}
         if sum(map(len, kept.values())) > MAX_TASK_BYTES:
             kept = _required_of(kept)
         if "status" in kept:
             # Copied: each is a view of the message that it came in, and would keep all of it.
             task.state = {key: value.copy() for key, value in kept.items()}
-        return told
+        return named
 
-    def leave(self, told: ConnectedClient) -> None:
+    def leave(self, notifier: ConnectedClient) -> None:
         """Forget the tasks of a client that is gone, unless its session may come back for them."""
         for task in list(self._known.values()):
-            if task.owner is told.asker:
+            if task.owner is notifier.asker:
                 self._forget(task)
 
     def hear(self, server: str, params: Raw) -> None:
@@ -200,10 +202,10 @@ class ClientTasks:
             members = _decode_members(params)
             task = self._theirs.get((server, _decode_text(members["taskId"])))
             if task is not None and not task.gone:
-                told = renamed(self.note(task, members), task)
+                named = renamed(self.note(task, members), task)
                 # It is kept for a client that reads slowly, one for each of its tasks.
-                told = told if len(params) <= MAX_TASK_BYTES else _required_of(told)
-                task.told.enqueue(task, TASK_STATUS, _encode(told))
+                named = named if len(params) <= MAX_TASK_BYTES else _required_of(named)
+                task.notifier.enqueue(task, TASK_STATUS, _encode(named))
 
     def owner_of(self, request: PeerRequest) -> Task | None:
         """The task that a server's request belongs to, which is then named by our id in it."""
@@ -227,7 +229,7 @@ class ClientTasks:
                 if not was_over:
                     text = Raw(_encode(f"the connection to server {server} was lost, and the task with it"))
                     task.state = {**task.state, "status": Raw(b'"failed"'), "statusMessage": text}
-                    task.told.enqueue(task, TASK_STATUS, _encode(task.state))
+                    task.notifier.enqueue(task, TASK_STATUS, _encode(task.state))
 
     def _forget_old(self) -> None:
         now = trio.current_time()
@@ -242,13 +244,13 @@ class ClientTasks:
 
 def renamed(members: Mapping[str, Raw], task: Task) -> dict[str, Raw]:
     """Members of a message about a task, of whose `_meta` what names the task names it by our id."""
-    told = dict(members)
+    named = dict(members)
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
         meta = _decode_members(members["_meta"])
         related = _decode_members(meta[RELATED_TASK_KEY])
         meta[RELATED_TASK_KEY] = Raw(_encode({**related, "taskId": task.id}))
-        told["_meta"] = Raw(_encode(meta))
-    return told
+        named["_meta"] = Raw(_encode(meta))
+    return named
 
 
 def renamed_result(result: Buffer, task: Task) -> Buffer:
@@ -344,7 +346,7 @@ class RootsOfClients:
 
 
 class ConnectedClients:
-    """The clients that are connected: `ports.Audience`."""
+    """The clients that are connected: `ports.Subscribers`."""
 
     def __init__(self, gather: Callable[[Event], None] = lambda _event: None) -> None:
         """Begin without any; `gather` takes questions that are refused, which may be many."""
@@ -369,19 +371,19 @@ class ConnectedClients:
             if level != watch.value.level:
                 watch.set(attrs.evolve(watch.value, level=level))
 
-    def forget(self, told: ConnectedClient) -> None:
+    def forget(self, client: ConnectedClient) -> None:
         """Forget a client: it is gone."""
-        self.roots.leave(told)
+        self.roots.leave(client)
         # Servers keep what they were told: now they ask whoever is left, or once somebody comes.
-        told.roots_changed()
-        self.levels.leave(told)
-        self.resources.leave(told)
-        self.tasks.leave(told)
+        client.roots_changed()
+        self.levels.leave(client)
+        self.resources.leave(client)
+        self.tasks.leave(client)
 
-    # --- ports.Audience ------------------------------------------------------------------------------------
+    # --- ports.Subscribers ------------------------------------------------------------------------------------
 
     def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:
-        """Take a server's notification to the clients that it is for (`ports.Audience.hear`)."""
+        """Take a server's notification to the clients that it is for (`ports.Subscribers.hear`)."""
         if not is_utf8(bytes(params)):
             # It is passed on unread.
             return
@@ -396,18 +398,18 @@ class ConnectedClients:
                 each.hear(server, params)
 
     def wishes(self, server: str) -> Watch[StandingWishes]:
-        """What clients want of a server beside answers (`ports.Audience.wishes`)."""
+        """What clients want of a server beside answers (`ports.Subscribers.wishes`)."""
         if server not in self._wishes:
             self._wishes[server] = Watch(StandingWishes())
             self.look_at(server)
         return self._wishes[server]
 
     def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None:
-        """Learn whether a server tells of updates of a resource (`ports.Audience.settled`)."""
+        """Learn whether a server tells of updates of a resource (`ports.Subscribers.settled`)."""
         self.resources.settled(server, uri, refusal)
 
     def owner_of(self, request: PeerRequest) -> TaskOwner | None:
-        """Who has made the task that a server's request belongs to (`ports.Audience.owner_of`)."""
+        """Who has made the task that a server's request belongs to (`ports.Subscribers.owner_of`)."""
         return self.tasks.owner_of(request)
 
     def ask(self, request: PeerRequest) -> None:
@@ -415,21 +417,21 @@ class ConnectedClients:
         self.roots.ask(request)
 
     def unsafe(self, server: str, why: UnsafeQuestion) -> None:
-        """Note a server's question that no user is shown (`ports.Audience.unsafe`)."""
+        """Note a server's question that no user is shown (`ports.Subscribers.unsafe`)."""
         kind, details = EventKind.QUESTION_REFUSED, {"reason": why.reason}
         self._gather(Event(kind=kind, server=server_of(server), text=str(why), details=details))
 
     def uses(self, server: str) -> bool:
-        """Whether a client needs a server beside its calls (`ports.Audience.uses`)."""
+        """Whether a client needs a server beside its calls (`ports.Subscribers.uses`)."""
         return bool(self.resources.wished(server)) or self.tasks.are_open(server)
 
     def lost(self, server: str) -> None:
-        """Learn that a connection to a server has ended (`ports.Audience.lost`)."""
+        """Learn that a connection to a server has ended (`ports.Subscribers.lost`)."""
         self.resources.lost(server)
         self.tasks.lost(server)
 
     def gone(self, server: str) -> None:
-        """Forget a server, or an instance of one, that will never be again (`ports.Audience.gone`)."""
+        """Forget a server, or an instance of one, that will never be again (`ports.Subscribers.gone`)."""
         self.lost(server)
         self.resources.gone(server)
         self.roots.gone(server)
