@@ -1,1 +1,1 @@
-"""Turns the text of mcpd.json into a `Config` that the rest of the daemon trusts without further checks."""
+"""Reads mcpd.json into a `Config` that needs no further checks."""

@@ -1,4 +1,4 @@
-"""Keys and values of other MCP clients, and their meaning in mcpd (client_keys.toml)."""
+"""Keys and values of other MCP clients and their meaning in mcpd (client_keys.toml)."""
 
 from __future__ import annotations
 
@@ -17,42 +17,38 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SECTIONS = ("servers", "context_servers", "mcp_servers", "mcp")
-"""Names of `mcpServers` in whole files: VS Code, Zed, Codex, OpenCode. VS Code's settings: `mcp.servers`."""
+"""Names of `mcpServers` in VS Code, Zed, Codex and OpenCode. VS Code's settings have `mcp.servers`."""
 
 _BRACED = re.compile(r"(?<!\$)\{(env|file):([^{}]+)\}")
 _WHOLE = re.compile(r"\$([A-Z][A-Z0-9_]{2,})")
 
 
 def read_table(name: str, kind: type[T]) -> T:
-    """A table of this package, checked: `client_keys`, `runners` or `known_servers`. Reading one takes 4 ms."""
+    """Read and check a TOML table of this package; takes 4 ms."""
     return msgspec.toml.decode(Path(__file__).with_name(f"{name}.toml").read_bytes(), type=kind)
 
 
 class ClientKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What some clients' keys of a server mean: one of `becomes`, `limits`, `shaped`, `lost` and `ignored`."""
+    """The meaning of a client's key: exactly one of `becomes`, `limits`, `shaped`, `lost` and `ignored`."""
 
     keys: tuple[str, ...]
-    """The keys, as clients write them."""
     becomes: str = ""
-    """The key of mcpd's that has the same value."""
     limits: str = ""
-    """The key of `timeouts` that it is."""
     milliseconds: bool | None = None
-    """The unit of such a limit; None if clients differ."""
+    """Unit of that limit; None where clients differ."""
     shaped: str = ""
-    """The key of mcpd's that it becomes with a value of another shape (`shaped`), in words."""
+    """mcpd's key for the value in another shape (`shaped`), in words."""
     lost: str = ""
-    """Why mcpd has nothing for it, and what to write instead."""
+    """Why mcpd cannot obey the key, and what to write instead."""
     ignored: str = ""
-    """Why the server is the same without it."""
+    """Why the server works the same without the key."""
     rules: bool = False
-    """Whether a client treats a server's tools by it."""
     may_be_empty: bool = False
-    """Whether it says nothing if it is empty: Cline writes an empty list of every server."""
+    """Whether an empty value is dropped silently: Cline writes an empty list for every server."""
 
     @property
     def sentence(self) -> str:
-        """What it means, for the JSON Schema and for faults."""
+        """The meaning as a sentence, for the JSON Schema and for faults."""
         ours = self.shaped or f"`{self.becomes or f'timeouts.{self.limits}'}`"
         said = self.lost or self.ignored or f"understood as {ours}"
         return f"{said[0].upper()}{said[1:]}."
@@ -64,49 +60,47 @@ class _Beside(msgspec.Struct, frozen=True):
 
 
 class ClientKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table of all clients' keys."""
+    """The whole table."""
 
     server: tuple[ClientKey, ...]
-    """Keys of servers."""
     oauth: dict[str, str]
-    """Spellings of keys within `oauth`, with ours."""
+    """A client's key within `oauth` to mcpd's key."""
     types: dict[str, str]
-    """Words for `type`, with ours."""
     beside: tuple[_Beside, ...]
-    """Keys beside the servers in clients' files."""
+    """Top-level keys of clients' files that hold no servers."""
     instead: dict[str, dict[str, str]]
-    """By class of the model: keys that it does not have, with what to write instead."""
+    """Model class to unknown key to advice."""
 
 
 @cache
 def table() -> ClientKeys:
-    """The table, read once: a configuration with no keys but mcpd's does not need it."""
+    """The table, read on first use: a configuration with mcpd's keys alone does not need it."""
     return read_table("client_keys", ClientKeys)
 
 
 @cache
 def keys_of_servers() -> Mapping[str, ClientKey]:
-    """What each client's key of a server means, by the key as `fold` has it."""
+    """The meaning of each client's key, by folded key (`fold`)."""
     return {fold(key): meant for meant in table().server for key in meant.keys}
 
 
 @cache
 def keys_beside_servers() -> Mapping[str, str]:
-    """What is said of each key beside the servers in clients' files."""
+    """Remarks on top-level keys that hold no servers."""
     return {key: each.said for each in table().beside for key in each.keys}
 
 
 def fold(key: str) -> str:
-    """A key as the table is searched for it: case, `_` and `-` do not count."""
+    """Remove case, `_` and `-`, which do not count in a client's key."""
     return key.replace("_", "").replace("-", "").lower()
 
 
 Made: TypeAlias = "tuple[str, object] | None"
-"""A key of mcpd's and its value; None if the client's value has not the type that it should have."""
+"""mcpd's key and value; None if the client's value has the wrong type."""
 
 
 def shaped(folded: str, value: object) -> Made:
-    """The key of mcpd's that a client's key becomes, with the value in mcpd's shape."""
+    """Convert a client's key and value whose shape differs from mcpd's."""
     made: Made = None
     match folded, value:
         case "disabled", bool():
@@ -135,7 +129,7 @@ def _are_texts(values: Iterable[object]) -> bool:
 
 
 def command_line(value: object) -> list[str] | None:
-    """The words of a command that is a whole command line; None if it is a path, which may hold spaces."""
+    """Split a command that is a whole command line; None for a path, which may hold spaces."""
     if not isinstance(value, str) or "${" in value or not value.strip() or "\\" in value:
         return None
     if "/" in value.split()[0] or len(value.split()) == 1:
@@ -147,17 +141,17 @@ def command_line(value: object) -> list[str] | None:
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value is a number, true or false."""
+    """Whether a value is a number or a boolean."""
     return isinstance(value, bool | int | float)
 
 
 def as_text(value: object) -> object:
-    """A number, true or false as text; any other value as it is."""
+    """Write numbers and booleans as text."""
     return json.dumps(value) if is_plain(value) else value
 
 
 def referring(value: object, seen: list[str]) -> object:
-    """A value with other clients' references in mcpd's spelling; adds what they now are to `seen`."""
+    """Rewrite other clients' references in mcpd's spelling and append each to `seen`."""
 
     def replace(match: re.Match[str]) -> str:
         seen.append(f"${{{match[2]}}}" if match[1] == "env" else f"${{file:{match[2]}}}")

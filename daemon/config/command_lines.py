@@ -1,11 +1,6 @@
-"""Command lines of servers, taken apart, and what is known of the servers that they start.
+"""Takes servers' command lines apart and knows what some servers need (known_servers.toml).
 
-They are taken apart behind `env`, `exec` and `sh -c`, and by what a runner starts. Of containers, the image is
-told, whether it is pinned, and what it is given of the machine.
-
-Some servers keep something for their client, or need limits (known_servers.toml). `mcpd up`, `import` and `add`
-write what is known into the entries that they make. An entry that is there is left alone: `mcpd check` and
-`mcpd doctor` tell what it does not say; a `share` that is written is what its author wants.
+`mcpd up`, `import` and `add` write those needs into new entries; for existing ones mcpd only advises.
 """
 
 from __future__ import annotations
@@ -30,14 +25,12 @@ if TYPE_CHECKING:
 
 
 Words: TypeAlias = tuple[str, ...]
-"""A command without its directory, and its arguments."""
 
 MAX_DEPTH = 4
-"""How deeply nested wrappers are looked into: nobody writes more, and a script could nest any number."""
+"""Nested wrappers to look through: nobody writes more, and a script could nest any number."""
 
 SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh"})
 OPERANDS = {"timeout": 1}
-"""Number of words between a wrapper's options and the command that it starts."""
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.ASCII | re.DOTALL)
 _COMMAND_OPTION = re.compile(r"-[a-z]*c", re.ASCII)
@@ -48,30 +41,26 @@ _ENV_VALUED = frozenset({"-u", "--unset", "-C", "--chdir"})
 _ENV_SPLIT = re.compile(r"-S|--split-string")
 
 CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
-"""Commands that run images."""
 
 _MOUNTED = re.compile(r"(?:.*,)?(?:src|source)=([^,]+).*")
 _WHOLE = re.compile(r"/+|(?:/var)?/run/(?:docker|podman/podman|containerd/containerd)\.sock")
-"""Mounts that give a container the whole machine: its files, or the socket of the container engine."""
+"""Mounts that expose the whole machine: the root directory or the container engine's socket."""
 
 
 class Image(NamedTuple):
-    """An image of a container."""
+    """A container image."""
 
     name: str
-    """As written."""
     pinned: bool
-    """Whether it names a digest, or at least a release."""
 
 
 class _Run(NamedTuple):
     image: str
     options: list[tuple[str, str]]
-    """Each option with its value."""
 
 
 def started(words: Sequence[str], depth: int = 0) -> Iterator[Words]:
-    """Each command that a command line starts; the command itself if it is not a wrapper."""
+    """Yield each command that a command line starts, behind its wrappers."""
     if not words or depth > MAX_DEPTH:
         return
     name, rest = _WINDOWS.sub("", PurePath(words[0]).name), words[1:]
@@ -90,7 +79,7 @@ def started(words: Sequence[str], depth: int = 0) -> Iterator[Words]:
 
 
 def behind_options(words: Sequence[str], valued: Collection[str]) -> Sequence[str]:
-    """What follows the options at the start of a command line; `valued` take the next word as their value."""
+    """Skip leading options; those in `valued` take the next word as their value."""
     at = 0
     while at < len(words) and words[at].startswith("-"):
         if words[at] == "--":
@@ -109,7 +98,6 @@ def _behind_env(words: Sequence[str]) -> Sequence[str]:
 
 
 def _script(words: Sequence[str]) -> str | None:
-    """The script that a shell is given with `-c`; None if there is none."""
     valued = False
     for at, word in enumerate(words[:-1]):
         if valued:
@@ -134,7 +122,6 @@ def _commands(script: str) -> list[Sequence[str]]:
 
 
 def _split(text: str) -> list[str]:
-    """The words and operators of a shell's command line; empty if it cannot be parsed."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     try:
@@ -144,7 +131,7 @@ def _split(text: str) -> list[str]:
 
 
 def warnings(words: Sequence[str]) -> Iterator[str]:
-    """What is unwise about a command that runs a container; nothing for any other command."""
+    """Warn of an unpinned image and of a container that can reach the whole machine."""
     run = _run_of(words)
     if run is None:
         return
@@ -163,7 +150,7 @@ def warnings(words: Sequence[str]) -> Iterator[str]:
 
 
 def image_of(words: Sequence[str]) -> Image | None:
-    """The image that a command line runs; None if there is none or it cannot be found."""
+    """The image that a command line runs, or None."""
     run = _run_of(words)
     return run and _image(run.image)
 
@@ -196,31 +183,28 @@ def _image(written: str) -> Image:
 
 
 def _whole(value: str) -> str | None:
-    """The source of a mount that gives the whole machine away; None for any other."""
     named = _MOUNTED.fullmatch(value)
     source = named[1] if named else value.partition(":")[0]
     return source if _WHOLE.fullmatch(source) else None
 
 
 class Runner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A command line that fetches a package and runs it; in the table, several that have the same options."""
+    """A command that fetches and runs a package; a row of the table may describe several."""
 
     commands: Words
-    """The words that the command line begins with."""
     example: str
-    """How an exact version is written after the package's name."""
+    """How to append an exact version to the package's name."""
     named_by: Words = ()
-    """Options whose value is the package; without one, it is the first word that is not an option."""
+    """Options whose value is the package; otherwise the first plain word is."""
     valued: Words | str = ()
-    """Other options that take the next word as their value, or the name of a list of such."""
+    """Other options that take the next word as their value, or the name of a shared list."""
     more: Words = ()
-    """Options whose value is a further package."""
     runs_files: bool = False
-    """Whether the first word is a program of this machine rather than a package."""
+    """Whether the first plain word is a local program instead of a package."""
 
     @property
     def words(self) -> Words:
-        """The words that the command line of one runner begins with."""
+        """The words of a single runner's command."""
         return tuple(self.commands[0].split())
 
 
@@ -238,7 +222,7 @@ def _table() -> _RunnerTable:
 
 @cache
 def runners() -> tuple[Runner, ...]:
-    """All runners that are known."""
+    """Every known runner, one for each command."""
     return tuple(
         msgspec.structs.replace(
             row,
@@ -251,7 +235,6 @@ def runners() -> tuple[Runner, ...]:
 
 
 def _run_by(words: Sequence[str]) -> tuple[Runner, Sequence[str]] | None:
-    """The runner that a command line begins with, and what follows its words; None if it begins with none."""
     for runner in runners():
         rest = _behind(words, runner)
         if rest is not None:
@@ -260,7 +243,6 @@ def _run_by(words: Sequence[str]) -> tuple[Runner, Sequence[str]] | None:
 
 
 _PACKAGE = re.compile(r"((?:npm:|jsr:)?@?[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?)(\[[\w,.-]*\])?(.*)", re.ASCII)
-"""Name (with npm's scope), extras, and what is said about the version."""
 
 _EXACT = re.compile(r"(?:@|==)\s*v?\d+(?:\.\d+)+[\w.+!-]*(?:/.*)?", re.ASCII)
 _VERSIONED = re.compile(r"(?:[@=<>~!^].*)?", re.ASCII)
@@ -274,7 +256,7 @@ _RELEASE = re.compile(r"[@/]v?\d+\.\d+[\w.+-]*/|/[0-9a-f]{40}/", re.ASCII)
 
 
 def moving(words: Sequence[str]) -> Iterator[str]:
-    """What a command fetches that may be another program at the next start, and what to write instead."""
+    """Warn of packages whose code may change from one start to the next."""
     # Offline, a runner takes what it has: nothing moves.
     if (run := _run_by(words)) and "--offline" not in words:
         for package in _packages(run[1], run[0]):
@@ -282,20 +264,16 @@ def moving(words: Sequence[str]) -> Iterator[str]:
 
 
 class Unpinned(NamedTuple):
-    """A package that a command fetches in whichever version is the newest."""
+    """A package without an exact version."""
 
     written: str
-    """As the command names it."""
     name: str
-    """Without extras and tags."""
     pinned: str
-    """What to write instead, but for the version, which follows."""
     is_npm: bool
-    """Whether it is npm's; else it is PyPI's."""
 
 
 def unpinned(words: Sequence[str]) -> Iterator[Unpinned]:
-    """The packages of an index that a command names without a version, or as the latest."""
+    """The packages of an index that a command names without a version or as the latest."""
     run = _run_by(words)
     if run is None or words[0] == "deno" or "--offline" in words:
         return
@@ -316,7 +294,7 @@ def fetches(words: Sequence[str]) -> bool:
 
 
 def packages_of(words: Sequence[str]) -> list[str]:
-    """The packages that a runner's command line starts; empty if the command is not a runner."""
+    """The packages that a runner starts; empty for other commands."""
     if (run := _run_by(words)) is None:
         return []
     runner, rest = run
@@ -325,7 +303,7 @@ def packages_of(words: Sequence[str]) -> list[str]:
 
 
 def program_of(words: Sequence[str]) -> list[str]:
-    """The program that a runner's command line names beside its package, or that is not of a package at all."""
+    """The program that a runner starts besides its package, or a local file."""
     if (run := _run_by(words)) is None:
         return []
     runner, rest = run
@@ -334,7 +312,6 @@ def program_of(words: Sequence[str]) -> list[str]:
 
 
 def _behind(words: Sequence[str], runner: Runner) -> Sequence[str] | None:
-    """What follows a runner's words, skipping options between them; None if the command is another."""
     if tuple(words[:1]) != runner.words[:1]:
         return None
     rest = words[1:]
@@ -347,7 +324,6 @@ def _behind(words: Sequence[str], runner: Runner) -> Sequence[str] | None:
 
 
 def _packages(words: Sequence[str], runner: Runner) -> list[str]:
-    """The packages that a runner is told to fetch."""
     named: list[str] = []
     more: list[str] = []
     first, skip = [], False
@@ -392,55 +368,47 @@ def _moves(package: str, runner: Runner) -> Iterator[str]:
 
 
 class Isolation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a second instance needs so as not to meet the first."""
+    """An option that lets several instances of a server run on one machine."""
 
     option: str
-    """The argument to add."""
     unless: frozenset[str]
-    """Arguments and variables that say where its files are, or whose browser it is."""
+    """Arguments and variables that already isolate it or share on purpose."""
     why: str
-    """What goes wrong without it, after the server's name."""
 
 
 class KnownServer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A server of which is known what it keeps."""
+    """A server with state or limits that its entry should mention."""
 
     names: frozenset[str]
-    """Its packages, images and modules, in lower case, with - for _ and without versions."""
+    """Packages, images and modules: lower case, - for _, no version."""
     programs: frozenset[str] = frozenset()
-    """What its programs are called where their package is not; a package of that name is another one."""
+    """Program names without a package; a package of the same name is another server."""
     why: str
-    """What goes wrong if all clients share one, or call it at the same time, after the server's name."""
+    """The problem when clients share an instance or call it at once, as a predicate."""
     source: str
-    """Where that was seen."""
     share: Share = Share.ALL
-    """Who can share an instance of it."""
     workspace: tuple[str, ...] = ()
-    """The arguments that give it the directory of its clients, if it takes one."""
     only_with: frozenset[str] = frozenset()
-    """The arguments of which one must be there for it to be bound to a directory; empty if it always is."""
+    """The advice holds only with one of these arguments; empty: always."""
     apart: Isolation | None = None
-    """What keeps several instances on one machine apart."""
     in_flight: int | None = None
-    """The most calls that it bears at the same time."""
 
 
 @attrs.frozen(kw_only=True)
 class Advice:
-    """What an entry of a known server should say, and does not."""
+    """A key that the entry of a known server should have."""
 
     key: str
-    """Where: `share`, `args` or `limits.inFlight`."""
     value: Share | int | tuple[str, ...]
-    """What to write there; of `args`, what to add."""
+    """The value to write; for `args`, the words to append."""
     why: str
-    """What goes wrong otherwise, after the server's name."""
+    """The problem otherwise, as a predicate of the server's name."""
     in_container: bool = False
-    """Whether it runs in a container, which sees a directory only where one is mounted."""
+    """Whether the server runs in a container, which sees mounted directories only."""
 
     @property
     def written(self) -> str:
-        """What was written into an entry that was made, why, and how to undo it; after the server's name."""
+        """Say what mcpd wrote into a new entry, why, and how to undo it."""
         match self.value:
             case Share() as share:
                 said, undo = f'"share": "{share}"', 'write "all"'
@@ -453,12 +421,12 @@ class Advice:
 
 @cache
 def known_servers() -> tuple[KnownServer, ...]:
-    """The servers that need something of their entries, as they were seen."""
+    """All rows of known_servers.toml."""
     return read_table("known_servers", dict[str, tuple[KnownServer, ...]])["servers"]
 
 
 def isolating() -> frozenset[str]:
-    """Arguments that mcpd adds itself, so that a server with them is the one that a client has without."""
+    """Arguments that mcpd itself adds: a server with them is the one that a client has without."""
     return frozenset(row.apart.option for row in known_servers() if row.apart is not None)
 
 
@@ -470,7 +438,7 @@ _PYTHON = re.compile(r"python[\d.]*|pypy[\d.]*")
 
 
 def advice(server: Server) -> tuple[Advice, ...]:
-    """What an entry should say and does not; nothing of a server that is not known, or is switched off."""
+    """The keys that an enabled server's entry lacks; empty for an unknown server."""
     if not server.enabled or not server.command:
         return ()
     for words in started((server.command, *server.args)):
@@ -480,14 +448,9 @@ def advice(server: Server) -> tuple[Advice, ...]:
 
 
 def completed(entry: Mapping[str, Any], server: Server) -> tuple[dict[str, Any], tuple[Advice, ...]]:
-    """An entry that is being made, with what is known of its server, and what that is.
+    """Add what a known server needs to a new entry, and return the additions, too.
 
-    A server that is bound to a directory keeps its arguments, which say what it may reach, and is given an
-    instance for each directory that clients work in.
-
-    Args:
-        entry: the entry.
-        server: the same, as mcpd reads it.
+    A server bound to a directory keeps its arguments and gets an instance for each client's directory.
     """
     made, done = dict(entry), list[Advice]()
     while found := advice(server):
@@ -509,7 +472,7 @@ def completed(entry: Mapping[str, Any], server: Server) -> tuple[dict[str, Any],
 
 
 def known(server: Server) -> KnownServer | None:
-    """What is known of the server that an entry starts; None if nothing is."""
+    """The row of the server that an entry starts, or None."""
     rows = map(_row, started((server.command or "", *server.args)))
     return next((row for row in rows if row is not None), None)
 
@@ -547,10 +510,7 @@ def _row(words: Sequence[str]) -> KnownServer | None:
 
 
 def _names_of(words: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """The names of what a command starts, without a version, each with whether it is a program's.
-
-    Not of its arguments, which may name anything.
-    """
+    """The names of a started program without versions, each with whether it is a program's name."""
     if (image := image_of(words)) is not None:
         yield _TAG.sub("", image.name.removeprefix(_DEFAULT_REGISTRY)), False
     elif packages := packages_of(words):

@@ -1,14 +1,8 @@
-"""The files of a configuration: who else can write them, and profiles in files of their own.
+"""Reads a configuration's files and refuses those that other users can write: they name programs to run.
 
-A configuration names the programs that run as us, so nobody else may write it. As with sshd's StrictModes, that
-is checked for the file, for every link that leads to it and for every directory above. Unlike there, owners
-matter to root only, and in sticky directories; a group may write if it is one of ours or the owner's private
-one, because many distributions create a group per user. `mcpd doctor` warns of owners and of shared groups.
-
-Root obeys root's files alone (`sudo -E mcpd run` would run a user's programs as root). A container's root reads
-its user's file from a read-only mount; root of a user namespace of its own is no more than its user.
-
-`profiles.d/NAME.json` beside the configuration is the profile NAME; `env` beside it holds variables.
+Like sshd's StrictModes, the check covers links and parent directories. A group may write if it is the process's
+or the
+owner's. Root obeys root's files alone, except on read-only mounts and in user namespaces.
 """
 
 from __future__ import annotations
@@ -30,20 +24,16 @@ if TYPE_CHECKING:
 
 
 MAX_LINKS = 40
-"""Most symbolic links followed: as many as the kernel follows (path_resolution(7))."""
+"""Symbolic links to follow: the kernel's own limit (path_resolution(7))."""
 
 _UID_MAP, _ALL_USERS = Path("/proc/self/uid_map"), ["0", "0", "4294967295"]
-"""Which users a process knows, and what stands there outside of user namespaces (user_namespaces(7))."""
+"""Outside of user namespaces the map holds exactly this (user_namespaces(7))."""
 
 _WHY = "and with it have mcpd run any program as this user, so nothing was read:"
 
 
 def open_to_others(path: Path) -> list[Fault]:
-    """A fault for everything others can write or replace on the path that decides which file is read.
-
-    Raises:
-        OSError: a part of the path cannot be examined.
-    """
+    """Everything that others can write or replace on the path to a file. Raises OSError."""
     steps = [*reversed(dict.fromkeys(_steps_to(path)))]
     faults = [Fault(path=ROOT, message=message) for each in steps for message in _openings(each)]
     foreign = next((each for each in steps if _is_not_for_root(each)), None)
@@ -58,14 +48,13 @@ def open_to_others(path: Path) -> list[Fault]:
 
 
 def _is_not_for_root(path: Path) -> bool:
-    """Whether we are root, and another user owns a step of the way and can change it."""
+    """Whether this process is root and another user can change this step of the path."""
     if os.geteuid() or not path.lstat().st_uid or _is_fixed(path.parent):
         return False
     return _UID_MAP.read_text().split() == _ALL_USERS
 
 
 def _steps_to(path: Path) -> Iterator[Path]:
-    """Every directory, every symbolic link and the file, in the order in which the kernel visits them."""
     at, links = Path("/"), 0
     ahead = [*reversed(path.absolute().parts[1:])]
     yield at
@@ -85,7 +74,7 @@ def _steps_to(path: Path) -> Iterator[Path]:
 
 
 def _openings(path: Path) -> Iterator[str]:
-    """How others can write a file, or replace what is in a directory, and how to prevent it."""
+    """Each way in which others can write or replace a path, with the remedy."""
     found = path.lstat()
     above = path.parent.stat().st_mode
     shared = above & stat.S_ISVTX and above & stat.S_IWOTH
@@ -100,7 +89,6 @@ def _openings(path: Path) -> Iterator[str]:
 
 
 def _writers(path: Path, found: os.stat_result) -> Iterator[tuple[str, str]]:
-    """Who else can write, and the change of mode that prevents it."""
     mode = found.st_mode
     # In a sticky directory such as /tmp others can write, but cannot replace our files.
     if not (stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and not mode & stat.S_ISVTX)):
@@ -113,36 +101,29 @@ def _writers(path: Path, found: os.stat_result) -> Iterator[tuple[str, str]]:
 
 
 def _is_fixed(path: Path) -> bool:
-    """Whether the file system is read-only: a Kubernetes ConfigMap is such a directory with mode 777."""
+    """Whether the file system is read-only: a Kubernetes ConfigMap has mode 777."""
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 FOLDER = "profiles.d"
 
 MAX_FILES = 256
-"""Most files read: more profiles than anyone has; a folder with more was meant for something else."""
+"""More profiles than anyone has: a folder with more has another purpose."""
 
 MAX_BYTES = 1 << 20
-"""Most bytes of one file: a profile with a long text has a few thousand."""
+"""Bytes of one profile: one with a long text has a few thousand."""
 
 
 @attrs.define
 class ProfileFiles:
-    """The content of `profiles.d`."""
+    """The content of `profiles.d`: `profiles.d/NAME.json` defines the profile NAME."""
 
     profiles: dict[str, object] = attrs.field(factory=dict)
-    """The decoded profiles by name, not yet checked."""
     faults: list[Fault] = attrs.field(factory=list)
-    """Faults of files that could not be read."""
     texts: dict[str, str] = attrs.field(factory=dict, repr=False)
-    """The text of each profile's file."""
 
     def put(self, path: Path, text: str) -> None:
-        """Take a text for what the file of a profile holds.
-
-        Raises:
-            ConfigError: it is no JSON.
-        """
+        """Decode the text of a profile's file. Raises ConfigError."""
         profile, odd = decode(text, source=str(path))
         self.profiles[path.stem], self.texts[path.stem] = profile, text
         self.faults += [
@@ -150,12 +131,7 @@ class ProfileFiles:
         ]
 
     def beside(self, written: Collection[str], source: str) -> list[Fault]:
-        """Faults of profiles that have a file although the configuration defines them, too.
-
-        Args:
-            written: the names of the configuration's own profiles.
-            source: the path of the configuration.
-        """
+        """Faults of profiles that both a file and the configuration at `source` define."""
         trail = below(ROOT, "profiles")
         return [
             Fault(
@@ -167,7 +143,7 @@ class ProfileFiles:
         ]
 
     def placed(self, faults: Iterable[Fault]) -> list[Fault]:
-        """The faults, with the file's name in the path of those within a profile that has a file."""
+        """Point faults inside a profile to the profile's own file."""
         return [self._placed(fault) for fault in faults]
 
     def _placed(self, fault: Fault) -> Fault:
@@ -181,23 +157,13 @@ class ProfileFiles:
 
 
 def files_beside(config: Path) -> list[Path]:
-    """The files that belong to a configuration: its profiles, and its variables if there are any.
-
-    Raises:
-        OSError: the folder of profiles cannot be listed.
-    """
+    """The profile files and the variable file that a configuration has. Raises OSError."""
     variables = config.parent / ENV_FILE
     return [*_profiles_beside(config), *([variables] if variables.exists() else [])]
 
 
 def _profiles_beside(config: Path) -> list[Path]:
-    """The profile files that belong to a configuration, sorted by name; none without a folder.
-
-    Names that begin with a dot are skipped: lock files of editors, metadata that macOS keeps beside a file.
-
-    Raises:
-        OSError: the folder cannot be listed.
-    """
+    """Skips names that begin with a dot: locks of editors, metadata of macOS."""
     try:
         beside = (config.parent / FOLDER).iterdir()
         return sorted(path for path in beside if path.suffix == ".json" and not path.name.startswith("."))
@@ -206,7 +172,7 @@ def _profiles_beside(config: Path) -> list[Path]:
 
 
 def read_beside(config: Path) -> ProfileFiles:
-    """Read the profiles in files of their own beside a configuration."""
+    """Read `profiles.d` next to a configuration."""
     found = ProfileFiles()
     try:
         paths = _profiles_beside(config)
@@ -246,14 +212,13 @@ def _read(path: Path, found: ProfileFiles) -> None:
 
 
 def _content(path: Path) -> bytes | None:
-    """The content of a file, up to one byte over the limit; None if it is not a regular file."""
     # Opened without blocking and checked afterwards: opening a pipe without a writer would wait forever.
     with open(path, "rb", opener=at_once) as file:
         return file.read(MAX_BYTES + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
 
 
 def at_once(path: str, flags: int) -> int:
-    """Open a file, a pipe without waiting for whoever will write into it; for `open(opener=)`."""
+    """An `opener` that does not wait for a pipe's writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -263,18 +228,15 @@ def _place(name: str) -> str:
 
 @attrs.frozen(kw_only=True)
 class EnvFile:
-    """The file `env` beside a configuration."""
+    """The variables in the file `env` next to a configuration."""
 
     values: dict[str, str] = attrs.field(factory=dict, repr=False)
-    """Its variables: all of them are credentials."""
     faults: tuple[Fault, ...] = ()
-    """Why it was not read."""
     notes: tuple[Fault, ...] = ()
-    """What is unwise about it."""
 
 
 def read_env_beside(config: Path) -> EnvFile:
-    """Read the variables that are kept beside a configuration; none without such a file."""
+    """Read the file `env` next to a configuration; empty without one."""
     path = config.parent / ENV_FILE
     try:
         if faults := open_to_others(path):

@@ -1,7 +1,8 @@
-"""The configuration as frozen values. The file's keys are these names in camelCase.
+"""The configuration as frozen values; the file's keys are these names in camelCase.
 
-Every field has one line of documentation, which is also its description in the JSON Schema. Secrets may be in
-`env`, `headers` and `url`, so these fields are left out of every repr.
+Each field's docstring is its description in the JSON Schema. `env`, `headers` and `url` may hold secrets, so
+that reprs
+omit them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from daemon.kit.later import later
 
 
 def _wrong_web_url(url: str) -> str:
-    """The url may hold a password: no text repeats it."""
+    """The message omits the URL, which may hold a password."""
     try:
         parts = urlsplit(url)
         if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
@@ -49,7 +50,7 @@ _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 """RFC 6749, section 3.3."""
 
 MAX_RULES = 256
-"""Rules of one profile: each new list of tools is judged by all of them, in a microsecond each."""
+"""Rules of one profile: mcpd matches each listed tool with all of them, 1 us each."""
 
 Pattern = Annotated[str, Rule(later("daemon.config.names", "pattern_problem"))]
 Scope = Annotated[str, like(_SCOPE, 'a scope has no blanks and no quotes: write ["one", "two"] for several')]
@@ -76,56 +77,56 @@ HeaderName = Annotated[
     str, like(re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), "this cannot be the name of a header")
 ]
 HeaderValue = Annotated[str, like(re.compile(r"[^\r\n]*"), "the value of a header is one line")]
-"""A line break would let a value write headers of its own."""
+"""A line break would let a value inject headers."""
 
 
 def from_the_key(**arguments: Any) -> Any:
-    """A field that no file can set; the reader fills it in."""
+    """A field that the reader sets, and no file."""
     return attrs.field(metadata={"in_file": False}, **arguments)
 
 
 @attrs.frozen(kw_only=True)
 class Override:
-    """What the operator says about one tool."""
+    """Changes to one tool."""
 
     enabled: bool = True
-    """false: the tool is neither described nor callable."""
+    """false: clients neither see nor call the tool."""
     description: str | None = None
-    """Shown instead of the server's own description."""
+    """Replaces the server's description."""
 
 
 @attrs.frozen(kw_only=True)
 class ToolSelection:
-    """Which tools belong to a category. Names may be bare, `server/tool` or `mcp__server__tool`."""
+    """Tools of a category. Names are bare, `server/tool` or `mcp__server__tool`."""
 
     include_names: tuple[str, ...] = ()
-    """Tools by name, in the order in which they are shown."""
+    """Tools by name, in the order shown to clients."""
     include_patterns: tuple[Pattern, ...] = ()
     """Tools by glob (`git_*`) or by regex between slashes (`/^git_(log|show)$/`)."""
     exclude_patterns: tuple[Pattern, ...] = ()
-    """Tools to leave out again, written like `includePatterns`."""
+    """Tools to remove from the selection, written like `includePatterns`."""
     overrides: Mapping[str, Override] = attrs.field(factory=dict)
-    """Tool name to what is changed about it."""
+    """Changes to single tools, by tool name."""
 
 
 @attrs.frozen(kw_only=True)
 class Category:
-    """A named set of tools, shown to models as one line until they ask for more."""
+    """A named set of tools. Models see one line for it until they ask for more."""
 
     name: str = from_the_key()
     """Its key in `categories`."""
     description: str = ""
-    """What its tools are good for, in words for a model that chooses."""
+    """The purpose of the tools, for a model that chooses."""
     server: str | None = None
-    """The server that bare tool names belong to; when absent, every name is `server/tool`."""
+    """The server of bare tool names. Without it, every name is `server/tool`."""
     skill: str | None = None
-    """A text handed out with the tools: how to use them well."""
+    """Instructions for using the tools, sent together with them."""
     tools: ToolSelection = attrs.field(factory=ToolSelection)
-    """Which tools; when absent, all of the server's."""
+    """The tools. Without it, all tools of `server`."""
 
 
 class Permission(StrEnum):
-    """What becomes of a call."""
+    """The decision on a call."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -134,20 +135,20 @@ class Permission(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Annotations:
-    """What a server says that a tool does (MCP, tool annotations)."""
+    """The tool annotations of MCP, as the server declares them."""
 
     read_only: bool | None = None
-    """true: tools that change nothing, as their servers say; false: all others."""
+    """true: tools declared to change nothing. false: all others."""
     destructive: bool | None = None
-    """true: tools that may destroy something, which are all but those that say otherwise or only read."""
+    """true: tools that may destroy something, unless declared otherwise or read-only."""
     idempotent: bool | None = None
-    """true: tools of which a second call with the same arguments changes nothing more, as their servers say."""
+    """true: tools declared to change nothing more when called again with the same arguments."""
     open_world: bool | None = None
-    """true: tools that reach beyond their servers, which are all but those that say otherwise."""
+    """true: tools that may reach beyond their server, unless declared otherwise."""
 
     @property
     def wanted(self) -> dict[str, bool]:
-        """What is said, by field; nothing of what is left open."""
+        """The given annotations by field."""
         said = attrs.asdict(self)
         return {name: value for name, value in said.items() if value is not None}
 
@@ -166,14 +167,15 @@ SomeAnnotations = Annotated[
 
 @attrs.frozen(kw_only=True)
 class PermissionRule:
-    """Which tools a rule is about, and what becomes of calls to them; with both keys, both must fit."""
+    """A rule about calls to some tools. With both `match` and `annotations`, both must match."""
 
     match: Pattern | None = None
-    """Tools by glob (`filesystem/write_*`) or by regex between slashes, as in `includePatterns`."""
+    """Tools by glob (`filesystem/write_*`) or by regex between slashes, like `includePatterns`."""
     annotations: SomeAnnotations | None = None
-    """Tools by what their servers say that they do."""
+    """Tools by the annotations that their servers declare."""
     then: Permission
-    """allow: called; ask: called if the client's user agrees; deny: neither shown nor called."""
+    """allow: mcpd runs the call. ask: mcpd asks the client's user first. deny: clients neither see nor call the
+    tool."""
 
 
 def _wrong_rule(rule: PermissionRule) -> str:
@@ -193,18 +195,16 @@ PermissionRules = Annotated[
 
 
 WORKSPACE = "\0workspace\0"
-"""What ${workspace} stands for until an instance is made for one: no value can hold a NUL otherwise."""
+"""Marks ${workspace} until there is an instance: no other value can hold a NUL."""
 
 WRITTEN = "${workspace}"
-"""How that is written."""
 
 IDLE_SECONDS = 600.0
-"""Seconds without use after which an instance is ended that not all clients share, if `idle` is absent: longer
-than a pause in a conversation, and no browser is kept for a night."""
+"""Default of `idle` for unshared instances: longer than a pause in a conversation, shorter than a night."""
 
 
 class Share(StrEnum):
-    """Who shares an instance of a server."""
+    """The clients that share an instance of a server."""
 
     ALL = "all"
     WORKSPACE = "workspace"
@@ -213,23 +213,22 @@ class Share(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Instance:
-    """Which instance of a server a configuration is for, where clients do not share one."""
+    """The instance that a server's configuration is for, if clients do not share one."""
 
     label: str
-    """What logs, metrics and `mcpd status` call it: `playwright#12`, `filesystem@~/src/app`."""
+    """The name in logs, metrics and `mcpd status`: `playwright#12`, `filesystem@~/src/app`."""
     workspace: str | None = None
-    """The directory that it works in; None if its clients have named none."""
     capabilities: Mapping[str, object] | None = attrs.field(default=None, repr=False)
-    """What its client can do (MCP, `ClientCapabilities`), as its server is told; None: what mcpd passes on."""
+    """The client's capabilities for the server's handshake; None: those that mcpd supports."""
 
 
 def as_written(text: str) -> str:
-    """A text of a configuration as it may be shown: with ${workspace} as its author wrote it."""
+    """Replace the mark by ${workspace}."""
     return text.replace(WORKSPACE, WRITTEN)
 
 
 class LoginPlace(StrEnum):
-    """Where logins are kept."""
+    """The storage of logins."""
 
     FILES = "files"
     KEYRING = "secret-service"
@@ -237,28 +236,28 @@ class LoginPlace(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class OAuth:
-    """How mcpd logs in to a server that wants OAuth; each key is for what the server does not say itself."""
+    """Login to a server that requires OAuth. Most servers supply these values themselves."""
 
     client_id: str | None = None
-    """The client that was registered by hand; null: mcpd registers itself (RFC 7591)."""
+    """Id of a client registered by hand. null: mcpd registers itself (RFC 7591)."""
     client_secret: str | None = attrs.field(default=None, repr=False)
-    """Its secret, if it has one; write it as ${VAR}."""
+    """The client's secret, if it has one. Write a reference: ${VAR}."""
     scopes: tuple[Scope, ...] = ()
-    """What to ask for, instead of what the server and its metadata name."""
+    """Scopes to request instead of those that the server names."""
     redirect_port: Port | None = None
-    """The port of 127.0.0.1 that the browser comes back to, where one had to be registered; null: any."""
+    """Port on 127.0.0.1 for the browser's redirect, if one had to be registered. null: any free port."""
     metadata_url: HttpsUrl | None = None
-    """The https:// URL of a client id metadata document, for authorization servers that take one."""
+    """https:// URL of a client id metadata document, for authorization servers that accept one."""
     device: bool = False
-    """true: a code that is typed on any device (RFC 8628), where the authorization server offers it."""
+    """true: the user types a code on any device (RFC 8628), if the authorization server supports that."""
 
 
 DEFAULT_SURFACE = "auto"
-"""What a profile has that names no surface: the one that fits the client (`surfaces.table`)."""
+"""mcpd picks the surface that fits the client (`surfaces.table`)."""
 
 
 class TransportType(StrEnum):
-    """How a server is reached."""
+    """The connection to a server."""
 
     STDIO = "stdio"
     HTTP = "http"
@@ -268,22 +267,22 @@ class TransportType(StrEnum):
 
 
 LOGIN_TYPES = frozenset({TransportType.HTTP, TransportType.SSE, TransportType.WS})
-"""How servers are reached whose requests can carry a login."""
+"""Transports whose requests can carry a login."""
 
 
 PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
-"""The port that a url's scheme implies."""
+"""Default ports of URL schemes."""
 
 
 class StartMode(StrEnum):
-    """When a server is started."""
+    """The time of a server's start."""
 
     EAGER = "eager"
     LAZY = "lazy"
 
 
 class EraWish(StrEnum):
-    """Which of the two eras of MCP is spoken with a server."""
+    """The eras of MCP that mcpd speaks with a server."""
 
     AUTO = "auto"
     HANDSHAKE = "handshake"
@@ -291,7 +290,7 @@ class EraWish(StrEnum):
 
 
 class SchemaForm(StrEnum):
-    """How the schemas of tools' arguments are shown."""
+    """The form of tools' input schemas."""
 
     ORIGINAL = "original"
     OPENAI = "openai"
@@ -299,80 +298,82 @@ class SchemaForm(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Server:
-    """One MCP server that mcpd runs or connects to."""
+    """An MCP server that mcpd runs or connects to."""
 
     name: str = from_the_key()
     """Its key in `mcpServers`."""
     title: str = ""
-    """What people call it, in any characters; a key that cannot be a name becomes its title."""
+    """Display name, any characters. If the key is not a valid name, the key becomes the title."""
     description: str = ""
-    """What it is good for, in words for a model that chooses."""
+    """The purpose of the server, for a model that chooses."""
     type: TransportType = TransportType.STDIO
-    """How it is reached; when absent: stdio for a command, else what the url says (ws, unix, http)."""
+    """The transport. When absent: stdio with a command, otherwise by the URL (ws, unix, http)."""
     command: str | None = attrs.field(default=None, repr=False)
     """The program to start (stdio)."""
     args: tuple[str, ...] = attrs.field(default=(), repr=False)
     """Arguments of the command (stdio)."""
     env: Mapping[VariableName, str] = attrs.field(factory=dict, repr=False)
-    """Environment variables for it, besides a small safe set (stdio); write secrets as ${VAR}."""
+    """Environment variables in addition to a small safe set (stdio). Write secrets as ${VAR}."""
     env_file: str | None = attrs.field(default=None, repr=False)
-    """A file with more of `env`, which counts more: NAME=VALUE lines; from the configuration's directory on."""
+    """File of NAME=VALUE lines with more variables. `env` takes precedence. Relative to the configuration's
+    directory."""
     cwd: str | None = attrs.field(default=None, repr=False)
-    """The directory to start it in (stdio), from the configuration's on; when absent, the home directory."""
+    """Working directory (stdio), relative to the configuration's directory. When absent: the home directory."""
     url: str | None = attrs.field(default=None, repr=False)
-    """Where it listens: http(s)://, ws(s)://, unix:///path or an absolute path."""
+    """Address of the server: http(s)://, ws(s)://, unix:///path or an absolute path."""
     headers: Mapping[HeaderName, HeaderValue] = attrs.field(factory=dict, repr=False)
-    """HTTP headers sent to it (http, sse, ws); write secrets as ${VAR}."""
+    """HTTP headers for every request (http, sse, ws). Write secrets as ${VAR}."""
     oauth: OAuth | bool = True
-    """How to log in to it where it wants OAuth (http, sse, ws; `mcpd login`); false: never. A configured header
-    `Authorization` counts more."""
+    """OAuth login (http, sse, ws; `mcpd login`). false: never log in. A configured `Authorization` header takes
+    precedence."""
     enabled: bool = True
-    """false: never started, its tools are not offered, its ${...} are not looked up."""
+    """false: mcpd does not start the server, offer its tools or resolve its ${...} references."""
     start: StartMode = StartMode.EAGER
-    """eager: started with the daemon; lazy: with the first call to one of its tools. Where clients do not share
-    an instance, each starts with its first client, and lazy keeps mcpd from listing the tools once before."""
+    """eager: start with the daemon. lazy: start with the first call to a tool. If clients do not share an
+    instance, each instance starts with its first client, and lazy also skips the initial listing of tools."""
     share: Share | None = None
-    """all: one instance for everybody; workspace: one for each directory that clients work in; session: one
-    for each session; when absent: workspace if ${workspace} stands in command, args, env or cwd, else all."""
+    """all: one instance for all clients. workspace: one for each directory that clients work in. session: one
+    for each session. When absent: workspace if command, args, env or cwd contain ${workspace}, otherwise all.
+    """
     workspaces: tuple[DirectoryGlob, ...] = ()
-    """Globs of directories, * standing for any characters: only clients that work in one of them see and start
-    it; when absent, all clients do."""
+    """Globs of directories; * matches any characters. Only clients that work in one of them see and start the
+    server. When absent: all clients."""
     workspace_programs: bool = False
-    """Whether clients may have programs of their directories run: needed for ${workspace} in the command."""
+    """true: a client's directory may decide which program runs. Required for ${workspace} in the command."""
     idle: Duration | None = None
-    """How long an instance may be without use before it is ended: 30s, 10m, 2h, 1d, off, or seconds; when
-    absent: 10m where clients do not share one, else off."""
+    """Unused time after which an instance ends: 30s, 10m, 2h, 1d, off, or seconds. When absent: 10m if clients
+    do not share an instance, otherwise off."""
     era: EraWish = EraWish.AUTO
-    """auto: the newest that it speaks, and a second connection for clients of the revisions before 2026-07-28
-    if it speaks those, too; handshake or modern: one connection, with one of them."""
+    """auto: the newest revision of MCP that the server speaks, and a second connection for clients older than
+    2026-07-28 if the server speaks that, too. handshake or modern: one connection of that era."""
     timeouts: Timeouts = attrs.field(factory=Timeouts)
-    """How long to wait for it."""
+    """Limits on waiting for the server."""
     limits: ServerLimits = attrs.field(factory=ServerLimits)
-    """Bounds on what the server may use: memory, calls, message sizes."""
+    """Limits for the server: memory, calls, message sizes."""
     restart: Restart = attrs.field(factory=Restart)
-    """When and how soon it is started again."""
+    """Rules for restarting the server."""
     substituted: frozenset[str] = from_the_key(default=frozenset(), repr=False)
-    """What its ${...} references stood for."""
+    """Values of ${...} references."""
     credentials: frozenset[str] = from_the_key(default=frozenset(), repr=False)
-    """Which credentials its ${...} references stood for or fell back to, so that logs can leave them out."""
+    """Values or defaults of ${...} references that are credentials, for redaction."""
     faults: tuple[Fault, ...] = from_the_key(default=())
-    """What is wrong with its entry: with any, it is not started, and `failed` until the entry is mended."""
+    """Faults of the entry. With any, the server is `failed` and never starts."""
     instance: Instance | None = attrs.field(default=None, metadata={"in_file": False})
-    """Which of its instances this is the configuration of; None where all clients share it."""
+    """None if all clients share the server."""
 
     @property
     def awaits(self) -> tuple[str, ...]:
-        """The variables that its entry refers to and that are set nowhere."""
+        """Variables that the entry refers to and that are not set."""
         return tuple(fault.variable for fault in self.faults if fault.variable is not None)
 
     @property
     def label(self) -> str:
-        """What logs, metrics and `mcpd status` call the instance that this is the configuration of."""
+        """The instance's name in logs, metrics and `mcpd status`."""
         return self.name if self.instance is None else self.instance.label
 
     @property
     def login(self) -> OAuth | None:
-        """How mcpd logs in to it; None: not at all, as it is no HTTP server, has a token, or may not."""
+        """OAuth settings; None if the transport has no login, a token is configured, or `oauth` is false."""
         has_token = any(name.lower() == "authorization" for name in self.headers)
         if self.type not in LOGIN_TYPES or self.oauth is False or has_token:
             return None
@@ -380,27 +381,27 @@ class Server:
 
     @property
     def shared_by(self) -> Share:
-        """Who shares an instance of it."""
+        """The clients that share an instance."""
         if self.share is not None:
             return self.share
         return Share.WORKSPACE if self.uses_workspace else Share.ALL
 
     @property
     def idle_seconds(self) -> float | None:
-        """Seconds without use after which an instance of it is ended; None: it is kept."""
+        """Unused seconds after which an instance ends; None: never."""
         if self.idle is None:
             return None if self.shared_by is Share.ALL else IDLE_SECONDS
         return self.idle if math.isfinite(self.idle) else None
 
     @property
     def uses_workspace(self) -> bool:
-        """Whether ${workspace} stands in its command, arguments, environment or directory."""
+        """Whether ${workspace} is in the command, arguments, environment or directory."""
         texts = (self.command or "", self.cwd or "", *self.args, *self.env.values())
         return any(WORKSPACE in text for text in texts)
 
     @property
     def written(self) -> Server:
-        """The same as it may be shown: with ${workspace} as its author wrote it."""
+        """The same with ${workspace} as its author wrote it."""
         return attrs.evolve(
             self,
             command=self.command and as_written(self.command),
@@ -411,75 +412,75 @@ class Server:
 
 
 USUAL = "usual"
-"""Stands for the tools that are called most, where tools to preload are named."""
+"""A value of `preload` that stands for the tools called most."""
 
 
 @attrs.frozen(kw_only=True)
 class Profile:
-    """What a client that names this profile gets to see."""
+    """The view of clients that name this profile."""
 
     name: str = from_the_key()
     """Its key in `profiles`."""
     description: str | None = None
-    """Whom the profile is for."""
+    """The profile's purpose."""
     surface: str = DEFAULT_SURFACE
-    """Which set of meta-tools is shown; auto: the one that fits the client, by what it says it is."""
+    """The set of meta-tools. auto: the one that fits the client."""
     lazy: bool = True
-    """false: this profile shows every tool, as the `full` surface does."""
+    """false: show every tool, like the `full` surface."""
     categories: tuple[str, ...] | None = None
-    """The categories it may use; null is all of them."""
+    """The profile's categories. null: all."""
     core_tools: tuple[str, ...] | None = None
-    """Tools listed from the start on the `search` surface, as `server/tool` or bare; null is those that were
-    called most."""
+    """Tools that the `search` surface lists from the start, as `server/tool` or bare names. null: those called
+    most."""
     preload: tuple[str, ...] | str = ()
-    """Tools loaded from the start on the `load` surface, as `server/tool` or bare; usual: those called most."""
+    """Tools that the `load` surface loads at the start, as `server/tool` or bare names. usual: those called
+    most."""
     instructions: str | None = None
-    """The instructions given to the client when it connects, instead of mcpd's own."""
+    """Instructions for the client, instead of mcpd's own."""
     answer_tokens: AnswerTokens = 8000
-    """Most tokens of one answer of a meta-tool, 4 bytes each; above that it names tools with a line each."""
+    """Size of a meta-tool's answer in tokens of 4 bytes. Larger answers list tools in one line each."""
     auto_load: bool = False
-    """true: on the `load` surface, a call to a tool that is not loaded loads it."""
+    """true: on the `load` surface, a call to a tool that is not loaded loads the tool."""
     prompt: str | None = None
-    """A text for the model about this way of working, added to the instructions."""
+    """A text for the model, appended to the instructions."""
     excluded_tools: tuple[str, ...] = ()
-    """Tools that this profile does not show; a bare name means every server's tool of that name."""
+    """Tools to hide. A bare name hides that tool of every server."""
     included_optional_tools: tuple[str, ...] = ()
-    """Tools that this profile shows although a category switches them off or none of its categories has
-    them."""
+    """Tools to show although a category disables them or no category of the profile contains them."""
     tool_description_overrides: Mapping[str, str] = attrs.field(factory=dict)
-    """Tool name to the description shown in this profile."""
+    """Descriptions for this profile, by tool name."""
     prompts: bool = True
-    """false: this profile shows no prompts."""
+    """false: hide all prompts."""
     resources: bool = True
-    """false: this profile shows no resources and no templates of them."""
+    """false: hide all resources and resource templates."""
     read_resource: bool = False
-    """true: the meta-tools include one that reads a resource, for clients that cannot read any themselves."""
+    """true: add a meta-tool that reads resources, for clients that cannot."""
     permissions: PermissionRules = ()
-    """Which calls are allowed, asked about or denied; the first rule that fits a tool wins, and without one its
-    calls are allowed."""
+    """Rules that allow, ask about or deny calls. The first matching rule decides. Without one, the call is
+    allowed."""
     schemas: SchemaForm = SchemaForm.ORIGINAL
-    """original: input schemas as servers write them; openai: without what OpenAI's tool format refuses."""
+    """original: input schemas as servers write them. openai: without keywords that OpenAI refuses."""
     read_only_call: bool = True
-    """false: `category`, `browse` and `search` have no second call tool, for tools that only read."""
+    """false: `category`, `browse` and `search` have no separate call tool for read-only tools."""
     limits: ProfileLimits = attrs.field(factory=ProfileLimits)
-    """What its clients may take."""
+    """Limits of the profile's clients."""
     deferred_loading: bool | None = None
-    """true: as surface `search`; false: as surface `full`; null: what `surface` says."""
+    """true: like surface `search`. false: like surface `full`. null: as `surface` says."""
 
     @property
     def preloaded(self) -> tuple[str, ...]:
-        """What is preloaded, as a list: names of tools, and `USUAL`."""
+        """`preload` as a tuple."""
         return (self.preload,) if isinstance(self.preload, str) else self.preload
 
 
 @attrs.frozen(kw_only=True)
 class Search:
-    """How tools are found besides by their words."""
+    """Tool search in addition to keywords."""
 
     semantic: bool = False
-    """true: by meaning, too; needs the extra `mcpd-supervisor[semantic]`."""
+    """true: search by meaning, too. Requires the extra `mcpd-supervisor[semantic]`."""
     model: str | None = None
-    """A folder with a model2vec model; null is the one that comes with the extra."""
+    """Directory of a model2vec model. null: the model that comes with the extra."""
 
 
 @attrs.frozen(kw_only=True)
@@ -487,75 +488,75 @@ class Summaries:
     """An OpenAI-compatible endpoint that shortens tool descriptions."""
 
     base_url: WebUrl = attrs.field(repr=False)
-    """Where it is, up to and including the version: https://host/v1."""
+    """URL of the endpoint up to its version: https://host/v1."""
     model: str
-    """Which of its models to ask."""
+    """Name of the model."""
     api_key_env: KeyName | None = None
-    """The NAME of the variable that holds the key, in the environment or in the file `env` beside the
-    configuration; null for an endpoint without one."""
+    """NAME of the variable that holds the key, in the environment or in the file `env` next to the
+    configuration. null: no key."""
     kept_key: str | None = from_the_key(default=None, repr=False)
-    """The key, if it stands in that file; the environment counts more."""
+    """The key from that file; the environment takes precedence."""
     timeout: Seconds = 60
-    """Seconds that the model has for one answer."""
+    """Limit for one answer."""
     batch: Count = 20
-    """Tools that one request describes."""
+    """Tools per request."""
     per_minute: Count = 20
-    """Questions a minute at most."""
+    """Requests per minute."""
 
 
 @attrs.frozen(kw_only=True)
 class State:
-    """Where the catalog, epochs and sessions are kept."""
+    """Storage of the catalog, epochs, sessions and logins."""
 
     url: StateUrlText | None = attrs.field(default=None, repr=False)
-    """sqlite:///absolute/path or postgresql://...; null is SQLite in the state directory."""
+    """sqlite:////absolute/path or postgresql://... null: SQLite in the state directory."""
     session_idle: Seconds = 30 * 24 * 3600
-    """Seconds after which a session with a key that nobody uses is forgotten."""
+    """Unused time after which mcpd forgets a session with a key."""
     logins: LoginPlace = LoginPlace.FILES
-    """Where logins at servers are kept. files: in the state directory, for the daemon's user only;
-    secret-service: in the desktop's keyring, which needs the extra `mcpd-supervisor[secret-service]`."""
+    """Storage of logins to servers. files: in the state directory, readable by the daemon's user alone.
+    secret-service: the desktop's keyring; requires the extra `mcpd-supervisor[secret-service]`."""
 
 
 @attrs.frozen(kw_only=True)
 class Metrics:
-    """Where Prometheus metrics are served, and to whom."""
+    """Metrics for Prometheus."""
 
     enabled: bool = False
-    """true: `mcpd metrics` prints them, and `listen` serves them."""
+    """true: `mcpd metrics` prints metrics and `listen` serves them."""
     listen: MetricsAddress | None = None
-    """HOST:PORT where it is served over TCP, too; a loopback address: it has no password."""
+    """HOST:PORT to serve metrics over TCP. Only loopback is allowed, because metrics have no password."""
 
 
 @attrs.frozen(kw_only=True)
 class Config:
-    """mcpd's configuration: which servers it runs, and what clients see of them."""
+    """The configuration of mcpd."""
 
     mcp_servers: Mapping[str, Server] = attrs.field(factory=dict)
-    """Servers by name; the object that other MCP clients call `mcpServers` can be pasted here."""
+    """Servers by name. Paste `mcpServers` of another MCP client here."""
     categories: Mapping[str, Category] = attrs.field(factory=dict)
-    """Categories by name; when absent, each server is a category."""
+    """Categories by name. When absent: one category for each server."""
     lazy: bool = True
-    """The master switch; false: every profile is the `full` surface."""
+    """false: every profile uses the `full` surface."""
     profiles: Mapping[str, Profile] = attrs.field(
         factory=lambda: {DEFAULT_PROFILE: Profile(name=DEFAULT_PROFILE)}
     )
-    """Profiles by name; `default` is for clients that ask for none and exists even when not written."""
+    """Profiles by name. `default` always exists and is for clients that name none."""
     search: Search = attrs.field(factory=Search)
-    """How the tool search works."""
+    """Tool search."""
     summaries: Summaries | None = None
-    """Who shortens tool descriptions; null: nobody, they are cut."""
+    """Summaries of tool descriptions by a model. null: mcpd truncates long descriptions."""
     state: State = attrs.field(factory=State)
-    """Where the catalog, sessions and operators' decisions are stored."""
+    """Storage of the catalog, sessions and operators' decisions."""
     limits: Limits = attrs.field(factory=Limits)
-    """What all clients and servers together may take."""
+    """Limits of all clients and servers together."""
     listen: Listen = attrs.field(factory=Listen)
-    """Where the daemon is reached."""
+    """Addresses of the daemon."""
     metrics: Metrics = attrs.field(factory=Metrics)
-    """What is counted for Prometheus, and where."""
+    """Metrics for Prometheus."""
     watch: bool = False
-    """true: the file is read again whenever it changes."""
+    """true: reload the file when it changes."""
     autostart: bool = True
-    """false: `mcpd connect` starts no daemon where none runs."""
+    """false: `mcpd connect` starts no daemon."""
     idle: Duration | None = None
-    """How long a daemon that `mcpd start` or `mcpd connect` has started may be without clients and calls before
-    it ends: 30m, 2h, 1d, off, or seconds; when absent: off."""
+    """Time without clients and calls after which a daemon started by `mcpd start` or `mcpd connect` ends: 30m,
+    2h, 1d, off, or seconds. When absent: off."""

@@ -1,10 +1,8 @@
-"""References to values that do not belong in the file itself, and the files that hold variables.
+"""Resolves references such as ${VAR} and edits the files that hold variables.
 
-References are `${VAR}`, `${VAR:-default}`, `${file:PATH}` and `${credential:NAME}`; `$${` is a literal `${`,
-and `${:-text}` is the text. Variables are those of the process, then those of the file `env` beside the
-configuration (`KEY=VALUE` lines, as systemd reads them). The value of a reference is recorded, so that logs can
-leave it out, and never appears in a fault: faults end up in terminals, journals and bug reports. What
-`${workspace}` stands for is known only once a client is there: until then a mark takes its place.
+Forms: `${VAR}`, `${VAR:-default}`, `${file:PATH}`, `${credential:NAME}`; `$${` is a literal `${`. Values are
+recorded
+for redaction and never appear in a fault, because faults end up in terminals, journals and bug reports.
 """
 
 from __future__ import annotations
@@ -35,30 +33,29 @@ _ASSIGNMENT = re.compile(
         (?P<plain>(?:[^\\\n]|\\.)*+)(?:\n|\Z)""",
     re.ASCII | re.DOTALL | re.VERBOSE,
 )
-"""An assignment. It may go on over several lines: within quotes, and behind a backslash at the end of one."""
+"""An assignment, which continues within quotes and after a backslash at a line's end."""
 
 _QUOTED = re.compile(r"""'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)\"""", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED_IN_QUOTES = re.compile(r'\\(["\\$`\n])')
 _TO_ESCAPE = re.compile(r'["\\$`]')
 _BARE = re.compile(r"[\w./:@%+,=-]+", re.ASCII)
-"""Values that need no quotes."""
 
 
 def read_env(text: str) -> dict[str, str]:
-    """The variables of a file, as `EnvironmentFile=` of systemd.exec(5) reads them; `export` may stand before.
+    """Read variables like `EnvironmentFile=` of systemd.exec(5), with `export` allowed.
 
     Raises:
-        ValueError: a line is no assignment; the text names the line and nothing of what stands in it.
+        ValueError: a line is no assignment; the text names the line and quotes nothing.
     """
     return {found["name"]: _value(found) for found in _assignments(_unix(text))}
 
 
 def with_variable(text: str, name: str, value: str) -> str:
-    """The text of such a file with a variable set: replaced where it stands, else added at the end.
+    """Set a variable in the text of a variable file: the last assignment, or a new line.
 
     Raises:
-        ValueError: a line is no assignment, or such a file cannot hold the value.
+        ValueError: a line is no assignment, or the file format cannot hold the value.
     """
     if "\0" in value or "\r" in value:
         raise ValueError("a value in a file of variables holds no NUL and no carriage return")
@@ -74,11 +71,7 @@ def with_variable(text: str, name: str, value: str) -> str:
 
 
 def without_variable(text: str, name: str) -> str:
-    """The text of such a file without a variable; comments stay.
-
-    Raises:
-        ValueError: a line is no assignment.
-    """
+    """Remove a variable from the text of a variable file; comments stay. Raises ValueError."""
     text = _unix(text)
     for start, end in reversed([found.span() for found in _assignments(text) if found["name"] == name]):
         text = text[:start] + text[end:]
@@ -117,7 +110,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 MAX_FILE = 64 * 1024
-"""Most bytes of a referenced file: a key or a token, not a log named by mistake."""
+"""Bytes of a referenced file: enough for a key or a token, too few for a log named by mistake."""
 
 _REFERENCE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?P<body>[^}]*)\}|(?P<open>\$\{)")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)?(?P<fallback>:-(?P<default>.*))?", re.ASCII | re.DOTALL)
@@ -125,66 +118,60 @@ _NO_VARIABLE = re.compile(r"[^A-Za-z0-9]+")
 _CREDENTIAL = re.compile(r"[\w@.-]*[\w@-][\w@.-]*", re.ASCII)
 
 ENV_FILE = "env"
-"""The file beside the configuration that holds variables, secrets above all."""
+"""The variable file next to the configuration, mostly secrets."""
 
 _FORMS = "write ${VAR}, ${VAR:-default}, ${file:PATH} or ${credential:NAME}; $${ is a literal ${"
 
 SERVER_KEYS = ("command", "args", "env", "envFile", "cwd", "url", "headers", "oauth")
-"""The keys of a server in which references are looked up."""
+"""A server's keys that may hold references."""
 
 _OF_HOME = ("command", "args", "cwd")
-"""Those in which a `~` at the beginning is the home directory, as a shell has it."""
+"""Keys in which a leading `~` is the home directory."""
 
 _OF_WORKSPACES = ("command", "args", "env", "cwd")
-"""Those in which ${workspace} may stand: what a process is started with."""
+"""Keys that may hold ${workspace}: the inputs of a process."""
 
 HTTP_KEYS = ("tokens", "tls")
-"""Those of `listen.http`."""
 
 
 class Unresolved(ValueError):
-    """A reference that cannot be resolved; the text says why and what to do."""
+    """An unresolvable reference; the text gives reason and remedy."""
 
     def __init__(self, message: str, variable: str | None = None) -> None:
         super().__init__(message)
         self.variable = variable
-        """The environment variable that is not set, if that is the reason."""
+        """The environment variable, if the reason is that it is not set."""
 
 
 @attrs.frozen(kw_only=True)
 class Sources:
-    """Where references are looked up."""
+    """The places that references are looked up in."""
 
     environ: Mapping[str, str] = attrs.field(repr=False)
-    """Environment variables by name, which `${NAME}` refers to."""
     kept: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """Those of the file `env` beside the configuration, for what the environment lacks: all are credentials."""
+    """The variable file's values, used when the environment lacks a name; all are credentials."""
     base: Path
-    """The directory that relative paths start from: the configuration's."""
     read_file: Callable[[Path], str]
-    """Reads a file."""
 
 
 @attrs.frozen(kw_only=True)
 class Expanded:
-    """A text with its references resolved."""
+    """A text with its references resolved; unresolvable ones stay in place."""
 
     text: str = attrs.field(repr=False)
-    """The text with the values of its references; one that cannot be resolved is left in place."""
+    """May hold secrets."""
     substituted: tuple[str, ...] = attrs.field(repr=False)
-    """The values that came from outside the file."""
     credentials: tuple[str, ...] = attrs.field(repr=False)
-    """Values of references that may be credentials: by kind, by name, or as they are not clearly settings."""
+    """Values that may be credentials: by kind, by name, or because they are no clear settings."""
     problems: tuple[Unresolved, ...]
-    """References that could not be resolved, and why."""
 
 
 def read_file(path: Path) -> str:
-    """The content of a regular file of UTF-8 text.
+    """The content of a regular UTF-8 file.
 
     Raises:
-        OSError: it cannot be read, is larger than `MAX_FILE` or is not a regular file.
-        UnicodeDecodeError: it is not UTF-8.
+        OSError: unreadable, larger than `MAX_FILE`, or not a regular file.
+        UnicodeDecodeError: not UTF-8.
     """
     # Checked before opening: opening a FIFO would wait for a writer.
     if not stat.S_ISREG(path.stat().st_mode):
@@ -197,7 +184,7 @@ def read_file(path: Path) -> str:
 
 
 def expand(text: str, sources: Sources, *, workspaces: bool = False) -> Expanded:
-    """Look up every reference in `text`; in some places ${workspace} may be one of them (`workspaces`)."""
+    """Resolve every reference; with `workspaces`, ${workspace} becomes a mark."""
     substituted: list[str] = []
     credentials: list[str] = []
     problems: list[Unresolved] = []
@@ -231,7 +218,6 @@ def expand(text: str, sources: Sources, *, workspaces: bool = False) -> Expanded
 
 
 def _look_up(match: re.Match[str], sources: Sources) -> tuple[str, bool]:
-    """The value of a reference, and whether it came from outside the file."""
     if match["literal"]:
         return "${", False
     if match["open"]:
@@ -271,7 +257,7 @@ def _variable(body: str, sources: Sources) -> tuple[str, bool]:
 
 
 def _shown(body: str) -> str:
-    """The part of a reference that a fault may repeat: a default can be a secret."""
+    """The part of a reference that a fault may quote: a default can be a secret."""
     name, separator, _ = body.partition(":-")
     return quoted(name)[1:-1] + (":-…" if separator else "")
 
@@ -323,7 +309,6 @@ def _input(name: str, sources: Sources) -> str:
 
 
 _WORKSPACES = {"workspace", "workspaceFolder", "workspaceRoot"}
-"""Clients' words for the directory that a client works in."""
 
 _WORKSPACE_ELSEWHERE = (
     "${workspace}, the directory that a client works in, can stand in command, args, env and cwd of a server,"
@@ -334,10 +319,9 @@ _NOT_VARIABLES = {
     **dict.fromkeys(_WORKSPACES, _WORKSPACE_ELSEWHERE),
     "workspaceFolderBasename": "only the whole directory that a client works in is known: write ${workspace}",
 }
-"""Names that clients, or mcpd itself, give to something else than a variable, with what to write."""
+"""Reserved names that are no variables, with advice."""
 
 _OTHER_NAMES = {"userHome": "HOME"}
-"""Clients' names of variables."""
 
 _LOOK_UPS: Mapping[str, Callable[[str, Sources], str]] = {
     "file": _file,
@@ -348,7 +332,7 @@ _LOOK_UPS: Mapping[str, Callable[[str, Sources], str]] = {
 
 
 _KEPT_APART = frozenset({"file", "credential"})
-"""Kinds of references to places that hold only secrets, as the file `env` does."""
+"""Reference kinds whose sources hold only secrets."""
 
 
 def expand_entry(
@@ -358,10 +342,7 @@ def expand_entry(
     faults: list[Fault],
     keys: Collection[str] = SERVER_KEYS,
 ) -> tuple[dict[str, Any], frozenset[str], frozenset[str]]:
-    """An entry with the references in some keys resolved, their values, and which of those are credentials.
-
-    Values may have any type here; `structure` reports wrong ones later.
-    """
+    """Resolve the references in `keys`; return the entry, the values and the credentials among them."""
     found: set[str] = set()
     credentials: set[str] = set()
 
@@ -390,10 +371,7 @@ def expand_entry(
 def with_env_file(
     raw: Mapping[str, Any], trail: str, sources: Sources, faults: list[Fault]
 ) -> tuple[dict[str, Any], frozenset[str]]:
-    """A server's entry with the variables of its `envFile` in `env`, where `env` itself counts more, and those.
-
-    Its values may be anything, as those of `env`: what they look like says which are credentials.
-    """
+    """Merge the variables of `envFile` into `env`, which takes precedence; return them, too."""
     path, env = raw.get("envFile"), raw.get("env", {})
     if not isinstance(path, str) or not isinstance(env, dict):
         return dict(raw), frozenset()

@@ -1,12 +1,9 @@
-"""JSON with comments and trailing commas, read without losing a position or a duplicate key.
+"""Reads JSON with comments and trailing commas and keeps every position and duplicate key.
 
-Comments and trailing commas are blanked out, one space for each character, and the standard library reads what
-is left, so the line and column of its errors are those of the file. What the standard library would accept
-silently is marked while it reads and found by one walk over the result: the last of two equal keys, NaN, 1e400,
-integers that other languages cannot hold, lone surrogates.
-
-A trail says where in a file something is, in the file's own spelling: `$.mcpServers.git.args[1]`. References
-within JSON schemas are resolved here, too.
+Comments and trailing commas become spaces, so that the standard library's line and column hold. A walk over the
+result
+finds what that library accepts silently. A trail is a place in the file's own spelling:
+`$.mcpServers.git.args[1]`.
 """
 
 from __future__ import annotations
@@ -28,15 +25,13 @@ if TYPE_CHECKING:
 
 
 MAX_HOPS = 16
-"""Most references that are followed in a row: a circle ends here."""
+"""References followed in a row: ends circles."""
 
 
 def resolve(root: Any, reference: object) -> Any:
-    """What `#/...` resolves to within `root`: further references are followed if they stand alone.
+    """Follow a `#/...` reference within a schema, and references that stand alone behind it.
 
-    Args:
-        root: the whole schema.
-        reference: the value of a `$ref`; one that leaves the schema, or names an anchor, resolves to None.
+    None for an anchor or a reference that leaves the schema.
     """
     for _ in range(MAX_HOPS):
         found = target(root, reference)
@@ -47,7 +42,7 @@ def resolve(root: Any, reference: object) -> Any:
 
 
 def target(root: Any, reference: object) -> Any:
-    """What `#/...` points to within `root` (RFC 6901), one step; None if there is nothing."""
+    """Follow one `#/...` pointer (RFC 6901); None if it leads nowhere."""
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return None
     return _at(root, unquote(reference[1:]))
@@ -66,11 +61,10 @@ def _at(place: Any, pointer: str) -> Any:
 
 
 MAX_DEPTH = 100
-"""Most levels of nesting: far beyond any configuration, far below what exhausts the interpreter's stack
-(reliability.md §3.4)."""
+"""Nesting: far beyond any configuration, far below the interpreter's stack."""
 
 MAX_INTEGER = 2**63 - 1
-"""The largest integer that SQLite and every client can hold."""
+"""SQLite and every client can hold this."""
 
 _TOKEN = re.compile(
     r"""(?P<string>"(?:[^"\\\n]++|\\.)*+"?) | (?P<comment>//[^\n]*+|/\*.*?\*/) | (?P<unclosed>/\*)
@@ -89,7 +83,7 @@ _EXPECTED = {
     "Invalid \\escape": 'expected one of " \\ / b f n r t u after the backslash',
     "Invalid \\uXXXX": "expected four hexadecimal digits after \\u",
 }
-"""The standard library's errors, and what each means to someone editing a file."""
+"""The standard library's errors in words for people who edit files."""
 
 UNSOUND = "this text holds a NUL or half a character (a lone surrogate): remove it"
 
@@ -99,11 +93,7 @@ _FOREIGN_LITERALS = {"True": "true", "False": "false", "None": "null", "undefine
 
 
 def decode(text: str, *, source: str) -> tuple[object, list[Fault]]:
-    """Decode `text`, and list the faults that did not prevent that.
-
-    Raises:
-        ConfigError: it cannot be decoded; the single fault names line and column.
-    """
+    """Decode `text` and list its non-fatal faults. Raises ConfigError with line and column."""
     text = text.removeprefix("\ufeff")
     try:
         value = _DECODER.decode(blank(text))
@@ -115,7 +105,7 @@ def decode(text: str, *, source: str) -> tuple[object, list[Fault]]:
 
 
 def blank(text: str) -> str:
-    """`text` with comments and trailing commas replaced by spaces, every other character in its place.
+    """Replace comments and trailing commas by spaces.
 
     Raises:
         json.JSONDecodeError: a comment does not end, or nesting exceeds `MAX_DEPTH`.
@@ -142,7 +132,7 @@ def blank(text: str) -> str:
 
 
 def _syntax_fault(error: json.JSONDecodeError) -> Fault:
-    """Say what was expected and what was found; never more of the line, since it may hold a secret."""
+    """Quotes one character at most, because the line may hold a secret."""
     expected = next((words for start, words in _EXPECTED.items() if error.msg.startswith(start)), None)
     if expected is None:
         message = error.msg
@@ -154,7 +144,6 @@ def _syntax_fault(error: json.JSONDecodeError) -> Fault:
 
 
 def _found(error: json.JSONDecodeError) -> str:
-    """The one character at which the reader stopped: an unquoted word may be a secret."""
     found = error.doc[error.pos : error.pos + 1]
     if not found:
         return "the end of the file"
@@ -162,7 +151,6 @@ def _found(error: json.JSONDecodeError) -> str:
 
 
 def _hint(error: json.JSONDecodeError) -> str:
-    """The likely slip behind a syntax error."""
     for word, ours in _FOREIGN_LITERALS.items():
         if error.doc.startswith(word, error.pos):
             return f": write {ours} instead of {word}"
@@ -174,13 +162,13 @@ def _hint(error: json.JSONDecodeError) -> str:
 
 
 class _Odd(msgspec.Struct, frozen=True):
-    """Marks a number that JSON, or a later reader, cannot represent."""
+    """A number that JSON or a later reader cannot represent."""
 
     message: str
 
 
 class _Pairs(dict[str, object]):
-    """A JSON object that remembers which of its keys were repeated."""
+    """An object that remembers its repeated keys."""
 
     repeated: tuple[str, ...] = ()
 
@@ -215,7 +203,6 @@ _DECODER = json.JSONDecoder(
 
 
 def _oddities(trail: str, value: object) -> Iterator[Fault]:
-    """Faults that the standard library accepted, in the order of the file."""
     match value:
         case _Odd(message=message):
             yield Fault(path=trail, message=message)
@@ -234,17 +221,17 @@ def _oddities(trail: str, value: object) -> Iterator[Fault]:
 
 
 def sound(text: str) -> bool:
-    """Whether `text` can be encoded and handed to the operating system."""
+    """Whether the operating system and UTF-8 accept the text."""
     return "\0" not in text and not _SURROGATE.search(text)
 
 
 def _whole(text: str) -> str:
-    """`text` with lone surrogates replaced: a message that quotes one could not be encoded."""
+    """Replace lone surrogates: a message with one could not be encoded."""
     return _SURROGATE.sub("\ufffd", text)
 
 
 def _plain(value: object) -> object:
-    """`value` in plain types that messages can quote: no lone surrogates, null for refused numbers."""
+    """Convert to plain types that messages can quote: refused numbers become null."""
     match value:
         case _Odd():
             return None
@@ -263,7 +250,7 @@ _PLAIN = re.compile(r"[A-Za-z_$][\w$-]*", re.ASCII)
 
 
 def below(trail: str, step: str | int) -> str:
-    """The trail of a key or an index within `trail`. Unusual keys are quoted, so that no two trails collide."""
+    """The trail of a member; unusual keys are quoted, so that no two trails collide."""
     if isinstance(step, int):
         return f"{trail}[{step}]"
     if _PLAIN.fullmatch(step):
@@ -272,30 +259,28 @@ def below(trail: str, step: str | int) -> str:
 
 
 _STEP = re.compile(r"""\.[A-Za-z_$][\w$-]*+|\[[0-9]++\]|\["(?:[^"\\]|\\.)*+"\]""", re.ASCII)
-"""One step of a trail, as `below` writes it."""
 
 
 def outward(trail: str) -> Iterator[str]:
-    """A trail, then those of what surrounds the place, from the inside out."""
+    """A trail and its parents, innermost first."""
     ends = [len(ROOT), *(step.end() for step in _STEP.finditer(trail))]
     return (trail[:end] for end in reversed(ends))
 
 
 def echoes(fault: Fault, earlier: Iterable[Fault]) -> bool:
-    """Whether an earlier fault is about the same place, something within it or something around it."""
+    """Whether an earlier fault concerns the same place, a part of it or its surroundings."""
     return any(is_within(fault.path, other.path) or is_within(other.path, fault.path) for other in earlier)
 
 
 def is_within(inner: str, outer: str) -> bool:
-    """Whether a trail leads to the same place as another one, or within it."""
+    """Whether a trail leads to a place or into it."""
     return inner == outer or inner.startswith((f"{outer}.", f"{outer}["))
 
 
 def placed(faults: Iterable[Fault], text: str) -> list[Fault]:
-    """The faults of a text that could be decoded, each with line and column.
+    """Give each fault of a decodable text its line and column.
 
-    A key stands where it is written last. What is missing, or was never in the text, has the place of what
-    surrounds it.
+    A repeated key has the place of its last occurrence; an absent one that of its parent.
     """
     text = text.removeprefix("\ufeff")
     offsets = _offsets(text)
@@ -311,16 +296,13 @@ def _placed(fault: Fault, text: str, offsets: Mapping[str, int]) -> Fault:
 
 
 class _Level(msgspec.Struct):
-    """An object or a list that the scanner is in."""
-
     trail: str
     is_list: bool
     count: int = 0
-    """Members before this one."""
 
 
 def _offsets(text: str) -> dict[str, int]:
-    """The position of every key and every item of a text that can be decoded, by trail."""
+    """The offset of every key and item by trail."""
     found: dict[str, int] = {}
     levels: list[_Level] = []
     here, begins = ROOT, True

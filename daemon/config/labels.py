@@ -1,25 +1,24 @@
-"""Names of servers' instances, taken apart: `playwright#12`, `filesystem@~/src/app`. Standard library only."""
+"""Parses names of servers' instances, `playwright#12` and `filesystem@~/src/app`. Standard library only."""
 
 from __future__ import annotations
 
 import re
 
 OF_INSTANCE = re.compile(r"[#@]")
-"""What follows a server's name in that of an instance: before a number or a directory. No server has it."""
+"""Separates a server's name, which has neither, from an instance's number or directory."""
 
 _BEFORE_URI = re.compile(r"/(?=[A-Za-z][A-Za-z0-9+.-]*:)")
 
 
 def server_of(name: str) -> str:
-    """The server that a name is of, which may be its own or that of one of its instances."""
+    """The server in a server's or an instance's name."""
     return OF_INSTANCE.split(name, maxsplit=1)[0]
 
 
 def split_off(name: str) -> tuple[str, str]:
-    """The two sides of `server/tool`; the first is empty if the name has no such sides.
+    """Split `server/tool`; the first part is empty without a server.
 
-    In place of the server an instance may be named. The name of one with a directory has slashes of its own:
-    then the last one counts, and the tool has none.
+    An instance's directory has slashes: then the last slash counts.
     """
     server, _, rest = name.partition("/")
     if "@" in server:
@@ -28,10 +27,9 @@ def split_off(name: str) -> tuple[str, str]:
 
 
 def split_off_uri(name: str) -> tuple[str, str]:
-    """The two sides of `server/uri`; the first is empty if it is a URI alone.
+    """Split `server/uri`; the first part is empty for a URI alone, whose colon precedes its first slash.
 
-    A URI has a colon before its first slash, and the name of a server has none. In place of the server an
-    instance may be named: the URI follows the first slash after which something begins as a URI does.
+    After an instance's directory the URI begins at the first slash that a scheme follows.
     """
     server, _, uri = name.partition("/")
     if ":" in server or not uri:

@@ -1,7 +1,6 @@
-"""Addresses where the daemon is reached, and the HTTP clients that may come in.
+"""The configuration of listening addresses and of HTTP clients.
 
-Every field has one line of documentation, which is also its description in the JSON Schema. No fault repeats a
-token, nor a path that may be the content of a key.
+No fault quotes a token, or a path that may be a key's content.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s\[\]:/@]+))(?::([0-9]{1,5}))?", re.ASCII)
-"""HOST or HOST:PORT, with IPv6 addresses in brackets (RFC 3986 §3.2)."""
+"""HOST or HOST:PORT, IPv6 in brackets (RFC 3986, section 3.2)."""
 
 
 def split_authority(text: str) -> tuple[str | None, int | None]:
-    """Host and port of `HOST:PORT`; the host is None if the text is malformed, the port if it is absent."""
+    """Split `HOST:PORT`; the host is None if malformed, the port if absent."""
     found = _AUTHORITY.fullmatch(text)
     if found is None:
         return None, None
@@ -33,7 +32,7 @@ def split_authority(text: str) -> tuple[str | None, int | None]:
 
 
 def numeric(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that a host is, an IPv4 address within an IPv6 one as the former; None if it is a name."""
+    """The host's IP address, IPv4-mapped ones as IPv4; None for a name."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -56,26 +55,23 @@ def is_loopback(host: str) -> bool:
 
 
 MAX_PORT = 65535
-"""The largest TCP port."""
 
 DEFAULT_PROFILE = "default"
-"""The profile of a client that asks for none; it always exists."""
+"""The profile of clients that name none; it always exists."""
 
 DEFAULT_HTTP_ADDRESS = "127.0.0.1:7337"
-"""Where HTTP is served if no address is given."""
 
 
 METRICS_EXAMPLE = "127.0.0.1:9464"
-"""An address for `metrics.listen`; the port is from Prometheus' list of default ports for exporters."""
+"""A port from Prometheus' list of default ports for exporters."""
 
 SHORTEST_TOKEN, LONGEST_TOKEN = 16, 1024
-"""Characters of a token: fewer can be guessed by a patient program, more are no token but a file."""
+"""Characters: shorter tokens can be guessed, longer ones are files."""
 
 TOKEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
-"""The name of a token. Without a blank or colon: the keys of its sessions begin with it."""
+"""No blank or colon: the keys of the token's sessions begin with it."""
 
 _TOKEN = re.compile(r"[!-~]+")
-"""What a header can carry as one word."""
 
 _HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_](?:[A-Za-z0-9_-]*[A-Za-z0-9_])?(?:\.[A-Za-z0-9_-]+)*", re.ASCII)
 _ORIGIN = re.compile(
@@ -85,7 +81,7 @@ _NO_PATH = re.compile(r"[\r\n]|-----BEGIN|\A\s*\Z")
 
 
 def wrong_address(address: str) -> str:
-    """The fault of an address to listen on; empty if the address is sound."""
+    """The fault of a listening address; empty if it is sound."""
     host, port = split_authority(address)
     if host is None or port is None or port > MAX_PORT:
         return f"{quoted(address)} is not HOST:PORT: write {DEFAULT_HTTP_ADDRESS}"
@@ -98,7 +94,6 @@ def wrong_address(address: str) -> str:
 
 
 def _wrong_metrics_address(address: str) -> str:
-    """Metrics have no password: only this machine may be served."""
     host, port = split_authority(address)
     if host is None or port is None or not 0 < port <= MAX_PORT:
         return f"{quoted(address)} is not HOST:PORT: write {METRICS_EXAMPLE}"
@@ -170,7 +165,7 @@ PemPath = Annotated[str, Rule(_wrong_path)]
 
 
 class ConsoleRole(StrEnum):
-    """What somebody may do in the console."""
+    """The rights of a user of the console."""
 
     READ = "read"
     CONTROL = "control"
@@ -178,19 +173,19 @@ class ConsoleRole(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class AccessToken:
-    """A bearer token that clients show over HTTP and WebSocket."""
+    """A bearer token of HTTP and WebSocket clients."""
 
     name: TokenName
-    """What logs, sessions and metrics call it."""
+    """The token's name in logs, sessions and metrics."""
     value: TokenValue = attrs.field(repr=False)
-    """What clients send: `Authorization: Bearer VALUE`. Best by reference: ${VAR} or ${file:...}."""
+    """The secret in `Authorization: Bearer VALUE`. Write a reference: ${VAR} or ${file:...}."""
     profiles: Profiles | None = None
-    """The profiles that it may use, the first where a path names none; null is all of them."""
+    """Profiles that the token gives access to. The first is the default. null: all."""
     workspaces: tuple[str, ...] = ()
-    """Globs of directories that its clients may name as workspaces, * standing for any characters; none unless
-    given."""
+    """Globs of directories that the token's clients may name as workspaces; * matches any characters. Empty:
+    none."""
     console: ConsoleRole | None = None
-    """What whoever signs in to the console with it may do there; null: nothing, it is for clients only."""
+    """read or control: the token's rights in the console. null: no access."""
 
 
 @attrs.frozen(kw_only=True)
@@ -198,58 +193,57 @@ class Tls:
     """The certificate of the HTTP listener."""
 
     cert: PemPath
-    """Path of a PEM file: the certificate, and those that lead to its authority."""
+    """Path of a PEM file with the certificate and its intermediate certificates."""
     key: PemPath
-    """Path of a PEM file: its private key."""
+    """Path of a PEM file with the private key."""
 
 
 @attrs.frozen(kw_only=True)
 class HttpListen:
-    """Where clients reach the daemon over HTTP and WebSocket."""
+    """The listener for HTTP and WebSocket clients."""
 
     address: HttpAddress = DEFAULT_HTTP_ADDRESS
-    """HOST:PORT; anything but loopback needs `tokens`, and `tls` or `trustedProxies`."""
+    """HOST:PORT. An address outside of loopback requires `tokens`, and `tls` or `trustedProxies`."""
     hosts: tuple[HostName, ...] = ()
-    """Names that clients may reach it by (`Host`), besides localhost and addresses."""
+    """Host names that clients may use (`Host`), besides localhost and IP addresses."""
     origins: tuple[Origin, ...] = ()
-    """Web pages that may use it (`Origin`), as in https://app.example; on loopback those of this machine
-    may."""
+    """Web origins that may connect, such as https://app.example. On loopback, this machine's may, too."""
     tokens: TokenValue | tuple[AccessToken, ...] | None = attrs.field(default=None, repr=False)
-    """The bearer tokens: one without a name, or several; null: on loopback one that mcpd makes and keeps."""
+    """One bearer token, or a list of named ones. null on loopback: mcpd generates and stores a token."""
     trusted_proxies: tuple[Proxy, ...] = ()
-    """Addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed."""
+    """IP addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Proto count."""
     tls: Tls | None = None
-    """null: without TLS."""
+    """The certificate. null: no TLS."""
     console: bool = True
-    """Whether it serves the console (`mcpd ui`), too, at /ui."""
+    """true: the listener serves the console (`mcpd ui`) at /ui."""
     drain: Patience = 0
-    """Seconds after SIGTERM in which /readyz says 503 and everything else is served as before, for a balancer
-    to notice."""
+    """Seconds after SIGTERM in which /readyz answers 503 and everything else still works. A load balancer
+    notices in time."""
     substituted: frozenset[str] = attrs.field(metadata={"in_file": False}, default=frozenset(), repr=False)
-    """What its ${...} references stood for."""
+    """Values of ${...} references."""
 
 
 @attrs.frozen(kw_only=True)
 class Listen:
-    """Where clients and operators reach the daemon."""
+    """The addresses of the daemon."""
 
     socket: str | None = None
-    """Path of the clients' socket; null is the runtime directory's."""
+    """Path of the socket for clients. null: in the runtime directory."""
     control_socket: str | None = None
-    """Path of the operators' socket; null is control.sock beside the clients'."""
+    """Path of the socket for operators. null: control.sock next to the clients' socket."""
     uids: tuple[UserId, ...] = ()
-    """Users other than the daemon's own who may connect, by number or name."""
+    """Users besides the daemon's own who may connect, by number or name."""
     workspaces: tuple[str, ...] = ()
-    """Globs of directories that the users in uids may name as workspaces, * standing for any characters; none
-    unless given."""
+    """Globs of directories that users in `uids` may name as workspaces; * matches any characters. Empty: none.
+    """
     http: HttpListen | None = None
-    """Where it listens for HTTP and WebSocket; null: nowhere."""
+    """The listener for HTTP and WebSocket. null: none."""
     servers: tuple[str, ...] = ()
-    """Servers whose processes may connect as clients, as an agent's that uses mcpd; those of others may not."""
+    """Servers whose processes may connect as clients, such as agents that use mcpd."""
 
 
 def without_values(http: HttpListen | None) -> list[dict[str, object]] | None:
-    """What each configured token may do, for reports; None if tokens are left to mcpd."""
+    """The rights of each configured token, for reports."""
     if http is None or http.tokens is None:
         return None
     if isinstance(http.tokens, str):
@@ -259,12 +253,7 @@ def without_values(http: HttpListen | None) -> list[dict[str, object]] | None:
 
 
 def http_problems(http: HttpListen, profiles: Collection[str]) -> Problems:
-    """What is wrong between the values of `listen.http`; `http_lacks` tells what is missing.
-
-    Args:
-        http: the section.
-        profiles: the names of all profiles.
-    """
+    """Contradictions within `listen.http`; `profiles` are the names of all profiles."""
     known = {DEFAULT_PROFILE: None, **dict.fromkeys(profiles)}
     tokens = () if http.tokens is None or isinstance(http.tokens, str) else http.tokens
     for number, token in enumerate(tokens):
@@ -280,7 +269,7 @@ def http_problems(http: HttpListen, profiles: Collection[str]) -> Problems:
 
 
 def http_lacks(http: HttpListen) -> Problems:
-    """What an address lacks that other machines can reach."""
+    """Keys that an address needs because other machines can reach it."""
     host, port = split_authority(http.address)
     if host is None or port is None or is_loopback(host):
         return
@@ -304,7 +293,7 @@ def http_lacks(http: HttpListen) -> Problems:
 
 
 def served_by_http(http: HttpListen | None, metrics: str) -> bool:
-    """Whether the address of `metrics.listen` is one that `listen.http` has already."""
+    """Whether `listen.http` already serves the address of `metrics.listen`."""
     if http is None:
         return False
     host, port = split_authority(http.address)

@@ -1,8 +1,7 @@
-"""Names: what a server may be called, the three ways to write a tool, and the patterns that choose tools.
+"""Server names, the spellings of tool names, and the patterns that choose tools.
 
-Regexes are RE2: they have no lookaround and no back-references, and in return a match takes time linear in the
-length of the name (https://github.com/google/re2/wiki/WhyRE2), so that no configuration can block the event
-loop.
+Regexes are RE2: linear time, so that no pattern blocks the event loop, but no lookaround and no
+back-references.
 """
 
 from __future__ import annotations
@@ -20,40 +19,36 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 SERVER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-"""Names of servers (reliability.md S9): safe in paths, log lines, URLs, clients' prefixes; `fullmatch` it."""
+"""Safe in paths, log lines, URLs and clients' prefixes; use `fullmatch`."""
 
 TITLE_LENGTH = 64
-"""Characters in the name of a category or a profile: models and tables repeat them."""
 
 TOOL_BYTES = 128
-"""Longest name of a tool in bytes of UTF-8 (reliability.md S9); the longest of 1,519 real ones has 57."""
+"""UTF-8 bytes of a tool's name; the longest of 1,519 real ones has 57."""
 
 
 class ToolReference(msgspec.Struct, frozen=True, kw_only=True):
-    """The name of a tool, taken apart."""
+    """A parsed tool name."""
 
     server: str | None
-    """The server that the name refers to, known or not; None for a bare name."""
     tool: str
-    """The tool's own name."""
 
 
 CLIENT_PREFIX = "mcp__"
-"""What clients put before the names of servers and tools: `mcp__server__tool`."""
 
 
 def spellings(server: str, tool: str) -> tuple[str, str, str]:
-    """The ways in which a configuration may write a tool; `read_reference` parses them."""
+    """The three spellings of a tool that `read_reference` accepts."""
     return tool, f"{server}/{tool}", f"{CLIENT_PREFIX}{server}__{tool}"
 
 
 def read_shown(name: str, servers: Collection[str]) -> ToolReference:
-    """Parse `server__tool`, as clients are shown it."""
+    """Parse `server__tool`, the form shown to clients."""
     return read_reference(CLIENT_PREFIX + name, servers)
 
 
 def read_reference(name: str, servers: Collection[str]) -> ToolReference:
-    """Parse `tool`, `server/tool` or `mcp__server__tool`. `servers` decides where a prefix ends."""
+    """Parse `tool`, `server/tool` or `mcp__server__tool`; `servers` decides where a prefix ends."""
     if name.startswith(CLIENT_PREFIX):
         rest = name.removeprefix(CLIENT_PREFIX)
         # The longest first: with servers `a` and `a__b`, the tool of `mcp__a__b__c` is `c`.
@@ -68,12 +63,12 @@ def read_reference(name: str, servers: Collection[str]) -> ToolReference:
 
 
 def own_name(name: str, server: str) -> str:
-    """A tool's own name, without a client's prefix for `server`."""
+    """Strip the server's prefix from a tool's name."""
     return name.removeprefix(f"{CLIENT_PREFIX}{server}__").removeprefix(f"{server}/")
 
 
 def tool_name_is_sound(tool: str) -> bool:
-    """Whether a server could have a tool of that name (reliability.md S9)."""
+    """Whether a server may give a tool this name."""
     return bool(tool) and tool.isprintable() and len(tool.encode()) <= TOOL_BYTES
 
 
@@ -83,7 +78,7 @@ def title_is_sound(title: str) -> bool:
 
 
 def slug(name: str, taken: Collection[str] = ()) -> str | None:
-    """The allowed and free server name closest to `name`; None if nothing of `name` can be kept."""
+    """The valid, unused server name closest to `name`; None if no character can be kept."""
     if name[:1].islower():
         name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name)
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
@@ -95,14 +90,14 @@ def slug(name: str, taken: Collection[str] = ()) -> str | None:
 
 
 MAX_PATTERN = 1024
-"""Longest pattern, in characters: eight times the longest name of a tool."""
+"""Characters of a pattern: eight times the longest tool name."""
 
 COMPILED = 1024
-"""Compiled regexes that are cached: more than a configuration has."""
+"""Cached regexes: more than a configuration has."""
 
 
 def pattern_problem(pattern: str) -> str:
-    """What is wrong with a pattern and what to write instead; empty if it is sound."""
+    """The problem of a pattern and the remedy; empty if the pattern is sound."""
     if not pattern:
         return "an empty pattern fits no tool: remove it"
     if len(pattern) > MAX_PATTERN:
@@ -128,7 +123,7 @@ def _regex_problem(pattern: str) -> str:
 
 
 def matches(pattern: str, server: str, tool: str) -> bool:
-    """Whether a tool matches a sound pattern; a glob is matched against both `tool` and `server/tool`."""
+    """Whether a sound pattern matches a tool; a glob may match `tool` or `server/tool`."""
     if _is_regex(pattern):
         return _compiled(pattern).search(tool) is not None
     return fnmatchcase(tool, own_name(pattern, server)) or fnmatchcase(f"{server}/{tool}", pattern)

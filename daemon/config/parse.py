@@ -1,10 +1,8 @@
-"""From a text or a file to a `Config`, or to all of its faults at once; and from one `Config` to the next.
+"""Turns a file into a `Config` or all of its faults, and plans the change from one `Config` to the next.
 
-The steps: characters (jsonc), other clients' words (translation), references (expand), types (structure), rules
-(validate). Each step continues with what the one before found sound, so that one run shows everything that is
-wrong. A change touches a server only if what its actor was built with differs (`plan`). What the daemon itself
-daemon itself was built with (its sockets, its store, its bounds) needs a restart: it is reported, and the old
-value stays in force.
+Steps: jsonc (characters), translation (other clients' words), expand (references), structure (types), validate
+(rules).
+Each step works on whatever the previous one accepted, so that one run reports every fault.
 """
 
 from __future__ import annotations
@@ -50,41 +48,36 @@ if TYPE_CHECKING:
 
 
 FIXED = ("listen", "state", "limits", "search")
-"""Keys that the running daemon was built with: changing them needs a restart."""
+"""Keys that the daemon was built with: a change needs a restart."""
 
 APPLIED = ("autostart", "categories", "idle", "lazy", "metrics", "profiles", "summaries", "watch")
-"""Keys other than `mcpServers` that are read from the catalog on each use, so that changes apply at once."""
+"""Other keys that the daemon reads on each use: a change applies at once."""
 
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """What to do: names of servers in the order of the new configuration (`removed`: of the old one).
+    """The steps of a reload: server names in the new configuration's order (`removed`: the old one's).
 
-    Each server of either configuration is in exactly one of the first seven fields.
+    Each server is in exactly one of the first seven fields.
     """
 
     added: tuple[str, ...] = ()
-    """New servers, to be started unless the configuration disables them."""
     removed: tuple[str, ...] = ()
-    """Servers to stop and forget."""
     enabled: tuple[str, ...] = ()
-    """Servers that the configuration enables again: to be started."""
     disabled: tuple[str, ...] = ()
-    """Servers that the configuration now disables: to be stopped."""
     restarted: tuple[str, ...] = ()
-    """Servers to restart with their new configuration."""
+    """Servers whose actor was built with something that changed."""
     changed: tuple[str, ...] = ()
-    """Servers of which only the description changed: they keep running."""
+    """Servers with a new description only: they keep running."""
     kept: tuple[str, ...] = ()
-    """Servers that the change does not affect."""
     sections: tuple[str, ...] = ()
-    """Keys other than `mcpServers` that changed and take effect at once."""
+    """Changed keys of `APPLIED`."""
     needs_restart_of_daemon: tuple[str, ...] = ()
-    """Keys that changed and take effect only when the daemon is restarted."""
+    """Changed keys of `FIXED`."""
 
 
 def plan(old: Config, new: Config) -> Plan:
-    """What to do to get from the configuration in force to a new one."""
+    """Compare the configuration in force with a new one."""
     told: dict[str, list[str]] = {}
     for name, server in new.mcp_servers.items():
         told.setdefault(_what_became(old.mcp_servers.get(name), server), []).append(name)
@@ -97,12 +90,11 @@ def plan(old: Config, new: Config) -> Plan:
 
 
 def in_force(old: Config, new: Config) -> Config:
-    """The configuration once the plan is applied: the new one with the old one's `FIXED` keys."""
+    """The new configuration with the old values of `FIXED`."""
     return attrs.evolve(new, **{key: getattr(old, key) for key in FIXED})
 
 
 def _what_became(old: Server | None, new: Server) -> str:
-    """The field of `Plan` that a server of the new configuration belongs to."""
     if old is None:
         return "added"
     if old.enabled != new.enabled:
@@ -113,7 +105,7 @@ def _what_became(old: Server | None, new: Server) -> str:
 
 
 def _built_with(server: Server) -> Server:
-    """The server without what its actor does not depend on; a new key counts unless it is excluded here."""
+    """The server without keys that its actor does not depend on; a new key counts by default."""
     plain = attrs.evolve(server, title="", description="", workspaces=())
     return attrs.evolve(plain, substituted=frozenset(), credentials=frozenset())
 
@@ -123,7 +115,7 @@ def _different(old: Config, new: Config, keys: tuple[str, ...]) -> tuple[str, ..
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two configurations, or parts of them, have the same values in the same order."""
+    """Whether two values are equal, including the order of keys."""
     if one is other:
         return True
     kind = type(one)
@@ -138,10 +130,10 @@ def same(one: object, other: object) -> bool:
 
 
 MAX_CONFIG = 4 * 1024 * 1024
-"""Bytes of a configuration file: hundreds of servers fit many times over, a wrong file does not."""
+"""Bytes of a configuration: hundreds of servers fit, a wrong file does not."""
 
 FAULTY_SECONDS = 86400.0
-"""Seconds between tries of a server whose entry is faulty: only a reload can mend the entry."""
+"""Seconds between starts of a server with a faulty entry, which only a reload can mend."""
 
 _SECTIONS = ("mcpServers", "categories", "profiles")
 _AN_OBJECT = "an object, {...}"
@@ -152,41 +144,33 @@ Raw = dict[str, Any]
 
 @attrs.frozen(kw_only=True)
 class CheckedConfig:
-    """A configuration without faults, and what else there is to say of it."""
+    """A configuration without faults, and remarks on it."""
 
     config: Config
-    """What it says."""
     notes: tuple[Fault, ...] = ()
-    """What was understood as something else, or is not obeyed; each with its place."""
+    """Keys that were translated or are not obeyed."""
     text: str = attrs.field(repr=False)
-    """The file."""
     normal: Normalized = attrs.field(repr=False)
-    """Where in it things are written."""
+    """Maps trails back to the written ones."""
 
     def placed(self, faults: Iterable[Fault]) -> list[Fault]:
-        """Faults that were found in the configuration, each with its place in the file."""
+        """Give faults of the configuration their places in the file."""
         return placed(self.normal.written(faults), self.text)
 
 
 def load(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ()) -> Config:
-    """Read the configuration at `path`, and the profiles in `profiles.d` and the variables in `env` beside it.
+    """Read a configuration with `profiles.d` and `env` next to it; faulty entries set `Server.faults`.
 
-    A fault within a server's entry concerns that server alone: it is in `Server.faults`.
-
-    Args:
-        path: the configuration file.
-        environ: what `${VAR}` stands for.
-        surfaces: the names that a profile's `surface` may have; empty to leave them unchecked.
+    Without `surfaces`, the names of profiles' surfaces are not checked.
 
     Raises:
-        ConfigError: it cannot be read, others can write it, or it has faults besides those of entries; the
-            error lists all of them.
+        ConfigError: unreadable, writable by others, or faulty outside of servers' entries; lists all faults.
     """
     return _load(path, environ, surfaces, strict=False).config
 
 
 def load_with_notes(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ()) -> CheckedConfig:
-    """As `load`, with what else there is to say; a fault within a server's entry raises `ConfigError`, too."""
+    """Like `load`, with remarks; a faulty entry raises `ConfigError`, too."""
     return _load(path, environ, surfaces, strict=True)
 
 
@@ -212,11 +196,7 @@ def _load(path: Path, environ: Mapping[str, str], surfaces: Collection[str], *, 
 def load_changed(
     path: Path, changed: Mapping[Path, str], environ: Mapping[str, str], surfaces: Collection[str] = ()
 ) -> Config:
-    """As `load`, as if some files held other texts: the configuration, or a profile's own beside it.
-
-    Raises:
-        ConfigError: it would have faults, or cannot be read; the error lists all of them.
-    """
+    """Like `load`, with `changed` texts in place of files. Raises ConfigError."""
     source, variables, files = str(path), read_env_beside(path), read_beside(path)
     sources = Sources(environ=environ, kept=variables.values, base=path.parent, read_file=read_file)
     for beside, held in changed.items():
@@ -237,13 +217,12 @@ def parse(
     surfaces: Collection[str] = (),
     read_file: Callable[[Path], str] = read_file,
 ) -> Config:
-    """Read a configuration, strictly. `source` names it in errors; `${file:...}` paths start at its directory.
+    """Read a configuration's text strictly, without the files next to it.
 
-    `surfaces` are the names that a profile's `surface` may have; without any, they are not checked. Files
-    beside it are not read.
+    `source` names the text in errors, and `${file:...}` starts at its directory.
 
     Raises:
-        ConfigError: it has faults; the error lists all of them.
+        ConfigError: lists all faults.
     """
     sources = Sources(environ=environ, base=Path(source).parent, read_file=read_file)
     return _parse(text, source, sources, surfaces, ProfileFiles(), EnvFile()).config
@@ -288,7 +267,7 @@ def _parse(
 def _set_apart(
     config: Config, normal: Normalized, faults: list[Fault]
 ) -> tuple[dict[str, Server], list[Fault]]:
-    """All servers, each with the faults of its entry, and the faults of everything else."""
+    """All servers, each with the faults of its entry, and the faults outside of entries."""
     if not faults:
         return dict(config.mcp_servers), []
     section = below(ROOT, "mcpServers")
@@ -309,7 +288,7 @@ def _set_apart(
 
 
 def _faulty(server: Server, faults: list[Fault], normal: Normalized) -> Server:
-    """The server of an entry with faults: all clients see that server fail, and each start fails at once."""
+    """A server that every client sees fail, at once and on each start."""
     return attrs.evolve(
         server,
         faults=tuple(normal.written(faults)),
@@ -340,7 +319,7 @@ def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
 
 
 def _read_rest(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
-    """What stands beside servers, categories and profiles."""
+    """Read everything except servers, categories and profiles."""
     listen, found = raw.get("listen"), frozenset[str]()
     if isinstance(listen, dict) and isinstance(listen.get("http"), dict):
         trail = below(below(ROOT, "listen"), "http")
@@ -363,7 +342,6 @@ def _read_rest(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
 
 
 def _with_key(config: Config, sources: Sources) -> Config:
-    """The configuration with the key of the endpoint for summaries, where it is kept beside it."""
     summaries = config.summaries
     if summaries is None or summaries.api_key_env is None:
         return config
@@ -409,7 +387,6 @@ def _read_all(cls: type[T], raw: Raw, section: str, faults: list[Fault]) -> dict
 
 
 def _entries(raw: Raw, section: str, faults: list[Fault]) -> Raw:
-    """The members of a section; none, and a fault, if it is not an object."""
     value = raw.get(section, {})
     if isinstance(value, dict):
         return value
@@ -423,7 +400,6 @@ def _names(raw: Raw, section: str) -> tuple[str, ...]:
 
 
 def _once(faults: list[Fault]) -> list[Fault]:
-    """Each fault once, in the order in which they were found."""
     return list(dict.fromkeys(faults))
 
 

@@ -1,9 +1,9 @@
-"""The secrets of a configuration: which of its values are some, and which are taken out of which texts.
+"""Finds the secrets of a configuration and redacts them from texts.
 
-A value is judged by its name, its place or its look. Whatever is not clearly a setting (`is_setting`) may be a
-secret, and is treated as one. A server's texts lose the secrets that this server was given: a password that is
-a common word must not blank out the logs of all other servers. A secret that nobody writes by chance is taken
-out of every text, because servers may know each other's. The daemon's own texts lose all secrets.
+A value is judged by name, place and look; anything that is no clear setting counts as a secret. A server's
+texts lose
+that server's secrets, so that a common word does not blank other logs; unmistakable secrets disappear
+everywhere.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ _CREDENTIAL = re.compile(
     r"|(?:access|account|api|app|auth|encryption|license|licence|master|private|secret|shared|signing|ssh)?keys?"
     r"|(?:admin|app|db|mail|master|my|pg|root|smtp|sql|user)?(?:pass|pw)|passcode|pat|bearer|dsn|creds?|jwt|psk"
 )
-"""Words that mark a name's value as a credential, alone or joined to the word before."""
+"""Words in a name, alone or joined to another, that mark a credential."""
 
 _LAST = frozenset({"auth", "otp", "pin", "seed", "session", "sid", "sig", "signature"})
-"""Words that do so only at the end of a name: `AUTH_MODE` and `session-name` are no credentials."""
+"""Words that mark one only at the end: `AUTH_MODE` and `session-name` are no credentials."""
 
 _TOGETHER = frozenset({
     ("auth", "header"), ("conn", "string"), ("connection", "string"), ("seed", "phrase"), ("session", "id"),
 })  # fmt: skip
-"""Words that do so only together, at the end of a name."""
+"""Pairs of words that mark one at the end of a name."""
 
 _OF_ONE = frozenset({
     "budget", "count", "dir", "endpoint", "expiry", "file", "format", "length", "limit", "limits", "name",
     "path", "policy", "prefix", "size", "timeout", "ttl", "type", "uri", "url", "window",
 })  # fmt: skip
-"""Words that, at the end of a name, mark its value as a property of a credential, or a count of tokens."""
+"""Last words that mark a property of a credential or a count of tokens."""
 
 _COUNTED = frozenset({"max", "maximum", "min", "minimum", "num", "total"})
-"""Words that, at the start of a name, mark its value as a number."""
+"""First words that mark a number."""
 
 _OF_DATA = frozenset({"composite", "foreign", "partition", "public", "row", "sort", "unique"})
-"""Words before `key` that mark it as a key of a table, or a public one."""
+"""Words before `key` that mark a table's key or a public key."""
 
 _OF_TABLES = ("primary", "key")
-"""A whole name that is a key of a table; `COSMOS_PRIMARY_KEY` is the first of two credentials."""
+"""A whole name that is a table's key; `COSMOS_PRIMARY_KEY` is a credential."""
 
 RANDOM_CHARACTERS = 16
-"""Fewest characters of a credential in a path; an identifier of 128 bits has 32."""
+"""Fewest characters of a credential in a path; a 128-bit identifier has 32."""
 
 _WORDS_OF_NAME = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _NAMED_VALUE = re.compile(r"(?P<name>-{0,2}[A-Za-z][\w.-]*)(?:=|:\s*)(?P<value>.*)", re.ASCII | re.DOTALL)
@@ -72,7 +72,7 @@ _PLAIN = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)(?:[_.-](?:[A-Z]?[a-z]+|[A-Z]+))*")
 def names_credential(name: str) -> bool:
     """Whether a variable, header, option or parameter of this name holds a credential.
 
-    `api_key`, `githubToken` and `PGPASSWORD` do, `keyspace`, `max-tokens` and `primary-key` do not.
+    `api_key`, `githubToken` and `PGPASSWORD` do; `keyspace`, `max-tokens` and `primary-key` do not.
     """
     words = [word.lower() for word in _WORDS_OF_NAME.findall(name)]
     if not words or words[-1] in _OF_ONE or words[0] in _COUNTED or tuple(words) == _OF_TABLES:
@@ -89,12 +89,11 @@ def names_credential(name: str) -> bool:
 
 
 def may_be_common(value: str, *, named: bool) -> bool:
-    """Whether a value may just as well be common words, so that it reveals nothing where it appears elsewhere.
+    """Whether a value may be common words that reveal nothing elsewhere.
 
-    Args:
-        value: a value in a configuration.
-        named: whether its name or its place marks it as a credential. Then only a short word without digits
-            counts as common, such as `postgres` or `customer_id`: a passphrase is several words, or long.
+    Of values that a name or place marks as credentials (`named`), only a short word without digits may: a
+    passphrase is
+    several words, or long.
     """
     if named:
         return len(value) < RANDOM_CHARACTERS and bool(
@@ -104,9 +103,9 @@ def may_be_common(value: str, *, named: bool) -> bool:
 
 
 def looks_random(text: str) -> bool:
-    """Whether a part of a path looks like a credential: long, of letters and digits, and not made of words.
+    """Whether a path segment looks like a credential: long, letters and digits, no words.
 
-    `0b1f6a2c-5d3e-4f70-8a91-b2c3d4e5f607` does, `mcp-server-2025-11-25` does not.
+    `0b1f6a2c-5d3e-4f70-8a91-b2c3d4e5f607` does; `mcp-server-2025-11-25` does not.
     """
     if len(text) < RANDOM_CHARACTERS or not _CHARACTERS.fullmatch(text):
         return False
@@ -116,9 +115,9 @@ def looks_random(text: str) -> bool:
 
 
 def in_arguments(args: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """The credentials among the arguments of a command, each with its position.
+    """Yield index and value of each credential among a command's arguments.
 
-    They are written as `--api-key VALUE`, `--token=VALUE`, `API_KEY=VALUE`, or as a header, `Authorization: X`.
+    Forms: `--api-key VALUE`, `--token=VALUE`, `API_KEY=VALUE`, `Authorization: VALUE`.
     """
     for index, word in enumerate(args):
         if word.startswith("-") and names_credential(word) and "=" not in word:
@@ -130,7 +129,7 @@ def in_arguments(args: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def _named_value(word: str) -> Iterator[str]:
-    """The value after a credential's name in an argument, also in `--header=Authorization: VALUE`."""
+    """Also finds the value in `--header=Authorization: VALUE`."""
     while (match := _NAMED_VALUE.fullmatch(word)) is not None:
         word = match["value"]
         if names_credential(match["name"]):
@@ -139,7 +138,7 @@ def _named_value(word: str) -> Iterator[str]:
 
 
 def in_pairs(text: str) -> Iterator[str]:
-    """The credentials in a text of names and values: `Server=h;Password=X;`, `host=h password=X`."""
+    """The credentials in `Server=h;Password=X;` or `host=h password=X`."""
     for part in text.split(";"):
         for pair in _PAIR.finditer(part.strip()):
             value = pair["value"].strip().strip("'\"")
@@ -167,14 +166,13 @@ PAIRS = frozenset(
     )
     for second in row[1:]
 )  # fmt: skip
-"""Pairs of letters that occur in English words and in names of programs. Random letters soon break this rule:
-of random words of 12 letters, 98 in 100 do."""
+"""Letter pairs of English words and program names; 98 of 100 random 12-letter words break them."""
 
 _ROOTS = frozenset({
     "app", "bin", "data", "dev", "etc", "home", "lib", "media", "mnt", "nix", "opt", "proc", "projects", "root",
     "run", "snap", "srv", "sys", "tmp", "usr", "users", "var", "volumes", "workspace", "workspaces",
 })  # fmt: skip
-"""Directories at which paths begin. Base64 may begin with a slash, too."""
+"""First directories of paths: base64 may begin with a slash, too."""
 
 _PRIVATE_KEY = "PRIVATE KEY-----"
 _SEPARATORS = re.compile(r"[\s,;|]+")
@@ -192,17 +190,18 @@ _CAMEL = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]{2,5})(?:[A-Z][a-z]+|[A-Z]{2,5})+")
 _PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _WITH_NUMBER = re.compile(r"([A-Za-z]{2,})[0-9]{1,4}")
 _SHORT = re.compile(r"[A-Za-z]?[0-9]{1,3}[A-Za-z]?|[0-9]{1,3}[A-Za-z][0-9]{1,3}|[0-9]+(?:[kKMGT]i?[Bb]|ms|px)")
-"""Short mixtures of letters and digits: `v2`, `30B`, `A3B`, `4o`, `512MiB`, `22T10`."""
+"""`v2`, `30B`, `A3B`, `4o`, `512MiB`, `22T10`."""
 
 MOST_JOINERS = 4
-"""Most different characters that join the words of a setting: `en_US.UTF-8` has three."""
+"""Different characters that join a setting's words: `en_US.UTF-8` has three."""
 
 
 def is_setting(value: str) -> bool:
-    """Whether a value is clearly a setting: words, numbers, versions, paths, hosts, URLs, models, or a list.
+    """Whether a value is clearly words, numbers, versions, paths, hosts, URLs, models or a list.
 
-    `us-east-1`, `gpt-4o-mini` and `/srv/data` are; `7fK2mQ9xVb4Z`, `Xk9$mQ2!vL7#pR` and `xkqzvbwmtrpl` are not.
-    A secret within a URL or a path has to be looked for separately.
+    `us-east-1` and `gpt-4o-mini` are; `7fK2mQ9xVb4Z` and `xkqzvbwmtrpl` are not. Secrets within a URL or path
+    need a
+    search of their own.
     """
     if _PRIVATE_KEY in value or any(tokens(value)):
         return False
@@ -219,7 +218,6 @@ def _is_path(value: str) -> bool:
 
 
 def _is_item(text: str) -> bool:
-    """Whether one item of a list is a setting."""
     item = text.strip(_AROUND)
     if named := _NAMED.fullmatch(item):
         return _is_joined(named["name"]) and _is_item(named["value"])
@@ -229,7 +227,6 @@ def _is_item(text: str) -> bool:
 
 
 def _is_joined(item: str) -> bool:
-    """Whether an item is made of words and numbers."""
     if not _ITEM.fullmatch(item) or len(set(_JOINERS.findall(item))) > MOST_JOINERS:
         return False
     parts = [part for part in _JOINERS.split(item) if part]
@@ -270,7 +267,7 @@ ORDINARY = frozenset({
     "always", "bearer", "critical", "default", "development", "digest", "disabled", "enabled", "negotiate",
     "oauth2", "optional", "production", "required", "staging", "testing", "verbose", "warning",
 })  # fmt: skip
-"""Values that are never hidden, in any case and under any name: without these words no log is readable."""
+"""Words that are never hidden, under any name: no log is readable without them."""
 
 _LIST = re.compile(r"[\s,;|\"']+")
 _BETWEEN = re.compile(r"[:=]")
@@ -280,20 +277,17 @@ _SCHEME = re.compile(r"(?i)(?:basic|bearer|token)\s")
 
 
 def secrets(config: Config) -> frozenset[str]:
-    """Every value of `config` that must never be shown, in all spellings in which it may appear."""
+    """Every secret value of `config`, in every spelling that may appear."""
     return frozenset(value for value, _ in _all(config) if len(value) >= SHORTEST)
 
 
 def doubtful(config: Config) -> frozenset[str]:
-    """The `secrets` that may just as well be common words.
-
-    A definition may contain the same words: `postgres` in a tool's name, `password` as the name of a property.
-    """
+    """The `secrets` that may be common words, which tools' definitions contain, too."""
     return _in_doubt(_all(config))
 
 
 def secrets_of(server: Server) -> tuple[frozenset[str], frozenset[str]]:
-    """The secrets that one server was given, and those of them that may just as well be common words."""
+    """The secrets of one server, and the doubtful ones among them."""
     values = list(_of_server(server))
     return frozenset(value for value, _ in values if len(value) >= SHORTEST), _in_doubt(values)
 
@@ -304,7 +298,6 @@ def _in_doubt(values: Iterable[tuple[str, bool]]) -> frozenset[str]:
 
 
 def _all(config: Config) -> Iterator[tuple[str, bool]]:
-    """All secrets, each with whether it is doubtful."""
     for server in config.mcp_servers.values():
         yield from _of_server(server)
     yield from _of_daemon(config)
@@ -332,16 +325,12 @@ def _of_server(server: Server) -> Iterator[tuple[str, bool]]:
 
 
 def _judged(values: Iterable[str], *, named: bool) -> Iterator[tuple[str, bool]]:
-    """Credentials, each with whether it is doubtful."""
     for value in values:
         yield value, may_be_common(value, named=named)
 
 
 def _whole(value: str, *, named: bool) -> Iterator[tuple[str, bool]]:
-    """A value whose name says that it is a credential, and the credentials within it.
-
-    If it is JSON, such as a credentials file, its strings count where their own names or looks say so.
-    """
+    """A value with a credential's name; of JSON, the strings count by their own names and looks."""
     if _is_ordinary(value):
         return
     yield from _judged(_spellings(value), named=named)
@@ -357,7 +346,7 @@ def _within(value: str, *, named: bool) -> Iterator[tuple[str, bool]]:
 
 
 def _by_look(value: str) -> Iterator[tuple[str, bool]]:
-    """Possible credentials in a value whose name says nothing: all that is not clearly a setting."""
+    """Possible credentials in a value whose name says nothing."""
     if not is_setting(value):
         yield from _judged(_spellings(value), named=False)
     for item in _LIST.split(value):
@@ -386,7 +375,6 @@ def _in_headers(server: Server) -> Iterator[tuple[str, bool]]:
 
 
 def _in_command(server: Server) -> Iterator[tuple[str, bool]]:
-    """Arguments that are credentials by their name or by a token's prefix."""
     given = (value for _, written in in_arguments(server.args) for value in _around_workspaces(written))
     for value in given:
         if not _is_ordinary(value):
@@ -395,14 +383,14 @@ def _in_command(server: Server) -> Iterator[tuple[str, bool]]:
 
 
 def _around_workspaces(written: str) -> Iterator[str]:
-    """What stands around ${workspace}, which is a path; what follows it may go on with one."""
+    """The parts around ${workspace}, which is a path that may continue."""
     first, *rest = written.split(WORKSPACE)
     yield first
     yield from (f"/workspace{each}" if each.startswith("/") else each for each in rest)
 
 
 def _is_ordinary(value: str) -> bool:
-    """Whether a value is a common word or a path: without those, a reason would say nothing."""
+    """Whether a value is a common word or path, which a message needs to stay readable."""
     if value.lower() in ORDINARY:
         return True
     return _PATH.fullmatch(value) is not None and not any(map(looks_random, value.split("/")))
@@ -421,7 +409,7 @@ def _in_header(value: str) -> Iterator[str]:
 
 
 def _in_basic(encoded: str) -> Iterator[str]:
-    """`user:password` in base64: the whole, and each half, for either may be the token."""
+    """Decode `user:password` from base64: either half may be the token."""
     padded = encoded + "=" * (-len(encoded) % 4)
     try:
         told = b64decode(padded, altchars=b"-_" if {"-", "_"} & set(padded) else None).decode()
@@ -435,14 +423,13 @@ def _in_basic(encoded: str) -> Iterator[str]:
 
 
 def _spellings(value: str) -> Iterator[str]:
-    """The whole and, since logs are made of lines, each line."""
     yield value
     for line in value.splitlines():
         yield line.strip()
 
 
 def _in_urls(text: str | None) -> Iterator[tuple[str, bool]]:
-    """User, password, query values and credentials in the path of each url, as written and decoded."""
+    """User, password, query values and path credentials of each URL, as written and decoded."""
     for found in _URL.finditer(text or ""):
         try:
             parts = urlsplit(found[0])
@@ -469,18 +456,17 @@ def _in_query(query: str) -> Iterator[tuple[str, bool]]:
 
 
 UNMISTAKABLE = 12
-"""Characters from which a secret that is no plain word appears in no text by chance."""
+"""Characters from which a secret appears in no text by chance."""
 
 
 MAX_TOKENS = 12
-"""Tokens of one server's logins that stay hidden: those of the latest four renewals, minutes at the least."""
+"""Hidden tokens of one server's logins: the latest four renewals, minutes at least."""
 
 
 class Redactors:
-    """A redactor for each server, and, when called, one for texts that belong to no server."""
+    """A redactor for each server, and a callable one for other texts."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        """Start with secrets that no text may show."""
         self._renewed = Redactor(())
         self._tokens: dict[str, list[str]] = {}
         self._unmistakable = Redactor(secrets, beside=self._renewed)
@@ -488,31 +474,28 @@ class Redactors:
         self._each: dict[str, Redactor] = {}
 
     def __call__(self, text: str, most: int = SHOWN) -> str:
-        """The text without any secret (`Redactor.__call__`)."""
+        """Redact every secret."""
         return self._all(text, most)
 
     def of(self, server: str) -> Redactor:
-        """The redactor for the texts of a server or its instances; always the same object for all of these."""
+        """The one redactor for a server and its instances."""
         known = self._each.get(server) or self._each.get(server := server_of(server))
         if known is None:
             known = self._each[server] = Redactor((), beside=self._unmistakable)
         return known
 
     def hide(self, values: Iterable[str]) -> None:
-        """Add secrets that no configuration names. May be called in any thread."""
+        """Add secrets that no configuration names. Thread-safe."""
         self._unmistakable.learn(values)
 
     def hide_login(self, server: str, values: Iterable[str]) -> None:
-        """Hide the tokens of a login at a server, and the latest of those before, which it may still repeat."""
+        """Hide a login's tokens and the latest earlier ones, which the server may still repeat."""
         known = self._tokens.get(server, [])
         self._tokens[server] = [*known, *(each for each in values if each not in known)][-MAX_TOKENS:]
         self._renewed.replace(each for tokens in self._tokens.values() for each in tokens)
 
     def learn(self, config: Config) -> None:
-        """Add the secrets of this configuration; those learned before stay secret.
-
-        May be called in any thread.
-        """
+        """Add a configuration's secrets; earlier ones stay secret. Thread-safe."""
         every, common = secrets(config), doubtful(config)
         self._unmistakable.learn(value for value in every - common if len(value) >= UNMISTAKABLE)
         self._all.learn(every, common)

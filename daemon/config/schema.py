@@ -1,8 +1,4 @@
-"""The JSON Schema of the configuration, for editors: generated from the model, so that it cannot go stale.
-
-Descriptions are the docstrings under the model's fields. Python does not keep those, so they are read from the
-source; only `mcpd schema` and the tests pay for that.
-"""
+"""Generates the JSON Schema of the configuration; descriptions are the docstrings under the model's fields."""
 
 from __future__ import annotations
 
@@ -34,17 +30,13 @@ _KEYS = {
     "categories": {"minLength": 1, "maxLength": TITLE_LENGTH},
     "profiles": {"minLength": 1, "maxLength": TITLE_LENGTH},
 }
-"""What the keys of the sections may look like."""
+"""Constraints on the keys of sections."""
 
 Schema = dict[str, Any]
 
 
 def json_schema(surfaces: Sequence[str]) -> Schema:
-    """The schema as JSON values. It lacks the rules across entries, which `mcpd check` applies.
-
-    Args:
-        surfaces: the names that a profile's `surface` may have.
-    """
+    """The schema without the rules between entries; `surfaces` are a profile's possible surfaces."""
     definitions: Schema = {}
     root = _object(Config, definitions)
     definitions["Profile"]["properties"]["surface"] |= {"enum": [DEFAULT_SURFACE, *surfaces]}
@@ -60,12 +52,12 @@ def json_schema(surfaces: Sequence[str]) -> Schema:
 
 
 def render(surfaces: Sequence[str]) -> str:
-    """The text of `config/mcpd.schema.json`, for a daemon that has these surfaces."""
+    """The text of `config/mcpd.schema.json`."""
     return json.dumps(json_schema(surfaces), indent=2, ensure_ascii=False) + "\n"
 
 
 def _take_clients_words(config: Schema, server: Schema) -> None:
-    """Let through what other clients write and mcpd understands: editors must not mark it as wrong."""
+    """Accept what mcpd understands of other clients, so that editors do not mark it."""
     config |= {key: {"description": "Understood as `mcpServers`."} for key in client_keys.SECTIONS}
     for key, said in client_keys.keys_beside_servers().items():
         config[key] = {"description": f"{said[0].upper()}{said[1:]}."}
@@ -101,7 +93,6 @@ def _object(cls: type, definitions: Schema) -> Schema:
 
 
 def _of(kind: Any, definitions: Schema) -> Schema:
-    """The schema of one type; classes become references."""
     origin, arguments = get_origin(kind), get_args(kind)
     if hasattr(kind, "__metadata__"):
         schema = _bounded(_of(kind.__origin__, definitions), kind.__metadata__)
@@ -122,7 +113,7 @@ def _of(kind: Any, definitions: Schema) -> Schema:
 
 
 def _either(schemas: list[Schema]) -> Schema:
-    """The schema of `T | None`: one list of types where that is enough, because editors show it better."""
+    """The schema of a union: one list of types where possible, because editors show it better."""
     *first, last = schemas
     if len(first) == 1 and "type" in first[0] and last == {"type": "null"}:
         return first[0] | {"type": [first[0]["type"], "null"]}
@@ -147,14 +138,12 @@ def _bounded(schema: Schema, bounds: tuple[Any, ...]) -> Schema:
 
 
 def _default(value: Any) -> Schema:
-    """The `default` of an absent key; nested objects state their own."""
     if isinstance(value, attrs.Factory):  # type: ignore[arg-type]  # at run time it is the class
         return {}
     return {"default": list(value) if isinstance(value, tuple) else value}
 
 
 def _docstrings(cls: type) -> dict[str, str]:
-    """The line under each field of `cls`."""
     tree = ast.parse(inspect.getsource(sys.modules[cls.__module__]))
     (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls.__name__)
     return {

@@ -1,8 +1,4 @@
-"""State URLs (`state.url`): where the state is kept. Nothing else parses them.
-
-`sqlite:////absolute/path`, or `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETER=VALUE` with the
-parameters of libpq (PostgreSQL's manual, "Parameter Key Words"). Only the URL itself is examined.
-"""
+"""Parses `state.url`: `sqlite:////absolute/path` or `postgresql://...` with libpq's parameters."""
 
 from __future__ import annotations
 
@@ -23,51 +19,48 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 DATABASE = "state.db"
-"""The file in the state directory that is used when the configuration names no other place."""
+"""The default file in the state directory."""
 
 SQLITE_EXAMPLE = "sqlite:////var/lib/mcpd/state.db"
 POSTGRESQL_EXAMPLE = "postgresql://USER@HOST/DATABASE"
 
 PASSWORDS = frozenset({"password", "sslpassword", "passfile", "oauth_client_secret"})
-"""Parameters of libpq whose values are secret."""
+"""libpq parameters with secret values."""
 
 _URL = re.compile(
     r"(?P<scheme>[\w+]+)://(?:(?P<user>[^:/]*)(?::(?P<password>[^@]*))?@)?"
     r"(?P<host>\[[^/?]+\]|[^/:?]*)(?::(?P<port>[^/?]*))?(?:/(?P<path>[^?]*))?(?:\?(?P<query>.*))?",
     re.DOTALL,
 )
-"""A password may hold anything but an @."""
+"""A password may hold any character except @."""
 
 _RESERVED = re.compile(r"[/?#]")
 _HOST_AND_PORT = re.compile(r"(?P<host>/.*|[^:]*)(?::(?P<port>\d+))?")
-"""Characters that a user or a password must percent-encode: other parsers of the URL would end it there."""
+"""One item of libpq's `host` list, as SQLAlchemy writes it."""
 
 
 class StateUrlError(ValueError):
-    """A URL that no store can use. The text says what to write, and repeats no password."""
+    """An unusable URL; the text gives the remedy and never repeats a password."""
 
 
 @attrs.frozen(kw_only=True)
 class StateUrl:
-    """The place where one daemon keeps its state."""
+    """A parsed `state.url`."""
 
     where: str
-    """The place in words: a path, or a host and a database. Users are left out, because they can be tokens."""
+    """The path, or host and database, for messages; without the user, who may be a token."""
     path: Path | None = None
-    """The file of SQLite; None for a PostgreSQL server."""
     parameters: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """The parameters of libpq that reach the server, by key word."""
     secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
-    """Passwords, in every spelling in which they may appear."""
 
     @property
     def shared(self) -> bool:
-        """Whether other daemons may keep their state in the same place."""
+        """Whether several daemons can use the place."""
         return self.path is None
 
 
 def problem(url: str) -> str:
-    """What is wrong with a URL, without the URL, which may hold a password; empty if nothing is."""
+    """The fault of a URL, without the URL itself; empty if it is sound."""
     try:
         parse(url)
     except StateUrlError as error:
@@ -76,26 +69,18 @@ def problem(url: str) -> str:
 
 
 def resolve(url: str | None, state_dir: Path) -> StateUrl:
-    """The place that the configuration names, or the default file in the state directory.
-
-    Raises:
-        StateUrlError: the URL cannot work.
-    """
+    """Parse the configured URL, or name the default file. Raises StateUrlError."""
     return of_file((state_dir / DATABASE).absolute()) if url is None else parse(url)
 
 
 def of_file(path: Path) -> StateUrl:
-    """The place for this SQLite file, whatever characters its path has."""
+    """The place of an SQLite file, whatever bytes its path has."""
     # A path that is not UTF-8 is shown as closely as UTF-8 allows.
     return StateUrl(path=path, where=os.fsencode(path).decode(errors="replace"))
 
 
 def parse(url: str) -> StateUrl:
-    """Parse a URL, without checking that its place exists.
-
-    Raises:
-        StateUrlError: the URL cannot work.
-    """
+    """Parse a URL without checking that the place exists. Raises StateUrlError."""
     found = _URL.fullmatch(url)
     if found is None:
         raise StateUrlError(f"this is no url: write {SQLITE_EXAMPLE} or {POSTGRESQL_EXAMPLE}")
@@ -109,7 +94,7 @@ def parse(url: str) -> StateUrl:
 
 
 def passwords(url: str) -> Iterator[str]:
-    """The secret parts of a URL, in every spelling; the whole URL if it cannot be parsed."""
+    """A URL's secret parts in every spelling; the whole URL if it cannot be parsed."""
     found = _URL.fullmatch(url)
     if found is None:
         yield url

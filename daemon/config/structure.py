@@ -1,9 +1,7 @@
-"""Turns decoded JSON into the model, strictly: nothing is converted or ignored, and all faults are reported.
+"""Structures decoded JSON into the model with cattrs, strictly, and reports all faults.
 
-cattrs finds the hook for each type; it would turn 3 into "3", "no" into True and "abc" into a tuple of three
-letters, which the hooks below refuse. A hook raises `Misfit` with all that is wrong and what is left, so that
-rules across entries can still be checked. An unknown key is answered with the closest known one, or with what
-says the same here if another client has it.
+cattrs alone would turn 3 into "3" and "no" into True; the hooks refuse, and keep the usable rest for further
+rules.
 """
 
 from __future__ import annotations
@@ -31,17 +29,17 @@ T = TypeVar("T")
 
 
 class Misfit(ValueError):
-    """A value that does not fit: what is wrong at which trail within it, and what is left of it."""
+    """A value that does not fit: problems by trail within it, and the usable rest."""
 
     def __init__(self, message: str, problems: Iterable[tuple[str, str]] = (), rest: Any = None) -> None:
-        """Say what is wrong with the value as a whole, or what else is wrong; with None, nothing is left."""
+        """Describe the value as a whole, or list its problems and give its usable rest."""
         super().__init__(message)
         self.problems = list(problems) or [("", message)]
         self.rest = rest
 
 
 def unknown_key(cls: type, key: str, known: Iterable[str]) -> str:
-    """The fault for a key that `cls` does not have."""
+    """The message for a key that `cls` does not have."""
     if cls is Server and (meant := client_keys.keys_of_servers().get(client_keys.fold(key))):
         return f"this value of {quoted(key)} cannot be understood. {meant.sentence}"
     advice = client_keys.table().instead.get(cls.__name__, {}).get(key)
@@ -49,10 +47,10 @@ def unknown_key(cls: type, key: str, known: Iterable[str]) -> str:
 
 
 def read(cls: type[T], raw: object, trail: str, faults: list[Fault], *, name: str | None = None) -> T | None:
-    """Turn `raw` into a `cls`, adding to `faults`; faulty values are left at their defaults.
+    """Structure `raw` as a `cls` and append faults; None if nothing is usable.
 
-    `name` is the key of the entry: a field in the model, but not in the file. Returns None only if `raw` cannot
-    be used at all.
+    Faulty members keep their defaults. `name` is the entry's key, which the model has as a field and the file
+    does not.
     """
     if not isinstance(raw, dict):
         faults.append(Fault(path=trail, message=expected("an object, {...}", raw)))
@@ -102,7 +100,7 @@ _REMEDIES: Mapping[tuple[str, type], str] = {
 
 
 def expected(what: str, value: object) -> str:
-    """What was expected and what type was found. Never the value: it may be a secret."""
+    """Name the expected and the found type, never the value: it may be a secret."""
     remedy = _REMEDIES.get((what, type(value)), "")
     if value is None:
         remedy = ": remove the key to get the default"
@@ -116,7 +114,7 @@ def _checked(value: object, kind: type[T], what: str) -> T:
 
 
 def _strictly(what: str, *kinds: type) -> Callable[[object, object], Any]:
-    """A hook that accepts exactly these types; `type` rather than `isinstance`, since bool is an int."""
+    """A hook that accepts exactly these types; bool is an int to `isinstance`."""
 
     def check(value: object, _: object) -> object:
         if type(value) not in kinds:
@@ -156,7 +154,6 @@ def _bounded(value: object, kind: Any) -> object:
 
 
 def _number(value: object, text: OrText) -> float:
-    """The number that a text stands for, where both may be written."""
     value = _checked(value, str, text.words)
     if not re.fullmatch(text.pattern, value):
         raise Misfit(f"cannot understand {quoted(value)}: write {text.words}")
@@ -167,7 +164,7 @@ def _number(value: object, text: OrText) -> float:
 
 
 def _items(value: object, kind: Any) -> tuple[Any, ...]:
-    """The hook for lists. Of a faulty one nothing is left, so that indices stay right."""
+    """The hook for lists. A faulty list is dropped as a whole, so that indices stay right."""
     value = _checked(value, list, "a list, [...]")
     done, problems = _each(enumerate(value), lambda _, each: _CONVERTER.structure(each, get_args(kind)[0]))
     if problems:
@@ -211,7 +208,6 @@ def _entries(value: object, kind: Any) -> dict[str, Any]:
 def _each(
     pairs: Iterable[tuple[Any, object]], make: Callable[[Any, object], object]
 ) -> tuple[dict[Any, Any], list[tuple[str, str]]]:
-    """Every member as it is made, or what is left of it, and all that is wrong with them."""
     done, problems = {}, list[tuple[str, str]]()
     for step, value in pairs:
         try:
@@ -225,7 +221,7 @@ def _each(
 
 @cache
 def _fields(cls: Any) -> dict[str, tuple[attrs.Attribute[Any], Any]]:
-    """The fields that a file sets, and those that an entry's key does, with their types, by their keys."""
+    """The fields of `cls` by key, with types: those of the file and the required entry name."""
     hints = get_type_hints(cls, include_extras=True)
     return {
         camel(field.name): (field, hints[field.name])

@@ -1,4 +1,4 @@
-"""Entries of servers as other clients write them, in mcpd's keys: what each of their keys means here."""
+"""Translates entries and whole files of other MCP clients into mcpd's keys."""
 
 from __future__ import annotations
 
@@ -20,56 +20,48 @@ if TYPE_CHECKING:
 
 
 MILLISECONDS_FROM = 1000
-"""From this number on, a time limit without a unit counts as milliseconds: nobody waits 17 minutes for a call,
-and no client's limit in milliseconds is below a second."""
+"""A limit from this number on is in milliseconds if its unit is unknown: nobody waits 17 minutes for a call."""
 
 LOCAL, REMOTE = "local", "remote"
-"""OpenCode's words for `type`."""
+"""OpenCode's values of `type`."""
 
 _LONGER = {"call": "call_max", "initialize": "first_initialize"}
-"""Time limits with another that must not be shorter."""
+"""Limits with a second one that must be at least as long."""
 
 _TEXTS = ("command", "args", "env", "envFile", "cwd", "url", "headers")
-"""Keys in which other clients' references are looked for."""
+"""Keys in which other clients' references are translated."""
 
 _OURS = frozenset(keys(config_model.Server))
-"""Keys that are never taken for a client's."""
 
 _WORKSPACE = re.compile(r"\$\{workspace\w*\}")
 _COMMENT = ("_", "//", "#")
-"""Keys that begin so are comments."""
 
 
 @attrs.frozen(kw_only=True)
 class Note:
-    """One key that was understood as something else, or that could not be taken."""
+    """One key that was translated or dropped."""
 
     key: str
-    """The key of the entry, or a trail within it: `timeout`, `oauth.callbackPort`."""
+    """The key, or a trail within the entry: `timeout`, `oauth.callbackPort`."""
     message: str
-    """What it was taken as, or why it was not and what to do: a sentence."""
+    """The translation, or the reason for dropping it and the remedy."""
     lost: bool = False
-    """Whether its meaning could not be taken over."""
     becomes: str | None = None
-    """The trail within the entry at which its value now stands; None if nowhere."""
+    """The value's new trail within the entry, or None."""
 
 
 @attrs.frozen(kw_only=True)
 class Translated:
-    """A server's entry in mcpd's keys."""
+    """A translated entry and the notes on its keys."""
 
     entry: Mapping[str, Any] = attrs.field(repr=False)
-    """The entry; values of keys that mcpd has are as they were."""
     notes: tuple[Note, ...] = ()
-    """What was understood as something else."""
 
 
 def translated(entry: Mapping[str, Any], *, milliseconds: bool | None = None) -> Translated:
-    """An entry of any common client in mcpd's keys.
+    """Translate an entry of any common client; unknown keys stay.
 
-    Args:
-        entry: the decoded object; unknown keys stay as they are.
-        milliseconds: whether the client's `timeout` is in milliseconds; None: judged by its size.
+    `milliseconds` is the unit of the client's `timeout`; None: judged by size.
     """
     work = _Work(dict(entry), milliseconds=milliseconds)
     for key in entry:
@@ -81,8 +73,6 @@ def translated(entry: Mapping[str, Any], *, milliseconds: bool | None = None) ->
 
 
 class _Work:
-    """An entry while it is translated."""
-
     def __init__(self, entry: dict[str, Any], *, milliseconds: bool | None) -> None:
         self.entry = entry
         self.notes: list[Note] = []
@@ -90,7 +80,7 @@ class _Work:
         self._is_opencodes = entry.get("type") in (LOCAL, REMOTE)
 
     def take(self, key: str) -> None:
-        """Take over one key of the entry as it was written; unknown ones, and mcpd's own, stay."""
+        """Translate one key; unknown ones and mcpd's own stay."""
         meant = None if key in _OURS else client_keys.keys_of_servers().get(client_keys.fold(key))
         if key in _OURS:
             self._own(key)
@@ -142,7 +132,7 @@ class _Work:
                 self._own(ours)
 
     def _become(self, key: str, ours: str, value: object) -> None:
-        """Replace a client's key by one of mcpd's, which counts more if it is there."""
+        """Replace a client's key by mcpd's, which takes precedence if both are there."""
         del self.entry[key]
         present = self.entry.get(ours)
         if isinstance(present, dict) and isinstance(value, dict):
@@ -159,7 +149,7 @@ class _Work:
             self._note(key, f"understood as {meant}", becomes=ours)
 
     def _add(self, key: str, inner: str, value: object) -> bool:
-        """Add a key that stands within another; one of the entry itself counts more."""
+        """Add a nested key unless the entry has it itself."""
         if inner in self.entry:
             self._note(below(key, inner), f"ignored: the server has a `{inner}` itself", lost=True)
             return False
@@ -202,7 +192,6 @@ class _Work:
             self._note(below(key, each), "ignored: mcpd has nothing for it", lost=True)
 
     def _oauth(self, value: dict[str, Any], key: str) -> dict[str, Any]:
-        """The object with the spellings of mcpd."""
         spellings = {client_keys.fold(theirs): ours for theirs, ours in client_keys.table().oauth.items()}
         found: dict[str, Any] = {}
         for name, each in value.items():
@@ -214,7 +203,7 @@ class _Work:
         return found
 
     def command(self) -> None:
-        """A command that is a list, an object, or a whole command line."""
+        """Split a command that is a list, an object or a whole command line."""
         value, args = self.entry.get("command"), self.entry.get("args", [])
         if not isinstance(args, list):
             return
@@ -230,7 +219,7 @@ class _Work:
             self._note("command", "understood as `command` and the first of `args`")
 
     def words(self) -> None:
-        """Numbers, true and false where mcpd wants text, and variables as a list."""
+        """Turn numbers and booleans into text, and a list of variables into an object."""
         env = self.entry.get("env")
         if isinstance(env, list) and all(isinstance(each, str) and "=" in each for each in env):
             self.entry["env"] = dict(each.split("=", 1) for each in env)
@@ -251,7 +240,7 @@ class _Work:
                 self._note(key, f"taken as text: {', '.join(odd)}")
 
     def references(self) -> None:
-        """References in the spelling of OpenCode and of Gemini CLI, and files of variables in a workspace."""
+        """Translate references of OpenCode and Gemini CLI; drop `envFile` in a workspace."""
         path = self.entry.get("envFile")
         if isinstance(path, str) and _WORKSPACE.search(path):
             message = (
@@ -278,19 +267,19 @@ _NAMING_TOOLS = (
     *("profiles.*.permissions.*.match", "categories.*.tools.overrides.keys"),
     "profiles.*.toolDescriptionOverrides.keys",
 )
-"""Places that name tools, maybe with their server; `keys` are all keys of an object."""
+"""Places that name tools; `keys` are the keys of an object."""
 
 _HOLDING_NAMES = frozenset({SERVERS, "categories", "profiles"})
 _HOLDING_NAMES_WITHIN = frozenset({"env", "headers", "overrides", "toolDescriptionOverrides"})
-"""Objects whose keys are names that somebody has given: sections, and objects within entries."""
+"""Objects with user-given keys."""
 
 _OWN_KEYS = frozenset(
     key for cls in vars(config_model).values() if isinstance(cls, type) and attrs.has(cls) for key in keys(cls)
 )
-"""All keys that mcpd has, wherever they belong."""
+"""All of mcpd's keys, wherever they belong."""
 
 _NOT_IN_PREFIXES = re.compile(r"[^A-Za-z0-9_-]")
-"""What clients replace by `_` in the names of servers before they put them into those of tools."""
+"""Characters that clients replace by `_` in tool name prefixes."""
 
 
 @attrs.define
@@ -298,14 +287,12 @@ class Normalized:
     """A configuration in mcpd's shape."""
 
     sections: dict[str, Any] = attrs.field(repr=False)
-    """Its decoded sections, by name."""
     notes: list[Fault] = attrs.field(factory=list)
-    """What was understood as something else, each where it is written."""
     moved: list[tuple[str, str]] = attrs.field(factory=list)
-    """Trails within `sections` and those at which the same is written, outer ones first."""
+    """New and written trails, outer ones first."""
 
     def written(self, faults: Iterable[Fault]) -> list[Fault]:
-        """The faults, each with the trail at which the thing is written."""
+        """Move faults to the trails at which their subjects are written."""
         return [attrs.evolve(fault, path=self._origin(fault.path)) for fault in faults]
 
     def _origin(self, trail: str) -> str:
@@ -315,12 +302,12 @@ class Normalized:
         return trail
 
     def note(self, trail: str, message: str) -> None:
-        """Note something about a trail within `sections`."""
+        """Add a note about a trail of the new shape."""
         self.notes.append(Fault(path=self._origin(trail), message=message))
 
 
 def normalized(raw: Mapping[str, Any]) -> Normalized:
-    """A decoded configuration, as any client may have written it, in mcpd's shape. Faults stay in it."""
+    """Bring a decoded file of any client into mcpd's shape. Faults stay in it."""
     normal = Normalized(dict(raw))
     for key in [key for key in raw if key not in keys(config_model.Config)]:
         said = "ignored: a comment" if key.startswith(_COMMENT) else client_keys.keys_beside_servers().get(key)
@@ -338,14 +325,7 @@ def normalized(raw: Mapping[str, Any]) -> Normalized:
 
 
 def _in_camel_case(normal: Normalized, value: Any, trail: str, *, named: bool = False) -> Any:
-    """A value with the keys that mcpd has in camelCase, where they are written in snake_case.
-
-    Args:
-        normal: gets a note of each.
-        value: the value.
-        trail: where it stands.
-        named: whether its own keys are names that somebody has given.
-    """
+    """Rename mcpd's keys from snake_case; `named` objects keep their user-given keys."""
     if isinstance(value, list):
         return [_in_camel_case(normal, each, below(trail, at)) for at, each in enumerate(value)]
     if not isinstance(value, dict):
@@ -388,7 +368,6 @@ def _move_section(normal: Normalized, key: str) -> None:
 
 
 def _named(normal: Normalized, servers: Mapping[str, Any]) -> dict[str, Any]:
-    """The servers under names that mcpd can have; what names them elsewhere is changed, too."""
     trail = below(ROOT, SERVERS)
     names: dict[str, str] = {}
     used = {name for name in servers if SERVER_NAME.fullmatch(name)}
@@ -432,7 +411,7 @@ def _rename_references(raw: dict[str, Any], names: Mapping[str, str]) -> None:
 
 
 def _changed(value: Any, steps: list[str], change: Callable[[str], str]) -> Any:
-    """A copy of a value with the texts at the end of `steps` changed; what is of another shape stays."""
+    """Copy a value and change the texts at the end of `steps`; other shapes stay."""
     if not steps:
         return change(value) if isinstance(value, str) else value
     step, rest = steps[0], steps[1:]

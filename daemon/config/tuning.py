@@ -1,7 +1,8 @@
-"""The numbers that can be tuned, with their defaults, and the rules that values can have.
+"""The tunable numbers and the rules for single values.
 
-Rules are part of the types (`Annotated`): the reader of files applies them to each value (`structure`), and the
-JSON Schema is made of them. All times are seconds, all sizes bytes; in a file both may have a unit.
+Rules are part of the types (`Annotated`): `structure` applies them, and the JSON Schema shows them. Times are
+seconds and
+sizes bytes; a file may give both a unit.
 """
 
 from __future__ import annotations
@@ -24,17 +25,16 @@ _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _STEPS = "KMGT"
 
 DURATION = r"(?:[1-9][0-9]{0,8}(?:\.[0-9]{1,3})?|0\.[0-9]{0,2}[1-9])(?:ms|[smhd])"
-"""A time: a number and its unit."""
 
 SIZE = r"[1-9][0-9]{0,5}(?:\.[0-9]{1,3})? ?[kKmMgGtT](?:i?[bB])?"
-"""A number of bytes; six digits of TiB are below 2^63."""
+"""Six digits of TiB stay below 2^63."""
 
 USER = r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}"
-"""The name of a user; useradd(8) allows less, directories more."""
+"""A user's name; useradd(8) allows less, directories more."""
 
 
 def seconds(text: str) -> float:
-    """The seconds of a time that matches `DURATION`, or infinity for `off`."""
+    """Convert a text that matches `DURATION`, or `off`, which is infinity."""
     if text == "off":
         return math.inf
     number, unit = _split(text)
@@ -42,17 +42,17 @@ def seconds(text: str) -> float:
 
 
 def size(text: str) -> int:
-    """The bytes of a text that matches `SIZE`: `kB` is 1000 of them, as in SI; `KiB` and `k` are 1024."""
+    """Convert a text that matches `SIZE`: `kB` is 1000 bytes as in SI, `KiB` and `k` are 1024."""
     number, unit = _split(text)
     step = 1000 if unit[1:].lower() == "b" else 1024
     return int(number * step ** (1 + _STEPS.index(unit[0].upper())))
 
 
 def user(name: str) -> int:
-    """The number of a user of this machine.
+    """The uid of a user of this machine.
 
     Raises:
-        ValueError: there is no user of that name.
+        ValueError: no such user.
     """
     try:
         return pwd.getpwnam(name).pw_uid
@@ -68,50 +68,48 @@ def _split(text: str) -> tuple[float, str]:
 
 @attrs.frozen
 class Rule:
-    """A value must make sense."""
+    """A check of one value."""
 
     problem: Callable[[Any], str]
-    """Returns what is wrong with a value and what to write instead; empty if nothing is."""
+    """Returns the problem and the remedy; empty if the value is sound."""
     schema: Mapping[str, int] = attrs.field(factory=dict, eq=False)
-    """The same in JSON Schema, where that can say it."""
+    """The same in JSON Schema, as far as possible."""
 
 
 def at_least(least: int) -> Rule:
-    """The rule that a number is not smaller."""
+    """Refuse smaller numbers."""
     return Rule(lambda made: "" if made >= least else f"must be at least {least}", {"minimum": least})
 
 
 def more_than(limit: int) -> Rule:
-    """The rule that a number is larger."""
+    """Refuse smaller numbers and the limit itself."""
     return Rule(lambda made: "" if made > limit else f"must be more than {limit}", {"exclusiveMinimum": limit})
 
 
 def at_most(most: int) -> Rule:
-    """The rule that a number is not larger."""
+    """Refuse larger numbers."""
     return Rule(
         lambda made: "" if made <= most else f"{made} is too much; it must be {most} or less", {"maximum": most}
     )
 
 
 Problems: TypeAlias = "Iterator[tuple[str, str]]"
-"""What is wrong between the values of one object: a trail within the object and a sentence, for each."""
+"""Contradictions within an object: trail and message of each."""
 
 
 def like(pattern: re.Pattern[str], message: str) -> Rule:
-    """The rule that a text matches a pattern; `{}` in the message stands for the text in quotes."""
+    """Refuse a text that does not match; `{}` in the message becomes the quoted text."""
     return Rule(lambda text: "" if pattern.fullmatch(text) else message.replace("{}", quoted(text)))
 
 
 @attrs.frozen
 class OrText:
-    """A number may also be written as a text."""
+    """A number with an alternative form as text."""
 
     pattern: str
-    """What the text looks like."""
     number: Callable[[str], float]
-    """The number that such a text says; raises ValueError if there is none."""
+    """Converts such a text; raises ValueError if it names no number."""
     words: str
-    """What may be written, for faults."""
 
 
 _TIMES = "30s, 10m, 2h, 1d"
@@ -124,18 +122,17 @@ Duration = Annotated[
     more_than(0),
     OrText(f"off|{DURATION}", seconds, f"{_TIMES}, off, or a number of seconds"),
 ]
-"""A time that may also be `off`: it never ends."""
+"""`off` is infinite."""
 Bytes = Annotated[int, at_least(1), OrText(SIZE, size, "512MiB, 2GB, or a number of bytes")]
 UserId = Annotated[int, at_least(0), OrText(USER, user, "the name or the number of a user")]
 Count = Annotated[int, at_least(1)]
 Capacity = Annotated[int, at_least(0)]
 AnswerTokens = Annotated[int, at_least(500), at_most(65_536)]
-"""Tokens of an answer: fewer leave no room for a few names and the text around them; more are 256 KiB, which
-are built in the turn of one request, and no model reads more at once."""
+"""Fewer leave no room for names; more are 256 KiB, built in one turn, which no model reads at once."""
 
 
 class RestartType(StrEnum):
-    """When a server that ended is started again; the words are OTP's."""
+    """OTP's restart types."""
 
     PERMANENT = "permanent"
     TRANSIENT = "transient"
@@ -144,108 +141,108 @@ class RestartType(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Timeouts:
-    """How long mcpd waits for one server, in seconds."""
+    """Limits on waiting for a server. Times are seconds unless a unit is given."""
 
     connect: Seconds = 20
-    """Seconds to establish the connection."""
+    """Limit for connecting."""
     initialize: Seconds = 30
-    """Seconds for the MCP handshake."""
+    """Limit for the MCP handshake."""
     first_initialize: Seconds = 120
-    """Seconds for the handshake of the first start of an npx, uvx or docker command, which may install."""
+    """Limit for the first handshake of an npx, uvx or docker command, which may install packages."""
     list: Seconds = 15
-    """Seconds for one listing of the tools."""
+    """Limit for listing the tools once."""
     probe: Seconds = 3
-    """Seconds to find out whether a server speaks the modern protocol."""
+    """Limit for finding out whether a server speaks the modern protocol."""
     call: Seconds = 60
-    """Seconds for a tool call; every progress notification starts them anew."""
+    """Limit for a tool call. Each progress notification restarts it."""
     call_max: Duration = 600
-    """Seconds for a tool call in total, however much progress it reports; off: no bound."""
+    """Limit for a tool call in total, whatever progress it reports. off: no limit."""
     queue: Seconds = 60
-    """Seconds that a call may wait in line for a place at the server; then it is refused as `Overloaded`."""
+    """Limit for a call that waits for a free place at the server. The call then fails as `Overloaded`."""
     ping_interval: Duration = 25
-    """Seconds of silence after which a server is pinged; off: never."""
+    """Silence after which mcpd pings a server. off: never."""
     ping: Seconds = 10
-    """Seconds for the answer to a ping."""
+    """Limit for the answer to a ping."""
     missed_pings: Count = 3
-    """Pings in a row without an answer after which the connection counts as lost."""
+    """Unanswered pings in a row after which the connection counts as lost."""
     refresh: Seconds = 600
-    """Seconds after which the tools are listed again, even if the server announced no change."""
+    """Time after which mcpd lists the tools again without an announced change."""
     stop_eof: Patience = 2
-    """Seconds that a child has to exit once its stdin is closed."""
+    """Time that a child has to exit after its stdin is closed."""
     stop_term: Patience = 2
-    """Seconds that a child has to exit after SIGTERM, before it is killed."""
+    """Time that a child has to exit after SIGTERM. mcpd then kills it."""
     wake: Patience = 2
-    """Seconds that a call waits for a server that is down and being started for it."""
+    """Time that a call waits for a stopped server to start."""
 
 
 @attrs.frozen(kw_only=True)
 class ServerLimits:
-    """What one server may take."""
+    """Limits of one server. Sizes are bytes unless a unit is given."""
 
     in_flight: Count = 64
-    """Calls that the server works on at the same time."""
+    """Concurrent calls to the server."""
     queue: Capacity = 64
-    """Calls that may wait for a place, of all clients; more are refused as `Overloaded`."""
+    """Calls of all clients that may wait for a place. Further calls fail as `Overloaded`."""
     message_bytes: Bytes = 16 * MIB
-    """The largest message accepted from the server, in bytes."""
+    """Largest message accepted from the server."""
     output_bytes: Bytes | None = None
-    """The largest answer to a tool call that is passed on, in bytes; null: whatever `messageBytes` accepts."""
+    """Largest tool result passed to a client. null: `messageBytes` is the only limit."""
     calls_per_minute: Count | None = None
-    """Calls that it gets a minute, of all clients, ten seconds' worth of them at once; more wait in line for
-    `timeouts.queue`; null is no limit."""
+    """Calls per minute of all clients, in bursts of up to ten seconds' worth. Further calls wait for
+    `timeouts.queue`. null: no limit."""
     instances: Count = 16
-    """Instances of it at the same time, where clients do not share one: another one ends the one that was
-    unused longest, or is refused as `Overloaded` while all are at work."""
+    """Concurrent instances if clients do not share one. A further one ends the one that was unused longest. If
+    all are busy, the call fails as `Overloaded`."""
     memory_bytes: Bytes | None = None
-    """The most memory that its child and all that it starts may use, in bytes (stdio); null is no limit."""
+    """Memory of the child and its descendants (stdio). null: no limit."""
 
 
 @attrs.frozen(kw_only=True)
 class ProfileLimits:
-    """What the clients of one profile may take."""
+    """Limits of a profile's clients."""
 
     calls_per_minute: Count | None = None
-    """Calls that they make a minute, all together, ten seconds' worth of them at once; more wait in line for
-    `timeouts.queue` of the server; null is no limit."""
+    """Calls per minute of all clients of the profile, in bursts of up to ten seconds' worth. Further calls wait
+    for `timeouts.queue` of the server. null: no limit."""
 
 
 @attrs.frozen(kw_only=True)
 class Restart:
-    """When and how soon a server that ended is started again."""
+    """Rules for restarting a server that ended. Times are seconds unless a unit is given."""
 
     type: RestartType = RestartType.PERMANENT
-    """permanent: always; transient: unless it exited with status 0; temporary: never."""
+    """permanent: always. transient: unless the exit status was 0. temporary: never."""
     base: Seconds = 1.0
-    """Seconds of the first delay; each further failure doubles it."""
+    """First delay. Each further failure doubles it."""
     cap: Seconds = 60.0
-    """Seconds of the longest delay."""
+    """Longest delay."""
     floor: Patience = 0.5
-    """Seconds of the shortest delay, whatever the jitter says."""
+    """Shortest delay, whatever the jitter."""
     free_after: Patience = 10.0
-    """Seconds of health after which the next restart happens at once."""
+    """Healthy time after which the next restart is immediate."""
     stable_after: Seconds = 120.0
-    """Seconds of health after which earlier failures are forgotten."""
+    """Healthy time after which mcpd forgets earlier failures."""
     intensity: Count = 5
-    """Failed runs within `period` that are tolerated; one more is called a crashloop."""
+    """Tolerated failures within `period`. One more is a crashloop."""
     period: Seconds = 60.0
-    """Seconds in which failed runs are counted."""
+    """Time in which failures count."""
     parked: Seconds = 300.0
-    """Seconds between tries when trying soon is pointless: no such command, credentials refused."""
+    """Time between starts that are likely to fail: no such command, or refused credentials."""
 
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """What all clients and servers together may take."""
+    """Limits of all clients and servers together."""
 
     client_message_bytes: Bytes = 4 * MIB
-    """The largest message accepted from a client, in bytes."""
+    """Largest message accepted from a client, in bytes."""
     connections: Count = 1024
-    """Clients connected at the same time."""
+    """Concurrent client connections."""
     client_queue_bytes: Bytes = 8 * MIB
-    """Bytes that may wait for a client before it is behind, and disconnected if it takes nothing for 30 s.
-    With an eighth of that waiting it is not read from."""
+    """Bytes that may wait for a slow client. Above it, mcpd disconnects a client that reads nothing for 30 s.
+    Above an eighth of it, mcpd stops reading from the client."""
     index_characters: Count = 6000
-    """Characters of the list of categories or servers that a lazy surface shows from the start."""
+    """Characters of the list of categories or servers that a lazy surface shows at first."""
     starts: Count = 4
-    """Servers being started at the same time, so that a boot is no stampede. As many more may be that are
-    called, or were in use until just now: they do not wait for the others."""
+    """Servers that start concurrently, so that a boot does not overload the machine. As many again may start
+    because a client calls them or used them recently."""

@@ -1,6 +1,6 @@
-"""Rules between the values of a configuration whose types are right; those of one value stand on its field.
+"""Rules between the values of a configuration; rules for one value are on the model's field.
 
-A rule yields trails within the object that the rule is about, each with what is wrong there.
+A rule yields trails within its object, each with a message.
 """
 
 from __future__ import annotations
@@ -45,33 +45,26 @@ if TYPE_CHECKING:
     from daemon.config.tuning import Problems
 
 ANY_SERVER = "*"
-"""Stands for any server: no server can have this name."""
+"""No server can have this name."""
 
 SERVERS_FOLLOW = "-"
-"""Stands in the place of a profile in the paths of HTTP where servers are named instead."""
+"""Takes a profile's place in HTTP paths that name a server."""
 
 _SERVERS, _LISTEN = below(ROOT, "mcpServers"), below(ROOT, "listen")
 
 
 class Named(msgspec.Struct, frozen=True, kw_only=True):
-    """The names in a file, including those of entries that have faults themselves."""
+    """The names in a file, including those of faulty entries."""
 
     servers: tuple[str, ...]
-    """Keys of `mcpServers`."""
     categories: tuple[str, ...]
-    """Keys of `categories`; without any, each server is a category."""
     profiles: tuple[str, ...]
-    """Keys of `profiles`."""
     surfaces: tuple[str, ...] = ()
-    """The surfaces of this daemon; empty if they are unknown."""
+    """Empty if they are unknown."""
 
 
 def check(config: Config, named: Named, earlier: Sequence[Fault]) -> list[Fault]:
-    """All faults of a configuration whose types are right.
-
-    `earlier` faults were found while it was read, and what they are about is missing from `config`: a fault
-    that only repeats one of them is not reported.
-    """
+    """All faults of a well-typed configuration that do not only repeat an earlier fault."""
     names = [
         *_at(_SERVERS, name_problems(named.servers)),
         *_at(below(ROOT, "categories"), title_problems(named.categories)),
@@ -82,7 +75,6 @@ def check(config: Config, named: Named, earlier: Sequence[Fault]) -> list[Fault]
 
 
 def _at(trail: str, problems: Problems) -> Iterator[Fault]:
-    """Faults of problems that were found in the object at a trail."""
     for where, message in problems:
         inner = where if where[:1] in {"", ".", "["} else f".{where}"
         yield Fault(path=trail + inner, message=message)
@@ -117,13 +109,7 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
 def listen_faults(
     config: Config, profiles: Collection[str] | None = None, earlier: Sequence[Fault] = ()
 ) -> Iterator[Fault]:
-    """What is wrong between the values of `listen.http`, and what it lacks.
-
-    Args:
-        config: the configuration.
-        profiles: the names of all profiles; None: those of the configuration.
-        earlier: the faults that were found while it was read.
-    """
+    """The faults of `listen.http`; `profiles` are the configuration's by default."""
     http = config.listen.http
     if http is None:
         return
@@ -136,19 +122,19 @@ def listen_faults(
 
 
 def _unless_misspelt(missing: Iterable[Fault], trail: str, earlier: Sequence[Fault]) -> Iterator[Fault]:
-    """What an entry lacks, unless the entry has other faults: one may be the missing key, misspelt."""
+    """Report missing keys only without other faults: one may be the missing key, misspelt."""
     if not any(is_within(fault.path, trail) for fault in earlier):
         yield from missing
 
 
 def name_problems(names: Iterable[str]) -> Problems:
-    """Names that servers may not have, and of which nothing could be kept."""
+    """Invalid server names of which `slug` could keep nothing."""
     rule = "a server's name is 1 to 64 of a-z, 0-9, _ and -, beginning with a letter or digit"
     return ((below("", name), f"{rule}: rename it") for name in names if not SERVER_NAME.fullmatch(name))
 
 
 def title_problems(names: Iterable[str]) -> Problems:
-    """Names that categories or profiles may not have."""
+    """Invalid names of categories or profiles."""
     for name in names:
         if not title_is_sound(name):
             yield below("", name), f"this name must have 1 to {TITLE_LENGTH} printable characters"
@@ -162,7 +148,7 @@ SCHEMES: Mapping[TransportType, tuple[str, ...]] = {
     _T.WS: ("ws", "wss"),
     _T.UNIX: ("unix",),
 }
-"""The schemes that the url of each transport may have."""
+"""The URL schemes of each transport."""
 
 _MEANINGLESS: Mapping[TransportType, tuple[str, ...]] = {
     _T.STDIO: ("url", "headers"),
@@ -171,11 +157,11 @@ _MEANINGLESS: Mapping[TransportType, tuple[str, ...]] = {
     _T.WS: ("command", "args", "env", "env_file", "cwd"),
     _T.UNIX: ("command", "args", "env", "env_file", "cwd", "headers"),
 }
-"""Keys without meaning for a transport: written for a reason, so ignoring them silently would mislead."""
+"""Keys that a transport cannot obey: ignoring them silently would mislead."""
 
 
 def infer_type(raw: Mapping[str, object]) -> str:
-    """The transport of an entry without `type`: stdio if it has a command, else by the url's scheme."""
+    """The transport of an entry without `type`: stdio for a command, else by the URL's scheme."""
     url = raw.get("url")
     if not isinstance(url, str) or isinstance(raw.get("command"), str):
         return "stdio"
@@ -194,14 +180,14 @@ def server_lacks(server: Server) -> Problems:
 
 
 def eager_faults(raw: Mapping[str, object], trail: str) -> Iterator[Fault]:
-    """What contradicts that clients do not share an instance, in an entry as it was written."""
+    """`start: eager` contradicts instances that clients do not share."""
     if raw.get("start") == StartMode.EAGER:
         message = "clients do not share this server, so it is started when the first needs it: remove this key"
         yield Fault(path=below(trail, "start"), message=message)
 
 
 def server_problems(server: Server) -> Problems:
-    """What is wrong between the values of one server's entry."""
+    """Contradictions within a server's entry."""
     for key in _MEANINGLESS[server.type]:
         if getattr(server, key):
             message = f"a server of type {server.type} has no '{camel(key)}': remove it, or change 'type'"
@@ -218,7 +204,7 @@ def server_problems(server: Server) -> Problems:
 
 
 def _wrong_url(server: Server) -> str:
-    """What is wrong with a url, which may hold a password: nothing but its scheme is repeated."""
+    """Quotes the scheme alone, because a URL may hold a password."""
     kind, url = server.type, server.url
     if kind is _T.STDIO or not url or (kind is _T.UNIX and url.startswith("/")):
         return ""
@@ -276,7 +262,6 @@ def _sharing(server: Server) -> Problems:
 
 
 def _client_program(server: Server) -> str:
-    """The key by which a client's directory decides which program is run; empty if none does."""
     command = server.command or ""
     by_cwd = server.shared_by is Share.WORKSPACE if server.cwd is None else WORKSPACE in server.cwd
     if WORKSPACE in command or (by_cwd and "/" in command and not command.startswith(("/", "~"))):
@@ -300,14 +285,14 @@ def _login(server: Server) -> Problems:
 
 
 def category_lacks(category: Category) -> Problems:
-    """What a category lacks that can hold no tool."""
+    """A category without any tool."""
     tools = category.tools
     if category.server is None and not tools.include_names and not tools.include_patterns:
         yield "", "this category has no tools: write a 'server', or tools.includeNames as server/tool"
 
 
 def category_problems(category: Category, servers: Collection[str]) -> Problems:
-    """What is wrong between the values of one category."""
+    """Contradictions within a category."""
     if category.server is not None and category.server not in servers:
         yield "server", _unknown_server(category.server, servers)
     tools = category.tools
@@ -319,7 +304,7 @@ def category_problems(category: Category, servers: Collection[str]) -> Problems:
 def profile_problems(
     profile: Profile, servers: Collection[str], categories: Collection[str], surfaces: Sequence[str]
 ) -> Problems:
-    """What is wrong between the values of one profile; a surface is only judged if any is known."""
+    """Contradictions within a profile; without `surfaces`, its surface is not checked."""
     for index, name in enumerate(profile.categories or ()):
         if name not in categories:
             yield f"categories[{index}]", f"unknown category {quoted(name)}{suggestion(name, categories)}"
@@ -346,12 +331,9 @@ def _listed(key: str, tools: Sequence[str], server: str | None, servers: Collect
 def reference_problems(
     names: Iterable[tuple[str, str]], server: str | None, servers: Collection[str]
 ) -> Problems:
-    """Names of tools that cannot exist, or that repeat an earlier one, maybe in another spelling.
+    """Tool names that cannot exist or repeat an earlier one in another spelling.
 
-    Args:
-        names: the trail and the name of each.
-        server: the server that bare names belong to, or `ANY_SERVER`; None: no name may be bare.
-        servers: all configured servers.
+    `names` are pairs of trail and name. Bare names belong to `server`; None forbids them.
     """
     seen: dict[tuple[str, str], str] = {}
     for here, name in names:
@@ -389,7 +371,7 @@ _WILD = frozenset("*?[")
 
 
 def unknown_servers(rules: Sequence[PermissionRule], trail: str, servers: Collection[str]) -> Iterator[Fault]:
-    """Rules that no tool can match, since no server is named as they say."""
+    """Rules that match no tool, because their server does not exist."""
     for number, rule in enumerate(rules):
         server = None if rule.match is None else server_in(rule.match, servers)
         if server is not None and not any(fnmatchcase(name, server) for name in servers):
@@ -398,7 +380,7 @@ def unknown_servers(rules: Sequence[PermissionRule], trail: str, servers: Collec
 
 
 def server_in(pattern: str, servers: Collection[str]) -> str | None:
-    """The server that a pattern names, itself perhaps a glob; None if it may be any."""
+    """The server or glob that a pattern names; None for any server."""
     if pattern.startswith("/"):
         return None
     head = read_reference(pattern, servers).server
@@ -407,7 +389,7 @@ def server_in(pattern: str, servers: Collection[str]) -> str | None:
 
 
 def unreachable(rules: Sequence[PermissionRule], trail: str) -> Iterator[Fault]:
-    """Rules for tools that an earlier one is for already: the first that fits wins."""
+    """Rules that an earlier rule always precedes: the first match wins."""
     for number, rule in enumerate(rules):
         earlier = next((n for n, other in enumerate(rules[:number]) if covers(other, rule)), None)
         if earlier is None:
@@ -422,7 +404,7 @@ def unreachable(rules: Sequence[PermissionRule], trail: str) -> Iterator[Fault]:
 
 
 def covers(earlier: PermissionRule, later: PermissionRule) -> bool:
-    """Whether one rule surely fits every tool that another one fits; False where that is not plain."""
+    """Whether a rule surely matches every tool that a later one matches."""
     wanted = {} if earlier.annotations is None else earlier.annotations.wanted
     given = {} if later.annotations is None else later.annotations.wanted
     if given.get("read_only"):
