@@ -1,4 +1,4 @@
-"""Checks what the daemon listens on: its sockets, the port for HTTP, and the certificate shown there."""
+"""Checks sockets, the HTTP port and its certificate."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ else:
 
 
 LONGEST = 107
-"""Longest path of a unix socket, in bytes (unix(7): sun_path has 108, including the final NUL)."""
+"""Bytes of a unix socket's path without the final NUL (unix(7): sun_path has 108)."""
 
 
 def sockets(scene: Scene) -> Iterator[Finding]:
-    """Findings about where the daemon is reached."""
+    """Findings on the sockets."""
     if scene.running is not None:
         yield from _daemon(scene.running)
     elif scene.silence:
@@ -84,7 +84,7 @@ def _socket(path: Path, scene: Scene) -> Iterator[Finding]:
 
 
 def _directory(directory: Path, owners: Container[object]) -> Iterator[Finding]:
-    """Findings about a directory that `host.sockets.bind` would refuse."""
+    """Findings on a directory that `host.sockets.bind` would refuse."""
     try:
         status = directory.stat()
     except FileNotFoundError:
@@ -103,7 +103,7 @@ def _directory(directory: Path, owners: Container[object]) -> Iterator[Finding]:
 
 
 def _sound(path: Path, users: str) -> Finding:
-    """The state of a socket that has no problem."""
+    """The state of a sound socket."""
     if not os.path.lexists(path):
         return found("socket-absent", path=path, users=users)
     listens = proc.listens(path)
@@ -120,11 +120,11 @@ def _same(one: Path, other: Path) -> bool:
 
 
 SERVICE_MANAGERS = ("systemd", "init")
-"""Programs that hold a socket for a daemon that is to be started (systemd.socket(5))."""
+"""Programs that hold a socket for a daemon (systemd.socket(5))."""
 
 
 def http_port(scene: Scene) -> Iterator[Finding]:
-    """Findings about `listen.http`; none if it is off."""
+    """Findings on `listen.http`."""
     http = None if scene.config is None else scene.config.listen.http
     if http is None:
         return
@@ -166,7 +166,7 @@ def _taken(address: str, port: int, running: Running | None) -> Finding:
 
 
 def _problem(host: str, port: int) -> int:
-    """The number of the error with which an address cannot be bound; 0 if it can."""
+    """The errno of a failing bind, or 0."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # As the daemon does: what a connection left behind is no hindrance.
@@ -195,16 +195,11 @@ def _tokens(file: TokenFile, running: Running | None) -> Iterator[Finding]:
 
 
 SOON_DAYS = 14
-"""Days before the end at which to warn: what renews certificates by itself does so long before."""
+"""Days before expiry to warn: automatic renewal is long done by then."""
 
 
 def certificate(tls: Tls, now: float) -> Iterator[Finding]:
-    """Findings about `listen.http.tls`; the data of each has the `key` that it is about.
-
-    Args:
-        tls: the section.
-        now: seconds since the epoch.
-    """
+    """Findings on `listen.http.tls`, each with its `key`; `now` is in seconds since the epoch."""
     problems = [*_unreadable("cert", tls.cert), *_unreadable("key", tls.key)]
     yield from problems or _loaded(tls, now)
 

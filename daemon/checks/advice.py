@@ -1,8 +1,4 @@
-"""Warnings about a configuration: what is unwise in it, though not wrong.
-
-Files that will not be found, versions that are not pinned, containers that are given too much, servers without
-a description, tools that are switched off in one place only.
-"""
+"""Warnings about a sound but unwise configuration, for `mcpd check` and `mcpd doctor`."""
 
 from __future__ import annotations
 
@@ -34,29 +30,17 @@ if TYPE_CHECKING:
     from daemon.model import ToolKey
 
 OF_COMMAND = "the environment of this command; a daemon that systemd starts has another"
-"""Where environment variables were looked up, if no daemon's environment is known."""
+"""Source of variables if no daemon's environment is known."""
 
 
 def warnings(checked: CheckedConfig, path: Path, environ: Mapping[str, str]) -> list[Fault]:
-    """Everything that `mcpd check` warns of, each with its place in the file.
-
-    Args:
-        checked: the configuration.
-        path: its file.
-        environ: where PATH and HOME are taken from.
-    """
+    """Every warning of `mcpd check`, placed in the file; PATH and HOME come from `environ`."""
     config = checked.config
     return checked.placed([*advice(config, environ, path.absolute().parent), *oversights(config)])
 
 
 def advice(config: Config, environ: Mapping[str, str], beside: Path | None = None) -> list[Fault]:
-    """Everything worth a warning, each at its place in the file.
-
-    Args:
-        config: the configuration to judge.
-        environ: where PATH and HOME are taken from.
-        beside: the configuration's directory, for paths that were meant to start there; None to skip those.
-    """
+    """Every warning; without `beside`, the configuration's directory, relative paths are not checked."""
     faults = [*_keyless(config, environ), *_http(config)]
     redactors = Redactors()
     redactors.learn(config)
@@ -68,7 +52,7 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
 
 
 def _of_server(server: Server, environ: Mapping[str, str], beside: Path | None) -> Iterator[Fault]:
-    """What is unwise in an entry, and what `mcpd doctor` says of its command or url without asking anybody."""
+    """Includes the doctor's checks of command and url that ask nobody."""
     trail, known = below(below(ROOT, "mcpServers"), server.name), set[str]()
     if server.written.command:
         told = [Fault(path=below(trail, "args"), message=message) for message in entries.unwise(server)]
@@ -86,14 +70,14 @@ def _of_server(server: Server, environ: Mapping[str, str], beside: Path | None) 
 
 
 def _fault(path: str, finding: Finding) -> Fault:
-    """A finding at its place in the file, which names the server already."""
+    """A finding at its place, whose key already names the server."""
     what = finding.what.removeprefix(f"{finding.data.get('server')}: ")
     words = " ".join(each for each in (what, finding.why, finding.do) if each)
     return Fault(path=path, message=words.removesuffix("."))
 
 
 def missing_key(config: Config, environ: Mapping[str, str]) -> str | None:
-    """The environment variable with the key for summaries, if it is wanted and not set; else None."""
+    """The unset environment variable for the key for summaries, or None."""
     summaries = config.summaries
     if summaries is None or summaries.api_key_env is None or not shows_summaries(config):
         return None
@@ -108,7 +92,7 @@ def _keyless(config: Config, environ: Mapping[str, str]) -> Iterator[Fault]:
 
 
 def _http(config: Config) -> Iterator[Fault]:
-    """What keeps clients over HTTP from coming in."""
+    """Obstacles for HTTP clients."""
     http = config.listen.http
     if http is None:
         return
@@ -121,7 +105,7 @@ def _http(config: Config) -> Iterator[Fault]:
 
 
 def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fault]:
-    """Relative paths that lead nowhere from the home directory and were meant from the configuration's."""
+    """Relative paths that start at home and were meant to start at the configuration."""
     command = server.command or ""
     places = [(below(trail, "command"), command)] if "/" in command else []
     for at, word in enumerate(server.args):
@@ -136,12 +120,12 @@ def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fa
 
 
 def oversights(config: Config) -> list[Fault]:
-    """What a configuration leaves unsaid or undoes elsewhere, each at its place in the file."""
+    """Omissions and contradictions, placed in the file."""
     return [*_undescribed(config), *_kept(config), *_still_offered(config), *_idle_rules(config)]
 
 
 def _idle_rules(config: Config) -> Iterator[Fault]:
-    """Rules of permission that no call ever comes to."""
+    """Permission rules that never apply."""
     for name, profile in config.profiles.items():
         trail = below(below(below(ROOT, "profiles"), name), "permissions")
         yield from unknown_servers(profile.permissions, trail, config.mcp_servers)
@@ -149,7 +133,7 @@ def _idle_rules(config: Config) -> Iterator[Fault]:
 
 
 def _undescribed(config: Config) -> Iterator[Fault]:
-    """Servers and categories without a description, of which a model learns only what stands in for one."""
+    """Servers and categories without a description for models."""
     described = {category.server for category in config.categories.values() if category.description}
     servers = [
         name
@@ -164,7 +148,7 @@ def _undescribed(config: Config) -> Iterator[Fault]:
 
 
 def _without_words(section: str, one: str, names: list[str], instead: str) -> Iterator[Fault]:
-    """One warning for all: a configuration that was just taken over describes none of them."""
+    """One warning for all, because an imported configuration has no descriptions."""
     if names:
         alone, trail = len(names) == 1, below(ROOT, section)
         which = f"{one} has" if alone else f"{_listed(names)} have"
@@ -174,14 +158,14 @@ def _without_words(section: str, one: str, names: list[str], instead: str) -> It
 
 
 def _kept(config: Config) -> Iterator[Fault]:
-    """What servers that are known keep for their clients, or cannot bear, if their entries do not say so."""
+    """Missing advice for known servers."""
     for name, server in config.mcp_servers.items():
         for finding in entries.sharing(server):
             yield _fault(f"{below(below(ROOT, 'mcpServers'), name)}.{finding.key}", finding)
 
 
 def _still_offered(config: Config) -> Iterator[Fault]:
-    """Tools that one category switches off and another still offers."""
+    """Tools that one category disables and another offers."""
     servers = config.mcp_servers
     for category in config.categories.values():
         here = below(below(below(below(ROOT, "categories"), category.name), "tools"), "overrides")
@@ -204,7 +188,6 @@ def _key(name: str, category: Category, servers: Mapping[str, object]) -> ToolKe
 
 
 def _offers(category: Category, key: ToolKey, servers: Mapping[str, object]) -> bool:
-    """Whether a category would offer a tool if its server listed it."""
     tools = category.tools
     off = (name for name, override in tools.overrides.items() if not override.enabled)
     if any(_key(name, category, servers) == key for name in off):

@@ -1,4 +1,4 @@
-"""Checks the configuration: its faults, whether the daemon uses it, who can read its secrets or write it."""
+"""Checks the configuration's faults, its use by the daemon, and access to its secrets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def check(scene: Scene) -> Iterator[Finding]:
-    """Findings about the file itself."""
+    """Findings on the file."""
     for fault in scene.faults:
         if fault.variable is None:
             yield found("configuration-fault", fault=fault)
@@ -50,7 +50,7 @@ def check(scene: Scene) -> Iterator[Finding]:
 
 
 def secrets(scene: Scene) -> Iterator[Finding]:
-    """Findings about who else can read the configuration's secrets, or write what the daemon will run."""
+    """Findings on other users' access to secrets and programs."""
     try:
         status = scene.path.stat()
     except OSError:
@@ -64,7 +64,7 @@ def secrets(scene: Scene) -> Iterator[Finding]:
 
 
 def _where(scene: Scene) -> str:
-    """Where environment variables were looked up."""
+    """The source of environment variables."""
     if scene.running and scene.running.environ is not None:
         return f"the environment of the daemon, pid {scene.running.pid}"
     return OF_COMMAND
@@ -105,7 +105,7 @@ def _readers(path: Path, status: os.stat_result, places: str) -> Finding:
 
 
 def _is_open(path: Path) -> bool:
-    """Whether other users can reach a file through all of its directories."""
+    """Whether all directories let other users reach a file."""
     return all(parent.stat().st_mode & stat.S_IXOTH for parent in path.absolute().parents)
 
 
@@ -130,7 +130,7 @@ def _arguments(config: Config) -> Iterator[Finding]:
 
 
 def _literals(config: Config) -> Iterator[str]:
-    """The places of secrets that are written out instead of being references."""
+    """Secrets written out instead of referenced."""
     for name, each in config.mcp_servers.items():
         server, trail = each.written, _trail(name)
         given = [
@@ -172,12 +172,11 @@ def _holds_secret(url: str | None) -> bool:
 
 
 def _in_arguments(server: Server, trail: str) -> list[tuple[str, str]]:
-    """The secrets in arguments, with their places."""
     return [(below(below(trail, "args"), place), value) for place, value in in_arguments(server.args)]
 
 
 def clients(scene: Scene) -> Iterator[Finding]:
-    """Findings about each client whose model reaches all servers through one entry of mcpd's."""
+    """Findings on clients whose model reaches all servers through one entry."""
     if scene.config is None:
         return
     machine = Machine(home=paths.home(scene.environ), directory=Path.cwd(), environ=scene.environ)

@@ -1,7 +1,7 @@
-"""Checks each server: can its command be started or its url be reached, what does it fetch, how is it now.
+"""Checks each server: command, url, downloads and state.
 
-Of urls, only loopback and unix sockets are connected to, never the network: the doctor must neither show up in
-the log of a remote host nor wait for it.
+The doctor connects to loopback and unix sockets only: it neither shows in remote logs nor waits for the
+network.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     Environ: TypeAlias = Mapping[str, str]
 
 CONNECT_SECONDS = 1.0
-"""Timeout of a connection within this machine, which takes microseconds."""
+"""A local connection takes microseconds."""
 
 LOCAL = ("127.0.0.1", "::1")
-"""The addresses of `localhost` (RFC 6761), whatever a name server says."""
+"""`localhost` (RFC 6761), whatever a name server says."""
 
 HEAD = 256
-"""Bytes of a program that are read: the kernel reads no more of a first line either (BINPRM_BUF_SIZE)."""
+"""Bytes of a program's first line that the kernel reads (BINPRM_BUF_SIZE)."""
 
 ELF = b"\x7fELF"
 
 INTERPRETERS = re.compile(r"(?:python|node|ruby|perl|php|bash|sh|deno|bun|tsx)[\d.]*")
-"""Commands whose first argument is the script to run, unless it is an option."""
+"""Commands whose first plain argument is a script."""
 
 SCRIPT = re.compile(r"(?!-).+\.(?:py|js|mjs|cjs|ts|rb|pl|php|sh)")
 
@@ -54,22 +54,19 @@ SCRIPT = re.compile(r"(?!-).+\.(?:py|js|mjs|cjs|ts|rb|pl|php|sh)")
 
 
 class Program(NamedTuple):
-    """The file that a command names, or why there is none."""
+    """The file that a command names."""
 
     path: Path | None
-    """The file that would be started; None if there is none."""
+    """None if there is none."""
     blocked: Path | None = None
-    """A file of that name that is not executable, if there is no other."""
+    """A file of that name that is not executable."""
 
 
 def command(server: Server, inherited: Environ, shell: Environ, *, running: bool = False) -> Iterator[Finding]:
-    """Findings about a server's command, which is not started; each with the `key` of the entry concerned.
+    """Findings on a server's command, with the entry's `key`; starts nothing.
 
-    Args:
-        server: its configuration.
-        inherited: the environment that servers inherit from.
-        shell: that of the command.
-        running: whether there is a daemon, whose environment may be another one.
+    `inherited` is the environment of servers, which differs from the command's (`shell`) if the daemon is
+    `running`.
     """
     server = server.written
     base = base_of(server, inherited)
@@ -96,14 +93,14 @@ def command(server: Server, inherited: Environ, shell: Environ, *, running: bool
 
 
 def named(server: Server, inherited: Environ) -> str:
-    """The program that a sound server starts, as far as it can be known without a client."""
+    """The program of a sound server, as far as known without a client."""
     shown = server.written
     found = find(shown.command or "", path_of(shown, inherited), base_of(shown, inherited)).path
     return str(found or shown.command)
 
 
 def unwise(server: Server) -> list[str]:
-    """What a server downloads again at each start, and what a container is given of the machine."""
+    """Warnings on downloads and container privileges."""
     server = server.written
     return [
         message
@@ -113,7 +110,7 @@ def unwise(server: Server) -> list[str]:
 
 
 def packages(server: Server) -> Iterator[Finding]:
-    """Findings about versions that are not pinned, and about starts that need a network."""
+    """Findings on unpinned versions and starts that need a network."""
     advised = unwise(server)
     for each in advised:
         yield found("package-unpinned", server=server.name, advice=each)
@@ -134,18 +131,18 @@ def packages(server: Server) -> Iterator[Finding]:
 
 
 def base_of(server: Server, inherited: Environ) -> Path:
-    """The directory that a server is started in; home if that is each client's own."""
+    """The working directory; home if each client has its own."""
     fixed = None if WRITTEN in (server.cwd or "") else server.cwd
     return Path(fixed or paths.home(inherited))
 
 
 def path_of(server: Server, inherited: Environ) -> str:
-    """The PATH on which a server's command is looked for."""
+    """The PATH for the command."""
     return server.env.get("PATH", inherited.get("PATH", os.defpath))
 
 
 def find(command: str, path: str, base: Path) -> Program:
-    """The program that a command names when it is started in the directory `base`."""
+    """Find a command's program from the directory `base`."""
     directories = [""] if "/" in command else path.split(os.pathsep)
     places = [base / directory / command for directory in directories]
     files = [place for place in places if _is_file(place)]
@@ -154,7 +151,7 @@ def find(command: str, path: str, base: Path) -> Program:
 
 
 def _is_file(path: Path) -> bool:
-    """Whether a path is a file; False on any error, as execvp(3) goes on with the next directory."""
+    """False on any error, like execvp(3)."""
     try:
         return path.is_file()
     except OSError:
@@ -170,7 +167,7 @@ def _unusable(directory: Path) -> str:
 
 
 def _with_arguments(server: Server, search: str, base: Path) -> Finding | None:
-    """A finding if the command is a program and its arguments in one; else None."""
+    """A finding if the command includes its arguments."""
     try:
         command, *args = shlex.split(server.command or "")
     except ValueError:
@@ -196,12 +193,12 @@ def _missing(server: Server, search: str, base: Path, shell: Environ, *, running
 
 
 def _begins_at_home(server: Server, path: Path) -> bool:
-    """Whether a path was made from a relative one, because there is no `cwd`."""
+    """Whether a relative path starts at home because `cwd` is absent."""
     return not server.cwd and str(path) not in {server.command, *server.args}
 
 
 def _startable(name: str, program: Path, search: str) -> Iterator[Finding]:
-    """Findings about an executable file that the kernel would refuse."""
+    """Findings on an executable that the kernel would refuse."""
     try:
         with program.open("rb") as file:
             head = file.read(HEAD)
@@ -231,7 +228,7 @@ def _interpreter(name: str, program: Path, words: list[str], search: str) -> Ite
 
 
 def _script(server: Server, base: Path) -> Iterator[Finding]:
-    """Findings about the file that an interpreter is told to run."""
+    """Findings on an interpreter's script."""
     first = server.args[0] if server.args else ""
     if WRITTEN in first or (WRITTEN in (server.cwd or "") and not first.startswith("/")):
         return
@@ -247,12 +244,7 @@ def _script(server: Server, base: Path) -> Iterator[Finding]:
 
 
 def endpoint(server: Server, *, connect: bool) -> Iterator[Finding]:
-    """Findings about a server's url.
-
-    Args:
-        server: its configuration.
-        connect: whether to try a server on this machine; False if the daemon has told its state.
-    """
+    """Findings on a server's url; `connect` tries local ones, unless the daemon knows their state."""
     if server.type is TransportType.UNIX:
         path = unix_path(server.url or "")
         if connect and (problem := _refusal(path)):
@@ -273,7 +265,7 @@ def endpoint(server: Server, *, connect: bool) -> Iterator[Finding]:
 
 
 def loopback(host: str) -> tuple[str, ...]:
-    """The addresses of a host that is this machine; none if it is another."""
+    """The host's loopback addresses, or none."""
     if host == "localhost" or host.endswith(".localhost"):
         return LOCAL
     try:
@@ -283,12 +275,12 @@ def loopback(host: str) -> tuple[str, ...]:
 
 
 def unix_path(url: str) -> str:
-    """The path in a url of type unix, which may also be a bare path."""
+    """The path in a unix url or a bare path."""
     return url if url.startswith("/") else unquote(urlsplit(url).path)
 
 
 def _refusal(address: str, port: int | None = None) -> str:
-    """Why a connection within this machine fails, to a port or to a socket's path; empty if it does not."""
+    """Why a local connection fails, or ""."""
     family = socket.AF_UNIX if port is None else socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -303,7 +295,7 @@ def _refusal(address: str, port: int | None = None) -> str:
 
 
 def check(scene: Scene) -> Iterator[Finding]:
-    """Findings about every server, in the configuration's order."""
+    """Findings on every server, in the configuration's order."""
     if scene.config is None:
         yield found("servers-unread")
         return
@@ -333,7 +325,7 @@ def _server(server: Server, scene: Scene) -> Iterator[Finding]:
 
 
 def _now(name: str, running: Running) -> Finding | None:
-    """A finding if the running daemon reports the server as not well; else None."""
+    """A finding if the daemon reports trouble, else None."""
     seen = running.status["servers"].get(name)
     if seen is None or seen["state"] in WELL | COMING:
         return None
@@ -348,7 +340,7 @@ def _now(name: str, running: Running) -> Finding | None:
 
 
 def _reached(server: Server, scene: Scene) -> str:
-    """How a sound server is started or reached."""
+    """The way to a sound server."""
     what = f"type {server.type}"
     if server.type is TransportType.STDIO:
         what = named(server, scene.inherited)
@@ -358,12 +350,12 @@ def _reached(server: Server, scene: Scene) -> str:
 
 
 def most_instances(server: Server) -> int:
-    """How many instances of a server may run at the same time."""
+    """Instances that may run at once."""
     return 1 if server.shared_by is Share.ALL else server.limits.instances
 
 
 def sharing(server: Server) -> Iterator[Finding]:
-    """Findings about one server, each with the `key` of its entry that it is about."""
+    """Findings on an entry's sharing, each with its `key`."""
     for each in advice(server):
         name, key, why = server.name, each.key, each.why
         if isinstance(each.value, Share):

@@ -1,4 +1,4 @@
-"""Runs every check of `mcpd doctor`, checks the state directory, and words the findings without secrets."""
+"""Runs all checks of `mcpd doctor`, checks the state directory, and redacts the findings."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 FULL = 8 * MIB
-"""Free bytes below which writing fails soon: one transaction of a large catalog takes as much."""
+"""Free bytes for one transaction of a large catalog: below, writes fail soon."""
 
 SCARCE = 256 * MIB
-"""Free bytes below which to warn: the database of fifty servers has ten MiB, its write-ahead log as many."""
+"""Free bytes for a warning: fifty servers take ten MiB, and the write-ahead log as many."""
 
 MAGIC = b"SQLite format 3\0"
-"""The first bytes of a database (https://www.sqlite.org/fileformat.html)."""
+"""The first bytes of an SQLite database (https://www.sqlite.org/fileformat.html)."""
 
 
 def check(scene: Scene) -> Iterator[Finding]:
-    """Findings about the state."""
+    """Findings on the state."""
     daemon, file = scene.running and scene.running.status["daemon"], scene.place.path
     kept = (daemon or {}).get("persistence") or {}
     what = [] if kept.get("state", "ok") == "ok" else [found("state-not-kept", reason=kept["reason"])]
@@ -81,7 +81,7 @@ def _directory(directory: Path) -> Iterator[Finding]:
 
 
 def room(directory: Path, disk: os.statvfs_result) -> Iterator[Finding]:
-    """Findings about the room on the disk of a directory."""
+    """Findings on a directory's free space."""
     if disk.f_flag & os.ST_RDONLY:
         yield found("disk-read-only", path=directory)
         return
@@ -104,7 +104,7 @@ def _database(file: Path) -> Iterator[Finding]:
 
 
 def examine(scene: Scene) -> dict[str, list[Finding]]:
-    """The findings of each check, by its title."""
+    """Each check's findings by title."""
     checks: dict[str, Callable[[Scene], Iterator[Finding]]] = {
         "configuration": configuration.check,
         "secrets": configuration.secrets,
@@ -121,7 +121,7 @@ def examine(scene: Scene) -> dict[str, list[Finding]]:
 
 
 def _guarded(check: Callable[[Scene], Iterator[Finding]], scene: Scene) -> Iterator[Finding]:
-    """A check's findings; being denied access ends this check, not the others."""
+    """Let denied access end one check only."""
     try:
         yield from check(scene)
     except OSError as error:
@@ -130,7 +130,7 @@ def _guarded(check: Callable[[Scene], Iterator[Finding]], scene: Scene) -> Itera
 
 
 def told(report: Mapping[str, Sequence[Finding]], scene: Scene) -> Iterator[Mapping[str, str]]:
-    """The findings in words, with secrets redacted: a server's output, a path or an argument may hold one."""
+    """The findings' texts without secrets, which outputs, paths and arguments may hold."""
     redactors = Redactors()
     if scene.config:
         redactors.learn(scene.config)

@@ -1,4 +1,4 @@
-"""Findings of the doctor, worded by `findings.toml`, and the scene that the checks look at."""
+"""The findings' texts (`findings.toml`) and the scene that checks examine."""
 
 from __future__ import annotations
 
@@ -22,60 +22,52 @@ class Running:
     """The daemon that answers on the control socket."""
 
     status: Mapping[str, Any] = attrs.field(repr=False)
-    """Its answer to `status`."""
+    """The answer to `status`."""
     pid: int
-    """Its process id."""
     config: Path
-    """The configuration that it uses."""
     environ: Mapping[str, str] | None = attrs.field(default=None, repr=False)
-    """Its environment; None if it cannot be read."""
+    """None if unreadable."""
     directory: Path | None = None
-    """Where it was started, which its relative paths start from; None if that is unknown."""
+    """Its working directory, for relative paths; None if unknown."""
     uid: int | None = None
-    """Its user id; None if that is unknown, because its pid is from another pid namespace."""
+    """None if its pid is from another pid namespace."""
 
 
 @attrs.frozen(kw_only=True)
 class Scene:
-    """Everything that checks start from. Checks read files and ask the system."""
+    """The input of all checks, which may also read files and ask the system."""
 
     environ: Mapping[str, str] = attrs.field(repr=False)
-    """The environment of the command."""
+    """The command's environment."""
     path: Path
-    """The configuration that is looked at."""
+    """The examined configuration."""
     usual: Path
-    """The configuration that a daemon uses if none is named."""
+    """The default configuration of a daemon."""
     config: Config | None = attrs.field(repr=False)
-    """What it says; None if it has faults."""
     faults: tuple[Fault, ...] = ()
-    """What is wrong with it."""
     notes: tuple[Fault, ...] = ()
-    """What in it was understood as something else."""
+    """Translated and ignored keys."""
     running: Running | None = None
-    """The daemon, if one answers."""
     silence: str = ""
-    """Why no daemon answers; empty if there is no sign of one."""
+    """Why no daemon answers; empty without any sign of one."""
     front: Path
-    """Where clients connect."""
     control: Path
-    """Where operators connect."""
     place: StateUrl
-    """Where state is kept."""
     state: Path
-    """The state directory, where daemons write down what they start."""
+    """Has records of started processes."""
     end_leftovers: bool = False
-    """Whether to end what killed daemons have left: the only change, and only on request."""
+    """Whether to end processes of killed daemons: the only change, on request only."""
 
     @property
     def inherited(self) -> Mapping[str, str]:
-        """The environment that servers inherit from: the daemon's, or the command's if that is unknown."""
+        """The environment of servers: the daemon's if known, else the command's."""
         if self.running is None or self.running.environ is None:
             return self.environ
         return self.running.environ
 
 
 class Level(StrEnum):
-    """How serious a finding is."""
+    """A finding's severity."""
 
     OK = "ok"
     NOTE = "note"
@@ -85,18 +77,17 @@ class Level(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class FindingText:
-    """The words for one cause; `{name}` is replaced by the finding's data of that name."""
+    """The texts of a cause; `{name}` takes the finding's data."""
 
     level: Level = attrs.field(converter=Level)
-    """How serious it is; only a fault makes `mcpd doctor` exit with 1."""
+    """Faults alone make `mcpd doctor` exit with 1."""
     what: str
-    """What was found."""
     why: str = ""
-    """Why that matters, or what causes it."""
+    """The cause or the consequence."""
     do: str = ""
-    """What to do about it."""
+    """The remedy."""
     key: str = ""
-    """The key of the section or the server's entry that it is about, where that is always the same."""
+    """The key that it always concerns, if any."""
 
 
 @attrs.frozen(kw_only=True)

@@ -49,11 +49,7 @@ def size(text: str) -> int:
 
 
 def user(name: str) -> int:
-    """The uid of a user of this machine.
-
-    Raises:
-        ValueError: no such user.
-    """
+    """The uid of a user of this machine. Raises ValueError: no such user."""
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:

@@ -1,1 +1,1 @@
-"""Files that people and programs keep by hand, changed as a person would change them."""
+"""Edits configuration files in place and keeps their layout."""

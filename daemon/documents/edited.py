@@ -1,4 +1,4 @@
-"""What the formats share: a change is checked against the value that it was to bring about, or not made."""
+"""The base of all formats: an edit of the text must produce exactly the wanted value, or it is refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 Trail = tuple[str | int, ...]
-"""Keys and indices that lead from the whole value to one within it."""
+"""Keys and indices from the root to a value."""
 
 _ABSENT = object()
 
@@ -26,19 +26,15 @@ _MARK = "\ufeff"
 
 
 class EditedText(ABC):
-    """A text whose changes are made textually, so that nothing else in it can change."""
+    """A text with local edits that cannot change anything else."""
 
     keeps_empty: ClassVar[bool] = True
-    """Whether an object can be written that holds nothing and whose last member was removed."""
+    """Whether the format can write an object that has lost its last member."""
 
     def __init__(self, text: str, source: str) -> None:
-        """Begin with what was read.
-
-        Raises:
-            ConfigError: it is not of the format.
-        """
+        """Begin with a file's text. Raises ConfigError: malformed."""
         self.body = text.removeprefix(_MARK)
-        """The text without the mark that some editors write before it."""
+        """Without the byte order mark."""
         self.source = source
         self.line_end = "\r\n" if re.search(r"^[^\n]*\r\n", self.body) else "\n"
         self._mark = text[: len(text) - len(self.body)]
@@ -46,25 +42,18 @@ class EditedText(ABC):
         self._checks = True
 
     def value(self) -> object:
-        """What it says, in plain types; it is not to be changed.
-
-        Some files have megabytes, so each text is decoded once.
-        """
+        """The decoded value, to be read only. Decoded once for each text: some have megabytes."""
         if self._decoded[0] is not self.body:
             self._decoded = self.body, self.decode(self.body)
         return self._decoded[1]
 
     def text(self) -> str:
-        """The text as it is now."""
+        """The current text."""
         return self._mark + self.body
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Changes that are checked when all are made, in place of each: all are made, or none.
-
-        Raises:
-            DocumentError: no change of the text brings them about.
-        """
+        """Check several edits at the end: all are made, or none. Raises DocumentError."""
         before = self._decoded
         self._checks = False
         try:
@@ -78,14 +67,12 @@ class EditedText(ABC):
             raise
 
     def put(self, trail: Sequence[str | int], value: object) -> None:
-        """Set the value at `trail`; missing objects on the way are made.
+        """Set a value; missing objects on the way are made, and equal members stay untouched.
 
-        Of an object that is there, only the members that differ are touched. An index may be the length of its
-        list, to which it then adds an item; TOML's lists are not edited so.
+        An index may be its list's length to append (not in TOML).
 
         Raises:
-            DocumentError: something on the way is no object, or no change of the text brings this about; then
-                nothing was changed.
+            DocumentError: a parent is no object, or the edit is refused; nothing changes.
         """
         path, before = tuple(trail), self.body
         wanted = self._with(path, value)
@@ -99,11 +86,7 @@ class EditedText(ABC):
             raise
 
     def remove(self, trail: Sequence[str | int]) -> None:
-        """Remove the member at `trail` with the comments that belong to it; nothing if it is not there.
-
-        Raises:
-            DocumentError: no change of the text brings this about.
-        """
+        """Remove a member, if it is there, with its comments. Raises DocumentError."""
         path, before = tuple(trail), self.body
         if not path or self._at(path) is _ABSENT:
             return
@@ -120,26 +103,22 @@ class EditedText(ABC):
 
     @abstractmethod
     def decode(self, text: str) -> object:
-        """The value of a text.
-
-        Raises:
-            ConfigError: it is not of the format.
-        """
+        """Decode a text. Raises ConfigError."""
 
     @abstractmethod
     def with_new(self, trail: Trail, value: object) -> str:
-        """The text with a member that is not there yet; the object that gets it is there, or is null."""
+        """Add a member to an object or null."""
 
     @abstractmethod
     def with_other(self, trail: Trail, value: object) -> str:
-        """The text with another value for a member that is there."""
+        """Replace a member's value."""
 
     @abstractmethod
     def without(self, trail: Trail) -> str:
-        """The text without a member that is there."""
+        """Remove an existing member."""
 
     def refusal(self, trail: Trail, why: str) -> DocumentError:
-        """The error for a change that is not made."""
+        """The error for a refused edit."""
         return DocumentError(f"{self.source}: {spelt(trail)} cannot be changed: {why}")
 
     def _approach(self, trail: Trail, old: object, value: object) -> None:
@@ -160,7 +139,6 @@ class EditedText(ABC):
             return _ABSENT
 
     def _with(self, trail: Trail, value: object) -> object:
-        """The whole value as it is to become."""
         whole: Any = {"": self.value()}
         holder, key = whole, ""
         for place, step in enumerate(trail):
@@ -193,7 +171,7 @@ class EditedText(ABC):
 
 
 def spelt(trail: Sequence[str | int]) -> str:
-    """A trail as messages spell it: `$.mcpServers.git`."""
+    """A trail in messages: `$.mcpServers.git`."""
     spelling = ROOT
     for step in trail:
         spelling = below(spelling, step)
@@ -201,7 +179,7 @@ def spelt(trail: Sequence[str | int]) -> str:
 
 
 def with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """A value with each text in it changed, but for the keys of objects."""
+    """Change every text in a value except keys."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
@@ -210,7 +188,7 @@ def with_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def is_too_deep(value: object) -> bool:
-    """Whether a value has more levels than JSON may have: those exhaust the interpreter's stack."""
+    """Whether a value is nested deeper than JSON may be, which exhausts the stack."""
     level = [value]
     for _ in range(MAX_DEPTH):
         inner = [
@@ -223,11 +201,7 @@ def is_too_deep(value: object) -> bool:
 
 
 def _within(value: object, trail: Trail) -> Any:
-    """The value at a trail.
-
-    Raises:
-        KeyError, IndexError, TypeError: there is none.
-    """
+    """The value at a trail. Raises KeyError, IndexError or TypeError."""
     at: Any = value
     for step in trail:
         if isinstance(step, int) is not isinstance(at, list):
@@ -237,7 +211,7 @@ def _within(value: object, trail: Trail) -> Any:
 
 
 def _copied(value: Any, trail: Trail) -> Any:
-    """A value whose objects and lists on a trail are copies, which can be changed."""
+    """Copy the objects and lists on a trail for changes."""
     made = copy.copy(value)
     if trail:
         made[trail[0]] = _copied(made[trail[0]], trail[1:])
@@ -245,7 +219,7 @@ def _copied(value: Any, trail: Trail) -> Any:
 
 
 def _less_empty(wanted: object, trail: Trail, now: object) -> object:
-    """The wanted value without the objects on a trail that hold nothing, as far as they are not there now."""
+    """Drop objects on a trail that the edit empties."""
     for end in range(len(trail) - 1, 0, -1):
         try:
             _within(now, trail[:end])
@@ -258,7 +232,7 @@ def _less_empty(wanted: object, trail: Trail, now: object) -> object:
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two values are equal and of the same types: to Python, true is 1."""
+    """Equality with types: to Python, true is 1."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
@@ -267,6 +241,6 @@ def _same(one: object, other: object) -> bool:
 
 
 def leading(text: str, at: int) -> str:
-    """The blanks that the line of a position begins with."""
+    """The blanks at the start of a line."""
     start = text.rfind("\n", 0, at) + 1
     return re.compile(r"[ \t]*").match(text, start)[0]  # type: ignore[index] # it fits everywhere

@@ -1,4 +1,4 @@
-"""Reading and replacing a file that others write, too: nothing is lost, whoever writes at that moment."""
+"""Reads and replaces files that other programs write, too, without losing their changes."""
 
 from __future__ import annotations
 
@@ -21,37 +21,32 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_FILE = 32 * 1024 * 1024
-"""Bytes of a file that is read: clients keep histories of some MiB beside servers; more is no configuration."""
+"""Bytes: clients keep histories of some MiB beside servers; more is no configuration."""
 
 BACKUPS = 10
-"""Backups that are kept of one file: enough to find the one before a mistake, and the directory stays small."""
+"""Backups per file: enough to find the last good one."""
 
 _STAMP = "%Y%m%dT%H%M%S"
 
 
 class DocumentError(McpdError):
-    """A file cannot be read or changed; the text names it, says why and what to do."""
+    """A file cannot be read or changed; the text gives file, reason and remedy."""
 
 
 @attrs.frozen(kw_only=True)
 class FoundFile:
-    """A file as it was found, so that it is replaced only if it is still the same."""
+    """A file's state, to replace it only if unchanged."""
 
     path: Path
-    """Where it was looked for."""
     target: Path
-    """Where its content is, behind links."""
+    """The path behind links."""
     content: bytes | None = attrs.field(repr=False)
-    """What it holds; None if there is no file."""
+    """None if there is no file."""
     identity: tuple[int, ...] = ()
-    """Device, inode, size and time of change, to notice that somebody has written; empty without a file."""
+    """Device, inode, size and change time, to notice writers; empty without a file."""
 
     def text(self) -> str | None:
-        """What it says; None if there is no file.
-
-        Raises:
-            DocumentError: it is not UTF-8.
-        """
+        """The text; None if there is no file. Raises DocumentError: not UTF-8."""
         try:
             return None if self.content is None else self.content.decode()
         except UnicodeDecodeError:
@@ -59,14 +54,10 @@ class FoundFile:
 
 
 def look(path: Path, *, foreign: bool = False) -> FoundFile:
-    """Read a file as it is now; one that is not there is found empty-handed.
-
-    Args:
-        path: the file.
-        foreign: whether another user's is read, too: one that is not to be changed.
+    """Read a file, which may be missing; `foreign` allows another user's.
 
     Raises:
-        DocumentError: it cannot be read, is no regular file, is larger than is sensible, or is another user's.
+        DocumentError: unreadable, not regular, too large, or another user's.
     """
     try:
         target = path.resolve()
@@ -91,7 +82,7 @@ _TOO_LARGE = f"has more than {MAX_FILE >> 20} MiB: this is no configuration"
 
 
 def _unfit(found: os.stat_result, *, foreign: bool) -> str:
-    """Why a file is not one to read as a configuration, after its name; empty if it is."""
+    """Why a file is no configuration, as a predicate; empty if it is."""
     if stat.S_ISDIR(found.st_mode):
         return "is a directory: name a file"
     if not stat.S_ISREG(found.st_mode):
@@ -106,15 +97,10 @@ def _identity(found: os.stat_result) -> tuple[int, ...]:
 
 
 def replace(found: FoundFile, content: bytes, *, private: bool = False) -> None:
-    """Replace a file in one step, with mode, owner and the links that lead to it kept.
-
-    Args:
-        found: what `look` has found.
-        content: what the file is to hold.
-        private: whether a new file, and directories that are made for it, are for this user only.
+    """Replace a file atomically; mode, owner and links stay. `private` is for new files and directories.
 
     Raises:
-        DocumentError: it cannot be written, or has changed since it was found.
+        DocumentError: the file cannot be written or has changed.
     """
     target = found.target
     try:
@@ -159,7 +145,7 @@ def _write(found: FoundFile, content: bytes, before: os.stat_result | None, mode
 
 
 def _put_where_nothing_is(beside: Path, target: Path) -> None:
-    """Give a new file its name, unless somebody has just made one of that name."""
+    """Create a file unless somebody else has just done so."""
     try:
         target.hardlink_to(beside)
     except FileExistsError:
@@ -169,7 +155,7 @@ def _put_where_nothing_is(beside: Path, target: Path) -> None:
 
 
 def _settle(directory: Path) -> None:
-    """Have the directory's entries on disk: a rename that a power failure undoes would be no replacement."""
+    """Flush the directory: a power failure would undo the rename."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -179,26 +165,20 @@ def _settle(directory: Path) -> None:
 
 @attrs.frozen(kw_only=True)
 class Edit:
-    """A file with another text."""
+    """A file's new text."""
 
     found: FoundFile
-    """The file as it was found."""
     text: str = attrs.field(repr=False)
-    """What it is to hold."""
     private: bool = False
     """Whether a new file is for this user only."""
 
     @property
     def is_new(self) -> bool:
-        """Whether the file does not say so already."""
+        """Whether the file changes."""
         return self.text != (self.found.text() or "")
 
     def undo(self) -> None:
-        """Give the file, which was written, its former content.
-
-        Raises:
-            DocumentError: it was changed since, or cannot be written.
-        """
+        """Restore the former content. Raises DocumentError: the file has changed since or cannot be written."""
         now = look(self.found.path)
         if now.content != self.text.encode():
             raise DocumentError(f"{self.found.path} was changed by somebody else since: it stays as it is")
@@ -209,10 +189,10 @@ class Edit:
 
 
 def write_all(edits: Sequence[Edit]) -> None:
-    """Replace each file in one step; all or none.
+    """Replace all files, each atomically, or none.
 
     Raises:
-        DocumentError: one cannot be written, or somebody else has written it since it was found.
+        DocumentError: a file cannot be written or has changed since.
     """
     for done, edit in enumerate(edits):
         try:
@@ -226,20 +206,13 @@ def write_all(edits: Sequence[Edit]) -> None:
 
 
 def undo_all(edits: Sequence[Edit]) -> None:
-    """Give all files, which were written, their former content; raises what `Edit.undo` does."""
+    """Restore all files; raises like `Edit.undo`."""
     for edit in reversed(edits):
         edit.undo()
 
 
 def unified_diff(path: Path, before: str | None, after: str | None, *, context: int = 3) -> str:
-    """What changes in a file, as a unified diff; empty if nothing does.
-
-    Args:
-        path: the file.
-        before: what it says; None if there is none.
-        after: what it is to say; None if there is to be none.
-        context: lines around a change.
-    """
+    """The diff of two contents, either of which may be None for no file; empty without changes."""
     old, new = ("/dev/null" if text is None else str(path) for text in (before, after))
     here, there = ((text or "").splitlines() for text in (before, after))
     return "".join(f"{line}\n" for line in difflib.unified_diff(here, there, old, new, lineterm="", n=context))
@@ -252,12 +225,12 @@ def _umask() -> int:
 
 
 def keep_backup(found: FoundFile, directory: Path) -> Path:
-    """Keep a copy of a file, with its mode, in a private directory; the oldest beyond `BACKUPS` are removed.
+    """Copy a file, with its mode, into a private directory, and delete all but `BACKUPS` copies.
 
-    The copy's name is the file's, with the time (UTC) behind it. Files of one name need a directory each.
+    The copy's name ends with the UTC time. Files of one name need separate directories.
 
     Raises:
-        DocumentError: there is no file, or the copy cannot be written.
+        DocumentError: no file, or the copy cannot be written.
     """
     if found.content is None:
         raise DocumentError(f"{found.path} is not there: there is nothing to keep a copy of")

@@ -1,4 +1,4 @@
-"""The three formats of configuration files, each changed with its comments, order and layout kept."""
+"""The formats of configuration files."""
 
 from __future__ import annotations
 
@@ -18,25 +18,16 @@ else:  # 60 ms and 4 MB, needed only for clients that write such files
 
 
 class Format(StrEnum):
-    """How a file is written."""
+    """A file format."""
 
     JSON = "json"
-    """JSON, with comments and trailing commas where they stand there."""
+    """With comments and trailing commas."""
     TOML = "toml"
     YAML = "yaml"
 
 
 def read_document(text: str, form: Format, *, source: str) -> EditedText:
-    """Read a document; an empty text is an empty object.
-
-    Args:
-        text: the whole file, its line ends as they are.
-        form: how it is written.
-        source: what errors call it.
-
-    Raises:
-        ConfigError: it is not of that format; the fault names line and column.
-    """
+    """Read a document; `source` is its name in errors. Raises ConfigError: malformed, with line and column."""
     return _READERS[form](text, source)
 
 

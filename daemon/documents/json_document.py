@@ -1,7 +1,8 @@
-"""JSON with comments and trailing commas, changed member by member.
+"""Edits JSON with comments and trailing commas, member by member.
 
-Comments are blanked out as they are for reading (`config.jsonc`), so that positions are those of the file. A
-member owns the comment behind it on its line and the lines of comments directly above it.
+Comments become blanks (`config.jsonc`), so that positions stay. A member owns the comment behind it on its line
+and the
+comment lines directly above it.
 """
 
 from __future__ import annotations
@@ -20,30 +21,24 @@ if TYPE_CHECKING:
 
 
 WIDTH = 80
-"""Columns up to which a list of plain values stands on one line, as people write arguments."""
+"""Columns for a list of plain values on one line, as people write arguments."""
 
 
 class JsonWriting(msgspec.Struct, frozen=True, kw_only=True):
-    """How a file is laid out."""
+    """The layout of a file."""
 
     unit: str
     """One step of indentation."""
     line_end: str
 
     def member(self, key: str | int, value: object, indent: str | None, *, tight: bool = False) -> str:
-        """A member of an object or, where the key is an index, an item of a list; see `value`."""
+        """A member, or an item if the key is an index; see `value`."""
         written = self.value(value, indent, tight=tight)
         colon = ":" if tight else ": "
         return written if isinstance(key, int) else f"{json.dumps(key, ensure_ascii=False)}{colon}{written}"
 
     def value(self, value: object, indent: str | None, *, tight: bool = False) -> str:
-        """A value.
-
-        Args:
-            value: any.
-            indent: the blanks that its first line begins with; None to write it on one line.
-            tight: whether there are no blanks in it.
-        """
+        """Write a value; `indent` are its first line's blanks; None: on one line; `tight`: without blanks."""
         flat = json.dumps(value, ensure_ascii=False, separators=(",", ":") if tight else (", ", ": "))
         if indent is None or not isinstance(value, dict | list) or not value:
             return flat
@@ -66,16 +61,12 @@ _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 
 
 class _Token(NamedTuple):
-    """What stands between two members."""
-
     kind: str | None
     start: int
     end: int
 
 
 class _Member(NamedTuple):
-    """Where a member of an object, or an item of a list, stands."""
-
     key: str | int
     start: int
     value: int
@@ -83,44 +74,39 @@ class _Member(NamedTuple):
 
 
 class _Holder(msgspec.Struct, frozen=True):
-    """Where an object or a list stands."""
-
     opening: int
     closing: int
-    """The position of its last bracket."""
+    """The last bracket."""
     members: list[_Member]
 
 
 class _Gap(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands around a member: before it, and behind it."""
-
     before: list[_Token]
     behind: list[_Token]
     start: int
-    """Where the member before it ends, or the object begins."""
+    """End of the previous member, or the object's start."""
     after: int
-    """Where the next member begins, or the object ends."""
+    """Start of the next member, or the object's end."""
     comma_before: int | None
     comma_after: int | None
 
     @property
     def inner(self) -> int:
-        """Where what stands before it begins to be its own: behind the comma."""
+        """Behind the comma."""
         return self.start if self.comma_before is None else self.comma_before + 1
 
     @property
     def is_on_a_line(self) -> bool:
-        """Whether it begins a line."""
         return any(token.kind == "line" for token in self.before if token.start >= self.inner)
 
     @property
     def comma_is_first(self) -> bool:
-        """Whether the comma before it begins a line."""
+        """Whether the comma begins a line."""
         return any(token.kind == "line" for token in self.before if token.start < self.inner)
 
 
 class JsonDocument(EditedText):
-    """A JSON document, with comments and trailing commas where they stand there."""
+    """A JSON document; an empty text is an empty object."""
 
     _blanks = "", ""
 
@@ -183,7 +169,7 @@ class JsonDocument(EditedText):
         return left
 
     def _still_apart(self, gap: _Gap, start: int, end: int) -> tuple[int, int, str]:
-        """A cut, with the line's end left in it where a comment would otherwise swallow what follows."""
+        """Leave the line end in a cut if a comment would swallow the rest."""
         line = [token for token in gap.before if token.end <= start]
         open_comment = bool(line) and next(
             (
@@ -197,7 +183,7 @@ class JsonDocument(EditedText):
         return start, end, self.line_end if open_comment and not ends else ""
 
     def _lines_of(self, member: _Member, gap: _Gap, *, is_last: bool) -> list[tuple[int, int]]:
-        """What is cut out with a member that has lines of its own."""
+        """The cut for a member on lines of its own."""
         lines: list[list[_Token]] = []
         for token in _between(self.body, _end_of_line(self.body, gap.inner, member.start), member.start):
             if token.kind == "line":
@@ -216,7 +202,7 @@ class JsonDocument(EditedText):
         return sorted([(start, end), (spare, spare + 1)])
 
     def _inline_of(self, member: _Member, gap: _Gap, *, is_last: bool) -> tuple[int, int]:
-        """What is cut out with a member that shares a line with another."""
+        """The cut for a member that shares a line."""
         in_front, behind = gap.comma_before, gap.comma_after
         if not is_last:
             assert behind is not None
@@ -252,7 +238,6 @@ class JsonDocument(EditedText):
         )
 
     def _first(self, holder: _Holder, trail: Trail, value: object) -> str:
-        """The text with the first member of an empty object."""
         inner, behind = holder.opening + 1, _between(self.body, holder.opening + 1, holder.closing)
         base = leading(self.body, holder.opening)
         indent = base + self._writing.unit
@@ -271,7 +256,6 @@ class JsonDocument(EditedText):
 
     @property
     def _blanked(self) -> str:
-        """The text with blanks in place of comments, made once for each text."""
         if self._blanks[0] is not self.body:
             self._blanks = self.body, blank(self.body)
         return self._blanks[1]
@@ -311,7 +295,6 @@ class JsonDocument(EditedText):
         return member.value, member.end
 
     def _space_before(self, holder: _Holder) -> str:
-        """The space between members that share a line."""
         last = holder.members[-1]
         if len(holder.members) > 1:
             gap = self.body[holder.members[-2].end : last.start]
@@ -325,7 +308,7 @@ def _between(text: str, start: int, end: int) -> list[_Token]:
 
 
 def _end_of_line(text: str, start: int, end: int) -> int:
-    """The end of the last comma or comment on the line of `start`; `start` itself without any."""
+    """The end of the last comma or comment on the line."""
     for token in _between(text, start, end):
         if token.kind == "line":
             break
@@ -335,7 +318,7 @@ def _end_of_line(text: str, start: int, end: int) -> int:
 
 
 def _members(blanked: str, opening: int) -> _Holder:
-    """What an object or a list holds, in a text whose comments are blanks."""
+    """The members in a text without comments."""
     members: list[_Member] = []
     at = _after_space(blanked, opening + 1)
     while blanked[at] not in "}]":
@@ -357,7 +340,7 @@ def _after_space(text: str, at: int) -> int:
 
 
 def _spliced(text: str, *edits: tuple[int, int, str]) -> str:
-    """A text with spans replaced, which stand in order and do not overlap."""
+    """Replace ordered, disjoint spans."""
     for start, end, new in reversed(edits):
         text = text[:start] + new + text[end:]
     return text

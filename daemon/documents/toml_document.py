@@ -1,7 +1,8 @@
-"""TOML, changed statement by statement.
+"""Edits TOML statement by statement.
 
-A statement is a header, an assignment, a comment or a blank line. Tables are added and cut out as statements;
-what stands within one statement, an inline table say, is changed by tomlkit, which keeps its layout.
+Tables are added and removed as statements; tomlkit edits within a statement and keeps its layout. tomlkit alone
+loses
+comments of the next table.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ class _Statement(msgspec.Struct, frozen=True):
 
     start: int
     end: int
-    """The position of the line's end, which does not belong to it."""
+    """Excludes the line's end."""
     kind: str
-    """`header`, `items` (of a list of tables), `value`, `comment` or `blank`."""
+    """`header`, `items` (header of a list of tables), `value`, `comment` or `blank`."""
     table: Trail
-    """The table that it stands in; that of a header is its own."""
+    """The table around it; a header's is its own."""
     trail: Trail
-    """What it sets, from the root of the file."""
+    """The value that it sets."""
 
 
 class TomlDocument(EditedText):
@@ -122,7 +123,7 @@ class TomlDocument(EditedText):
     def _with_table(
         self, statements: list[_Statement], siblings: list[_Statement], trail: Trail, value: dict[str, Any]
     ) -> str:
-        """The text with a table under a header of its own, behind its siblings."""
+        """Add a table with a header behind its siblings."""
         whole: dict[str, Any] = value
         for step in reversed(trail):
             whole = {str(step): whole}
@@ -134,7 +135,7 @@ class TomlDocument(EditedText):
         return f"{self.body[:place]}{self.line_end * 2}{table}{self.body[place:]}"
 
     def _rewritten(self, statement: _Statement, trail: Trail, *values: object) -> str:
-        """The text with one statement changed by tomlkit; without a value, the member is removed."""
+        """Let tomlkit change one statement; without a value, remove the member."""
         text = self.body[statement.start : statement.end]
         try:
             document: Any = tomlkit.parse(text)
@@ -152,7 +153,6 @@ class TomlDocument(EditedText):
 
 
 def _statements(text: str) -> list[_Statement]:
-    """The statements of a text, which is TOML."""
     found: list[_Statement] = []
     table: Trail = ()
     start = depth = 0
@@ -177,7 +177,7 @@ def _statements(text: str) -> list[_Statement]:
 
 
 def _understood(line: str, table: Trail, key: str | None) -> tuple[str, Trail, Trail]:
-    """The kind of a statement, the table that it stands in, and what it sets."""
+    """Kind, table and trail of a statement."""
     if not line or line.startswith("#"):
         return ("comment" if line else "blank"), table, ()
     if key is None or line.startswith("["):
@@ -203,13 +203,13 @@ def _starts(trail: Trail, start: Trail) -> bool:
 
 
 def _assignment(statements: list[_Statement], trail: Trail) -> _Statement | None:
-    """The assignment whose value is at a trail or holds what is there."""
+    """The assignment at or around a trail."""
     fits = (each for each in statements if each.kind == "value" and _starts(trail, each.trail))
     return next(fits, None)
 
 
 def _runs(statements: list[_Statement], trail: Trail) -> list[tuple[int, int]]:
-    """The statements that set something at or below a trail, in runs: indices of the first and the last."""
+    """Runs of statements at or below a trail: first and last index."""
     runs: list[tuple[int, int]] = []
     in_run = False
     for index, each in enumerate(statements):
@@ -226,9 +226,9 @@ def _runs(statements: list[_Statement], trail: Trail) -> list[tuple[int, int]]:
 
 
 def _end_of_table(statements: list[_Statement], index: int) -> int:
-    """The index of the last statement of the table that a statement stands in.
+    """Index of the last statement of a table.
 
-    Comments directly below belong to it, those directly above the next header to that.
+    Comments directly below belong to the table, those directly above the next header to that.
     """
     last = after = index
     while (after := after + 1) < len(statements) and statements[after].kind not in {"header", "items"}:
@@ -244,7 +244,7 @@ def _end_of_table(statements: list[_Statement], index: int) -> int:
 
 
 def _cut(text: str, statements: list[_Statement], first: int, last: int) -> str:
-    """The text without a run of statements, its comments, and the blank line above a table."""
+    """Remove a run with its comments and the blank line above a table."""
     is_table = statements[first].kind in {"header", "items"}
     if is_table:
         last = _end_of_table(statements, last)
@@ -266,7 +266,7 @@ def _assigned(trail: Trail, value: object) -> str:
 
 
 def _inline(value: object) -> Any:
-    """A value for one line: objects as inline tables."""
+    """A value on one line, with inline tables."""
     if isinstance(value, dict):
         table = tomlkit.inline_table()
         for key, item in value.items():

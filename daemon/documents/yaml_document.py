@@ -1,4 +1,4 @@
-"""YAML, changed member by member: ruamel.yaml says where things stand and writes what is new."""
+"""Edits YAML member by member: ruamel.yaml finds positions and writes new members."""
 
 from __future__ import annotations
 
@@ -24,34 +24,28 @@ if TYPE_CHECKING:
 
 
 _ONE_LINE = 1 << 30
-"""The width at which lines are broken: none is."""
+"""Never break lines."""
 
 _NESTED = re.compile(r"^[^\s#-][^\n]*:[ \t]*(?:#[^\n]*)?\r?\n( +)[^\s#-]", re.MULTILINE)
 _LISTED = re.compile(r"^( *)[^\s#-][^\n]*:[ \t]*(?:#[^\n]*)?\r?\n( *)- ", re.MULTILINE)
 
 
 class YamlWriting(msgspec.Struct, frozen=True, kw_only=True):
-    """How a file is laid out."""
+    """The layout of a file."""
 
     unit: int
-    """Columns of one step of indentation."""
+    """Columns of one indentation."""
     offset: int
-    """Columns by which the items of a list stand to the right of its key."""
+    """Columns of a list's items to the right of its key."""
     line_end: str
 
     def lines(self, key: str | int, value: object, column: int) -> str:
-        """A member or, where the key is an index, an item; the first line begins where it stands.
-
-        Args:
-            key: a key, or an index.
-            value: any.
-            column: where the lines after the first begin.
-        """
+        """The lines of a member, or of an item if the key is an index; `column` is for all but the first."""
         written = self._dumped(key, value, flow=False, offset=self.offset if isinstance(key, str) else 0)
         return written.rstrip("\n").replace("\n", self.line_end + " " * column)
 
     def flow(self, key: str | int, value: object) -> str:
-        """The same within braces or brackets, on one line."""
+        """A member for braces or brackets, on one line."""
         return self._dumped(key, value, flow=True, offset=0).strip()[1:-1]
 
     def _dumped(self, key: str | int, value: object, *, flow: bool, offset: int) -> str:
@@ -64,7 +58,7 @@ class YamlWriting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def writing_of(text: str, line_end: str) -> YamlWriting:
-    """How a text is laid out, by the first nested mapping and the first list in it."""
+    """The layout, by the text's first nested mapping and first list."""
     nested, listed = _NESTED.search(text), _LISTED.search(text)
     return YamlWriting(
         unit=len(nested[1]) if nested else 2,
@@ -80,18 +74,18 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 MAX_VALUES = 1_000_000
-"""Most values, those that aliases repeat included: a few lines of aliases stand for billions."""
+"""Values including repeats by aliases: a few lines of aliases stand for billions."""
 
 _TOO_MANY = f"more than {MAX_VALUES:,} values, or one that holds itself"
 
 
 class _BoundedConstructor(SafeConstructor):
-    """Makes values of YAML, and refuses to merge mappings (`<<`) into more members than `MAX_VALUES`."""
+    """Refuses to merge mappings (`<<`) beyond `MAX_VALUES`."""
 
     merged = 0
 
     def flatten_mapping(self, node: Any) -> None:
-        """See the base class; what is merged is counted before it is copied."""
+        """Count members before ruamel copies them."""
         merges = [value for key, value in node.value if key.tag == _MERGE]
         for mapping in chain.from_iterable(
             each.value if isinstance(each, SequenceNode) else [each] for each in merges
@@ -105,18 +99,14 @@ class _BoundedConstructor(SafeConstructor):
 
 
 class _Place(NamedTuple):
-    """Where a member of a mapping, or an item of a sequence, stands."""
-
     key: object
     start: int
     end: int
     colon: int
-    """The end of the colon behind the key; of an item, its start."""
+    """End of the key's colon; for an item, its start."""
 
 
 class _Collection(msgspec.Struct, frozen=True):
-    """Where a mapping or a sequence stands."""
-
     start: int
     end: int
     column: int
@@ -127,7 +117,7 @@ class _Collection(msgspec.Struct, frozen=True):
 
 
 class YamlDocument(EditedText):
-    """A YAML document."""
+    """A YAML document; an empty text is an empty object."""
 
     def decode(self, text: str) -> object:
         """See the base class; an empty text is an empty object."""
@@ -205,7 +195,7 @@ class YamlDocument(EditedText):
         return self._cut(start, member.end)
 
     def _cut(self, start: int, end: int) -> str:
-        """The text without the lines from `start`, the comments directly above them, and what they end with."""
+        """Remove lines with the comments directly above."""
         body = self.body
         while start:
             above = body.rfind("\n", 0, start - 1) + 1
@@ -220,7 +210,7 @@ class YamlDocument(EditedText):
         return body[:start] + body[end:]
 
     def _emptied(self, root: Any, holder: _Collection, trail: Trail) -> str:
-        """The text in which an object, or a list, loses its only member."""
+        """Remove the only member."""
         empty = "[]" if holder.is_sequence else "{}"
         if holder.is_flow:
             return self.body[: holder.start] + empty + self.body[holder.end :]
@@ -234,7 +224,6 @@ class YamlDocument(EditedText):
         return f"{left[:before]} {empty}{left[before:]}"
 
     def _first(self, root: Any, trail: Trail, value: object) -> str:
-        """The text with the first member of an object that is `{}`, or null."""
         body = self.body
         if len(trail) == 1:
             empty = self._collection(root)
@@ -260,7 +249,7 @@ class YamlDocument(EditedText):
         return YAML(pure=True).compose(self.body)
 
     def _holder(self, root: Any, trail: Trail) -> _Collection | None:
-        """What stands at a trail; None if that is a null."""
+        """The collection at a trail; None for null."""
         node = root
         for place, step in enumerate(trail):
             at = self._known(root, trail[:place])
@@ -304,7 +293,7 @@ class YamlDocument(EditedText):
         )
 
     def _end(self, node: Any, after: int) -> int:
-        """The end of a value, without the blanks and comments that ruamel counts to it."""
+        """The end of a value without the blanks and comments that ruamel includes."""
         start, end = node.start_mark.index, node.end_mark.index
         if (alias := _ALIAS.match(self.body, after)) is not None and start != after:
             return alias.end()
@@ -315,7 +304,6 @@ class YamlDocument(EditedText):
         return self._collection(node).members[-1].end
 
     def _rest(self, at: int) -> int:
-        """The end of the line of a position."""
         found = _REST.match(self.body, at)
         return found.end() if found else at
 
@@ -327,11 +315,7 @@ def _fault(message: str, mark: Any = None) -> Fault:
 
 
 def _unshared(value: object, left: Iterator[int]) -> object:
-    """A value in which aliases are copies: where one is changed, the others are not.
-
-    Raises:
-        StopIteration: there are more values in it than `left` has.
-    """
+    """Copy aliases, so that a change affects one place. Raises StopIteration: more values than `left` has."""
     next(left)
     if isinstance(value, dict):
         return {key: _unshared(item, left) for key, item in value.items()}

@@ -1,1 +1,1 @@
-"""Keeps secrets and hidden characters out of whatever is shown, logged or handed to a model."""
+"""Removes secrets and hidden characters from output."""

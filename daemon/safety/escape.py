@@ -1,15 +1,10 @@
-r"""Makes text from servers safe to show: nothing in it may move a cursor, hide itself or reorder a line.
+r"""Spells out characters in servers' texts that move a cursor, hide or reorder text.
 
-These are spelt out: control characters (ANSI sequences begin with one), bidirectional controls, zero-width and
-other invisible characters, blanks that count as symbols, tags, private use, noncharacters, lone surrogates, and
-variation selectors that have nothing to vary, since they can carry hidden text. What writing needs stays: a
-selector after an emoji or an ideograph, a joiner within an emoji or between letters of scripts that join, a
-blank between two Braille cells. Sources: Unicode's Default_Ignorable_Code_Point and
-emoji-variation-sequences.txt, CVE-2021-42574 ("Trojan Source"), and ASCII smuggling through U+E0000 tags, which
-is used to steer models.
-
-For terminals (`visible`) the spelling is Python's, as in logs. For models (`legible`) it is `\u{202e}`, which
-no JSON reader turns back into the character when a model copies it into arguments.
+Sources: Unicode's Default_Ignorable_Code_Point and emoji-variation-sequences.txt, CVE-2021-42574 ("Trojan
+Source"), and
+ASCII smuggling through U+E0000 tags. Characters that writing needs stay, such as a joiner within an emoji.
+Terminals get
+Python's spelling; models get `\u{202e}`, which no JSON reader decodes when a model copies it into arguments.
 """
 
 from __future__ import annotations
@@ -49,23 +44,23 @@ HIDDEN = (
     (0xE0000, 0xE0FFF),  # tags, variation selectors supplement
     (0xEFFFE, 0x10FFFF),  # private use planes
 )
-"""Ranges of code points, first and last, that are never shown raw."""
+"""Inclusive ranges of code points that are never shown raw."""
 
 SELECTORS = (0xFE00, 0xFE0F)
-"""Variation selectors: shown raw only one at a time, after a character that has variants."""
+"""Raw only one at a time and after a character with variants."""
 
 JOINERS = (0x200C, 0x200D)
-"""Zero-width non-joiner and joiner: shown raw between letters that join, the joiner also within an emoji."""
+"""Raw only between letters that join, U+200D also within an emoji."""
 
 BLANK = 0x2800
-"""Braille blank: shown raw between two cells, where it serves as a space."""
+"""Braille blank: raw only between two cells, as a space."""
 
 PICTURES = (
     (0xA9, 0xA9), (0xAE, 0xAE), (0x203C, 0x203C), (0x2049, 0x2049), (0x2122, 0x2122), (0x2139, 0x2139),
     (0x2194, 0x21AA), (0x231A, 0x23FF), (0x24C2, 0x24C2), (0x25AA, 0x27BF), (0x2934, 0x2935), (0x2B05, 0x2B55),
     (0x3030, 0x3030), (0x303D, 0x303D), (0x3297, 0x3297), (0x3299, 0x3299), (0x1F000, 0x1FAFF),
 )  # fmt: skip
-"""Blocks of emoji: U+FE0E and U+FE0F choose text or colour after them, joiners combine several into one."""
+"""Emoji blocks: take U+FE0E, U+FE0F and joiners."""
 
 JOINING = (
     (0x600, 0x61B),  # Arabic
@@ -80,10 +75,10 @@ JOINING = (
     (0xFE70, 0xFEFC),  # the same
     (0x11000, 0x114FF),  # Brahmic scripts beyond the basic plane
 )
-"""Scripts whose words may contain a joiner or a non-joiner (Unicode, sections 9.2 and 12)."""
+"""Scripts with joiners in words (Unicode, sections 9.2 and 12)."""
 
 VARIED = ((0x2200, 0x22FF), (0x2A00, 0x2AFF), (0x3400, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF))
-"""Operators and ideographs: U+FE00 to U+FE02 choose a glyph after them (StandardizedVariants.txt)."""
+"""Operators and ideographs: U+FE00 to U+FE02 choose a glyph (StandardizedVariants.txt)."""
 
 
 def _class(*ranges: tuple[int, int]) -> str:
@@ -91,7 +86,6 @@ def _class(*ranges: tuple[int, int]) -> str:
 
 
 def _without(ranges: tuple[tuple[int, int], ...], *points: int) -> list[tuple[int, int]]:
-    """The ranges without some code points."""
     left = list(ranges)
     for point in points:
         left = [
@@ -123,12 +117,7 @@ _IDLE_BLANK = "\\u2800(?!(?<=[\\u2801-\\u28ff]\\u2800)(?=[\\u2801-\\u28ff]))"
 
 
 def _hidden(*kept: int, more: str = "") -> re.Pattern[str]:
-    """The pattern of what is spelt out.
-
-    Args:
-        kept: code points in `HIDDEN` that stay.
-        more: a further alternative.
-    """
+    """The pattern of hidden characters without the code points `kept`, or the alternative `more`."""
     plain = _class(*_without(HIDDEN, *range(JOINERS[0], JOINERS[1] + 1), BLANK, *kept))
     return re.compile(f"{plain}|{_IDLE_JOINER}|{_IDLE_SELECTOR}|{_IDLE_BLANK}{more}")
 
@@ -154,12 +143,7 @@ def _hidden_in_prose() -> re.Pattern[str]:
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    r"""`text` with everything hidden spelt out: `\x1b`, `\u202e`, `\U000e0041`.
-
-    Args:
-        text: anything a server has said.
-        lines: leave line feeds and tabs as they are.
-    """
+    r"""Spell out hidden characters for terminals and logs: `\x1b`, `\u202e`. With `lines`, LF and tabs stay."""
     if text.isascii() and text.isprintable():
         return text
     pattern = _hidden_in_lines() if lines else _hidden_anywhere()
@@ -167,11 +151,7 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def legible(text: str) -> str:
-    r"""`text` for a model: hidden characters are spelt `\u{202e}`. Tabs and line ends, also Windows', stay.
-
-    Args:
-        text: anything a server has said.
-    """
+    r"""Spell out hidden characters for models: `\u{202e}`. Tabs and line ends, including CRLF, stay."""
     if text.isascii() and text.isprintable():
         return text
     return _hidden_in_prose().sub(lambda found: "".join(f"\\u{{{ord(each):x}}}" for each in found[0]), text)
@@ -190,13 +170,13 @@ def _spelt(character: str) -> str:
 
 
 def document(value: object) -> str:
-    r"""`value` as indented JSON, readable and safe to show: hidden characters are JSON's own `\uXXXX`."""
+    r"""Indented JSON with hidden characters as `\uXXXX`."""
     text = json.dumps(value, indent=2, ensure_ascii=not _speaks_unicode())
     return _hidden_in_lines().sub(_in_json, text)
 
 
 def json_line(value: object) -> str:
-    r"""`value` as JSON on one line, safe to show: hidden characters are JSON's own `\uXXXX`."""
+    r"""JSON on one line with hidden characters as `\uXXXX`."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isascii() and text.isprintable() else _hidden_anywhere().sub(_in_json, text)
 
@@ -206,5 +186,5 @@ def _in_json(found: re.Match[str]) -> str:
 
 
 def _speaks_unicode() -> bool:
-    """Whether stdout can encode every character; if not, JSON is written as ASCII."""
+    """Whether stdout can encode every character."""
     return (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "").startswith("utf")

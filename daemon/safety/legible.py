@@ -1,9 +1,7 @@
-r"""Definitions as a model may see them: hidden characters are spelt out, and a note says so.
+"""Shows definitions to models with hidden characters spelt out and a note about them.
 
-A server's list of tools, prompts, resources or templates is screened once, when it enters the catalog. One pass
-over the bytes finds nothing in nearly every definition, and such a one stays the same object. Even where
-something is found, `raw` and `Tool.parts` stay as they are: hashes, the validation of arguments and a list that
-is passed on unchanged depend on what the server said. Only what is shown differs.
+Each server's list is screened once, on entering the catalog; clean definitions stay the same objects. `raw` and
+`Tool.parts` never change, because hashes and argument validation depend on the server's bytes.
 """
 
 from __future__ import annotations
@@ -25,13 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 NOTE = r"[mcpd: this definition has hidden characters; they are spelt out, as \u{202e}.]"
-"""Added to the description of a tool with hidden characters: a model should know that something was hidden."""
+"""Tells a model that a tool's definition hid something."""
 
 KEPT = 4096
-"""Schemas kept in their legible form: as many as in their compact one (`catalog.definitions`)."""
+"""Cached schemas: as many as compact ones (`catalog.definitions`)."""
 
 MAX_POINTS = 8
-"""Code points named per tool: enough to see what was hidden."""
+"""Code points named per tool."""
 
 # Every alternative begins with one fixed byte, so the search skips ahead with a table lookup, 2 ns a byte.
 _SUSPECT_BYTES = re.compile(
@@ -45,7 +43,7 @@ _SUSPECT_ESCAPES = re.compile(
     rb"|d[89a-f]|e|f[0-8]|fd[de]|fe0|feff|ffa0|fff)",
     re.IGNORECASE,
 )
-"""JSON without a match of either contains nothing in `safety.escape.HIDDEN`; JSON with a match may."""
+"""JSON without a match has no hidden character; JSON with one may."""
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _decode_text = msgspec.json.Decoder(str).decode
@@ -53,38 +51,37 @@ _decode_any = msgspec.json.Decoder().decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 UNREADABLE = b'"(not readable)"'
-"""Replaces a string that cannot be decoded."""
 
 
 @attrs.frozen(kw_only=True)
 class Screened:
-    """A server's list after screening."""
+    """A screened list."""
 
     usable: Mapping[str, Definition]
-    """What can be used, by name, in the server's order."""
+    """Usable definitions by name, in the server's order."""
     hidden: Mapping[str, str]
-    """The hidden characters of each definition that has some, in words, by name."""
+    """Hidden characters in words, by name."""
     refused: Mapping[str, str]
-    """What cannot be shown under any name, with the reasons."""
+    """Unusable definitions, with reasons."""
     completed: tuple[str, ...] = ()
-    """The tools whose schemas lacked their type, in order."""
+    """Tools whose schemas lacked a type."""
 
 
 class ScreenedList(tuple[Definition, ...]):  # noqa: SLOT001 - a tuple can have no slots of its own
-    """A server's list that its reader has already screened, in a thread, so that `screened` costs nothing."""
+    """A list that its reader screened in a thread."""
 
     screened: Screened
 
     @classmethod
     def of(cls, definitions: Iterable[Definition]) -> ScreenedList:
-        """Screen a server's list."""
+        """Screen a list."""
         made = cls(definitions)
         made.screened = _screened(made)
         return made
 
 
 def screened(definitions: Iterable[Definition]) -> Screened:
-    """Screen a server's list, unless that was done before."""
+    """Screen a list unless it already is."""
     return definitions.screened if isinstance(definitions, ScreenedList) else _screened(definitions)
 
 
@@ -108,11 +105,7 @@ def _screened(definitions: Iterable[Definition]) -> Screened:
 
 
 def legible_json(raw: bytes) -> bytes:
-    """JSON with the hidden characters in its strings and keys spelt out; all else stays byte for byte.
-
-    Args:
-        raw: valid JSON. The same object comes back if nothing is hidden.
-    """
+    """Spell out hidden characters in strings and keys; other bytes stay, maybe the same object."""
     if not _is_suspect(raw):
         return raw
     shown = _STRING.sub(lambda found: _legible_string(found[0]), raw)
@@ -121,17 +114,12 @@ def legible_json(raw: bytes) -> bytes:
 
 @lru_cache(maxsize=KEPT)
 def legible_schema(raw: bytes) -> bytes:
-    """`legible_json`, cached for schemas that are shown again and again."""
+    """`legible_json` with a cache for schemas."""
     return legible_json(raw)
 
 
 def legible_tool(raw: bytes, description: str) -> bytes:
-    """A tool object for a list that mcpd composes: the same bytes unless something is hidden in them.
-
-    Args:
-        raw: the tool object.
-        description: the description in the catalog, used if something is hidden.
-    """
+    """A tool for mcpd's lists: unchanged, or legible with the catalog's `description`."""
     shown = legible_schema(raw)
     if shown == raw:
         return raw
@@ -139,11 +127,7 @@ def legible_tool(raw: bytes, description: str) -> bytes:
 
 
 def legible_definition(raw: bytes) -> bytes:
-    """A prompt, resource or template for a list: the same bytes unless something is hidden in them.
-
-    Args:
-        raw: its object in the server's list.
-    """
+    """A prompt, resource or template for a list: unchanged unless it hides characters."""
     shown = legible_json(raw)
     if shown is raw:
         return raw

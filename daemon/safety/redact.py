@@ -1,8 +1,8 @@
-"""Keeps secrets out of what people, models, logs and the store are shown.
+"""Removes secrets from everything that people, models, logs and the store receive.
 
-A secret is found however it is written: plain, within base64, and behind any mixture of the escapes of JSON,
-URLs and reprs, because a text is also searched with its escapes resolved. What is shown is bounded here, before
-it is searched, so that a server that sends as much as a message may hold cannot block the loop for seconds.
+Finds them plain, in base64 and behind mixed escapes of JSON, URLs and reprs. Bounds texts before the search, so
+that a
+huge message does not block the loop for seconds.
 """
 
 from __future__ import annotations
@@ -20,21 +20,18 @@ if TYPE_CHECKING:
 HIDDEN = "[redacted]"
 
 CUT = "… (cut)"
-"""Marks the end of a text that was cut."""
 
 SHOWN = 16 * 1024
-"""Characters of a text that are searched and shown: twice the longest line of a server's stderr. That takes
-some milliseconds; the 16 MiB that a server may answer would block the loop for seconds."""
+"""Characters to search and show: twice the longest stderr line, some ms; 16 MiB would take seconds."""
 
 REASON = 2000
-"""Characters of the reason why a server is down, does not list or refuses: every caller is shown it."""
+"""Characters of a server's failure reason, which every caller receives."""
 
 WHOLE = 16
-"""Characters from which a secret is part of no other word by chance: shorter ones are taken out of a definition
-only where they are whole words."""
+"""Shorter secrets disappear from definitions as whole words only: longer ones match no word by chance."""
 
 LONG_NUMBER = 8
-"""Digits from which a number in a definition can be a secret: shorter numbers are counts."""
+"""Digits of a number in a definition that may be a secret; shorter ones are counts."""
 
 SCHEMA_WORDS = frozenset({
     "$anchor", "$comment", "$defs", "$dynamicAnchor", "$dynamicRef", "$id", "$ref", "$schema", "$vocabulary",
@@ -49,17 +46,16 @@ SCHEMA_WORDS = frozenset({
     "required", "string", "taskSupport", "then", "title", "type", "unevaluatedItems", "unevaluatedProperties",
     "uniqueItems", "writeOnly",
 })  # fmt: skip
-"""Members of definitions, keywords of JSON Schema and its types: such a string reveals nothing, and without it
-the definition would be unusable."""
+"""JSON Schema's keywords and types: they reveal nothing, and definitions need them."""
 
 MAX_LEVELS = 2
-"""Levels of nested escapes that are resolved: JSON within JSON."""
+"""Nested escapes to resolve: JSON within JSON."""
 
 LONGEST_ESCAPE = 6
-"""Most characters that one character may be written as: JSON's `\\u00e9`."""
+r"""Characters for one character: JSON's `\u00e9`."""
 
 FARTHEST = 64 * 1024
-"""Most characters searched for a secret on each side of a cut: as many as a secret's file may have."""
+"""Characters to search beyond a cut: the largest secret file."""
 
 _ESCAPED = re.compile(
     r"(?P<url>(?:%[0-9A-Fa-f]{2})+)|(?P<raw>(?:\\x[0-9A-Fa-f]{2})+)|(?P<utf16>(?:\\u[0-9A-Fa-f]{4})+)"
@@ -76,15 +72,10 @@ Span = tuple[int, int]
 
 
 class Redactor:
-    """Replaces known secrets, however they are written, and whatever looks like a credential."""
+    """Replaces known secrets in any spelling and anything that looks like a credential."""
 
     def __init__(self, secrets: Iterable[str], beside: Redactor | None = None) -> None:
-        """Start with the values that must never be shown; `learn` adds more.
-
-        Args:
-            secrets: the values.
-            beside: another redactor whose values must not be shown either, including those it learns later.
-        """
+        """Start with `secrets`; those of `beside`, including later ones, count, too."""
         self._beside = beside
         self._certain: frozenset[str] = frozenset()
         self._whole: frozenset[str] = frozenset()
@@ -94,13 +85,9 @@ class Redactor:
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str], doubtful: Iterable[str] = ()) -> None:
-        """Add values that must not be shown. Earlier ones stay: servers may still print them.
+        """Add secrets; earlier ones stay, because servers may still print them. Thread-safe.
 
-        May be called in any thread.
-
-        Args:
-            secrets: the values.
-            doubtful: those of them that may just as well be common words: they stay in definitions (`json`).
+        `doubtful` ones may be common words and stay in definitions (`json`).
         """
         known = frozenset(secret for secret in secrets if secret)
         doubted = known.intersection(doubtful)
@@ -110,47 +97,40 @@ class Redactor:
         self._own_reach = min(FARTHEST, LONGEST_ESCAPE * max(map(len, self._spelt), default=SHORTEST))
 
     def replace(self, secrets: Iterable[str]) -> None:
-        """Know these values from now on, and none of those before; not for two threads at a time."""
+        """Replace all known secrets. Not thread-safe."""
         fresh = Redactor(secrets)
         self._certain, self._whole, self._spelt = fresh._certain, fresh._whole, fresh._spelt
         self._own_reach = fresh._own_reach
 
     def spare(self, names: Iterable[str]) -> None:
-        """Leave these public names whole in texts, even if a secret equals one or is part of one.
-
-        May be called in any thread.
-        """
+        """Keep public names readable even if a secret equals or contains them. Thread-safe."""
         self._names |= {name for name in names if any(spelt in name for spelt in self.known(certain=False))}
 
     @property
     def reach(self) -> int:
-        """Characters searched for secrets on each side of a cut."""
+        """Characters to search beyond a cut."""
         return max(self._own_reach, self._beside.reach if self._beside else 0)
 
     def known(self, *, certain: bool) -> Iterator[str]:
-        """Every spelling that must not be shown; with `certain`, without the doubtful ones."""
+        """Every hidden spelling; with `certain`, without the doubtful ones."""
         yield from self._certain if certain else self._spelt
         if self._beside is not None:
             yield from self._beside.known(certain=certain)
 
     def must_be_whole(self, spelt: str) -> bool:
-        """Whether a spelling is taken out of a definition only where it is a whole word."""
+        """Whether definitions lose the spelling only as a whole word."""
         return spelt in self._whole or (self._beside is not None and self._beside.must_be_whole(spelt))
 
     def __call__(self, text: str, most: int = SHOWN) -> str:
-        """The text without secrets; of a longer one the first `most` characters and a mark that it was cut."""
+        """Redact the first `most` characters and mark a cut."""
         shown = self.cut(text, most)
         return _without(shown, self._but_names(shown, self._found(shown)))
 
     def cut(self, text: str | bytes, most: int) -> str:
-        """The beginning of a text, secrets included, that does not end inside a secret.
+        """Shorten an unredacted text without cutting a secret apart, whose rest would be unrecognisable.
 
-        Every caller that keeps only part of a text must cut it here: the rest of a secret that was cut apart
-        cannot be recognised later. A text that is short enough comes back as it is.
-
-        Args:
-            text: anything that a server has said; bytes are decoded as UTF-8.
-            most: how many characters to keep.
+        Anything that keeps a part of a text must cut here. Bytes are decoded as UTF-8. A short text is returned
+        unchanged.
         """
         if not isinstance(text, str):
             text = text[: 4 * (most + self.reach)].decode(errors="replace")
@@ -164,13 +144,9 @@ class Redactor:
         return text[: min([most, *across])] + CUT
 
     def json(self, raw: bytes) -> bytes:
-        """JSON without secrets in its strings, keys and long numbers; all else stays, byte for byte.
+        """Redact strings, keys and long numbers of JSON; other bytes stay, and so do doubtful secrets.
 
-        Doubtful secrets and `SCHEMA_WORDS` stay.
-
-        Args:
-            raw: valid JSON of any length, so call this in a thread. The same object comes back if nothing is
-                found.
+        `raw` may be huge: call this in a thread. Returns the same object if nothing is found.
         """
         if not self._holds(raw.decode(errors="replace")):
             return raw
@@ -198,20 +174,14 @@ class Redactor:
         return json.dumps(_without(text, found)).encode() if found else string
 
     def _holds(self, text: str, levels: int = MAX_LEVELS) -> bool:
-        """Whether the text holds a certain secret, also behind up to `levels` levels of escapes."""
+        """Whether the text holds a certain secret behind up to `levels` of escapes."""
         if any(spelt in text for spelt in self.known(certain=True)):
             return True
         read = _resolved(text) if levels else text
         return read != text and self._holds(read, levels - 1)
 
     def _found(self, text: str, *, certain: bool = False, levels: int = MAX_LEVELS) -> list[Span]:
-        """The places of secrets, in no order; some may overlap.
-
-        Args:
-            text: the text to search.
-            certain: search neither for doubtful secrets nor for what only looks like one.
-            levels: how many levels of escapes to resolve.
-        """
+        """Places of secrets, unordered, maybe overlapping; `certain` leaves out doubtful and shaped ones."""
         # Searching for each is cheaper than one pattern of all: nearly every text has none.
         found = [
             span
@@ -229,7 +199,7 @@ class Redactor:
         return found
 
     def _but_names(self, text: str, found: list[Span]) -> list[Span]:
-        """The places in `found` that are not just a public name or a part of one."""
+        """Drop places within public names."""
         named = [
             (start, end)
             for name in self._names
@@ -244,7 +214,7 @@ class Redactor:
 
 
 def _continues(character: str) -> bool:
-    """Whether this character continues a word."""
+    """Whether a character continues a word."""
     return character.isalnum() or character in {"_", "-"}
 
 
@@ -256,12 +226,12 @@ def _occurrences(spelt: str, text: str) -> Iterator[Span]:
 
 
 def _is_whole(text: str, span: Span) -> bool:
-    """Whether a place is not part of a longer word; `_` and `-` separate words."""
+    """Whether a place is a whole word; `_` and `-` separate words."""
     return not any(text[at - 1 : at + 1].isalnum() for at in span if 0 < at < len(text))
 
 
 def _merged(spans: list[Span]) -> list[Span]:
-    """The spans in order, with overlapping ones merged, so that no part of a secret is left over."""
+    """Merge overlapping spans, so that no part of a secret remains."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         if merged and start < merged[-1][1]:
@@ -280,7 +250,7 @@ def _without(text: str, spans: list[Span]) -> str:
 
 
 def _resolved(text: str) -> str:
-    """A text with its escapes resolved."""
+    """A text with escapes resolved."""
     if "\\\\" not in text:
         # No backslash is escaped, and nearly all escapes are common ones, which are replaced quickly.
         for escape, meaning in _COMMON:
@@ -289,7 +259,6 @@ def _resolved(text: str) -> str:
 
 
 def _meaning(escaped: re.Match[str]) -> str:
-    """The text that one escape, or several in a row, stands for: a character may take more than one."""
     if (single := escaped["single"]) is not None:
         return _CONTROLS.get(single, single)
     text = escaped[0]
@@ -305,7 +274,7 @@ def _meaning(escaped: re.Match[str]) -> str:
 
 
 def _decoded(raw: bytes) -> str:
-    """The text of a repr's bytes: UTF-8, or Latin-1 as in the repr of a `str`."""
+    """A bytes repr as UTF-8, or as Latin-1 like the repr of a `str`."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -313,7 +282,7 @@ def _decoded(raw: bytes) -> str:
 
 
 def _places(text: str, spans: list[Span]) -> list[Span]:
-    """Map spans of a text with resolved escapes back to the text as it is written."""
+    """Map spans of a resolved text to the written one."""
     if not spans:
         return []
     places: list[Span] = []

@@ -1,8 +1,4 @@
-"""How secrets are recognised: credentials by their shape, known secrets by every way they may be written.
-
-A shape (`credentials`, `tokens`) finds what a server prints of its own accord and no configuration names. The
-spellings of a known secret (`all_spellings`) are the plain text, its form encoding and its base64.
-"""
+"""Recognises secrets: unknown credentials by shape, known secrets in every spelling."""
 
 from __future__ import annotations
 
@@ -35,7 +31,7 @@ _TOKENS = (
     (("sk-", "sk_"), _KEY),
     (("eyj",), _JWT),
 )
-"""Tokens recognised by their prefix: of GitHub, Slack, AWS, Google, OpenAI, our own, JWTs and others."""
+"""Prefixes of GitHub, Slack, AWS, Google, OpenAI, mcpd, JWTs and others."""
 
 _SHAPES = (
     (
@@ -53,8 +49,8 @@ _SHAPES = (
     (("://",), re.compile(r"(://)[^/\s@:]+:[^/\s@]+(?=@)")),
     *_TOKENS,
 )
-"""Shapes of credentials whose values we never knew; what follows the first group is the credential. Each comes
-with words of which a text must contain one to match: few texts do, so most are skipped cheaply."""
+"""Patterns of credentials, which follow the first group, each with words that a match must contain: a cheap
+filter."""
 
 _STATUSES = frozenset({
     "absent", "accepted", "are", "bad", "basic", "bearer", "blocked", "cannot", "changed", "default",
@@ -66,7 +62,7 @@ _STATUSES = frozenset({
     "unavailable", "undefined", "unexpected", "unknown", "unreadable", "unset", "unsupported", "unverified",
     "used", "valid", "verified", "was", "wrong", "yes",
 })  # fmt: skip
-"""Words that describe a credential rather than being one: without them a reason would say nothing."""
+"""Words about a credential: without them a reason would say nothing."""
 
 _NOUNS = frozenset({
     "a", "access", "an", "api", "argument", "auth", "authentication", "authorization", "be", "been",
@@ -75,35 +71,33 @@ _NOUNS = frozenset({
     "scope", "scopes", "secret", "server", "session", "signature", "string", "the", "this", "to", "token",
     "type", "user", "value", "variable",
 })  # fmt: skip
-"""Words that stand beside those: `insufficient_scope`, `this field is required`. Alone they may be a secret."""
+"""Words next to those, as in `insufficient_scope`; alone they may be a secret."""
 
 _PROSE = re.compile(r"[A-Za-z]?[a-z]{0,18}(?:[_-][a-z]{1,18}){0,3}|[A-Z]{1,18}")
-"""An ordinary word, as may follow a colon: `invalid token: signature mismatch`."""
+"""A word after a colon: `invalid token: signature mismatch`."""
 
 _PLACEHOLDER = re.compile(
     r"[*.\u2026\u2022]+|[^\w\s]{1,2}|<[A-Za-z]+(?:[ _-][A-Za-z]+)*>|\$[A-Z]+(?:_[A-Z]+)+"
     r"|(?i:your(?:[ _-][a-z]+)+)"
 )
-"""What stands in the place of a value: `****`, `<required>`, `$GITHUB_TOKEN`, `YOUR_KEY`, `}` of a parser."""
+"""`****`, `<required>`, `$GITHUB_TOKEN`, `YOUR_KEY`, a parser's `}`."""
 
 _NUMBER = re.compile(r"[0-9]{1,3}")
-"""A count or an HTTP status, as may be said of a token; a password may be as short."""
+"""A count or HTTP status; a password may be as short."""
 
 _FILE = re.compile(r"(?:/[a-z][a-z._-]{0,40}){2,8}")
-"""Where a credential was looked for; a token in base64 has digits or capitals."""
+"""A credential's file; a base64 token has digits or capitals."""
 
 LONGEST_NAME = 64
-"""Characters of a value that may be the name of another credential: searched again, longer ones would be
-searched as often as a text has names."""
+"""Characters of a value that may be another credential's name: bounds the repeated search."""
 
 _LAST = re.compile(r"[^\S\n]*(?:\n|\Z)")
-"""What follows the last word of a line."""
 
 _SEPARATORS = re.compile(r"[\s_-]+")
 
 
 def credentials(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of everything that looks like a credential."""
+    """Yield the span of everything that looks like a credential."""
     lower = text.lower()
     for words, shape in _SHAPES:
         if any(word in lower for word in words):
@@ -111,7 +105,7 @@ def credentials(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _all(shape: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Every match, also one that begins within a short value: `authorization: bearer token: hunter2`."""
+    """Every match, including `authorization: bearer token: hunter2`."""
     at = 0
     while (found := shape.search(text, at)) is not None:
         yield found
@@ -121,13 +115,13 @@ def _all(shape: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
 
 
 def tokens(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of every token that its prefix gives away."""
+    """Yield the span of every token with a known prefix."""
     for _, shape in _TOKENS:
         yield from ((found.end(1), found.end()) for found in shape.finditer(text))
 
 
 def _may_be_value(found: re.Match[str]) -> bool:
-    """Whether what follows the name of a credential is its value rather than a description of it."""
+    """Whether a text is a credential's value rather than its description."""
     parts = found.groupdict()
     if (value := parts.get("value")) is None:
         return True
@@ -149,34 +143,32 @@ def _may_be_value(found: re.Match[str]) -> bool:
 
 
 def _describes(said: str, *, beside_scheme: bool) -> bool:
-    """Whether words say how a credential is: `expired`, `not_found`, `is required`, `Bearer scheme`."""
+    """Whether words describe a credential: `expired`, `is required`, `Bearer scheme`."""
     words = _SEPARATORS.split(said.lower())
     known = all(word in _STATUSES or word in _NOUNS for word in words)
     return known and (beside_scheme or any(word in _STATUSES for word in words))
 
 
 SHORTEST = 6
-"""Fewest characters of a secret, and of a spelling of one: shorter texts such as `true` or `8080` are part of
-ordinary words, and hiding them would take more from every log than it protects."""
+"""Characters of a secret or spelling: shorter ones, `true` or `8080`, are part of ordinary words."""
 
 MAX_NESTED = 100
-"""Most strings taken from a secret that is JSON: credentials files have a dozen."""
+"""Strings in a JSON secret: credentials files have a dozen."""
 
 
 def all_spellings(secrets: Iterable[str]) -> frozenset[str]:
-    """Every way in which these secrets may be written without an escape, including the secrets themselves."""
+    """Every spelling of secrets without escapes."""
     return frozenset(each for secret in secrets for each in _spellings(secret))
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """The ways to write one secret without an escape."""
     yield secret
     if len(secret) >= SHORTEST:
         yield from (each for each in _encoded(secret) if len(each) >= SHORTEST)
 
 
 def nested(secret: str) -> list[tuple[str, str]]:
-    """The strings in a secret that is JSON, such as a credentials file in a variable, each with its key."""
+    """Keys and strings in a secret that is JSON, such as a credentials file."""
     if not secret.lstrip().startswith(("{", "[")):
         return []
     try:
@@ -196,7 +188,6 @@ def nested(secret: str) -> list[tuple[str, str]]:
 
 
 def _encoded(text: str) -> Iterator[str]:
-    """A text as it is, form-encoded, and within base64."""
     yield text
     yield text.replace(" ", "+")
     raw = text.encode(errors="surrogatepass")
@@ -206,12 +197,6 @@ def _encoded(text: str) -> Iterator[str]:
 
 
 def _within_base64(encoded: str, before: int, length: int) -> str:
-    """The base64 digits that encode a text alone, whatever precedes it in what was encoded.
-
-    Args:
-        encoded: base64 of `before` other bytes and the text.
-        before: number of other bytes, at most two.
-        length: length of the text in bytes.
-    """
+    """The base64 digits that depend on a text alone; `before` other bytes (at most two) precede it."""
     first, last = -(-8 * before // 6), 8 * (before + length) // 6
     return encoded[first:last]

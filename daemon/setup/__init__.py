@@ -1,1 +1,1 @@
-"""Setting mcpd up: what the clients of this machine have, and how mcpd is put into them."""
+"""Sets mcpd up: adds servers, changes the configuration, and installs mcpd into clients."""

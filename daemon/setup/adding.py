@@ -1,4 +1,4 @@
-"""What `mcpd add` is told of a server, as an entry: a command, a url, or a package of an index."""
+"""Turns the arguments of `mcpd add` into an entry: a command, a URL or a package."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 LOOKUP_SECONDS = 30.0
-"""How long a client may take: npm's own first answer over a slow line takes some seconds."""
+"""npm's first answer over a slow line takes some seconds."""
 
 _NUMBER = r"(\d+(?:\.\d+)+[\w.+!-]*)"
 _BARE = re.compile(rf"^{_NUMBER}\s*$", re.MULTILINE)
@@ -31,12 +31,9 @@ _IN_PARENTHESES = re.compile(rf"^[\w.-]+ \({_NUMBER}\)", re.MULTILINE)
 
 
 def newest(package: Unpinned, environ: Mapping[str, str], directory: Path) -> str | None:
-    """A package's newest version; None if no client is there or answers.
+    """A package's newest version; None if no client answers.
 
-    Args:
-        package: what to ask for.
-        environ: the environment of the clients.
-        directory: where they are started; what lies there configures them.
+    Files in `directory`, where the clients start, configure them.
     """
     for words, given, pattern in _ways(package, environ):
         try:
@@ -59,7 +56,7 @@ def newest(package: Unpinned, environ: Mapping[str, str], directory: Path) -> st
 
 
 def _ways(package: Unpinned, environ: Mapping[str, str]) -> Iterator[tuple[list[str], str, re.Pattern[str]]]:
-    """Commands that tell the version, what they are given on stdin, and where it stands in what they say."""
+    """Commands for the version, their stdin, and a pattern for it in their output."""
     path = environ.get("PATH")
     if package.is_npm:
         if npm := shutil.which("npm", path=path):
@@ -81,30 +78,26 @@ _VERSION = re.compile(r"(?<=.)(?:@|==|\[).*")
 
 
 class WordsError(ValueError):
-    """The words of a command line name no server; the text says what to write."""
+    """The arguments name no server; the text says what to write."""
 
 
 @attrs.frozen(kw_only=True)
 class WantedServer:
-    """A server that is to be added."""
+    """A server to add."""
 
     name: str
     entry: dict[str, Any] = attrs.field(repr=False)
     pinned: tuple[str, ...] = ()
-    """Packages with the versions that they were pinned to."""
+    """Packages with their new versions."""
     loose: tuple[str, ...] = ()
-    """Packages whose version could not be looked up."""
+    """Packages whose version lookup failed."""
 
 
 def wanted(words: Sequence[str], command: Sequence[str]) -> WantedServer:
-    """The server that words name: `NAME` and a command, `NAME URL`, or `[NAME] npm:PACKAGE`.
-
-    Args:
-        words: what stands before `--`, without options.
-        command: what stands behind it.
+    """Parse `NAME` and a command, `NAME URL`, or `[NAME] npm:PACKAGE`; `command` follows `--`.
 
     Raises:
-        WordsError: they name none.
+        WordsError: the words name no server.
     """
     if command:
         if len(words) != 1:
@@ -130,7 +123,7 @@ def wanted(words: Sequence[str], command: Sequence[str]) -> WantedServer:
 
 
 def with_versions(server: WantedServer, newest: Newest) -> WantedServer:
-    """The server with its packages pinned to their newest versions, as far as these can be looked up."""
+    """Pin packages to their newest versions where the lookup succeeds."""
     command, args = server.entry.get("command"), server.entry.get("args", [])
     if command is None:
         return server
@@ -148,11 +141,7 @@ def with_versions(server: WantedServer, newest: Newest) -> WantedServer:
 
 
 def pairs(words: Sequence[str], mark: str, what: str) -> dict[str, str]:
-    """Words such as `KEY=VALUE` as a dictionary; errors repeat no value.
-
-    Raises:
-        WordsError: one is none.
-    """
+    """Parse `KEY=VALUE` words; errors quote no value. Raises WordsError."""
     made: dict[str, str] = {}
     for word in words:
         key, found, value = word.partition(mark)
@@ -178,14 +167,14 @@ def _name(name: str) -> str:
 
 
 def _name_of(package: str) -> str:
-    """A name after a package: `time` of `mcp-server-time`, `playwright` of `@playwright/mcp`."""
+    """`time` for `mcp-server-time`, `playwright` for `@playwright/mcp`."""
     scope, _, name = _VERSION.sub("", package).rpartition("/")
     short = _FILLING.sub("", _FILLING.sub("", name))
     return slug(scope if short in {"", "mcp", "server"} and scope else short) or package
 
 
 def _name_at(url: str) -> str:
-    """A name for what is at a url: `notion` of `https://mcp.notion.com/mcp`."""
+    """`notion` for `https://mcp.notion.com/mcp`."""
     host = url.partition("://")[2].partition("/")[0].partition(":")[0]
     words = [each for each in host.split(".")[:-1] if each not in {"www", "api", "mcp"}]
     return (slug(words[-1]) if words else None) or "NAME"

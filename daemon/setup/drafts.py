@@ -1,4 +1,4 @@
-"""mcpd's configuration and the file of secrets beside it, changed together: both or none."""
+"""Changes the configuration and its file of secrets together: both or neither."""
 
 from __future__ import annotations
 
@@ -28,30 +28,26 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Present:
-    """mcpd's configuration and the file of secrets as they are, whether or not they are there."""
+    """The current files, which may be missing."""
 
     config: FoundFile
     env: FoundFile
     servers: Mapping[str, Any] = attrs.field(repr=False)
-    """The servers, in mcpd's keys."""
     places: Mapping[str, tuple[str, ...]]
-    """The trail at which each is written."""
     variables: Mapping[str, str] = attrs.field(repr=False)
-    """What the file of secrets holds."""
 
 
 @attrs.frozen(kw_only=True)
 class Draft:
-    """Both files as they are to be, checked."""
+    """Both new files, checked."""
 
     present: Present
     config: str
     env: str = attrs.field(repr=False)
     secrets: frozenset[str] = attrs.field(repr=False)
-    """What the configuration must not show."""
 
     def diff(self) -> str:
-        """What changes, as a unified diff, with names in place of secrets; empty if nothing does."""
+        """A unified diff with names in place of secrets; empty without changes."""
         config, env = self.present.config, self.present.env
         told = unified_diff(config.path, config.text(), self.config)
         told = Redactor(self.secrets)(told, len(told))
@@ -59,21 +55,13 @@ class Draft:
         return told + unified_diff(env.path, hidden, _hidden(self.env))
 
     def write(self) -> None:
-        """Write both files, or neither.
-
-        Raises:
-            DocumentError: one cannot be written, or was changed meanwhile.
-        """
+        """Write both files or neither. Raises DocumentError: a file cannot be written or has changed since."""
         if self.env != _text(self.present.env):
             _make_private(self.present.env)
         write_all(self._edits)
 
     def undo(self) -> None:
-        """Give both files, which were written, their former content.
-
-        Raises:
-            DocumentError: one was changed since, or cannot be written.
-        """
+        """Restore both files. Raises DocumentError: a file has changed since or cannot be written."""
         undo_all(self._edits)
 
     @property
@@ -84,11 +72,11 @@ class Draft:
 
 
 def read_present(path: Path) -> Present:
-    """The configuration at `path`, and the secrets beside it.
+    """Read the configuration at `path` and its secrets.
 
     Raises:
-        ConfigError: the configuration is not JSON, or its servers are no object.
-        DocumentError: one of the files cannot be read.
+        ConfigError: no JSON, or its servers are no object.
+        DocumentError: a file cannot be read.
     """
     config, env = look(path), look(path.with_name(ENV_FILE))
     value = read_document(_text(config), Format.JSON, source=str(path)).value()
@@ -104,7 +92,7 @@ def read_present(path: Path) -> Present:
 
 
 def _places(value: Mapping[str, Any], normal: Normalized) -> dict[str, tuple[str, ...]]:
-    """The trail at which each server is written, which may be in a client's section and under a title."""
+    """Each server's trail, maybe in a client's section and under its title."""
     trails: list[tuple[str, ...]] = [
         (section, key) for section, held in value.items() if isinstance(held, dict) for key in held
     ]
@@ -125,19 +113,13 @@ def changed(
     missing: Collection[str] = (),
     removed: Collection[str] = (),
 ) -> Draft:
-    """Both files after a change, if mcpd can run with them.
+    """Apply a change to both files, if mcpd can run with the result.
 
-    Args:
-        present: the files as they are.
-        change: changes the configuration.
-        variables: what is to be kept in the file of secrets besides.
-        environ: the environment, which counts more than that file.
-        missing: variables that servers may wait for.
-        removed: variables that the file of secrets is not to hold any more.
+    `environ` takes precedence over the file of secrets. Servers may wait for the `missing` variables.
 
     Raises:
-        ConfigError: the configuration has faults already, or would have them.
-        DocumentError: it is written in a way that cannot be edited.
+        ConfigError: the configuration is or would be faulty.
+        DocumentError: its layout cannot be edited.
     """
     source, before, env = present.config.path, _text(present.config), _text(present.env)
     here = {**present.variables, **environ}
@@ -180,7 +162,7 @@ def _text(found: FoundFile) -> str:
 
 
 def _make_private(env: FoundFile) -> None:
-    """Take away what others may do with the file, before secrets are in it."""
+    """Remove other users' access before secrets are written."""
     if env.content is None:
         return
     try:
@@ -194,5 +176,5 @@ def _make_private(env: FoundFile) -> None:
 
 
 def _hidden(env: str) -> str:
-    """A file of variables as it may be shown: by their names alone."""
+    """The names in a variable file, without values."""
     return "".join(f"{name}=(a secret)\n" for name in read_env(env))

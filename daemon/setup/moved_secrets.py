@@ -1,6 +1,6 @@
-"""Secrets of an entry, moved out of it: into variables of the server's own, `SERVER__NAME`, that it refers to.
+"""Moves secrets out of entries into a server's own variables, `SERVER__NAME`.
 
-No two servers share a variable, and none of its names means something to a loader, an interpreter or mcpd.
+Servers share no variable, and no name means something to a loader, an interpreter or mcpd.
 """
 
 from __future__ import annotations
@@ -32,21 +32,20 @@ _NAMED = re.compile(r"-{0,2}(?P<name>[A-Za-z][\w.-]*)(?:=|:\s*)", re.ASCII)
 _SCHEME = re.compile(r"(?:basic|bearer|token)\s+", re.IGNORECASE)
 _CLIENT_SECRET = "clientSecret"  # noqa: S105 - a key
 _PLACES = frozenset({"workspace", "workspaceFolder", "workspaceFolderBasename", "workspaceRoot", "userHome"})
-"""What references may name beside variables, in clients' words."""
+"""Clients' reference words besides variables."""
 
 _LIKE_REFERENCES = re.compile(
     r"\$\{\{[^}]*\}\}|\$\{[^}]*\}?|(?<!\$)\{(?:env|file):[^{}]+\}|\A\$[A-Z][A-Z0-9_]{2,}\Z"
 )
-"""What mcpd reads as a reference, in its own spelling or in another client's (`config.translation`)."""
+"""Texts that mcpd reads as references, also in other clients' spelling."""
 
 _LITERAL = re.compile(r"\$\$\{|\$\{:-([^}]*)\}")
-"""How text is written that would be read as a reference."""
+"""Escapes a text that looks like a reference."""
 
 _WORDS = re.compile(r"\$\$\{|\$\{[^}]*\}")
-"""References, and what is none."""
 
 _PROSE = frozenset({"name", "displayName", "title", "description"})
-"""Keys in whose values nothing is a reference."""
+"""Keys without references."""
 
 _OF_PROGRAMS = re.compile(
     r"(?:LD|DYLD|NODE|MCPD|XDG|SSL|LC|SYSTEMD)_\w*|PYTHON\w*|PERL5(?:LIB|OPT)|RUBY(?:LIB|OPT)|\w*_PROXY"
@@ -54,26 +53,25 @@ _OF_PROGRAMS = re.compile(
     r"|PATH|HOME|LANG|LANGUAGE|LOGNAME|USER|SHELL|TERM|TMPDIR",
     re.IGNORECASE,
 )
-"""Variables that loaders, interpreters, libraries and mcpd itself obey, as their manuals name them."""
+"""Variables of loaders, interpreters, libraries and mcpd, from their manuals."""
 
 _OTHERS = 100
-"""Most variables that differ in a number only: more servers with the same variable than anyone has."""
+"""Numbered variants of a name: more than anyone has servers with one variable."""
 
 
 @attrs.define(kw_only=True)
 class Variables:
-    """The variables that entries can refer to, and those that are to be kept for them."""
+    """Variables for references, and those to store."""
 
     known: dict[str, str] = attrs.field(repr=False)
-    """Values by name: of the file `env`, then of the environment; those of `kept` are added."""
+    """Values from the file `env`, then the environment; includes `kept`."""
     kept: dict[str, str] = attrs.field(factory=dict, repr=False)
-    """Values that are to be written to the file `env`, by name."""
 
     def keep(self, server: str, name: str, value: str) -> str:
-        """A reference to a server's value, as SERVER__NAME or, where that has another value, with a number.
+        """A reference to a value stored as SERVER__NAME, numbered if that has another value.
 
         Raises:
-            ValueError: the file cannot hold it, or it has all these names already.
+            ValueError: the file cannot hold the value, or all names are taken.
         """
         with_variable("", "NAME", value)
         plain = f"{variable(server)}__{name if _VARIABLE.fullmatch(name) else variable(name)}"
@@ -86,12 +84,12 @@ class Variables:
 
 
 def is_read_by_programs(name: str) -> bool:
-    """Whether loaders, interpreters, libraries or mcpd read a variable: its value stays where it is."""
+    """Whether programs obey the variable, so that its value stays in place."""
     return _OF_PROGRAMS.fullmatch(name) is not None
 
 
 def variable(*parts: str) -> str:
-    """The name of a variable made of words: `X-Api-Key` is `X_API_KEY`."""
+    """A variable's name from words: `X-Api-Key` is `X_API_KEY`."""
     name = _NO_VARIABLE.sub("_", "_".join(parts)).strip("_").upper() or "VALUE"
     return f"_{name}" if name[0].isdigit() else name
 
@@ -99,19 +97,12 @@ def variable(*parts: str) -> str:
 def with_references(
     entry: Mapping[str, Any], name: str, hidden: Collection[str], variables: Variables
 ) -> dict[str, Any]:
-    """The entry with references in place of its secrets, which are added to `variables`.
-
-    Args:
-        entry: in mcpd's keys.
-        name: the server's, for the names of variables.
-        hidden: the texts in it that are secrets (`config.redaction.secrets_of`).
-        variables: those there are.
-    """
+    """Replace an entry's secrets (`hidden`) by references and add them to `variables`."""
     made = dict(entry)
     secrets = sorted(hidden, key=len, reverse=True)
 
     def secret(key: str, value: object) -> str:
-        """The value if it is a secret and refers to nothing; else empty."""
+        """The value if it is a secret without references, else ""."""
         said = _literal(value) or "" if isinstance(value, str) else ""
         return said if names_credential(key) or any(each in said for each in secrets) else ""
 
@@ -139,19 +130,16 @@ def with_references(
 
 
 def _literal(text: str) -> str | None:
-    """What a text of an entry stands for if it refers to nothing; else None."""
+    """The meaning of a text without references, else None."""
     if "${" in _LITERAL.sub("", text):
         return None
     return _LITERAL.sub(lambda found: "${" if found[1] is None else found[1], text)
 
 
 def in_our_words(value: Any, key: str, refers: str | None) -> Any:
-    """A value of a client's entry in which only what is a reference to that client is one to mcpd.
+    """Escape everything in a client's value that only mcpd would read as a reference.
 
-    Args:
-        value: the value.
-        key: where it stands.
-        refers: the client's references (`Shape.refers`).
+    `refers` matches the client's references (`Shape.refers`).
     """
 
     def said(found: re.Match[str]) -> str:
@@ -181,12 +169,12 @@ def _arguments(server: str, args: list[str], secrets: Sequence[str], variables: 
 
 
 def asked_as_variables(value: Any) -> Any:
-    """References to what a client asks its user for, as variables: `${input:api-key}` is `${API_KEY}`."""
+    """Turn prompts for the user into variables: `${input:api-key}` becomes `${API_KEY}`."""
     return with_texts(value, lambda text: _ASKED.sub(lambda match: f"${{{variable(match[1])}}}", text))
 
 
 def refer(entry: Any, name: str, reference: str) -> Any:
-    """An entry, or a value within it, with another reference in place of each to a variable."""
+    """Replace each reference to a variable in an entry or value."""
     taken = {f"${{{name}}}", f"${{env:{name}}}"}
 
     def other(found: re.Match[str]) -> str:
@@ -196,14 +184,13 @@ def refer(entry: Any, name: str, reference: str) -> Any:
 
 
 def references(entry: object) -> list[str]:
-    """The variables that an entry refers to without a default, each once."""
+    """Variables that an entry needs, without those that have defaults."""
     texts = (_LITERAL.sub("", text) for _, text in _texts(entry, ()))
     bodies = (found[2:-1].removeprefix("env:") for text in texts for found in _REFERENCES.findall(text))
     return list(dict.fromkeys(each for each in bodies if _VARIABLE.fullmatch(each) and each not in _PLACES))
 
 
 def _header(server: str, header: str, value: str, variables: Variables) -> str:
-    """A header's value with a reference behind its scheme: `Bearer ${NOTION_TOKEN}`."""
     scheme = _SCHEME.match(value)
     begin = scheme.end() if scheme else 0
     last = "token" if header.lower() == "authorization" else header
@@ -211,7 +198,7 @@ def _header(server: str, header: str, value: str, variables: Variables) -> str:
 
 
 def _without(text: str, secrets: Sequence[str], keep: Callable[[str], str]) -> str:
-    """A text with a reference, which `keep` makes, in place of each secret that stands in it."""
+    """Replace each secret in a text by a reference."""
     said = _literal(text)
     # Every second part is a reference, which may contain the same word.
     parts = before = _REFERENCES.split(text) if said is None else [said]
@@ -229,7 +216,7 @@ def _without(text: str, secrets: Sequence[str], keep: Callable[[str], str]) -> s
 
 
 def _name_of(args: Sequence[object], place: int) -> str:
-    """The variable for a secret among arguments: after its option, or the variable that it is given to."""
+    """Name a secret argument after its option or variable."""
     before = str(args[place - 1]) if place else ""
     if named := _NAMED.match(str(args[place])):
         return variable(named["name"])
@@ -241,27 +228,26 @@ _REFERENCE = re.compile(
     r"|\A\$(?P<whole>[A-Z]\w+)\Z",
     re.ASCII,
 )
-"""A reference to a variable, in all spellings that a configuration may have."""
+"""A reference to a variable in any accepted spelling."""
 
 
 @attrs.frozen(kw_only=True)
 class OwnVariables:
-    """What is to be done for each server to have its own variables."""
+    """A plan to give each server its own variables."""
 
     draft: Draft
-    """Both files as they are to be."""
     unused: tuple[str, ...]
-    """Variables in the file that only programs would obey, and that nothing in the configuration refers to."""
+    """Variables in the file that only programs obey and no entry needs."""
 
 
 def with_own_variables(present: Present, environ: Mapping[str, str]) -> OwnVariables:
-    """Both files with SERVER__NAME for each variable of the file that a server refers to; comments stay.
+    """Give each server its own SERVER__NAME variables in both files; comments stay.
 
-    What loaders and interpreters obey stands in the entry again.
+    Values for loaders and interpreters return to the entry.
 
     Raises:
-        ConfigError: the configuration is faulty besides its entries.
-        DocumentError: a file cannot be read, or is written in a way that cannot be edited.
+        ConfigError: the configuration is faulty outside of entries.
+        DocumentError: a file cannot be read or edited.
     """
     variables = Variables(known={**present.variables, **environ})
     moved: set[str] = set()
@@ -282,7 +268,7 @@ def with_own_variables(present: Present, environ: Mapping[str, str]) -> OwnVaria
 
 
 def _owned(text: str, server: str, present: Present, variables: Variables, moved: set[str]) -> str:
-    """A text of a server's entry that refers to the server's own variables; adds the others to `moved`."""
+    """Refer to the server's own variables; adds the old names to `moved`."""
 
     def other(found: re.Match[str]) -> str:
         name = found[found.lastgroup] if found.lastgroup else ""
@@ -298,14 +284,14 @@ def _owned(text: str, server: str, present: Present, variables: Variables, moved
 
 
 def _named(trail: Trail, text: str) -> Iterator[str]:
-    """The variables that a text names: by reference, or alone where the key wants a name (`apiKeyEnv`)."""
+    """Variables that a text refers to, or names where the key wants a name (`apiKeyEnv`)."""
     yield from (found[found.lastgroup] for found in _REFERENCE.finditer(text) if found.lastgroup)
     if "args" not in trail:
         yield text
 
 
 def _texts(value: Any, trail: Trail) -> Iterator[tuple[Trail, str]]:
-    """All texts within a value, each with its trail."""
+    """Every text in a value, with its trail."""
     if isinstance(value, str):
         yield trail, value
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

@@ -1,7 +1,6 @@
-"""Keys of the configuration changed where they are written, with comments, order and layout kept.
+"""Changes configuration keys in place and keeps comments, order and layout.
 
-`mcpd lazy`, `mcpd summaries`, `mcpd describe` and the console change the configuration with this and nothing
-else. A profile in a file of its own (`profiles.d`) is changed there.
+Profiles in `profiles.d` are changed in their own files.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Unset(Enum):
-    """In place of a value: the key is removed, so that its default counts."""
+    """A value that removes the key."""
 
     UNSET = "unset"
 
@@ -41,76 +40,65 @@ UNSET = Unset.UNSET
 
 @attrs.frozen(kw_only=True)
 class Setting:
-    """A key of the configuration, and the value that it is to have."""
+    """A key and its new value."""
 
     trail: tuple[str, ...]
-    """The keys that lead to it: `("profiles", "reader", "lazy")`."""
+    """`("profiles", "reader", "lazy")`."""
     value: object
-    """What is to stand there, in plain types; `UNSET`: nothing."""
+    """Plain types, or `UNSET`."""
     holder_is_its: bool = False
-    """Whether the object that holds it is there for it, and is removed if nothing else is left in it."""
+    """Whether the object around it exists for this key alone, and goes with it."""
 
 
 __all__ = ["UNSET", "KeyPlace", "Setting", "SettingsEdit", "edited"]
 
 
 _IN_PROFILE = 2
-"""Steps of a trail that lead to a profile: `profiles` and its name."""
+"""Length of a trail to a profile."""
 
 
 @attrs.frozen
 class KeyPlace:
-    """Where a key of the configuration stands."""
+    """The place of a key."""
 
     file: Path
     key: str
-    """`$.profiles.reader.lazy`, as the file has it."""
+    """`$.profiles.reader.lazy`, in the file's own trail."""
 
 
 @attrs.frozen(kw_only=True)
 class SettingsEdit:
-    """A configuration with some keys changed, checked as a whole."""
+    """A checked configuration with changed keys."""
 
     places: tuple[KeyPlace, ...]
-    """Where each key stands, in the order of the settings."""
     changed: tuple[Edit, ...]
-    """The files that do not say so already."""
 
     @property
     def is_new(self) -> bool:
-        """Whether anything is to be written."""
+        """Whether any file changes."""
         return bool(self.changed)
 
     def write(self) -> None:
-        """Replace each file in one step, with its mode, its owner and links that lead to it kept; all or none.
+        """Replace all files atomically, or none.
 
         Raises:
-            DocumentError: one cannot be written, or somebody else has written it since it was read.
+            DocumentError: a file cannot be written or has changed since.
         """
         write_all(self.changed)
 
     def undo(self) -> None:
-        """Give the files, which were written, their former content.
-
-        Raises:
-            DocumentError: one was changed since, or cannot be written.
-        """
+        """Restore the former files. Raises DocumentError: a file has changed since or cannot be written."""
         undo_all(self.changed)
 
 
 def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]) -> SettingsEdit:
-    """Read a configuration and change keys of it, in memory. Blocks: it reads files.
+    """Read a configuration and change keys in memory. Blocks: reads files.
 
-    With a key that is removed go the objects around it that it leaves empty, unless they say something.
-
-    Args:
-        config: the configuration file.
-        settings: what is to stand where.
-        environ: what `${VAR}` stands for.
+    A removed key takes the objects with it that it leaves empty, unless they have comments.
 
     Raises:
-        ConfigError: the configuration is faulty, or would be.
-        DocumentError: it cannot be read, or is written in a way that cannot be edited.
+        ConfigError: the configuration is or would be faulty.
+        DocumentError: it cannot be read or edited.
     """
     opened: dict[Path, tuple[FoundFile, EditedText]] = {}
     places = []
@@ -140,7 +128,7 @@ def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]
 
 
 def _change(document: EditedText, setting: Setting, trail: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Change a key; the outermost one that was removed for that, None if none was."""
+    """Change a key; returns the outermost removed object's trail, or None."""
     if setting.value is not UNSET:
         document.put(trail, setting.value)
         return None
@@ -152,10 +140,7 @@ def _change(document: EditedText, setting: Setting, trail: tuple[str, ...]) -> t
 
 
 def _without_empty(document: EditedText, trail: tuple[str, ...]) -> Iterator[str]:
-    """The text without the innermost object above a key, if that is empty; then without the next, and so on.
-
-    An object that a person has commented stays.
-    """
+    """Remove empty objects above a key, innermost first, except those with comments."""
     for end in range(len(trail) - 1, 0, -1):
         if at(document.value(), trail[:end]) != {}:
             return
@@ -177,7 +162,7 @@ def _open(path: Path) -> tuple[FoundFile, EditedText]:
 
 
 def _holder(config: Path, trail: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
-    """The file in which a key stands or belongs, and its trail there."""
+    """The file that holds or should hold a key, and the key's trail there."""
     if len(trail) > _IN_PROFILE and trail[0] == "profiles" and "/" not in trail[1]:
         own = config.parent / FOLDER / f"{trail[1]}.json"
         if look(own).content is not None:

@@ -1,1 +1,1 @@
-"""What the clients of this machine have, and how mcpd is put into their files and taken out again."""
+"""Imports servers from the MCP clients of this machine and installs mcpd into them."""

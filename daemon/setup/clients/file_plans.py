@@ -1,4 +1,4 @@
-"""What becomes of a client's files when mcpd is put into them, or taken out again. Nothing is written here."""
+"""Plans and applies changes of clients' files: installation and removal of mcpd."""
 
 from __future__ import annotations
 
@@ -31,26 +31,25 @@ if TYPE_CHECKING:
 
 
 ATTEMPTS = 5
-"""How often a file is read and changed anew because its client has written it in between: some do at every turn
-of a conversation, none all the time."""
+"""Retries when the client writes meanwhile: some write at every turn of a conversation."""
 
 
 def preview(plans: Sequence[FilePlan]) -> list[FileChange]:
-    """What would change now.
+    """The changes that `apply` would make now.
 
     Raises:
-        DocumentError: a file cannot be read, or mcpd cannot be put there.
+        DocumentError: a file cannot be read or changed.
         ConfigError: a file is broken.
     """
     return [plan.change(files.look(plan.path)) for plan in plans]
 
 
 def apply(plans: Sequence[FilePlan], client: str, records: Records) -> list[FileChange]:
-    """Change a client's files, and keep what is needed to change them back.
+    """Change a client's files and store what reverts that; on an error, revert.
 
     Raises:
-        DocumentError: a file cannot be read or changed; what had been changed before is changed back.
-        ConfigError: a file is broken; likewise.
+        DocumentError: a file cannot be read or changed.
+        ConfigError: a file is broken.
     """
     done: list[FileChange] = []
     with records.locked(), ExitStack() as undoing:
@@ -104,12 +103,11 @@ def _write(change: FileChange) -> None:
 
 
 MOST_LINES = 20_000
-"""Lines of a text that are compared: the comparison takes time with their square, and no client's file has more
-unless it is a database."""
+"""The comparison takes quadratic time; longer files are databases."""
 
 
 class _Hunk(NamedTuple):
-    """Lines of the common text that one side has replaced."""
+    """Lines of the common text that one side replaced."""
 
     first: int
     last: int
@@ -117,10 +115,7 @@ class _Hunk(NamedTuple):
 
 
 def merged_lines(common: str, one: str, other: str) -> str | None:
-    """`common` with what both texts have changed in it; None if they have changed the same place.
-
-    Changes that touch are changes of the same place: which of them comes first nobody knows.
-    """
+    """Three-way merge by lines; None on a conflict. Adjacent changes conflict: their order is unknown."""
     lines = common.splitlines(keepends=True)
     sides = [text.splitlines(keepends=True) for text in (one, other)]
     if max(map(len, (lines, *sides))) > MOST_LINES:
@@ -146,7 +141,7 @@ def _hunks(lines: list[str], changed: list[str]) -> list[_Hunk]:
 
 
 EMPTY = frozenset({"", "{}"})
-"""What is left, without white space, of a file that held nothing but what mcpd wrote."""
+"""The rest, without white space, of a file that mcpd alone wrote."""
 
 
 @attrs.frozen(kw_only=True)
@@ -154,25 +149,20 @@ class TakenOut:
     """A file without mcpd."""
 
     text: str | None = attrs.field(repr=False)
-    """None: there is to be no file."""
+    """None: delete the file."""
     exact: bool
-    """Whether it is byte for byte what it was."""
+    """Whether it equals the original byte for byte."""
     back: tuple[str, ...] = ()
-    """Servers that are there again."""
     kept: tuple[str, ...] = ()
-    """Servers of which the file has another entry now, which stays."""
+    """Servers with a newer entry, which stays."""
 
 
 def take_out(record: Record, current: str) -> TakenOut:
-    """What a file is to be without mcpd.
-
-    Args:
-        record: what was done to it.
-        current: what it holds now.
+    """Remove mcpd from a file's current text.
 
     Raises:
-        ConfigError: it was changed since, and is not of its format.
-        DocumentError: it was changed so that a server cannot be put back where it was.
+        ConfigError: the file was edited into something broken.
+        DocumentError: a server cannot be restored in its place.
     """
     if current in {record.installed, record.original}:
         names = _names(record) if current == record.installed else ()
@@ -209,7 +199,7 @@ def _names(record: Record) -> tuple[str, ...]:
 
 
 def _write_back(document: EditedText, member: NamedEntry, before: object, then: object) -> None:
-    """Undo in a rewritten entry what was rewritten: its other keys may have been changed since."""
+    """Restore the rewritten keys alone: others may have changed since."""
     place = member.place(document.value())
     assert place is not None
     assert isinstance(before, dict)
@@ -224,7 +214,7 @@ def _write_back(document: EditedText, member: NamedEntry, before: object, then: 
 
 
 def _drop_empty(document: EditedText, member: NamedEntry, original: object) -> None:
-    """Remove the objects that were made for an entry, once nothing is in them."""
+    """Remove objects made for an entry once they are empty."""
     for end in range(len(member.trail), 0, -1):
         trail = member.trail[:end]
         if at(document.value(), trail) not in ({}, []) or at(original, trail) is not None:
@@ -233,10 +223,7 @@ def _drop_empty(document: EditedText, member: NamedEntry, original: object) -> N
 
 
 def _as_written(record: Record, current: str, document: EditedText) -> str:
-    """The document's text; the lines of the original instead where they say the same.
-
-    They have the comments and the order that a server had which is put back.
-    """
+    """The text with the original's lines where both say the same: they hold comments and order."""
     merged = merged_lines(record.installed, current, record.original or "")
     if merged is not None:
         try:
@@ -249,7 +236,7 @@ def _as_written(record: Record, current: str, document: EditedText) -> str:
 
 
 def _in_no_order(value: object, record: Record) -> object:
-    """A file's value, which may be changed, with lists of servers sorted: which comes first says nothing."""
+    """A value with sorted lists of servers, whose order means nothing."""
     for trail in {member.trail for member in record.members if member.listed}:
         servers = at(value, trail)
         if isinstance(servers, list):
@@ -258,21 +245,14 @@ def _in_no_order(value: object, record: Record) -> object:
 
 
 CONTEXT = 2
-"""Lines around a change: enough to see whose entry it is; more would show what has not changed."""
+"""Diff lines that identify the entry without showing others."""
 
 _GIVEN = ("env", "environment", "envs", "headers", "http_headers")
-"""Members of a server's entry that have values by name, in any client."""
+"""Objects of values by name in clients' entries."""
 
 
 def difference(path: Path, before: str | None, after: str | None, form: Format) -> str:
-    """The lines that change, with control characters made visible; empty if none do.
-
-    Args:
-        path: the file.
-        before: what it holds; None if there is none.
-        after: what it is to hold; None if there is to be none.
-        form: its format.
-    """
+    """The changed lines with visible control characters and without secrets; empty without changes."""
     redact = Redactor(secret for text in (before, after) if text for secret in _secrets(_value(text, form)))
     shown = unified_diff(path, before, after, context=CONTEXT)
     return visible(redact(shown, len(shown)), lines=True)
@@ -286,7 +266,7 @@ def _value(text: str, form: Format) -> object:
 
 
 def _secrets(value: object) -> Iterator[str]:
-    """The values that must not be shown: of servers, and of whatever else has a telling name."""
+    """Values to hide: of servers, and of other telling names."""
     if isinstance(value, dict):
         yield from secrets_of(_as_server(value))[0]
         for name, item in value.items():
@@ -299,7 +279,7 @@ def _secrets(value: object) -> Iterator[str]:
 
 
 def _as_server(entry: dict[str, Any]) -> Server:
-    """Any object as if it were a server's entry, with what such an entry is given."""
+    """Any object as a server's entry."""
     urls = (entry.get(name) for name in ("url", "httpUrl", "serverUrl", "uri"))
     words = (*command_line(entry), *(url for url in urls if isinstance(url, str)))
     members = (held for key in _GIVEN if isinstance(held := entry.get(key), dict))
@@ -308,69 +288,56 @@ def _as_server(entry: dict[str, Any]) -> Server:
 
 
 SCOPES = {"user": frozenset({"user", "local"}), "project": frozenset({"project", "workspace"})}
-"""The scopes of places, by who else has the file: nobody, or everybody who works on the project."""
+"""Scopes by who shares the file: the user, or everybody on the project."""
 
 
 @attrs.frozen(kw_only=True)
 class FileChange:
-    """One file of a client's, as it is and as it is to be."""
+    """A client's file before and after."""
 
     found: FoundFile
     form: Format
-    """The file's format."""
     after: str | None = attrs.field(repr=False)
-    """None: there is to be no file."""
+    """None: delete the file."""
     record: Record | None
-    """What is to be kept of it; None: nothing any more."""
+    """The record to store; None: delete it."""
     former: Record | None = None
-    """What has been kept of it."""
+    """The stored record."""
     taken: tuple[str, ...] = ()
     """Servers that the client reaches through mcpd."""
     left: tuple[str, ...] = ()
-    """Servers that stay because mcpd does not have them."""
+    """Servers that mcpd does not have."""
     back: tuple[str, ...] = ()
-    """Servers that are the client's own again."""
+    """Servers returned to the client."""
     kept: tuple[str, ...] = ()
-    """Servers that are not put back because the file has others of their names now."""
+    """Servers not returned because the file has others of their names."""
     exact: bool = False
-    """Whether the file becomes byte for byte what it was before mcpd."""
+    """Whether the file returns to its bytes before mcpd."""
 
     @property
     def before(self) -> str | None:
-        """What the file holds; None if there is none."""
+        """The current content, or None."""
         return self.found.text()
 
     @property
     def writes(self) -> bool:
-        """Whether the file is not yet as it is to be."""
+        """Whether the file changes."""
         return self.before != self.after
 
 
 @attrs.frozen
 class FilePlan:
-    """What is to become of a file, however it is found."""
+    """A change that is computed from a file's current content."""
 
     path: Path
     change: Callable[[FoundFile], FileChange]
-    """Raises ConfigError, DocumentError: the file is broken, or mcpd cannot be put there."""
+    """Raises ConfigError or DocumentError for a broken file."""
 
 
 def install_plans(
     program: ClientProgram, machine: Machine, wanted: Installation, scope: str, known: Known, records: Records
 ) -> list[FilePlan]:
-    """How mcpd is put into a client.
-
-    Args:
-        program: the client.
-        machine: where it looks for its files.
-        wanted: how mcpd is to be put in.
-        scope: one of `SCOPES`.
-        known: which of the client's servers mcpd has.
-        records: what is kept of clients' files.
-
-    Raises:
-        DocumentError: the client has no file for this scope.
-    """
+    """Plan to put mcpd into a client. Raises DocumentError: the client has no file for this scope."""
     places = [place for place in program.places(machine) if place.scope in SCOPES[scope]]
     if not places:
         raise DocumentError(
@@ -393,13 +360,7 @@ def install_plans(
 
 
 def uninstall_plans(program: ClientProgram, machine: Machine, records: Records) -> list[FilePlan]:
-    """How mcpd is taken out of a client: of every file that is recorded, and of all that have it nonetheless.
-
-    Args:
-        program: the client.
-        machine: where it looks for its files.
-        records: what is kept of clients' files.
-    """
+    """Plan to take mcpd out of recorded files and all others that have it."""
     places = program.places(machine)
     paths = [place.path for place in places] + [record.path for record in records.of(program.name)]
 
@@ -433,16 +394,12 @@ def _put_in(
 
 
 def without_mcpd(current: str, places: Sequence[ClientPlace], record: Record | None) -> str | None:
-    """What a file would hold without mcpd; None: there would be none.
-
-    Raises:
-        ConfigError, DocumentError: it is broken.
-    """
+    """A file's text without mcpd; None: no file. Raises ConfigError, DocumentError."""
     return without_own(current, places) if record is None else take_out(record, current).text
 
 
 def _former_places(record: Record | None, places: Sequence[ClientPlace]) -> list[ClientPlace]:
-    """Where servers were taken out before: of another directory, where a client keeps them by directory."""
+    """Places in other directories from which servers were taken."""
     trails = dict.fromkeys(member.trail for member in record.members) if record else {}
     return [attrs.evolve(places[0], trail=trail) for trail in trails.keys() - {place.trail for place in places}]
 

@@ -1,7 +1,4 @@
-"""The servers that the clients of a machine have, and what is taken of them.
-
-Each is taken once, under a name of its own, without its secrets. Nothing is written here.
-"""
+"""Finds the servers of clients and plans which to import, once each and without secrets."""
 
 from __future__ import annotations
 
@@ -50,89 +47,82 @@ if TYPE_CHECKING:
 
 
 MOST_READS = 3
-"""How often a file is read that makes no sense and changes meanwhile: a client is writing it."""
+"""Reads of a broken file that changes meanwhile: the client is writing it."""
 
 _RELATIVE = re.compile(r"\.{1,2}(?:/.*)?", re.DOTALL)
 
 
 @attrs.frozen(kw_only=True)
 class Origin:
-    """Where a server was found."""
+    """The place where a server was found."""
 
     program: ClientProgram
-    """The client that has it."""
     place: ClientPlace
-    """In which of its files."""
     name: str
-    """Its name there."""
     left_out: frozenset[str] = frozenset()
-    """Of mcpd itself: the servers that it shows nothing of there."""
+    """For mcpd's own entry: servers that it hides there."""
 
     @property
     def is_local(self) -> bool:
-        """Whether its client has it in one directory alone, for one user."""
+        """Whether the entry is for one user in one directory."""
         return self.place.scope == "local"
 
     @property
     def scope(self) -> str:
-        """For whom it is there; `local /home/me/app`: for the user in that directory alone."""
+        """`user`, or with a directory: `local /home/me/app`."""
         return f"local {self.place.trail[1]}" if self.is_local else self.place.scope
 
 
 @attrs.frozen(kw_only=True)
 class FoundServer:
-    """A server that a client has."""
+    """A client's server."""
 
     origin: Origin
     entry: Mapping[str, Any] = attrs.field(repr=False)
-    """Its entry in mcpd's keys, secrets and all."""
+    """In mcpd's keys, including secrets."""
     notes: tuple[Note, ...] = ()
-    """What was understood as something else, or has no meaning here."""
 
 
 @attrs.frozen(kw_only=True)
 class LeftServer:
-    """An entry that cannot be taken."""
+    """An entry that cannot be imported."""
 
     origin: Origin
     why: str
-    """Why, after its name: `is part of Goose itself`."""
+    """A predicate of its name: `is part of Goose itself`."""
 
 
 @attrs.frozen(kw_only=True)
 class UnreadFile:
-    """A client's file that could not be read."""
+    """A client's unreadable file."""
 
     program: ClientProgram
     path: Path
     message: str
-    """What is wrong with it, with line and column; it names the file."""
+    """Names the file, and line and column where possible."""
 
     @property
     def in_a_line(self) -> str:
-        """The same in one line."""
+        """The message on one line."""
         return ": ".join(line.strip() for line in self.message.splitlines())
 
 
 @attrs.frozen(kw_only=True)
 class ClientServers:
-    """What the clients of a machine have."""
+    """All findings in clients' files."""
 
     servers: tuple[FoundServer, ...]
     left: tuple[LeftServer, ...]
-    """Entries that cannot be taken."""
     unread: tuple[UnreadFile, ...]
-    """Files that could not be read."""
     own: tuple[Origin, ...]
-    """Where mcpd itself stands already."""
+    """Entries of mcpd itself."""
     looked: Mapping[str, tuple[Path, ...]]
-    """The files that were looked for, by client."""
     there: frozenset[Path]
-    """Those of them that exist."""
+    """The existing ones of `looked`."""
 
 
 def find(machine: Machine, programs: Iterable[ClientProgram]) -> ClientServers:
-    """Every server that these clients have, in the order of clients and files. Blocks: it reads files."""
+    """Every server of these clients, in the order of clients and files. Blocks: reads files."""
     servers: list[FoundServer] = []
     left: list[LeftServer] = []
     own: list[Origin] = []
@@ -162,14 +152,14 @@ def find(machine: Machine, programs: Iterable[ClientProgram]) -> ClientServers:
 
 
 class _Files:
-    """The files that were read: each once, though a client may keep several lists in one."""
+    """Reads each file once, though a client may keep several lists in it."""
 
     def __init__(self) -> None:
         self.read: dict[Path, object] = {}
         self.unread: list[UnreadFile] = []
 
     def entries(self, program: ClientProgram, place: ClientPlace) -> Iterator[tuple[str, object]]:
-        """The entries at a place, by name; none if there is no such file, or it cannot be read."""
+        """The entries at a place by name; empty without a readable file."""
         if place.path not in self.read:
             try:
                 self.read[place.path] = _value(place)
@@ -194,12 +184,7 @@ def _name_of(item: object, number: int) -> str:
 
 
 def _value(place: ClientPlace) -> object:
-    """What a file says; None if there is none.
-
-    Raises:
-        ConfigError: it is not written in its format.
-        DocumentError: it cannot be read.
-    """
+    """Read a file; None if there is none. Raises ConfigError, DocumentError."""
     for attempt in range(1, MOST_READS + 1):
         found = look(place.path)
         if found.content is None:
@@ -213,7 +198,7 @@ def _value(place: ClientPlace) -> object:
 
 
 def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer | str | None:
-    """A client's entry in mcpd's keys, or why it cannot be taken; None if it is mcpd's own."""
+    """A client's entry in mcpd's keys, or why it cannot be imported; None for mcpd's own."""
     if not isinstance(written, dict):
         return f"is not written as {origin.program.title} writes servers: it is no object"
     shape = origin.place.shape
@@ -249,17 +234,16 @@ def _is_sandboxed(written: Mapping[str, Any]) -> bool:
 
 
 def _for_directory(entry: dict[str, Any], directory: str, machine: Machine) -> dict[str, Any]:
-    """The entry of a server that a client has in one directory alone."""
+    """Adapt an entry that belongs to one directory."""
     runs = isinstance(entry.get("command"), str) and isinstance(entry.get("args", []), list)
     made = _divided(entry, directory, machine) if runs else entry
     return {**made, "workspaces": [escape(os.path.realpath(directory))]}
 
 
 def _divided(entry: dict[str, Any], directory: str, machine: Machine) -> dict[str, Any]:
-    """The entry of such a server as it may be had in other directories, too.
+    """The entry for every directory, with ${workspace} in place of its own.
 
-    Each directory gets an instance of its own, and what it is given of that directory is the directory that its
-    client works in (`${workspace}`). One that runs or reads a file of there is divided by nobody.
+    Returns no change if the server runs or reads a file of its directory.
     """
     words = [str(entry["command"]), *(str(word).rpartition("=")[2] for word in entry.get("args", []))]
     env = {name: str(value) for name, value in (entry.get("env") or {}).items()}
@@ -280,7 +264,7 @@ def _divided(entry: dict[str, Any], directory: str, machine: Machine) -> dict[st
 
 
 def _directory(place: ClientPlace, entry: Mapping[str, Any], machine: Machine) -> str | None:
-    """The directory that a server of a project needs to be started in; None if it makes no difference.
+    """The directory that a project's server must start in, or None.
 
     A client starts it in the project, mcpd in the home directory.
     """
@@ -295,10 +279,10 @@ _REFERENCE = re.compile(r"(\$\$\{)|\$\{:-([^}]*)\}|\$\{(?:env:)?([A-Za-z_]\w*)\}
 T = TypeVar("T")
 
 _UNASKED = frozenset({"-y", "--yes", "-q", "--quiet"})
-"""Options of npx and others that change nothing for a server: it has nobody to ask."""
+"""Options that answer questions, which a server without a user cannot."""
 
 _NEWEST = "@latest"
-"""What a package without a version is, too."""
+"""Tags equal to no version."""
 
 
 @attrs.frozen(kw_only=True)
@@ -306,12 +290,11 @@ class ConfiguredServers:
     """The servers of mcpd's configuration."""
 
     servers: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    """Their entries, as written."""
     variables: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """What `${NAME}` stands for in them."""
+    """Values of `${NAME}`."""
 
     def lookup(self, program: ClientProgram, machine: Machine) -> Known:
-        """Which of a client's servers mcpd has; one that cannot run counts only if it is off there, too."""
+        """Match a client's server; one that cannot run matches only if it is off there, too."""
         there = dict[tuple[object, ...], tuple[str, bool]]()
         for name, written in self.servers.items():
             if isinstance(written, dict):
@@ -331,7 +314,7 @@ class ConfiguredServers:
 
 
 def _placed_identities(entry: Mapping[str, Any], variables: Mapping[str, str]) -> list[tuple[object, ...]]:
-    """The identities of an entry for `_same_as`: in each directory, by the values of variables and by names."""
+    """Identities in each directory, by values of variables and by their names."""
     kinds = identity(entry, None), identity(entry, variables)
     return [(where, kind) for where in entry.get("workspaces") or [None] for kind in kinds]
 
@@ -339,7 +322,7 @@ def _placed_identities(entry: Mapping[str, Any], variables: Mapping[str, str]) -
 def _same_as(
     entry: Mapping[str, Any], there: Mapping[tuple[object, ...], T], variables: Mapping[str, str]
 ) -> T | None:
-    """What is there for a client's entry, for all or in its directory; by names if variables are not set."""
+    """The match for all or in its directory; by names if variables are unset."""
     kinds = [identity(entry, variables)]
     if any(name not in variables for name in references(entry)):
         kinds.append(identity(entry, None))
@@ -348,15 +331,12 @@ def _same_as(
 
 
 def identity(entry: Mapping[str, Any], variables: Mapping[str, str] | None) -> tuple[object, ...]:
-    """What two entries have in common that start the same program in the same way, or reach the same address.
+    """A value that is equal for entries that start the same program or reach the same address.
 
-    Other versions, other arguments or their order, other tokens and other directories make another server.
-    Limits, descriptions and switches do not. It holds secrets, so it is never to be shown.
-
-    Args:
-        entry: in mcpd's keys.
-        variables: what `${NAME}` stands for. One that is not among them is equal to itself only, and to
-            `${SERVER__NAME}`, under which mcpd keeps it; None: so is each.
+    Versions, arguments and their order, tokens and directories differ; limits, descriptions and switches do
+    not. Holds
+    secrets: never show it. An unknown variable equals itself and `${SERVER__NAME}`; with `variables=None`, each
+    does.
     """
     url = entry.get("url")
     if isinstance(url, str) and not entry.get("command"):
@@ -391,7 +371,7 @@ def _with_values(text: str, variables: Mapping[str, str] | None) -> str:
 
 
 def _plain(words: Sequence[str]) -> list[str]:
-    """A command line without what only differs by who wrote it."""
+    """A command line without differences of style."""
     first, rest = words[0], [*words[1:]]
     if PurePath(first).name not in {runner.words[0] for runner in runners()}:
         return [*words]
@@ -404,10 +384,10 @@ def _plain(words: Sequence[str]) -> list[str]:
 
 
 _UNSET = "x"
-"""What stands for a variable that is set nowhere while an entry is judged: too short to be a secret."""
+"""Stands for an unset variable: too short to be a secret."""
 
 _UNNAMED = "server"
-"""What a server is called of whose name nothing can be kept."""
+"""The name when no character can be kept."""
 
 
 @attrs.frozen(kw_only=True)
@@ -415,35 +395,32 @@ class PlannedServer:
     """A server as mcpd would have it."""
 
     name: str
-    """Its name in mcpd; of one that is there already, the name that it has there."""
+    """For an existing one, its name in mcpd."""
     entry: Mapping[str, Any]
-    """Its entry, with references in place of secrets; of one that is there already, whether it is enabled."""
+    """With references in place of secrets; for an existing one, only whether it is enabled."""
     origins: tuple[Origin, ...]
-    """Where it was found; all of them start the same."""
     secrets: tuple[str, ...] = ()
-    """The variables that it needs and that are kept for it."""
+    """Variables to store."""
     missing: tuple[str, ...] = ()
-    """Those that are set nowhere: until they are, it is not started."""
+    """Unset variables: the server waits for them."""
     notes: tuple[Note, ...] = ()
-    """What its clients say in another way, or what has no meaning here."""
     known: tuple[Advice, ...] = ()
-    """What its entry says because it is known of such a server."""
+    """Advice written into the entry."""
     beside: str | None = None
-    """The server of the same name that starts something else: another version, or another token."""
+    """An existing server of this name with another version or token."""
     is_there: bool = False
-    """Whether mcpd has it already."""
+    """Whether mcpd already has it."""
 
 
 @attrs.frozen(kw_only=True)
 class ImportPlan:
-    """What would be added to mcpd's configuration."""
+    """The additions to mcpd's configuration."""
 
     servers: tuple[PlannedServer, ...]
-    """Each different server once, in the order in which they were found."""
+    """Each different server once, in the order found."""
     left: tuple[LeftServer, ...]
-    """Entries that cannot be taken, and why."""
     variables: Mapping[str, str] = attrs.field(repr=False)
-    """What is to be written to the file `env`."""
+    """To write to the file `env`."""
 
     @property
     def added(self) -> tuple[PlannedServer, ...]:
@@ -459,14 +436,9 @@ def plan(
     environ: Mapping[str, str],
     source: Path,
 ) -> ImportPlan:
-    """What would be taken of these findings. Reads the files that entries refer to, and writes nothing.
+    """Plan an import; reads the files that entries refer to.
 
-    Args:
-        findings: what clients have.
-        written: the servers of mcpd's configuration.
-        kept: the variables of the file `env` beside it.
-        environ: the environment, which counts more.
-        source: the configuration, from whose directory relative paths start.
+    `environ` takes precedence over `kept`. Relative paths start at the directory of `source`.
     """
     planning = _Planning(written, Variables(known={**kept, **environ}), environ, source)
     same: dict[tuple[object, ...], list[FoundServer]] = {}
@@ -482,7 +454,7 @@ def plan(
 
 
 class _Planning:
-    """A plan that is being made."""
+    """An import plan in progress."""
 
     def __init__(
         self, written: Mapping[str, Any], variables: Variables, environ: Mapping[str, str], source: Path
@@ -501,14 +473,14 @@ class _Planning:
             for key in _placed_identities(taken, variables.known)
         }
         self._planned: dict[tuple[object, ...], int] = {}
-        """Where in `servers` each stands."""
+        """Index in `servers`."""
 
     def missing(self, entry: Mapping[str, Any]) -> tuple[str, ...]:
-        """The variables that an entry needs and that are set nowhere."""
+        """Unset variables that an entry needs."""
         return tuple(each for each in references(entry) if each not in self.variables.known)
 
     def take(self, servers: Sequence[FoundServer]) -> None:
-        """Take over servers that are the same one, as far as mcpd does not have it."""
+        """Add equal servers as one unless mcpd has it."""
         known = [(_same_as(server.entry, self._there, self.variables.known), server) for server in servers]
         for there in dict.fromkeys(each for each, _ in known if each is not None):
             origins = tuple(server.origin for each, server in known if each == there)
@@ -579,23 +551,19 @@ class _Planning:
         )
 
     def _as_read(self, name: str, entry: Mapping[str, Any]) -> Server:
-        """The server of an entry, whatever the variables stand for that are set nowhere.
-
-        Raises:
-            ConfigError: it has faults.
-        """
+        """The server, with stand-ins for unset variables. Raises ConfigError."""
         environ = {**dict.fromkeys(references(entry), _UNSET), **self.variables.known}
         text = json.dumps({"mcpServers": {name: {**entry, "enabled": True}}})
         return parse(text, source=str(self._source), environ=environ).mcp_servers[name]
 
 
 def _says_nothing(key: str, value: object) -> bool:
-    """Whether a client writes this only because it writes it of every server."""
+    """Whether a client writes the key for every server."""
     return value in ({}, []) or [key, value] in (["type", "stdio"], ["enabled", True])
 
 
 def drafted(present: Present, plan: ImportPlan, environ: Mapping[str, str]) -> Draft:
-    """Both files with what was planned, if mcpd can run with them; raises what `changed` does."""
+    """Both files with the plan applied; raises like `changed`."""
 
     def add(document: EditedText) -> None:
         for server in plan.added:

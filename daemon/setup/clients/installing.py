@@ -1,9 +1,8 @@
-"""mcpd put into the text of a client's file, in place of servers that mcpd has now, and the records of that.
+"""Puts mcpd into the text of a client's file and keeps records to undo that.
 
-Under the state directory, `clients/CLIENT/` has a directory for each file: `record.json`, and the texts that
-it names by their hashes, `original-HASH` and `installed-HASH`. So a record is replaced in one step: whatever
-ends a command, the former one is there or the next. They may hold the client's secrets, so they are the user's
-alone (0700, 0600).
+Each file has a directory under `clients/CLIENT/` of the state directory: `record.json` names `original-HASH`
+and
+`installed-HASH`, so that replacing it is atomic. They may hold secrets: modes 0700 and 0600.
 """
 
 from __future__ import annotations
@@ -35,17 +34,16 @@ if TYPE_CHECKING:
 
 
 class NoProgram(McpdError):
-    """There is no `mcpd` that others could start; the text says what to do."""
+    """No startable `mcpd`; the text gives the remedy."""
 
 
 def own_command(called: str) -> str:
-    """The absolute path of the `mcpd` that runs, links left as they are: an upgrade changes what they lead to.
+    """The absolute path of this `mcpd`, links unresolved: an upgrade changes their targets.
 
-    Args:
-        called: how it was called: `sys.argv[0]`.
+    `called` is `sys.argv[0]`.
 
     Raises:
-        NoProgram: it was not called as a program, and there is none beside the interpreter or on PATH.
+        NoProgram: none beside the interpreter or on PATH either.
     """
     named, beside = Path(called), Path(sys.executable).with_name(OWN_NAME)
     if named.name == OWN_NAME and named.is_file():
@@ -57,23 +55,19 @@ def own_command(called: str) -> str:
 
 
 def is_own(entry: object) -> bool:
-    """Whether a server, as any client writes it, is mcpd itself: `mcpd connect`, wherever the program lies.
-
-    Also behind a runner: `uvx … mcpd connect`.
-    """
+    """Whether a client's entry runs `mcpd connect`, at any path or behind a runner (`uvx … mcpd connect`)."""
     words = command_line(entry)
     return (OWN_NAME, "connect") in pairwise([PurePath(word).name for word in words[:1]] + words[1:])
 
 
 def command_line(entry: object) -> list[str]:
-    """The words of a server's command line, as any client writes it."""
+    """The words of an entry's command line in any client's form."""
     if not isinstance(entry, dict):
         return []
     return [*_words(entry.get("command", entry.get("cmd"))), *_words(entry.get("args"))]
 
 
 def _words(value: object) -> Iterator[str]:
-    """The texts of a command line, which some clients write in one list, and some in an object."""
     match value:
         case str():
             yield value
@@ -85,26 +79,25 @@ def _words(value: object) -> Iterator[str]:
 
 
 _NAME = "name"
-"""The key of an item of a list that is a server's name."""
+"""The key of a server's name in a list."""
 
 
 @attrs.frozen
 class NamedEntry:
-    """A server of a file, by its name."""
+    """A named server of a file."""
 
     trail: tuple[str, ...]
-    """Where the servers stand, as in `ClientPlace`."""
+    """As in `ClientPlace`, like `listed`."""
     name: str
     listed: bool = False
-    """Whether they are a list whose items have a `name`, as in `ClientPlace`."""
 
     def entry(self, value: object) -> object:
-        """Its entry in the value of a file; None if it has none."""
+        """The entry in a value, or None."""
         place = self.place(value)
         return None if place is None else at(value, place)
 
     def place(self, value: object) -> Trail | None:
-        """The trail to its entry in the value of a file; None if it has none."""
+        """The entry's trail in a value, or None."""
         servers = at(value, self.trail)
         if isinstance(servers, list):
             named = (index for index, item in enumerate(servers) if _named(item) == self.name)
@@ -113,11 +106,7 @@ class NamedEntry:
         return (*self.trail, self.name) if isinstance(servers, dict) and self.name in servers else None
 
     def put(self, document: EditedText, entry: Mapping[str, Any]) -> None:
-        """Set its entry, which replaces one that is there.
-
-        Raises:
-            DocumentError: something on the way to it is no object.
-        """
+        """Set or replace the entry. Raises DocumentError: a parent is no object."""
         value = document.value()
         written = {_NAME: self.name, **entry} if self.listed else dict(entry)
         place = self.place(value)
@@ -131,7 +120,7 @@ class NamedEntry:
             document.put(self.trail, [written])
 
     def remove(self, document: EditedText) -> None:
-        """Remove its entry; nothing if there is none."""
+        """Remove the entry if it is there."""
         place = self.place(document.value())
         if place is not None:
             document.remove(place)
@@ -147,7 +136,7 @@ def members(value: object, trail: tuple[str, ...], *, listed: bool) -> list[Name
 
 
 def at(value: object, trail: Trail) -> object:
-    """What stands at a trail of a value; None if nothing does."""
+    """The value at a trail, or None."""
     for step in trail:
         match value, step:
             case dict(), _:
@@ -165,11 +154,11 @@ def _named(item: object) -> str | None:
 
 
 WITHOUT = "--without"
-"""The option of `mcpd connect` that names a server to show nothing of."""
+"""The option of `mcpd connect` that hides a server."""
 
 
 def left_out(entry: object) -> set[str]:
-    """The servers that an entry of mcpd's, as any client writes it, shows nothing of."""
+    """Servers that an entry of mcpd hides."""
     return {name for option, name in pairwise(command_line(entry)) if option == WITHOUT}
 
 
@@ -178,29 +167,27 @@ LAUNCH = frozenset({
     "env_vars", "environment", "envs", "headers", "httpUrl", "http_headers", "requestOptions", "serverUrl",
     "transport", "type", "uri", "url",
 })  # fmt: skip
-"""The keys of all clients that say what a server is; what else an entry has, says how its client treats it."""
+"""Keys of all clients that define a server; others are about its treatment."""
 
 
 @attrs.frozen(kw_only=True)
 class Installation:
-    """How mcpd is to be put into a client."""
+    """Options of an installation."""
 
     command: str
-    """The program `mcpd`: an absolute path."""
     args: tuple[str, ...] = ("connect",)
-    """What it is given."""
     surface: str | None = None
-    """The surface that it shows where servers are not themselves; None: what fits the client."""
+    """The shared entry's surface; None: automatic."""
     keep: bool = False
-    """Whether the client's servers stay, those that mcpd has too."""
+    """Whether servers that mcpd has stay, too."""
     one_to_one: bool = False
-    """Whether each of them is reached through mcpd under its own name, instead of all through one."""
+    """Whether each server keeps an entry that goes through mcpd."""
     apart: frozenset[str] = frozenset()
-    """The servers of mcpd's that are not reached through that one, and keep their own names in the client."""
+    """Servers with an entry of their own besides the shared one."""
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """What mcpd is given where it shows all servers together."""
+        """Arguments of the shared entry."""
         surface = ("--surface", self.surface) if self.surface else ()
         return (*self.args, *surface, *(word for name in sorted(self.apart) for word in (WITHOUT, name)))
 
@@ -211,11 +198,11 @@ class PutIn:
 
     text: str = attrs.field(repr=False)
     members: tuple[NamedEntry, ...]
-    """The servers that were put, taken out or rewritten."""
+    """All changed servers."""
     taken: tuple[str, ...] = ()
-    """Servers that were taken out, or rewritten, because mcpd has them."""
+    """Servers removed or rewritten because mcpd has them."""
     left: tuple[str, ...] = ()
-    """Servers that stay because mcpd does not have them."""
+    """Servers that mcpd does not have."""
 
 
 def put_in(
@@ -225,18 +212,13 @@ def put_in(
     wanted: Installation,
     known: Known,
 ) -> PutIn:
-    """The text of a file with mcpd in it.
+    """The file's text with mcpd in it.
 
-    Args:
-        text: the file, without entries of mcpd's; empty for one that is not there.
-        places: where in it the client has servers.
-        into: that of them which mcpd is put into; None if it is another file's.
-        wanted: how.
-        known: which of the client's servers mcpd has.
+    `text` has no entries of mcpd. `into` is the place for mcpd, or None if that is in another file.
 
     Raises:
-        ConfigError: the text is not of the file's format.
-        DocumentError: mcpd cannot be put there.
+        ConfigError: the text is malformed.
+        DocumentError: mcpd does not fit there.
     """
     document = read_document(text, places[0].form, source=str(places[0].path))
     changed, taken, left = list[NamedEntry](), list[str](), list[str]()
@@ -266,7 +248,7 @@ def put_in(
 
 
 def _rewrite(document: EditedText, member: NamedEntry, written: Mapping[str, Any]) -> None:
-    """Give a server's entry another command line, and leave in it what is not about that."""
+    """Change an entry's command line and keep the other keys."""
     place = member.place(document.value())
     entry = member.entry(document.value())
     assert place is not None
@@ -281,11 +263,7 @@ def _rewrite(document: EditedText, member: NamedEntry, written: Mapping[str, Any
 
 
 def without_own(text: str, places: Sequence[ClientPlace]) -> str:
-    """The text of a file without the entries that are mcpd's.
-
-    Raises:
-        ConfigError: the text is not of the file's format.
-    """
+    """The text without mcpd's entries. Raises ConfigError."""
     document = read_document(text, places[0].form, source=str(places[0].path))
     value = document.value()
     found = [member for place in places for member in members(value, place.trail, listed=place.listed)]
@@ -301,51 +279,39 @@ VERSION = 1
 _ORIGINAL, _INSTALLED, _RECORD = "original", "installed", "record.json"
 
 _DIGITS = 16
-"""Digits of a hash in the name of a file: two texts of one record never share them."""
+"""Digits of a hash in a file's name: no two texts of a record collide."""
 
 
 @attrs.frozen(kw_only=True)
 class Record:
-    """What was done to one file of a client."""
+    """The changes of one client file."""
 
     path: Path
-    """The file, by its absolute path."""
     form: Format
-    """Its format."""
     members: tuple[NamedEntry, ...]
-    """The servers that were put, taken out or rewritten."""
+    """All changed servers."""
     original: str | None = attrs.field(repr=False)
-    """What the file would be without mcpd; None: there would be none."""
+    """The file without mcpd; None: no file."""
     installed: str = attrs.field(repr=False)
-    """What was written."""
 
 
 class Records:
-    """The records of one state directory."""
+    """The records of a state directory, created on the first write."""
 
     def __init__(self, state: Path) -> None:
-        """Begin with whatever is there.
-
-        Args:
-            state: the state directory (`host.paths.state_dir`); it is made when something is kept.
-        """
         self._root = state / "clients"
 
     def of(self, client: str) -> list[Record]:
-        """All records of a client, by the paths of their files; broken ones count as lost."""
+        """A client's records by file; broken ones are lost."""
         found = (self._read(directory) for directory in self._directories(client))
         return sorted((record for record in found if record is not None), key=lambda record: record.path)
 
     def find(self, client: str, path: Path) -> Record | None:
-        """The record of one file; None if there is none, or it is broken."""
+        """A file's record; None if missing or broken."""
         return self._read(self.directory(client, path))
 
     def keep(self, client: str, record: Record) -> None:
-        """Keep a record in place of an earlier one of the same file.
-
-        Raises:
-            DocumentError: it cannot be written.
-        """
+        """Replace a file's record. Raises DocumentError."""
         directory = self.directory(client, record.path)
         _make_private(directory)
         written = _Written(
@@ -368,14 +334,14 @@ class Records:
                 each.unlink(missing_ok=True)
 
     def restore(self, client: str, path: Path, former: Record | None) -> None:
-        """Keep what was kept before; nothing if nothing was."""
+        """Reset to the former record, if any."""
         if former is None:
             self.forget(client, path)
         else:
             self.keep(client, former)
 
     def forget(self, client: str, path: Path, *, leave_backup: bool = False) -> None:
-        """Drop a record with its backup, or without; nothing if there is none."""
+        """Delete a record and its texts."""
         directory = self.directory(client, path)
         if leave_backup:
             for each in directory.iterdir():
@@ -388,10 +354,10 @@ class Records:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other commands out while files are changed.
+        """Lock out other commands.
 
         Raises:
-            DocumentError: another one is at work, or the state directory cannot be written.
+            DocumentError: another command runs, or the directory is not writable.
         """
         _make_private(self._root)
         with ExitStack() as held:
@@ -408,7 +374,7 @@ class Records:
             yield
 
     def directory(self, client: str, path: Path) -> Path:
-        """Where the record and the backup of a file are kept."""
+        """The directory of a file's record."""
         return self._root / client / hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
 
     def _directories(self, client: str) -> list[Path]:
@@ -450,11 +416,6 @@ def _name(kind: str, digest: str) -> str:
 
 
 def _read(directory: Path, kind: str, digest: str) -> str:
-    """A text of a record.
-
-    Raises:
-        OSError, ValueError: it is not there, or is another one.
-    """
     text = (directory / _name(kind, digest)).read_bytes().decode()
     if _hash(text) != digest:
         raise ValueError(kind)
@@ -466,14 +427,14 @@ def _write(path: Path, text: str) -> None:
 
 
 class _Written(msgspec.Struct, kw_only=True):
-    """A record without its texts, as `record.json` has it."""
+    """`record.json`, without texts."""
 
     version: int = VERSION
     path: str
     format: Format
     existed: bool
     before: str | None
-    """The hash of the original."""
+    """Hash of the original."""
     after: str
     members: tuple[NamedEntry, ...]
 

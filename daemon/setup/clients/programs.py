@@ -1,4 +1,4 @@
-"""The clients that mcpd knows (programs.toml): where each keeps servers and rules, and how it writes them."""
+"""The known clients (programs.toml): their files of servers and rules, and their entries' form."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 OWN_NAME = "mcpd"
-"""The name that mcpd has among a client's servers."""
+"""mcpd's name among a client's servers."""
 
 ADMINISTRATED = Path("/etc")
-"""What the administrator of a machine says stands below."""
+"""The administrator's settings are below."""
 
 MOST_FILES = 64
-"""Most files taken of a folder with one file for each server: more than anyone has servers."""
+"""Files of a folder with one server each: more than anyone has servers."""
 
 MOST_AGENTS = 1000
-"""Most agents of a directory whose files are read: ten times what large collections of them have."""
+"""Agents of a directory: ten times a large collection."""
 
 MOST_DIRECTORIES = 1000
-"""Most directories of a client's that are looked into, the latest: more than anyone works in."""
+"""A client's latest directories: more than anyone works in."""
 
 _FORMS = {".toml": Format.TOML, ".yaml": Format.YAML, ".yml": Format.YAML}
 _DIRECTORIES = "{directories}"
@@ -43,81 +43,73 @@ _NAMED_DIRECTORY = re.compile(r"\{(\w+):([^}]*)\}")
 
 @attrs.frozen(kw_only=True)
 class Machine:
-    """What places depend on."""
+    """Everything that clients' places depend on."""
 
     home: Path
-    """The user's home directory."""
     directory: Path
-    """The directory that projects are looked for in: the working directory."""
+    """The working directory, where projects are looked for."""
     environ: Mapping[str, str] = attrs.field(repr=False)
-    """Variables that move places: XDG_CONFIG_HOME, CODEX_HOME, CLAUDE_CONFIG_DIR."""
+    """Includes XDG_CONFIG_HOME, CODEX_HOME and CLAUDE_CONFIG_DIR."""
     unsandboxed: frozenset[str] = frozenset()
-    """Names of servers that are taken although their client runs them in a sandbox."""
+    """Servers to import although their client sandboxes them."""
 
 
 @attrs.frozen(kw_only=True)
 class NotTaken:
-    """An entry of a client's that nobody else can run."""
+    """An entry that only its client can run; the text is a predicate: `is part of Goose itself`."""
 
     why: str
-    """Why, after its name: `is part of Goose itself`."""
 
 
 @attrs.frozen(kw_only=True)
 class Shape:
-    """How a client writes one server."""
+    """A client's form of a server's entry."""
 
     read: Callable[[Mapping[str, Any]], dict[str, Any] | NotTaken]
-    """A client's entry in the keys of `mcpServers`: `command` and `args`, or `url` and `headers`. Keys that
-    other clients have, too, stay for `config.translation`."""
+    """Converts to `command` and `args`, or `url` and `headers`; `config.translation` does the rest."""
     write: Callable[[str, Sequence[str]], dict[str, Any]]
-    """The client's entry for a command and its arguments, named `OWN_NAME` where an entry has a name."""
+    """Converts a command and its arguments."""
     refers: str | None = None
-    """A regex for what refers to values from outside, in this client's entries; None: nothing does, so that all
-    that looks like a reference of mcpd's is text."""
+    """Regex of the client's references; None: all text is literal."""
     milliseconds: bool | None = None
-    """Whether its `timeout` is in milliseconds; None: it has none, or does not say."""
+    """Unit of `timeout`; None: unknown."""
 
 
 @attrs.frozen(kw_only=True)
 class ClientPlace:
-    """One object of one file, in which a client keeps servers."""
+    """An object of a file that holds servers."""
 
     path: Path
-    """The file."""
     form: Format
-    """Its format."""
     trail: tuple[str, ...]
-    """Where in it the servers stand, by name."""
+    """Leads to the servers by name."""
     scope: str
-    """For whom: user, project, local, workspace."""
+    """user, project, local or workspace."""
     shape: Shape
-    """How a server is written there."""
+    """The form of entries."""
     listed: bool = False
-    """Whether the servers are a list whose items have a `name`, not an object."""
+    """Whether servers are a list with `name` members."""
 
 
 @attrs.frozen(kw_only=True)
 class RulePlace:
-    """One list of rules in one file, in which a client says what it lets its model call."""
+    """A list of rules about tools in an existing file."""
 
     path: Path
-    """The file, which is there."""
     form: Format
-    """Its format; of a Markdown file the head alone is read, whatever stands here."""
+    """For a Markdown file, the head alone is read."""
     trail: tuple[str, ...]
-    """Where the patterns stand: texts, or the keys of an object; `*`: each part of an object or a list."""
+    """Leads to texts or an object's keys; `*` is every member."""
     called: tuple[str, ...]
-    """What a pattern may begin with, a server's name as `{}`: `mcp__{}__`; `{}`: it is a server's name."""
+    """Prefix of patterns with the server as `{}`: `mcp__{}__`; `{}`: patterns are servers' names."""
     allows: bool = False
-    """Whether what is written there is allowed: without it the client asks."""
+    """Whether the rules allow; without them the client asks."""
     own: frozenset[str] = frozenset()
-    """The client's own tools, where a name without a server may be any other tool; empty: it never is."""
+    """The client's own tools, if other bare names may mean any tool; else empty."""
 
 
 Known: TypeAlias = "Callable[[ClientPlace, str, object], str | None]"
-"""The name that a client's server has in mcpd, by its place, its name there and its entry as the client writes
-it; None if mcpd does not have it."""
+"""Maps place, name and entry of a client's server to its name in mcpd, or None."""
 
 
 Entry = dict[str, Any]
@@ -140,7 +132,7 @@ def _opencode(entry: Mapping[str, Any]) -> Entry | NotTaken:
 
 
 def _goose(entry: Mapping[str, Any]) -> Entry | NotTaken:
-    """Goose's extensions, of which some types are MCP servers."""
+    """Some types of Goose's extensions are MCP servers."""
     if entry.get("type") not in {"stdio", "sse", "streamable_http"}:
         return NotTaken(why="is part of Goose itself, not an MCP server")
     return dict(entry)
@@ -167,7 +159,7 @@ def _zed(entry: Mapping[str, Any]) -> Entry | NotTaken:
 
 
 def _continue(entry: Mapping[str, Any]) -> Entry | NotTaken:
-    """Continue's items, with secrets as `${{ secrets.X }}`."""
+    """Continue writes secrets as `${{ secrets.X }}`."""
     if "uses" in entry:
         return NotTaken(why="is a block of Continue's hub, which keeps its command")
     made: Entry = with_texts(dict(entry), lambda text: re.sub(_OF_CONTINUE, r"${\1}", text))
@@ -179,7 +171,7 @@ def _continue_entry(command: str, args: Sequence[str]) -> Entry:
 
 
 def _gemini(entry: Mapping[str, Any]) -> Entry:
-    """Of Gemini CLI, `url` alone means SSE."""
+    """Gemini CLI's `url` alone means SSE."""
     alone = "url" in entry and not {"type", "httpUrl", "command"} & entry.keys()
     return {"type": "sse", **entry} if alone else dict(entry)
 
@@ -212,36 +204,35 @@ SHAPES: dict[str, Shape] = {
     # Continue's files in JSON, which are those of other clients.
     "continue-json": Shape(read=_continue, write=_plain, refers=_OF_CONTINUE, milliseconds=True),
 }
-"""How clients write a server, by the names that the table has for it."""
+"""Forms by their names in the table."""
 
 
 class PlaceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Files in which a client keeps servers (`ClientPlace`)."""
+    """Files that hold servers (`ClientPlace`)."""
 
     paths: tuple[str, ...]
     scope: str
     trail: tuple[str, ...] = ("mcpServers",)
     shape: str | None = None
-    """One of `SHAPES`; None: the client's."""
     listed: bool = False
 
 
 class RuleRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Files with a client's rules (`RulePlace`); trails are written `a/b`."""
+    """Files that hold rules (`RulePlace`); trails are written `a/b`."""
 
     paths: tuple[str, ...]
     called: tuple[str, ...]
     trails: tuple[str, ...] = ()
-    """Where rules stand that forbid, or have the client ask."""
+    """Rules that forbid or make the client ask."""
     allowing: tuple[str, ...] = ()
-    """Where rules stand that only allow."""
+    """Rules that only allow."""
     named: tuple[str, ...] = ()
-    """Where names of servers stand."""
+    """Lists of servers' names."""
     bare: tuple[str, ...] = ()
-    """Where a name without a server may be any tool that is not the client's own."""
+    """Lists where a bare name may be any foreign tool."""
 
     def places(self, path: Path, own: frozenset[str]) -> Iterator[RulePlace]:
-        """The lists of rules in one of the files."""
+        """The lists of one file."""
         for trail in (*self.trails, *self.allowing, *self.named, *self.bare):
             yield RulePlace(
                 path=path,
@@ -257,22 +248,19 @@ class ClientProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A client."""
 
     name: str
-    """As commands name it: `claude-code`."""
+    """For commands: `claude-code`."""
     title: str
-    """As people know it: Claude Code."""
     source: str
-    """The page of its documentation that says where it keeps its servers."""
+    """The documentation of its files."""
     kept: tuple[PlaceRow, ...] = msgspec.field(name="places")
     aliases: tuple[str, ...] = ()
-    """Other names that commands understand."""
     shape: str = ""
-    """How it writes a server: one of `SHAPES`."""
     ruled: tuple[RuleRow, ...] = msgspec.field(name="rules", default=())
     own_tools: tuple[str, ...] = ()
-    """Its own tools, where a rule may name a tool alone."""
+    """Tools that bare rules mean."""
 
     def places(self, machine: Machine) -> list[ClientPlace]:
-        """Where its servers stand, whether or not the files are there; the first is where mcpd is put."""
+        """All places of servers; mcpd goes into the first."""
         return [
             ClientPlace(
                 path=path,
@@ -288,7 +276,7 @@ class ClientProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ]
 
     def rules(self, machine: Machine) -> list[RulePlace]:
-        """Where its rules about tools stand, of the files that are there; entries may have some, too."""
+        """Rules in existing files; entries may have some, too."""
         # A directory that is closed to us holds no rules for us, either.
         return [
             place
@@ -309,7 +297,7 @@ def _trails(trail: tuple[str, ...], machine: Machine) -> list[tuple[str, ...]]:
 
 
 def _files(written: tuple[str, ...], machine: Machine) -> list[Path]:
-    """The files that a row of the table names, those that are there first."""
+    """A row's files, existing ones first."""
     found = [path for each in written for path in _located(each, machine)]
     return sorted(found, key=lambda path: not os.path.isfile(path))  # noqa: PTH113 - as above
 
@@ -335,7 +323,6 @@ def _located(written: str, machine: Machine) -> list[Path]:
 
 
 def _directories(machine: Machine) -> list[str]:
-    """The directory that the user works in, and those in which Claude Code has been started."""
     [path] = _located("{CLAUDE_CONFIG_DIR:}/.claude.json", machine)
     try:
         known = _projects(look(path).text() or "{}")
@@ -364,17 +351,13 @@ _TABLE = msgspec.toml.decode(
 )["client"]
 
 PROGRAMS: dict[str, ClientProgram] = {program.name: program for program in _TABLE}
-"""All clients, by name."""
+"""All clients by name."""
 
 _NAMES = {alias: program for program in _TABLE for alias in (program.name, *program.aliases)}
 
 
 def named(name: str) -> ClientProgram:
-    """The client of a name or an alias.
-
-    Raises:
-        LookupError: there is none; the text says so, with the closest names.
-    """
+    """The client of a name or an alias. Raises LookupError: unknown; the text suggests names."""
     if found := _NAMES.get(name.lower().replace("_", "-").replace(" ", "-")):
         return found
     raise LookupError(f"no client is called {quoted(name)}{suggestion(name, _NAMES)}")

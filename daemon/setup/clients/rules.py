@@ -1,8 +1,8 @@
-"""The rules that a client has about tools by their names, as far as they are about servers that mcpd has.
+"""Finds clients' rules on tools by name that would not apply behind mcpd's one entry.
 
-Behind one entry for all servers, tools have other names: `mcp__memory__delete_entities` is
-`mcp__mcpd__delete_entities`, or an argument of a meta-tool, and a rule about the former holds no more. So the
-servers that rules are about keep their names, and are left out of that entry (`Installation.apart`).
+`mcp__memory__delete_entities` becomes `mcp__mcpd__delete_entities`, or a meta-tool's argument. The affected
+servers keep
+their own entries (`Installation.apart`).
 """
 
 from __future__ import annotations
@@ -26,31 +26,30 @@ if TYPE_CHECKING:
     from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine, RulePlace
 
 MOST_APART = 64
-"""Servers that are left out of the entry for all: as many as `mcpd connect` may be told (`MAX_CHOSEN`)."""
+"""As many as `mcpd connect` accepts (`MAX_CHOSEN`)."""
 
 SHOWN = 3
-"""Rules that a sentence names: enough to see which are meant."""
+"""Rules named in a sentence."""
 
 _WILD = re.compile(r"[*?\[({.\\^$+]")
 _BARE = re.compile(r"(?!mcp_)(?!.*__)[\w-]+")
-"""The name of a tool, without that of a server."""
+"""A tool's name without its server's."""
 _KEY = re.compile(r"(\w+):")
 _ONLY = frozenset({"enabledtools", "includetools"})
-"""Lists of what alone is to be shown: an empty one says something, too."""
+"""Allow-lists, where an empty list matters."""
 
 
 @attrs.frozen(kw_only=True)
 class ToolRule:
-    """What a client says about tools of servers."""
+    """A client's rule on tools of servers."""
 
     text: str
-    """As it is written: `mcp__memory__delete_entities`; of a key of a server's entry, its trail."""
+    """As written, `mcp__memory__delete_entities`; for a key of an entry, its trail."""
     path: Path
-    """The file."""
     servers: frozenset[str]
-    """The servers that it is about, by mcpd's names."""
+    """By mcpd's names."""
     allows: bool = False
-    """Whether all that it does is to let calls through: without it the client asks."""
+    """Whether the rule only spares a question to the user."""
 
 
 def held_rules(
@@ -61,21 +60,12 @@ def held_rules(
     records: Records,
     scope: str = "user",
 ) -> tuple[frozenset[str], list[ToolRule]]:
-    """The servers of a client that mcpd has, and the rules that would hold no more behind one entry for all.
+    """The client's servers that mcpd has, and the rules that one shared entry would break.
 
-    The servers go by mcpd's names.
-
-    Args:
-        program: the client.
-        machine: where it looks for its files.
-        known: which of the client's servers mcpd has.
-        ours: the names of mcpd's servers: what denies one of these counts also where the client has no such
-            server itself.
-        records: what is kept of clients' files: mcpd may be there already.
-        scope: one of `SCOPES`.
+    Servers have mcpd's names. A denial of one in `ours` counts even if the client does not have that server.
 
     Raises:
-        ConfigError, DocumentError: a file cannot be read, so nobody knows what it forbids.
+        ConfigError, DocumentError: a file cannot be read, and may hold rules.
     """
     found = list(_members(program, machine, records))
     theirs = dict[str, set[str]]()
@@ -111,16 +101,10 @@ def held_rules(
 def keeping(
     wanted: Installation, theirs: Collection[str], rules: Collection[ToolRule], ours: Collection[str]
 ) -> Installation:
-    """How mcpd is put into a client with rules, so that they go on to hold.
-
-    Args:
-        wanted: how it is to be put in.
-        theirs: the client's servers that mcpd has (`held_rules`).
-        rules: its rules.
-        ours: the names of mcpd's servers.
+    """Adapt an installation so that the client's rules keep applying.
 
     Raises:
-        DocumentError: they cannot, in the way that is asked for.
+        DocumentError: impossible in the requested way.
     """
     if not rules or wanted.one_to_one:
         return wanted
@@ -140,7 +124,7 @@ def keeping(
 
 
 def listed(rules: Collection[ToolRule]) -> str:
-    """Some of these rules, as a sentence names them."""
+    """The rules as a part of a sentence."""
     texts = list(dict.fromkeys(f"{rule.text} in {rule.path}" for rule in rules))
     more = f", and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
     return f"{', '.join(texts[:SHOWN])}{more}"
@@ -149,7 +133,6 @@ def listed(rules: Collection[ToolRule]) -> str:
 def _members(
     program: ClientProgram, machine: Machine, records: Records
 ) -> Iterator[tuple[ClientPlace, NamedEntry, object]]:
-    """Every server that a client has, or would have without mcpd."""
     places = program.places(machine)
     for path in dict.fromkeys(place.path for place in places):
         here = [place for place in places if place.path == path]
@@ -164,11 +147,7 @@ def _members(
 
 
 def _said(place: RulePlace) -> object:
-    """What a file with rules says.
-
-    Raises:
-        ConfigError, DocumentError: it cannot be read.
-    """
+    """Read a file of rules. Raises ConfigError, DocumentError."""
     text = look(place.path, foreign=True).text() or ""
     if place.path.suffix == ".md":
         return _front_matter(text)
@@ -176,10 +155,7 @@ def _said(place: RulePlace) -> object:
 
 
 def _front_matter(text: str) -> dict[str, list[str]]:
-    """The lines at the head of a Markdown file, by the key that they belong to.
-
-    Clients take text there that YAML does not, such as a description with a colon.
-    """
+    """The head of a Markdown file as lines by key; clients accept text there that YAML does not."""
     made, key = dict[str, list[str]](), ""
     head = text.partition("\n---")[0] if text.startswith("---") else ""
     for line in head.splitlines()[1:]:
@@ -190,7 +166,7 @@ def _front_matter(text: str) -> dict[str, list[str]]:
 
 
 def _written(place: RulePlace, said: object) -> Iterator[tuple[str, bool]]:
-    """The patterns at a place of what a file says, each with whether it only allows."""
+    """The patterns at a place, each with whether it only allows."""
     values = [said]
     for step in place.trail:
         inner = (each for value in values for each in (_parts(value) if step == "*" else [at(value, (step,))]))
@@ -208,13 +184,10 @@ def _parts(value: object) -> list[object]:
 
 
 def _is_about(text: str, server: str, called: str) -> bool:
-    """Whether a pattern of a client's may be about tools of a server.
+    """Whether a client's name, glob or regex may match a tool of a server.
 
-    Args:
-        text: the pattern: a name, a glob, or a regex with alternatives.
-        server: the server's name.
-        called: what the names of its tools begin with, the server's name as `{}`; `{}` alone: the pattern is
-            the name of a server.
+    `called` is the prefix of its tools with the server as `{}`; a bare `{}` means that patterns are servers'
+    names.
     """
     names = {server, re.sub(r"[^\w-]", "_", server, flags=re.ASCII)}
     if called == "{}":

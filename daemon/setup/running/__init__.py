@@ -1,1 +1,1 @@
-"""The daemon in the background: started once for all who want it, stopped, or run by systemd."""
+"""Runs the daemon in the background: detached or by systemd."""

@@ -1,4 +1,4 @@
-"""mcpd as a service of the user's systemd: its units written, enabled and started, and taken away again."""
+"""Installs and removes mcpd as a service of the user's systemd."""
 
 from __future__ import annotations
 
@@ -39,16 +39,15 @@ if TYPE_CHECKING:
 
 
 SHELL_SECONDS = 15.0
-"""How long the shell may take: nvm needs a second, a home on a network some; one that asks something waits."""
+"""For a login shell: nvm needs a second, a network home some; a shell that asks a question hangs."""
 
 MOST_BYTES = 256 * 1024
-"""Bytes that are read of what the shell prints, its greetings included."""
+"""Of a shell's output, greetings included."""
 
 USUAL = ("/usr/local/bin", "/usr/bin", "/bin")
-"""Directories that are in every PATH."""
 
 FLEETING = ("/tmp/", "/run/user/")  # noqa: S108
-"""Where directories are made for one session, as fnm does for each shell."""
+"""Directories made for one session, such as fnm's for each shell."""
 
 _MARK = "mcpd-path:"
 _COMMAND = f"printf '\\n{_MARK}%s:{_MARK}\\n' \"$PATH\""
@@ -56,11 +55,10 @@ _KEPT = ("HOME", "USER", "LOGNAME", "LANG", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"
 
 
 def login_path(environ: Mapping[str, str]) -> tuple[str, str]:
-    """The PATH of a login shell that somebody types at, and where it is from, in words.
+    """The PATH of an interactive login shell, and its source in words.
 
-    If the shell does not tell it, that of `environ`. Directories that do not exist, are not absolute, or are
-    made for one session (below the runtime directory and /tmp) are left out, the usual ones and ~/.local/bin
-    added.
+    Falls back to `environ`. Leaves out missing, relative and per-session directories; adds the usual ones and
+    ~/.local/bin.
     """
     shell = environ.get("SHELL") or _shell_of_user()
     told = _asked(shell, environ)
@@ -78,7 +76,7 @@ def _shell_of_user() -> str:
 
 
 def _asked(shell: str, environ: Mapping[str, str]) -> str:
-    """What a shell prints as its PATH; empty if it does not."""
+    """The PATH that a shell prints; empty on failure."""
     if not shell.startswith("/"):
         return ""
     kept = {name: environ[name] for name in _KEPT if name in environ}
@@ -127,26 +125,24 @@ def _lasting(path: str, environ: Mapping[str, str]) -> Iterator[str]:
 MARK = "# Written by `mcpd service install`; `mcpd service uninstall` removes it unless it is edited. sha256: "
 
 DROP_IN = "mcpd.service.d/mcpd.conf"
-"""What is of this machine: which program runs, and its PATH."""
+"""Holds this machine's values: mcpd's path and the PATH."""
 
 
 def unit_files() -> Traversable:
-    """The directory of the units: in the package, or beside it where mcpd runs from its repository."""
+    """The directory of the unit files: in the package, or in the repository."""
     packaged = files("daemon").joinpath("units")
     return packaged if packaged.is_dir() else Path(__file__).parents[3] / "systemd"
 
 
 def unit_directory(environ: Mapping[str, str]) -> Path:
-    """Where a user's own units are (systemd.unit(5))."""
+    """The directory of the user's own units (systemd.unit(5))."""
     return xdg(environ, "XDG_CONFIG_HOME", ".config") / "systemd" / "user"
 
 
 def wanted_files(program: str, path: str) -> dict[str, bytes]:
-    """What is to be installed, by name below the directory of units.
+    """The unit files to install, by name below the directory of units.
 
-    Args:
-        program: the absolute path of mcpd.
-        path: the PATH that the daemon is to have, and its servers with it.
+    `program` is mcpd's absolute path; `path` becomes the PATH of the daemon and its servers.
     """
     shipped = {
         each.name: each.read_text(encoding="utf-8")
@@ -157,13 +153,13 @@ def wanted_files(program: str, path: str) -> dict[str, bytes]:
 
 
 def is_untouched(content: bytes) -> bool:
-    """Whether a file is as it was written here, by this version or another."""
+    """Whether some version of mcpd wrote a file and nobody edited it since."""
     first, _, rest = content.partition(b"\n")
     return first == MARK.encode() + hashlib.sha256(rest).hexdigest().encode()
 
 
 def path_of(drop_in: bytes) -> str:
-    """The PATH that a drop-in sets; empty if it sets none."""
+    """The PATH in a drop-in, or ""."""
     for line in drop_in.decode(errors="replace").splitlines():
         if line.startswith('Environment="PATH='):
             quoted = line.removeprefix('Environment="PATH=').removesuffix('"')
@@ -191,51 +187,44 @@ def _drop_in(program: str, path: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text within double quotes of a unit (systemd.syntax(7)); `%` would begin a specifier."""
+    """Quote for a unit (systemd.syntax(7)); `%` would begin a specifier."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
 
 
 LINGER = Path("/var/lib/systemd/linger")
-"""Holds a file named after each user whose units run without a login (loginctl(1), enable-linger)."""
+"""Has a file for each user whose units run without a login (loginctl(1), enable-linger)."""
 
 LOGINCTL_SECONDS = 10.0
-"""How long loginctl may take, which answers in milliseconds unless it asks somebody for a password."""
+"""loginctl answers in milliseconds unless it asks for a password."""
 
 STOP_SECONDS = 20.0
-"""How long a daemon has to end that must make way for the service."""
+"""For a daemon that makes way for the service."""
 
 
 _NOT_STARTED = re.compile(r"""["'\\\x00-\x1f\x7f]""")
-"""What systemd takes in no program's path ("Executable name contains special characters")."""
+"""Characters that systemd refuses in a program's path."""
 
 MORE = f"`journalctl --user -u {SERVICE} -n 20` says more"
 
 
 class ServiceRefused(McpdError):
-    """The service cannot be installed or removed; the text says why, and what mcpd does without it."""
+    """The service cannot be installed or removed; the text says why and what mcpd does without it."""
 
 
 @attrs.frozen(kw_only=True)
 class UnitPlan:
-    """What an installation changes."""
+    """The changes of an installation."""
 
     changes: tuple[Edit, ...]
-    """The files that are not as they should be."""
     path: str
-    """The PATH that the service gets."""
     source: str
-    """Where that is from, in words."""
 
 
 def planned(environ: Mapping[str, str], program: str) -> UnitPlan:
-    """What an installation would change. The login shell is asked for its PATH.
-
-    Args:
-        environ: the environment.
-        program: the absolute path of mcpd.
+    """Plan an installation; asks the login shell for its PATH.
 
     Raises:
-        ServiceRefused: systemd could not start this program.
+        ServiceRefused: systemd could not start `program`.
         DocumentError: a file cannot be read.
     """
     if _NOT_STARTED.search(program):
@@ -252,30 +241,22 @@ def planned(environ: Mapping[str, str], program: str) -> UnitPlan:
 
 @attrs.frozen(kw_only=True)
 class Installed:
-    """What an installation has done."""
+    """The result of an installation."""
 
     written: tuple[Path, ...]
     kept: tuple[Path, ...]
-    """Copies of files that somebody else had written."""
     ended: int | None
-    """A daemon that ran in the background and made way."""
     linger: str
-    """Why the service ends with the last logout; empty if it does not, or nobody asked."""
+    """Why the service ends with the last logout; empty if it does not."""
 
 
 def install(environ: Mapping[str, str], plan: UnitPlan, *, now: bool = True, linger: bool = True) -> Installed:
-    """Write the units, enable them, and start them.
-
-    Args:
-        environ: the environment.
-        plan: what is to be written.
-        now: whether to start the service; enabled it is in any case.
-        linger: whether it is to run without a login.
+    """Write the units, enable them, and start them if `now`; with `linger`, without a login, too.
 
     Raises:
-        ServiceRefused: there is no service manager, or it refused.
+        ServiceRefused: no service manager, or it refused.
         DocumentError: a file cannot be written.
-        NotStopped: a daemon that runs beside the service does not end.
+        NotStopped: another daemon does not end.
     """
     manager = reached(environ)
     kept = []
@@ -308,11 +289,7 @@ def install(environ: Mapping[str, str], plan: UnitPlan, *, now: bool = True, lin
 
 
 def reached(environ: Mapping[str, str]) -> Systemctl:
-    """The user's service manager.
-
-    Raises:
-        ServiceRefused: there is none.
-    """
+    """The user's service manager. Raises ServiceRefused: there is none."""
     manager = systemctl(environ)
     if manager is not None and manager.answers():
         return manager
@@ -329,7 +306,6 @@ def reached(environ: Mapping[str, str]) -> Systemctl:
 
 
 def _make_way(environ: Mapping[str, str], manager: Systemctl) -> int | None:
-    """End a daemon that holds the sockets of the service, which could not begin otherwise."""
     pid = listener(paths.runtime_dir(environ) / paths.CONTROL)
     if pid is None or manager.pid() == pid:
         return None
@@ -342,15 +318,14 @@ def _make_way(environ: Mapping[str, str], manager: Systemctl) -> int | None:
 
 @attrs.frozen(kw_only=True)
 class Removed:
-    """What an uninstallation has done."""
+    """The result of an uninstallation."""
 
     removed: tuple[Path, ...]
     edited: tuple[Path, ...]
-    """Files that somebody has edited, or that others have written: they stay."""
 
 
 def uninstall(environ: Mapping[str, str]) -> Removed:
-    """Stop and disable the service, and remove the files that were written here and not edited since.
+    """Stop and disable the service, and remove the unedited files that mcpd wrote.
 
     Raises:
         ServiceRefused: the service manager refused.
@@ -386,7 +361,7 @@ def uninstall(environ: Mapping[str, str]) -> Removed:
 
 @attrs.frozen(kw_only=True)
 class ServiceState:
-    """How the service is."""
+    """The service's state."""
 
     installed: bool
     enabled: bool
@@ -395,19 +370,12 @@ class ServiceState:
     pid: int | None
     linger: bool
     path: str
-    """The PATH that the daemon has, if it was written here."""
     differing: tuple[str, ...]
-    """Files that are missing or not as this version would write them, by name."""
     manager: bool
-    """Whether the user's systemd answers."""
 
 
 def state(environ: Mapping[str, str], program: str) -> ServiceState:
-    """How the service is; nothing is changed, and the login shell is not asked.
-
-    Raises:
-        DocumentError: a file cannot be read.
-    """
+    """Read the service's state without changes and without the login shell. Raises DocumentError."""
     folder = unit_directory(environ)
     drop_in = look(folder / DROP_IN).content or b""
     wanted = wanted_files(program, path_of(drop_in))
@@ -428,11 +396,7 @@ def state(environ: Mapping[str, str], program: str) -> ServiceState:
 
 
 def written_by_us(environ: Mapping[str, str]) -> tuple[str, list[str]] | None:
-    """The PATH that was written here, and the files that another version wrote; None if nothing was.
-
-    Raises:
-        DocumentError: a file cannot be read.
-    """
+    """The installed PATH and other versions' files; None without an installation. Raises DocumentError."""
     folder = unit_directory(environ)
     drop_in = look(folder / DROP_IN).content
     if drop_in is None:
@@ -452,7 +416,7 @@ def lingers() -> bool:
 
 
 def _enable_linger(environ: Mapping[str, str]) -> str:
-    """Have this user's services run without a login; returns why that failed."""
+    """Enable lingering; return why that failed, or ""."""
     if lingers():
         return ""
     program = shutil.which("loginctl", path=environ.get("PATH"))

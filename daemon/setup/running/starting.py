@@ -1,10 +1,9 @@
-"""Starts the daemon in the background, unless one runs, and stops it, whoever has started it.
+"""Starts the daemon in the background unless one runs, and stops it.
 
-Where systemd has the user's units it is systemd that starts it, elsewhere `detached`. However many ask at once,
-one daemon is started (`turns`).
-
-A window that was connected before asks only for a daemon that has failed. That is told by the socket: a daemon
-that ends as it should removes its file.
+systemd starts it where it has the user's units, `launch` elsewhere. `turn` makes concurrent requests start one
+daemon.
+A window that was connected before restarts only a failed daemon: one that ended properly has removed its
+socket.
 """
 
 from __future__ import annotations
@@ -50,23 +49,22 @@ if TYPE_CHECKING:
 
 
 EX_FAULT, EX_CONFIG = 1, 78
-"""Exit statuses of commands: not done, and a faulty configuration."""
+"""Exit statuses: failure, and a faulty configuration."""
 
 EX_NOT_FOR_WINDOW = 77
-"""Exit status of a daemon that the configuration keeps from the window that asked for it (EX_NOPERM)."""
+"""The configuration forbids windows to start a daemon (EX_NOPERM)."""
 
 SHOW_LOG = "mcpd logs --daemon"
-"""How the daemon's log is shown."""
 
 LOOK_SECONDS = 0.05
-"""Interval between two looks at a lock that somebody else holds."""
+"""Interval of polling a lock."""
 
 CONNECT_SECONDS = 2.0
-"""How long a listener has to let us in; the kernel does that at once."""
+"""The kernel accepts a local connection at once."""
 
 
 class NotStarted(McpdError):
-    """No daemon came to run; the text says why and what to do, `status` is an exit status."""
+    """No daemon runs; the text gives the reason and the remedy, `status` is an exit status."""
 
     def __init__(self, text: str, status: int = EX_FAULT) -> None:
         super().__init__(text)
@@ -74,30 +72,27 @@ class NotStarted(McpdError):
 
 
 class NotForWindow(NotStarted):
-    """A window asked for a daemon that it is not to have; with an empty text, its own words say why."""
+    """A window may not start a daemon; with an empty text the window has its own words."""
 
 
 @attrs.frozen(kw_only=True)
 class RunningDaemon:
-    """A daemon that runs."""
+    """A running daemon."""
 
     how: str
-    """Who runs it: `systemd`, `detached`, or `other` for one that was there already."""
+    """`systemd`, `detached`, or `other` for a daemon that already ran."""
     started: bool
-    """Whether it was started for this."""
     pid: int | None
-    """Its process; None if that cannot be seen from here."""
+    """None if it cannot be seen from here."""
     socket: str
-    """The path of the socket that clients connect to."""
     log: str
-    """How its log is shown: a command."""
 
 
 def found(front: Path) -> RunningDaemon | None:
-    """The daemon that serves a socket; None if nobody listens.
+    """The daemon that serves a socket, or None.
 
     Raises:
-        NotStarted: whoever listens cannot be the daemon, or does not let us in.
+        NotStarted: the listener is not trusted or refuses the connection.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.settimeout(CONNECT_SECONDS)
@@ -117,12 +112,12 @@ def found(front: Path) -> RunningDaemon | None:
 
 
 def listener(path: Path) -> int | None:
-    """The process of ours that listens on a socket; None if there is none."""
+    """The trusted process that listens on a socket, or None."""
     return who_listens(path)[0]
 
 
 def who_listens(path: Path) -> tuple[int | None, str]:
-    """The process of ours that listens on a socket, or why its listener is not trusted; None and "": nobody."""
+    """The trusted listener, or the reason why it is not trusted; (None, "") without a listener."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.settimeout(CONNECT_SECONDS)
         try:
@@ -137,15 +132,15 @@ def who_listens(path: Path) -> tuple[int | None, str]:
 
 
 def holder(front: Path) -> int | None:
-    """The daemon that holds a socket, also while it does not serve it yet or any more."""
+    """The daemon that holds a socket, even while starting or stopping."""
     return proc.lock_holder(front.with_name(front.name + ".lock"))
 
 
 def pause(deadline: float, why: str) -> None:
-    """Wait until it is time to look again.
+    """Wait until the next poll.
 
     Raises:
-        NotStarted: the deadline, on the clock `time.monotonic`, is over; `why` says what was waited for.
+        NotStarted: past `deadline` (`time.monotonic`); `why` names what was awaited.
     """
     if time.monotonic() >= deadline:
         raise NotStarted(why)
@@ -153,26 +148,18 @@ def pause(deadline: float, why: str) -> None:
 
 
 ACTIVE = frozenset({"active", "activating", "reloading"})
-"""States of a unit that runs, or listens."""
+"""States of a unit that runs or listens."""
 
 
 class NotStopped(McpdError):
-    """A daemon goes on running; the text says why and what to do."""
+    """A daemon still runs; the text gives the reason and the remedy."""
 
 
 def stop(environ: Mapping[str, str], control: Path, seconds: float) -> int | None:
-    """End the daemon, and wait until it has ended.
-
-    Args:
-        environ: the environment, which says where systemd is.
-        control: the operators' socket.
-        seconds: how long to wait.
-
-    Returns:
-        The process that has ended; 0 if that was systemd's; None: none ran.
+    """End the daemon and wait; returns its pid, 0 for systemd's, None if none ran.
 
     Raises:
-        NotStopped: it goes on running, or whoever listens is not trusted.
+        NotStopped: it still runs, or the listener is not trusted.
     """
     pid, distrusted = who_listens(control)
     if distrusted:
@@ -192,7 +179,7 @@ def stop(environ: Mapping[str, str], control: Path, seconds: float) -> int | Non
 
 
 def _is_of(manager: Systemctl, pid: int | None) -> bool:
-    """Whether the daemon that runs is this manager's, or none runs and its user's socket would start one."""
+    """Whether this manager runs the daemon, or its socket would start one."""
     if pid is None:
         # Nobody's `mcpd stop` means the system's, unless that is what runs.
         states = (manager.show(unit).get("ActiveState") for unit in (SERVICE, SOCKET))
@@ -201,11 +188,7 @@ def _is_of(manager: Systemctl, pid: int | None) -> bool:
 
 
 def end(pid: int, seconds: float) -> None:
-    """End a daemon, and wait until it has ended.
-
-    Raises:
-        NotStopped: it has not, or is another user's.
-    """
+    """End a daemon and wait. Raises NotStopped: it still runs, or belongs to another user."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -225,10 +208,10 @@ def end(pid: int, seconds: float) -> None:
 
 
 LAST_WORDS = 64 * 1024
-"""Bytes that are kept of what a daemon says before it has a log; a faulty configuration takes some hundred."""
+"""Bytes of stderr from before the log opens; a faulty configuration takes some hundred."""
 
 READY_BYTES = 4096
-"""The longest message of a daemon's to its service manager."""
+"""The longest message to a service manager."""
 
 NOT_HANDED_ON = frozenset(
     {
@@ -238,24 +221,17 @@ NOT_HANDED_ON = frozenset(
         *("JOURNAL_STREAM", "INVOCATION_ID", "MANAGERPID", "SYSTEMD_EXEC_PID", "MAINPID"),
     }
 )
-"""Variables that a daemon is not given: they belong to one window, terminal or unit. What is left of a client's
-own does not reach servers, which are given a few variables and what their `env` says."""
+"""Variables of a window, terminal or unit, which the daemon does not inherit."""
 
 
 def launch(front: Path, run: Callable[[], int], environ: Mapping[str, str], deadline: float) -> int:
-    """Fork the daemon off this process, and wait until it serves. Returns its pid.
+    """Fork the daemon and wait until it serves; returns its pid.
 
-    A fork keeps what is imported already: another interpreter would take a tenth of the second that some
-    clients wait for their tools.
-
-    Args:
-        front: the clients' socket, beside which the daemon says that it serves.
-        run: runs the daemon, and returns its exit status.
-        environ: the environment of whoever asks for it.
-        deadline: on the clock `time.monotonic`.
+    A fork keeps the imported modules: a new interpreter takes a tenth of the second that clients wait for
+    tools.
 
     Raises:
-        NotStarted: it has ended, and what it said; or it does not serve yet.
+        NotStarted: it ended, or does not serve by `deadline` (`time.monotonic`).
     """
     with _readiness(front.with_name(front.name + ".ready")) as ready:
         said, stderr = os.pipe()
@@ -269,7 +245,6 @@ def launch(front: Path, run: Callable[[], int], environ: Mapping[str, str], dead
 
 
 def _be_daemon(run: Callable[[], int], environ: Mapping[str, str], stderr: int) -> NoReturn:
-    """Run the daemon in this process, which was forked for it, and end with it."""
     status = EX_FAULT
     try:
         os.setsid()
@@ -292,13 +267,13 @@ def _be_daemon(run: Callable[[], int], environ: Mapping[str, str], stderr: int) 
 
 
 def handed_on(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a daemon that is started from this one."""
+    """The environment for a daemon started from this process."""
     return {name: value for name, value in environ.items() if name not in NOT_HANDED_ON}
 
 
 @contextlib.contextmanager
 def _readiness(path: Path) -> Iterator[socket.socket]:
-    """A socket that takes what a daemon tells its service manager (sd_notify(3))."""
+    """A socket for the daemon's readiness message (sd_notify(3))."""
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as ready:
         old = os.umask(0o177)
@@ -313,7 +288,6 @@ def _readiness(path: Path) -> Iterator[socket.socket]:
 
 
 def _wait_ready(pid: int, stderr: int, ready: socket.socket, deadline: float) -> None:
-    """Wait until a daemon serves; its stderr holds what it says until it has a log."""
     pidfd = os.pidfd_open(pid)
     try:
         watched, said = {ready.fileno(), stderr}, b""
@@ -345,20 +319,15 @@ def _ended(returned: int, said: bytes) -> NotStarted:
 
 
 RECORD_BYTES = 256 * 1024
-"""Bytes that are read of a record of a failure, more than is ever written."""
+"""Bytes of a failure record: more than mcpd writes."""
 
 
 @contextlib.contextmanager
 def turn(front: Path, deadline: float, *, shared: bool) -> Iterator[Callable[[McpdError], None]]:
-    """Wait for our turn to start a daemon; yields what records why that failed.
-
-    Args:
-        front: the clients' socket that it is to serve.
-        deadline: on the clock `time.monotonic`.
-        shared: whether a failure of another's, while we waited, is ours as well: windows all want the same.
+    """Wait for the lock to start a daemon; yields a function that records a failure.
 
     Raises:
-        NotStarted: that is so; or it was not our turn in time.
+        NotStarted: past `deadline`, or, with `shared`, another process failed to start it meanwhile.
     """
     began = time.time()
     lock = own_file(front.with_name(front.name + ".start"))
@@ -397,32 +366,28 @@ def _failure_since(lock: int, began: float) -> NotStarted | None:
 
 @attrs.frozen(kw_only=True)
 class StartRequest:
-    """What is to be started, and for whom."""
+    """The daemon to start, and for whom."""
 
     environ: Mapping[str, str] = attrs.field(repr=False)
-    """The environment: of paths, and of the daemon."""
     run: Callable[[list[str]], int]
     """Runs the daemon in this process: `mcpd run` with these arguments."""
     read: Callable[[], Config]
-    """Reads the configuration that the daemon will have. Raises ConfigError."""
+    """Reads the daemon's configuration. Raises ConfigError."""
     config: Path | None = None
-    """The configuration, if it was named. Paths are absolute."""
     socket: Path | None = None
-    """The clients' socket, if it was named."""
+    """None unless given; so is `state_dir`. Paths are absolute."""
     state_dir: Path | None = None
-    """The state directory, if it was named."""
     seconds: float = 30.0
-    """How long to wait."""
     window: str = ""
-    """`new` or `known` if a bridge asks, by whether it was connected before; empty: a person does."""
+    """`new` or `known` (connected before) for a bridge; empty for a person."""
 
     @property
     def front(self) -> Path:
-        """Where clients look for the daemon."""
+        """The clients' socket."""
         return self.socket or paths.client_socket(self.environ)
 
     def manager(self) -> Systemctl | None:
-        """The systemd that is to start it; None if there is none, or another daemon than its own is named."""
+        """The systemd that starts this daemon; None if there is none, or paths name another daemon."""
         named = self.config or self.socket or self.state_dir or self.environ.get("MCPD_CONFIG")
         return None if named else installed(self.environ)
 
@@ -431,9 +396,9 @@ def start(request: StartRequest) -> RunningDaemon:
     """Start a daemon unless one runs, and wait until it serves.
 
     Raises:
-        NotStarted: none runs, or not within the time.
+        NotStarted: it failed or timed out.
         ConfigError: the configuration is faulty.
-        OSError: the directory of the sockets cannot be used.
+        OSError: the sockets' directory cannot be used.
     """
     front = request.front
     if (running := _served(request)) is not None:
@@ -459,7 +424,7 @@ def start(request: StartRequest) -> RunningDaemon:
 
 
 def _served(request: StartRequest) -> RunningDaemon | None:
-    """The daemon that is there; None if there is none, also where systemd holds its socket in its place."""
+    """The running daemon; None if systemd alone holds the socket."""
     running = found(request.front)
     return None if running is not None and running.pid is None and request.manager() is not None else running
 
@@ -492,18 +457,14 @@ def _started(request: StartRequest, deadline: float) -> RunningDaemon:
 
 
 def _options(request: StartRequest) -> list[str]:
-    """What was named, as options of `mcpd run`; a relative name would mean something else there."""
+    """The given paths as options of `mcpd run`."""
     config = request.config or request.environ.get("MCPD_CONFIG")
     named = {"--config": config, "--socket": request.socket, "--state-dir": request.state_dir}
     return [word for option, path in named.items() if path for word in (option, str(Path(path).absolute()))]
 
 
 def _has_failed(front: Path, deadline: float) -> None:
-    """Wait until no daemon holds a socket; check that the last one has failed.
-
-    Raises:
-        NotForWindow: it has ended as it should.
-    """
+    """Wait until no daemon holds the socket, and check that the last one failed. Raises NotForWindow."""
     while holder(front) is not None:
         pause(deadline, "the daemon is still ending; see `mcpd logs --daemon`")
     if not os.path.lexists(front):
@@ -513,7 +474,6 @@ def _has_failed(front: Path, deadline: float) -> None:
 
 
 def _autostart(request: StartRequest) -> bool:
-    """Whether the configuration lets windows start a daemon."""
     try:
         return request.read().autostart
     except ConfigError:
@@ -522,7 +482,7 @@ def _autostart(request: StartRequest) -> bool:
 
 
 def _by_systemd(manager: Systemctl, request: StartRequest) -> RunningDaemon:
-    """Have systemd start its units. A window is told so, too, if the configuration keeps it from that."""
+    """Start the units; refuses a window if the configuration does."""
     if request.window and not _autostart(request):
         raise NotForWindow("")
     try:
