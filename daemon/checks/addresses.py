@@ -103,7 +103,6 @@ def _directory(directory: Path, owners: Container[object]) -> Iterator[Finding]:
 
 
 def _sound(path: Path, users: str) -> Finding:
-    """The state of a sound socket."""
     if not os.path.lexists(path):
         return found("socket-absent", path=path, users=users)
     listens = proc.listens(path)
@@ -166,7 +165,6 @@ def _taken(address: str, port: int, running: Running | None) -> Finding:
 
 
 def _problem(host: str, port: int) -> int:
-    """The errno of a failing bind, or 0."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # As the daemon does: what a connection left behind is no hindrance.

@@ -92,7 +92,6 @@ def _keyless(config: Config, environ: Mapping[str, str]) -> Iterator[Fault]:
 
 
 def _http(config: Config) -> Iterator[Fault]:
-    """Obstacles for HTTP clients."""
     http = config.listen.http
     if http is None:
         return
@@ -125,7 +124,6 @@ def oversights(config: Config) -> list[Fault]:
 
 
 def _idle_rules(config: Config) -> Iterator[Fault]:
-    """Permission rules that never apply."""
     for name, profile in config.profiles.items():
         trail = below(below(below(ROOT, "profiles"), name), "permissions")
         yield from unknown_servers(profile.permissions, trail, config.mcp_servers)
@@ -133,7 +131,6 @@ def _idle_rules(config: Config) -> Iterator[Fault]:
 
 
 def _undescribed(config: Config) -> Iterator[Fault]:
-    """Servers and categories without a description for models."""
     described = {category.server for category in config.categories.values() if category.description}
     servers = [
         name
@@ -158,14 +155,12 @@ def _without_words(section: str, one: str, names: list[str], instead: str) -> It
 
 
 def _kept(config: Config) -> Iterator[Fault]:
-    """Missing advice for known servers."""
     for name, server in config.mcp_servers.items():
         for finding in entries.sharing(server):
             yield _fault(f"{below(below(ROOT, 'mcpServers'), name)}.{finding.key}", finding)
 
 
 def _still_offered(config: Config) -> Iterator[Fault]:
-    """Tools that one category disables and another offers."""
     servers = config.mcp_servers
     for category in config.categories.values():
         here = below(below(below(below(ROOT, "categories"), category.name), "tools"), "overrides")

@@ -64,7 +64,6 @@ def secrets(scene: Scene) -> Iterator[Finding]:
 
 
 def _where(scene: Scene) -> str:
-    """The source of environment variables."""
     if scene.running and scene.running.environ is not None:
         return f"the environment of the daemon, pid {scene.running.pid}"
     return OF_COMMAND
@@ -130,7 +129,6 @@ def _arguments(config: Config) -> Iterator[Finding]:
 
 
 def _literals(config: Config) -> Iterator[str]:
-    """Secrets written out instead of referenced."""
     for name, each in config.mcp_servers.items():
         server, trail = each.written, _trail(name)
         given = [

@@ -1,7 +1,6 @@
 """Checks each server: command, url, downloads and state.
 
-The doctor connects to loopback and unix sockets only: it neither shows in remote logs nor waits for the
-network.
+The doctor connects to loopback and unix sockets only: remote hosts see nothing of it.
 """
 
 from __future__ import annotations
@@ -57,7 +56,6 @@ class Program(NamedTuple):
     """The file that a command names."""
 
     path: Path | None
-    """None if there is none."""
     blocked: Path | None = None
     """A file of that name that is not executable."""
 
@@ -167,7 +165,6 @@ def _unusable(directory: Path) -> str:
 
 
 def _with_arguments(server: Server, search: str, base: Path) -> Finding | None:
-    """A finding if the command includes its arguments."""
     try:
         command, *args = shlex.split(server.command or "")
     except ValueError:
@@ -198,7 +195,6 @@ def _begins_at_home(server: Server, path: Path) -> bool:
 
 
 def _startable(name: str, program: Path, search: str) -> Iterator[Finding]:
-    """Findings on an executable that the kernel would refuse."""
     try:
         with program.open("rb") as file:
             head = file.read(HEAD)
@@ -228,7 +224,6 @@ def _interpreter(name: str, program: Path, words: list[str], search: str) -> Ite
 
 
 def _script(server: Server, base: Path) -> Iterator[Finding]:
-    """Findings on an interpreter's script."""
     first = server.args[0] if server.args else ""
     if WRITTEN in first or (WRITTEN in (server.cwd or "") and not first.startswith("/")):
         return
@@ -280,7 +275,6 @@ def unix_path(url: str) -> str:
 
 
 def _refusal(address: str, port: int | None = None) -> str:
-    """Why a local connection fails, or ""."""
     family = socket.AF_UNIX if port is None else socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -325,7 +319,6 @@ def _server(server: Server, scene: Scene) -> Iterator[Finding]:
 
 
 def _now(name: str, running: Running) -> Finding | None:
-    """A finding if the daemon reports trouble, else None."""
     seen = running.status["servers"].get(name)
     if seen is None or seen["state"] in WELL | COMING:
         return None
@@ -340,7 +333,6 @@ def _now(name: str, running: Running) -> Finding | None:
 
 
 def _reached(server: Server, scene: Scene) -> str:
-    """The way to a sound server."""
     what = f"type {server.type}"
     if server.type is TransportType.STDIO:
         what = named(server, scene.inherited)

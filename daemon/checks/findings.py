@@ -22,11 +22,9 @@ class Running:
     """The daemon that answers on the control socket."""
 
     status: Mapping[str, Any] = attrs.field(repr=False)
-    """The answer to `status`."""
     pid: int
     config: Path
     environ: Mapping[str, str] | None = attrs.field(default=None, repr=False)
-    """None if unreadable."""
     directory: Path | None = None
     """Its working directory, for relative paths; None if unknown."""
     uid: int | None = None
@@ -40,7 +38,6 @@ class Scene:
     environ: Mapping[str, str] = attrs.field(repr=False)
     """The command's environment."""
     path: Path
-    """The examined configuration."""
     usual: Path
     """The default configuration of a daemon."""
     config: Config | None = attrs.field(repr=False)
@@ -83,7 +80,6 @@ class FindingText:
     """Faults alone make `mcpd doctor` exit with 1."""
     what: str
     why: str = ""
-    """The cause or the consequence."""
     do: str = ""
     """The remedy."""
     key: str = ""

@@ -1,4 +1,4 @@
-"""Checks the machine around the daemon: systemd's units, the limit of open files, what killed daemons left."""
+"""Checks systemd's units, the limit of open files and processes of killed daemons."""
 
 from __future__ import annotations
 
@@ -27,21 +27,20 @@ if TYPE_CHECKING:
     from daemon.setup.running.systemctl import Unit
 
 OWN_FILES = 64
-"""Descriptors of the daemon itself: event loop, sockets, locks, database, log, and threads that read files."""
+"""Descriptors of the daemon itself: loop, sockets, locks, database, log, reader threads."""
 
 CHILD_FILES = 8
-"""Descriptors for each child: three pipes and a pidfd, and the other ends of the pipes while it starts."""
+"""Descriptors per child: three pipes, a pidfd, and the pipes' other ends during a start."""
 
 REMOTE_FILES = 24
-"""Descriptors for each remote server: the pool (`upstreams.transports.http_client.POOL`) and some in
-transit."""
+"""Descriptors per remote server: the pool (`upstreams.transports.http_client.POOL`) and some in transit."""
 
 FEW_CLIENTS = 64
-"""Fewer clients than any machine with several agents has: room for less than this is scarce."""
+"""Fewer clients than a machine with several agents has."""
 
 
 def units(scene: Scene, linger: Path = LINGER) -> Iterator[Finding]:
-    """Findings about the user's and the system's units: do they start at boot, and how did they end."""
+    """Findings on systemd's units: their start at boot, and their last end."""
     installed = False
     for scope in SCOPES:
         manager = systemctl(scene.environ, scope=scope)
@@ -61,7 +60,7 @@ def units(scene: Scene, linger: Path = LINGER) -> Iterator[Finding]:
 
 
 def limits(scene: Scene) -> Iterator[Finding]:
-    """Findings about how many files the daemon may open, compared with what the configuration asks for."""
+    """Findings on the limit of open files, compared with the configuration's needs."""
     pid = scene.running.pid if scene.running and scene.running.uid is not None else None
     allowed = proc.open_files("self" if pid is None else pid)
     if scene.config is None or allowed is None:
@@ -88,7 +87,7 @@ def limits(scene: Scene) -> Iterator[Finding]:
 
 
 def leavings(scene: Scene) -> Iterator[Finding]:
-    """Findings about processes that killed daemons left: whose, how old, how large. Ends them if asked to."""
+    """Findings on leftover processes of killed daemons; ends them on request."""
     folder = scene.state / leftovers.FOLDER
     if folder.exists() and folder.stat().st_uid != os.geteuid():
         yield found("leftovers-unknown", uid=folder.stat().st_uid)
@@ -133,7 +132,7 @@ def _activity(scope: str, ctl: str, journal: str, service: Unit, socket: Unit) -
 
 
 def _written(scene: Scene) -> Iterator[Finding]:
-    """Findings about units that `mcpd service` has written; others are their author's business."""
+    """Findings on units that `mcpd service` wrote; others are their author's business."""
     with contextlib.suppress(McpdError):
         if written := written_by_us(scene.environ):
             path, outdated = written

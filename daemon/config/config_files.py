@@ -1,8 +1,6 @@
 """Reads a configuration's files and refuses those that other users can write: they name programs to run.
 
-Like sshd's StrictModes, the check covers links and parent directories. A group may write if it is the process's
-or the
-owner's. Root obeys root's files alone, except on read-only mounts and in user namespaces.
+The check covers links and parent directories, like sshd's StrictModes. Root obeys root's files alone.
 """
 
 from __future__ import annotations

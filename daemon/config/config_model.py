@@ -1,8 +1,6 @@
-"""The configuration as frozen values; the file's keys are these names in camelCase.
+"""The configuration as frozen values, with the file's keys in snake_case.
 
-Each field's docstring is its description in the JSON Schema. `env`, `headers` and `url` may hold secrets, so
-that reprs
-omit them.
+Field docstrings are the JSON Schema's descriptions. Fields that may hold secrets have no repr.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Resolves references such as ${VAR} and edits the files that hold variables.
 
-Forms: `${VAR}`, `${VAR:-default}`, `${file:PATH}`, `${credential:NAME}`; `$${` is a literal `${`. Values are
-recorded
-for redaction and never appear in a fault, because faults end up in terminals, journals and bug reports.
+Values are recorded for redaction and never appear in a fault, which may end up in a bug report.
 """
 
 from __future__ import annotations
@@ -33,7 +31,6 @@ _ASSIGNMENT = re.compile(
         (?P<plain>(?:[^\\\n]|\\.)*+)(?:\n|\Z)""",
     re.ASCII | re.DOTALL | re.VERBOSE,
 )
-"""An assignment, which continues within quotes and after a backslash at a line's end."""
 
 _QUOTED = re.compile(r"""'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)\"""", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
@@ -43,20 +40,12 @@ _BARE = re.compile(r"[\w./:@%+,=-]+", re.ASCII)
 
 
 def read_env(text: str) -> dict[str, str]:
-    """Read variables like `EnvironmentFile=` of systemd.exec(5), with `export` allowed.
-
-    Raises:
-        ValueError: a line is no assignment; the text names the line and quotes nothing.
-    """
+    """Read variables like `EnvironmentFile=` of systemd.exec(5), with `export` allowed. Raises ValueError."""
     return {found["name"]: _value(found) for found in _assignments(_unix(text))}
 
 
 def with_variable(text: str, name: str, value: str) -> str:
-    """Set a variable in the text of a variable file: the last assignment, or a new line.
-
-    Raises:
-        ValueError: a line is no assignment, or the file format cannot hold the value.
-    """
+    """Set a variable in the text of a variable file: the last assignment, or a new line. Raises ValueError."""
     if "\0" in value or "\r" in value:
         raise ValueError("a value in a file of variables holds no NUL and no carriage return")
     text = _unix(text)
@@ -159,7 +148,6 @@ class Expanded:
     """A text with its references resolved; unresolvable ones stay in place."""
 
     text: str = attrs.field(repr=False)
-    """May hold secrets."""
     substituted: tuple[str, ...] = attrs.field(repr=False)
     credentials: tuple[str, ...] = attrs.field(repr=False)
     """Values that may be credentials: by kind, by name, or because they are no clear settings."""
@@ -167,12 +155,7 @@ class Expanded:
 
 
 def read_file(path: Path) -> str:
-    """The content of a regular UTF-8 file.
-
-    Raises:
-        OSError: unreadable, larger than `MAX_FILE`, or not a regular file.
-        UnicodeDecodeError: not UTF-8.
-    """
+    """The content of a regular UTF-8 file. Raises OSError and UnicodeDecodeError."""
     # Checked before opening: opening a FIFO would wait for a writer.
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
@@ -319,7 +302,6 @@ _NOT_VARIABLES = {
     **dict.fromkeys(_WORKSPACES, _WORKSPACE_ELSEWHERE),
     "workspaceFolderBasename": "only the whole directory that a client works in is known: write ${workspace}",
 }
-"""Reserved names that are no variables, with advice."""
 
 _OTHER_NAMES = {"userHome": "HOME"}
 

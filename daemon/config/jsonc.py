@@ -1,9 +1,6 @@
 """Reads JSON with comments and trailing commas and keeps every position and duplicate key.
 
-Comments and trailing commas become spaces, so that the standard library's line and column hold. A walk over the
-result
-finds what that library accepts silently. A trail is a place in the file's own spelling:
-`$.mcpServers.git.args[1]`.
+Comments become spaces for the standard library, and a walk over the result finds what it accepts silently.
 """
 
 from __future__ import annotations
@@ -83,7 +80,6 @@ _EXPECTED = {
     "Invalid \\escape": 'expected one of " \\ / b f n r t u after the backslash',
     "Invalid \\uXXXX": "expected four hexadecimal digits after \\u",
 }
-"""The standard library's errors in words for people who edit files."""
 
 UNSOUND = "this text holds a NUL or half a character (a lone surrogate): remove it"
 
@@ -105,11 +101,7 @@ def decode(text: str, *, source: str) -> tuple[object, list[Fault]]:
 
 
 def blank(text: str) -> str:
-    """Replace comments and trailing commas by spaces.
-
-    Raises:
-        json.JSONDecodeError: a comment does not end, or nesting exceeds `MAX_DEPTH`.
-    """
+    """Replace comments and trailing commas by spaces. Raises json.JSONDecodeError."""
     characters = list(text)
     depth = 0
     before = comma = None
@@ -302,7 +294,6 @@ class _Level(msgspec.Struct):
 
 
 def _offsets(text: str) -> dict[str, int]:
-    """The offset of every key and item by trail."""
     found: dict[str, int] = {}
     levels: list[_Level] = []
     here, begins = ROOT, True

@@ -1,7 +1,6 @@
 """Server names, the spellings of tool names, and the patterns that choose tools.
 
-Regexes are RE2: linear time, so that no pattern blocks the event loop, but no lookaround and no
-back-references.
+Regexes are RE2: linear time, so that no pattern blocks the event loop.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Turns a file into a `Config` or all of its faults, and plans the change from one `Config` to the next.
+"""Turns a file into a `Config` or all of its faults, and plans the change to the next `Config`.
 
-Steps: jsonc (characters), translation (other clients' words), expand (references), structure (types), validate
-(rules).
-Each step works on whatever the previous one accepted, so that one run reports every fault.
+Steps: jsonc, translation, expand, structure, validate. Each works on whatever the previous one accepted.
 """
 
 from __future__ import annotations
@@ -161,10 +159,7 @@ class CheckedConfig:
 def load(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ()) -> Config:
     """Read a configuration with `profiles.d` and `env` next to it; faulty entries set `Server.faults`.
 
-    Without `surfaces`, the names of profiles' surfaces are not checked.
-
-    Raises:
-        ConfigError: unreadable, writable by others, or faulty outside of servers' entries; lists all faults.
+    Without `surfaces`, the names of profiles' surfaces are not checked. Raises ConfigError.
     """
     return _load(path, environ, surfaces, strict=False).config
 
@@ -219,10 +214,7 @@ def parse(
 ) -> Config:
     """Read a configuration's text strictly, without the files next to it.
 
-    `source` names the text in errors, and `${file:...}` starts at its directory.
-
-    Raises:
-        ConfigError: lists all faults.
+    `source` names the text in errors, and `${file:...}` starts at its directory. Raises ConfigError.
     """
     sources = Sources(environ=environ, base=Path(source).parent, read_file=read_file)
     return _parse(text, source, sources, surfaces, ProfileFiles(), EnvFile()).config
@@ -267,7 +259,6 @@ def _parse(
 def _set_apart(
     config: Config, normal: Normalized, faults: list[Fault]
 ) -> tuple[dict[str, Server], list[Fault]]:
-    """All servers, each with the faults of its entry, and the faults outside of entries."""
     if not faults:
         return dict(config.mcp_servers), []
     section = below(ROOT, "mcpServers")
@@ -319,7 +310,6 @@ def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
 
 
 def _read_rest(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
-    """Read everything except servers, categories and profiles."""
     listen, found = raw.get("listen"), frozenset[str]()
     if isinstance(listen, dict) and isinstance(listen.get("http"), dict):
         trail = below(below(ROOT, "listen"), "http")

@@ -1,9 +1,8 @@
 """Finds the secrets of a configuration and redacts them from texts.
 
-A value is judged by name, place and look; anything that is no clear setting counts as a secret. A server's
-texts lose
-that server's secrets, so that a common word does not blank other logs; unmistakable secrets disappear
-everywhere.
+Anything that is no clear setting counts as a secret. A server's texts lose its own secrets, so that a common
+word does
+not blank other logs; unmistakable secrets disappear everywhere.
 """
 
 from __future__ import annotations
@@ -190,7 +189,6 @@ _CAMEL = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]{2,5})(?:[A-Z][a-z]+|[A-Z]{2,5})+")
 _PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _WITH_NUMBER = re.compile(r"([A-Za-z]{2,})[0-9]{1,4}")
 _SHORT = re.compile(r"[A-Za-z]?[0-9]{1,3}[A-Za-z]?|[0-9]{1,3}[A-Za-z][0-9]{1,3}|[0-9]+(?:[kKMGT]i?[Bb]|ms|px)")
-"""`v2`, `30B`, `A3B`, `4o`, `512MiB`, `22T10`."""
 
 MOST_JOINERS = 4
 """Different characters that join a setting's words: `en_US.UTF-8` has three."""
@@ -346,7 +344,6 @@ def _within(value: str, *, named: bool) -> Iterator[tuple[str, bool]]:
 
 
 def _by_look(value: str) -> Iterator[tuple[str, bool]]:
-    """Possible credentials in a value whose name says nothing."""
     if not is_setting(value):
         yield from _judged(_spellings(value), named=False)
     for item in _LIST.split(value):

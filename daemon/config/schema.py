@@ -30,7 +30,6 @@ _KEYS = {
     "categories": {"minLength": 1, "maxLength": TITLE_LENGTH},
     "profiles": {"minLength": 1, "maxLength": TITLE_LENGTH},
 }
-"""Constraints on the keys of sections."""
 
 Schema = dict[str, Any]
 

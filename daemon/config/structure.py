@@ -1,7 +1,6 @@
-"""Structures decoded JSON into the model with cattrs, strictly, and reports all faults.
+"""Structures decoded JSON into the model with cattrs and reports all faults.
 
-cattrs alone would turn 3 into "3" and "no" into True; the hooks refuse, and keep the usable rest for further
-rules.
+cattrs alone would turn 3 into "3" and "no" into True: strict hooks refuse and keep the usable rest.
 """
 
 from __future__ import annotations
@@ -173,7 +172,6 @@ def _items(value: object, kind: Any) -> tuple[Any, ...]:
 
 
 def _text_or_list(value: object, kind: Any) -> object:
-    """The hook for `str | tuple[...] | None`."""
     if value is None:
         return value
     if not isinstance(value, str | list):
@@ -183,7 +181,6 @@ def _text_or_list(value: object, kind: Any) -> object:
 
 
 def _oauth(value: object, _: object) -> object:
-    """The hook for `OAuth | bool`."""
     if type(value) is bool:
         return value
     value = _checked(value, dict, "true, false or an object, {...}")

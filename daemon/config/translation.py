@@ -29,7 +29,6 @@ _LONGER = {"call": "call_max", "initialize": "first_initialize"}
 """Limits with a second one that must be at least as long."""
 
 _TEXTS = ("command", "args", "env", "envFile", "cwd", "url", "headers")
-"""Keys in which other clients' references are translated."""
 
 _OURS = frozenset(keys(config_model.Server))
 
@@ -149,7 +148,6 @@ class _Work:
             self._note(key, f"understood as {meant}", becomes=ours)
 
     def _add(self, key: str, inner: str, value: object) -> bool:
-        """Add a nested key unless the entry has it itself."""
         if inner in self.entry:
             self._note(below(key, inner), f"ignored: the server has a `{inner}` itself", lost=True)
             return False
@@ -276,7 +274,6 @@ _HOLDING_NAMES_WITHIN = frozenset({"env", "headers", "overrides", "toolDescripti
 _OWN_KEYS = frozenset(
     key for cls in vars(config_model).values() if isinstance(cls, type) and attrs.has(cls) for key in keys(cls)
 )
-"""All of mcpd's keys, wherever they belong."""
 
 _NOT_IN_PREFIXES = re.compile(r"[^A-Za-z0-9_-]")
 """Characters that clients replace by `_` in tool name prefixes."""

@@ -1,8 +1,6 @@
-"""The tunable numbers and the rules for single values.
+"""The tunable numbers and the rules for single values, which are parts of the types (`Annotated`).
 
-Rules are part of the types (`Annotated`): `structure` applies them, and the JSON Schema shows them. Times are
-seconds and
-sizes bytes; a file may give both a unit.
+Times are seconds and sizes bytes; a file may give both a unit.
 """
 
 from __future__ import annotations

@@ -69,10 +69,7 @@ class EditedText(ABC):
     def put(self, trail: Sequence[str | int], value: object) -> None:
         """Set a value; missing objects on the way are made, and equal members stay untouched.
 
-        An index may be its list's length to append (not in TOML).
-
-        Raises:
-            DocumentError: a parent is no object, or the edit is refused; nothing changes.
+        An index may be its list's length to append (not in TOML). Raises DocumentError.
         """
         path, before = tuple(trail), self.body
         wanted = self._with(path, value)
@@ -201,7 +198,6 @@ def is_too_deep(value: object) -> bool:
 
 
 def _within(value: object, trail: Trail) -> Any:
-    """The value at a trail. Raises KeyError, IndexError or TypeError."""
     at: Any = value
     for step in trail:
         if isinstance(step, int) is not isinstance(at, list):
@@ -211,7 +207,6 @@ def _within(value: object, trail: Trail) -> Any:
 
 
 def _copied(value: Any, trail: Trail) -> Any:
-    """Copy the objects and lists on a trail for changes."""
     made = copy.copy(value)
     if trail:
         made[trail[0]] = _copied(made[trail[0]], trail[1:])

@@ -54,11 +54,7 @@ class FoundFile:
 
 
 def look(path: Path, *, foreign: bool = False) -> FoundFile:
-    """Read a file, which may be missing; `foreign` allows another user's.
-
-    Raises:
-        DocumentError: unreadable, not regular, too large, or another user's.
-    """
+    """Read a file, which may be missing; `foreign` allows another user's. Raises DocumentError."""
     try:
         target = path.resolve()
         if problem := _unfit(target.stat(), foreign=foreign):
@@ -189,11 +185,7 @@ class Edit:
 
 
 def write_all(edits: Sequence[Edit]) -> None:
-    """Replace all files, each atomically, or none.
-
-    Raises:
-        DocumentError: a file cannot be written or has changed since.
-    """
+    """Replace all files, each atomically, or none. Raises DocumentError."""
     for done, edit in enumerate(edits):
         try:
             replace(edit.found, edit.text.encode(), private=edit.private)
@@ -227,10 +219,7 @@ def _umask() -> int:
 def keep_backup(found: FoundFile, directory: Path) -> Path:
     """Copy a file, with its mode, into a private directory, and delete all but `BACKUPS` copies.
 
-    The copy's name ends with the UTC time. Files of one name need separate directories.
-
-    Raises:
-        DocumentError: no file, or the copy cannot be written.
+    The copy's name ends with the UTC time. Files of one name need separate directories. Raises DocumentError.
     """
     if found.content is None:
         raise DocumentError(f"{found.path} is not there: there is nothing to keep a copy of")

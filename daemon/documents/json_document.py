@@ -1,8 +1,6 @@
 """Edits JSON with comments and trailing commas, member by member.
 
-Comments become blanks (`config.jsonc`), so that positions stay. A member owns the comment behind it on its line
-and the
-comment lines directly above it.
+A member owns the comment behind it on its line and the comment lines directly above it.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ class JsonWriting(msgspec.Struct, frozen=True, kw_only=True):
     """The layout of a file."""
 
     unit: str
-    """One step of indentation."""
     line_end: str
 
     def member(self, key: str | int, value: object, indent: str | None, *, tight: bool = False) -> str:
@@ -76,7 +73,6 @@ class _Member(NamedTuple):
 class _Holder(msgspec.Struct, frozen=True):
     opening: int
     closing: int
-    """The last bracket."""
     members: list[_Member]
 
 
@@ -84,9 +80,7 @@ class _Gap(msgspec.Struct, frozen=True, kw_only=True):
     before: list[_Token]
     behind: list[_Token]
     start: int
-    """End of the previous member, or the object's start."""
     after: int
-    """Start of the next member, or the object's end."""
     comma_before: int | None
     comma_after: int | None
 
@@ -183,7 +177,6 @@ class JsonDocument(EditedText):
         return start, end, self.line_end if open_comment and not ends else ""
 
     def _lines_of(self, member: _Member, gap: _Gap, *, is_last: bool) -> list[tuple[int, int]]:
-        """The cut for a member on lines of its own."""
         lines: list[list[_Token]] = []
         for token in _between(self.body, _end_of_line(self.body, gap.inner, member.start), member.start):
             if token.kind == "line":
@@ -340,7 +333,6 @@ def _after_space(text: str, at: int) -> int:
 
 
 def _spliced(text: str, *edits: tuple[int, int, str]) -> str:
-    """Replace ordered, disjoint spans."""
     for start, end, new in reversed(edits):
         text = text[:start] + new + text[end:]
     return text

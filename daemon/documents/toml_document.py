@@ -1,9 +1,4 @@
-"""Edits TOML statement by statement.
-
-Tables are added and removed as statements; tomlkit edits within a statement and keeps its layout. tomlkit alone
-loses
-comments of the next table.
-"""
+"""Edits TOML statement by statement; tomlkit alone loses comments of the next table."""
 
 from __future__ import annotations
 
@@ -43,7 +38,6 @@ class _Statement(msgspec.Struct, frozen=True):
     table: Trail
     """The table around it; a header's is its own."""
     trail: Trail
-    """The value that it sets."""
 
 
 class TomlDocument(EditedText):
@@ -123,7 +117,6 @@ class TomlDocument(EditedText):
     def _with_table(
         self, statements: list[_Statement], siblings: list[_Statement], trail: Trail, value: dict[str, Any]
     ) -> str:
-        """Add a table with a header behind its siblings."""
         whole: dict[str, Any] = value
         for step in reversed(trail):
             whole = {str(step): whole}
@@ -203,7 +196,6 @@ def _starts(trail: Trail, start: Trail) -> bool:
 
 
 def _assignment(statements: list[_Statement], trail: Trail) -> _Statement | None:
-    """The assignment at or around a trail."""
     fits = (each for each in statements if each.kind == "value" and _starts(trail, each.trail))
     return next(fits, None)
 
@@ -266,7 +258,6 @@ def _assigned(trail: Trail, value: object) -> str:
 
 
 def _inline(value: object) -> Any:
-    """A value on one line, with inline tables."""
     if isinstance(value, dict):
         table = tomlkit.inline_table()
         for key, item in value.items():

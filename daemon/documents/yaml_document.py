@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 _ONE_LINE = 1 << 30
-"""Never break lines."""
 
 _NESTED = re.compile(r"^[^\s#-][^\n]*:[ \t]*(?:#[^\n]*)?\r?\n( +)[^\s#-]", re.MULTILINE)
 _LISTED = re.compile(r"^( *)[^\s#-][^\n]*:[ \t]*(?:#[^\n]*)?\r?\n( *)- ", re.MULTILINE)
@@ -210,7 +209,6 @@ class YamlDocument(EditedText):
         return body[:start] + body[end:]
 
     def _emptied(self, root: Any, holder: _Collection, trail: Trail) -> str:
-        """Remove the only member."""
         empty = "[]" if holder.is_sequence else "{}"
         if holder.is_flow:
             return self.body[: holder.start] + empty + self.body[holder.end :]
@@ -249,7 +247,6 @@ class YamlDocument(EditedText):
         return YAML(pure=True).compose(self.body)
 
     def _holder(self, root: Any, trail: Trail) -> _Collection | None:
-        """The collection at a trail; None for null."""
         node = root
         for place, step in enumerate(trail):
             at = self._known(root, trail[:place])

@@ -1,10 +1,8 @@
 r"""Spells out characters in servers' texts that move a cursor, hide or reorder text.
 
-Sources: Unicode's Default_Ignorable_Code_Point and emoji-variation-sequences.txt, CVE-2021-42574 ("Trojan
-Source"), and
-ASCII smuggling through U+E0000 tags. Characters that writing needs stay, such as a joiner within an emoji.
-Terminals get
-Python's spelling; models get `\u{202e}`, which no JSON reader decodes when a model copies it into arguments.
+Sources: Default_Ignorable_Code_Point, emoji-variation-sequences.txt, CVE-2021-42574, and ASCII smuggling by
+U+E0000
+tags. Models get `\u{202e}`, which no JSON reader decodes when a model copies it into arguments.
 """
 
 from __future__ import annotations
@@ -186,5 +184,4 @@ def _in_json(found: re.Match[str]) -> str:
 
 
 def _speaks_unicode() -> bool:
-    """Whether stdout can encode every character."""
     return (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "").startswith("utf")

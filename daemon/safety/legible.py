@@ -1,7 +1,6 @@
 """Shows definitions to models with hidden characters spelt out and a note about them.
 
-Each server's list is screened once, on entering the catalog; clean definitions stay the same objects. `raw` and
-`Tool.parts` never change, because hashes and argument validation depend on the server's bytes.
+`raw` and `Tool.parts` never change: hashes and argument validation depend on the server's bytes.
 """
 
 from __future__ import annotations
@@ -172,7 +171,6 @@ def _noted(description: str) -> str:
 
 
 def _named(found: str) -> str:
-    """`3 hidden characters: U+202E, U+200B`."""
     points = [f"U+{ord(each):04X}" for each in Counter(found)]
     more = f" and {len(points) - MAX_POINTS} others" if len(points) > MAX_POINTS else ""
     return f"{counted(len(found), 'hidden character')}: {', '.join(points[:MAX_POINTS])}{more}"

@@ -1,8 +1,6 @@
 """Removes secrets from everything that people, models, logs and the store receive.
 
-Finds them plain, in base64 and behind mixed escapes of JSON, URLs and reprs. Bounds texts before the search, so
-that a
-huge message does not block the loop for seconds.
+Bounds texts before the search, so that a huge message does not block the loop for seconds.
 """
 
 from __future__ import annotations
@@ -199,7 +197,6 @@ class Redactor:
         return found
 
     def _but_names(self, text: str, found: list[Span]) -> list[Span]:
-        """Drop places within public names."""
         named = [
             (start, end)
             for name in self._names
@@ -214,7 +211,6 @@ class Redactor:
 
 
 def _continues(character: str) -> bool:
-    """Whether a character continues a word."""
     return character.isalnum() or character in {"_", "-"}
 
 
@@ -250,7 +246,6 @@ def _without(text: str, spans: list[Span]) -> str:
 
 
 def _resolved(text: str) -> str:
-    """A text with escapes resolved."""
     if "\\\\" not in text:
         # No backslash is escaped, and nearly all escapes are common ones, which are replaced quickly.
         for escape, meaning in _COMMON:

@@ -121,7 +121,6 @@ def tokens(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _may_be_value(found: re.Match[str]) -> bool:
-    """Whether a text is a credential's value rather than its description."""
     parts = found.groupdict()
     if (value := parts.get("value")) is None:
         return True
@@ -143,7 +142,6 @@ def _may_be_value(found: re.Match[str]) -> bool:
 
 
 def _describes(said: str, *, beside_scheme: bool) -> bool:
-    """Whether words describe a credential: `expired`, `is required`, `Bearer scheme`."""
     words = _SEPARATORS.split(said.lower())
     known = all(word in _STATUSES or word in _NOUNS for word in words)
     return known and (beside_scheme or any(word in _STATUSES for word in words))

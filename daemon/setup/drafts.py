@@ -72,12 +72,7 @@ class Draft:
 
 
 def read_present(path: Path) -> Present:
-    """Read the configuration at `path` and its secrets.
-
-    Raises:
-        ConfigError: no JSON, or its servers are no object.
-        DocumentError: a file cannot be read.
-    """
+    """Read the configuration at `path` and its secrets. Raises ConfigError and DocumentError."""
     config, env = look(path), look(path.with_name(ENV_FILE))
     value = read_document(_text(config), Format.JSON, source=str(path)).value()
     normal = normalized(value if isinstance(value, dict) else {SERVERS: value})
@@ -115,11 +110,8 @@ def changed(
 ) -> Draft:
     """Apply a change to both files, if mcpd can run with the result.
 
-    `environ` takes precedence over the file of secrets. Servers may wait for the `missing` variables.
-
-    Raises:
-        ConfigError: the configuration is or would be faulty.
-        DocumentError: its layout cannot be edited.
+    `environ` takes precedence over the file of secrets. Servers may wait for the `missing` variables. Raises
+    ConfigError and DocumentError.
     """
     source, before, env = present.config.path, _text(present.config), _text(present.env)
     here = {**present.variables, **environ}
@@ -176,5 +168,4 @@ def _make_private(env: FoundFile) -> None:
 
 
 def _hidden(env: str) -> str:
-    """The names in a variable file, without values."""
     return "".join(f"{name}=(a secret)\n" for name in read_env(env))

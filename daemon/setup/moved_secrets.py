@@ -32,7 +32,6 @@ _NAMED = re.compile(r"-{0,2}(?P<name>[A-Za-z][\w.-]*)(?:=|:\s*)", re.ASCII)
 _SCHEME = re.compile(r"(?:basic|bearer|token)\s+", re.IGNORECASE)
 _CLIENT_SECRET = "clientSecret"  # noqa: S105 - a key
 _PLACES = frozenset({"workspace", "workspaceFolder", "workspaceFolderBasename", "workspaceRoot", "userHome"})
-"""Clients' reference words besides variables."""
 
 _LIKE_REFERENCES = re.compile(
     r"\$\{\{[^}]*\}\}|\$\{[^}]*\}?|(?<!\$)\{(?:env|file):[^{}]+\}|\A\$[A-Z][A-Z0-9_]{2,}\Z"
@@ -40,12 +39,10 @@ _LIKE_REFERENCES = re.compile(
 """Texts that mcpd reads as references, also in other clients' spelling."""
 
 _LITERAL = re.compile(r"\$\$\{|\$\{:-([^}]*)\}")
-"""Escapes a text that looks like a reference."""
 
 _WORDS = re.compile(r"\$\$\{|\$\{[^}]*\}")
 
 _PROSE = frozenset({"name", "displayName", "title", "description"})
-"""Keys without references."""
 
 _OF_PROGRAMS = re.compile(
     r"(?:LD|DYLD|NODE|MCPD|XDG|SSL|LC|SYSTEMD)_\w*|PYTHON\w*|PERL5(?:LIB|OPT)|RUBY(?:LIB|OPT)|\w*_PROXY"
@@ -130,7 +127,6 @@ def with_references(
 
 
 def _literal(text: str) -> str | None:
-    """The meaning of a text without references, else None."""
     if "${" in _LITERAL.sub("", text):
         return None
     return _LITERAL.sub(lambda found: "${" if found[1] is None else found[1], text)
@@ -198,7 +194,6 @@ def _header(server: str, header: str, value: str, variables: Variables) -> str:
 
 
 def _without(text: str, secrets: Sequence[str], keep: Callable[[str], str]) -> str:
-    """Replace each secret in a text by a reference."""
     said = _literal(text)
     # Every second part is a reference, which may contain the same word.
     parts = before = _REFERENCES.split(text) if said is None else [said]
@@ -228,7 +223,6 @@ _REFERENCE = re.compile(
     r"|\A\$(?P<whole>[A-Z]\w+)\Z",
     re.ASCII,
 )
-"""A reference to a variable in any accepted spelling."""
 
 
 @attrs.frozen(kw_only=True)
@@ -243,11 +237,7 @@ class OwnVariables:
 def with_own_variables(present: Present, environ: Mapping[str, str]) -> OwnVariables:
     """Give each server its own SERVER__NAME variables in both files; comments stay.
 
-    Values for loaders and interpreters return to the entry.
-
-    Raises:
-        ConfigError: the configuration is faulty outside of entries.
-        DocumentError: a file cannot be read or edited.
+    Values for loaders and interpreters return to the entry. Raises ConfigError and DocumentError.
     """
     variables = Variables(known={**present.variables, **environ})
     moved: set[str] = set()
@@ -291,7 +281,6 @@ def _named(trail: Trail, text: str) -> Iterator[str]:
 
 
 def _texts(value: Any, trail: Trail) -> Iterator[tuple[Trail, str]]:
-    """Every text in a value, with its trail."""
     if isinstance(value, str):
         yield trail, value
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

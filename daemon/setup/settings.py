@@ -45,7 +45,6 @@ class Setting:
     trail: tuple[str, ...]
     """`("profiles", "reader", "lazy")`."""
     value: object
-    """Plain types, or `UNSET`."""
     holder_is_its: bool = False
     """Whether the object around it exists for this key alone, and goes with it."""
 
@@ -54,7 +53,6 @@ __all__ = ["UNSET", "KeyPlace", "Setting", "SettingsEdit", "edited"]
 
 
 _IN_PROFILE = 2
-"""Length of a trail to a profile."""
 
 
 @attrs.frozen
@@ -79,11 +77,7 @@ class SettingsEdit:
         return bool(self.changed)
 
     def write(self) -> None:
-        """Replace all files atomically, or none.
-
-        Raises:
-            DocumentError: a file cannot be written or has changed since.
-        """
+        """Replace all files atomically, or none. Raises DocumentError."""
         write_all(self.changed)
 
     def undo(self) -> None:
@@ -94,11 +88,8 @@ class SettingsEdit:
 def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]) -> SettingsEdit:
     """Read a configuration and change keys in memory. Blocks: reads files.
 
-    A removed key takes the objects with it that it leaves empty, unless they have comments.
-
-    Raises:
-        ConfigError: the configuration is or would be faulty.
-        DocumentError: it cannot be read or edited.
+    A removed key takes the objects with it that it leaves empty, unless they have comments. Raises ConfigError
+    and DocumentError.
     """
     opened: dict[Path, tuple[FoundFile, EditedText]] = {}
     places = []

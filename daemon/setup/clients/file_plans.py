@@ -35,12 +35,7 @@ ATTEMPTS = 5
 
 
 def preview(plans: Sequence[FilePlan]) -> list[FileChange]:
-    """The changes that `apply` would make now.
-
-    Raises:
-        DocumentError: a file cannot be read or changed.
-        ConfigError: a file is broken.
-    """
+    """The changes that `apply` would make now. Raises DocumentError and ConfigError."""
     return [plan.change(files.look(plan.path)) for plan in plans]
 
 
@@ -149,21 +144,14 @@ class TakenOut:
     """A file without mcpd."""
 
     text: str | None = attrs.field(repr=False)
-    """None: delete the file."""
     exact: bool
-    """Whether it equals the original byte for byte."""
     back: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     """Servers with a newer entry, which stays."""
 
 
 def take_out(record: Record, current: str) -> TakenOut:
-    """Remove mcpd from a file's current text.
-
-    Raises:
-        ConfigError: the file was edited into something broken.
-        DocumentError: a server cannot be restored in its place.
-    """
+    """Remove mcpd from a file's current text. Raises ConfigError and DocumentError."""
     if current in {record.installed, record.original}:
         names = _names(record) if current == record.installed else ()
         return TakenOut(text=record.original, exact=True, back=names)
@@ -214,7 +202,6 @@ def _write_back(document: EditedText, member: NamedEntry, before: object, then: 
 
 
 def _drop_empty(document: EditedText, member: NamedEntry, original: object) -> None:
-    """Remove objects made for an entry once they are empty."""
     for end in range(len(member.trail), 0, -1):
         trail = member.trail[:end]
         if at(document.value(), trail) not in ({}, []) or at(original, trail) is not None:
@@ -236,7 +223,6 @@ def _as_written(record: Record, current: str, document: EditedText) -> str:
 
 
 def _in_no_order(value: object, record: Record) -> object:
-    """A value with sorted lists of servers, whose order means nothing."""
     for trail in {member.trail for member in record.members if member.listed}:
         servers = at(value, trail)
         if isinstance(servers, list):
@@ -279,7 +265,6 @@ def _secrets(value: object) -> Iterator[str]:
 
 
 def _as_server(entry: dict[str, Any]) -> Server:
-    """Any object as a server's entry."""
     urls = (entry.get(name) for name in ("url", "httpUrl", "serverUrl", "uri"))
     words = (*command_line(entry), *(url for url in urls if isinstance(url, str)))
     members = (held for key in _GIVEN if isinstance(held := entry.get(key), dict))
@@ -302,13 +287,11 @@ class FileChange:
     record: Record | None
     """The record to store; None: delete it."""
     former: Record | None = None
-    """The stored record."""
     taken: tuple[str, ...] = ()
     """Servers that the client reaches through mcpd."""
     left: tuple[str, ...] = ()
     """Servers that mcpd does not have."""
     back: tuple[str, ...] = ()
-    """Servers returned to the client."""
     kept: tuple[str, ...] = ()
     """Servers not returned because the file has others of their names."""
     exact: bool = False

@@ -89,7 +89,6 @@ class LeftServer:
 
     origin: Origin
     why: str
-    """A predicate of its name: `is part of Goose itself`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -184,7 +183,6 @@ def _name_of(item: object, number: int) -> str:
 
 
 def _value(place: ClientPlace) -> object:
-    """Read a file; None if there is none. Raises ConfigError, DocumentError."""
     for attempt in range(1, MOST_READS + 1):
         found = look(place.path)
         if found.content is None:
@@ -234,7 +232,6 @@ def _is_sandboxed(written: Mapping[str, Any]) -> bool:
 
 
 def _for_directory(entry: dict[str, Any], directory: str, machine: Machine) -> dict[str, Any]:
-    """Adapt an entry that belongs to one directory."""
     runs = isinstance(entry.get("command"), str) and isinstance(entry.get("args", []), list)
     made = _divided(entry, directory, machine) if runs else entry
     return {**made, "workspaces": [escape(os.path.realpath(directory))]}
@@ -282,7 +279,6 @@ _UNASKED = frozenset({"-y", "--yes", "-q", "--quiet"})
 """Options that answer questions, which a server without a user cannot."""
 
 _NEWEST = "@latest"
-"""Tags equal to no version."""
 
 
 @attrs.frozen(kw_only=True)
@@ -291,7 +287,6 @@ class ConfiguredServers:
 
     servers: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     variables: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """Values of `${NAME}`."""
 
     def lookup(self, program: ClientProgram, machine: Machine) -> Known:
         """Match a client's server; one that cannot run matches only if it is off there, too."""
@@ -371,7 +366,6 @@ def _with_values(text: str, variables: Mapping[str, str] | None) -> str:
 
 
 def _plain(words: Sequence[str]) -> list[str]:
-    """A command line without differences of style."""
     first, rest = words[0], [*words[1:]]
     if PurePath(first).name not in {runner.words[0] for runner in runners()}:
         return [*words]
@@ -387,7 +381,6 @@ _UNSET = "x"
 """Stands for an unset variable: too short to be a secret."""
 
 _UNNAMED = "server"
-"""The name when no character can be kept."""
 
 
 @attrs.frozen(kw_only=True)
@@ -409,7 +402,6 @@ class PlannedServer:
     beside: str | None = None
     """An existing server of this name with another version or token."""
     is_there: bool = False
-    """Whether mcpd already has it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -473,7 +465,6 @@ class _Planning:
             for key in _placed_identities(taken, variables.known)
         }
         self._planned: dict[tuple[object, ...], int] = {}
-        """Index in `servers`."""
 
     def missing(self, entry: Mapping[str, Any]) -> tuple[str, ...]:
         """Unset variables that an entry needs."""
@@ -551,7 +542,6 @@ class _Planning:
         )
 
     def _as_read(self, name: str, entry: Mapping[str, Any]) -> Server:
-        """The server, with stand-ins for unset variables. Raises ConfigError."""
         environ = {**dict.fromkeys(references(entry), _UNSET), **self.variables.known}
         text = json.dumps({"mcpServers": {name: {**entry, "enabled": True}}})
         return parse(text, source=str(self._source), environ=environ).mcp_servers[name]

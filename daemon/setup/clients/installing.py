@@ -1,8 +1,6 @@
 """Puts mcpd into the text of a client's file and keeps records to undo that.
 
-Each file has a directory under `clients/CLIENT/` of the state directory: `record.json` names `original-HASH`
-and
-`installed-HASH`, so that replacing it is atomic. They may hold secrets: modes 0700 and 0600.
+`record.json` names the texts `original-HASH` and `installed-HASH` beside it, so that replacing it is atomic.
 """
 
 from __future__ import annotations
@@ -40,10 +38,7 @@ class NoProgram(McpdError):
 def own_command(called: str) -> str:
     """The absolute path of this `mcpd`, links unresolved: an upgrade changes their targets.
 
-    `called` is `sys.argv[0]`.
-
-    Raises:
-        NoProgram: none beside the interpreter or on PATH either.
+    `called` is `sys.argv[0]`. Raises NoProgram.
     """
     named, beside = Path(called), Path(sys.executable).with_name(OWN_NAME)
     if named.name == OWN_NAME and named.is_file():
@@ -79,7 +74,6 @@ def _words(value: object) -> Iterator[str]:
 
 
 _NAME = "name"
-"""The key of a server's name in a list."""
 
 
 @attrs.frozen
@@ -198,11 +192,9 @@ class PutIn:
 
     text: str = attrs.field(repr=False)
     members: tuple[NamedEntry, ...]
-    """All changed servers."""
     taken: tuple[str, ...] = ()
     """Servers removed or rewritten because mcpd has them."""
     left: tuple[str, ...] = ()
-    """Servers that mcpd does not have."""
 
 
 def put_in(
@@ -214,11 +206,8 @@ def put_in(
 ) -> PutIn:
     """The file's text with mcpd in it.
 
-    `text` has no entries of mcpd. `into` is the place for mcpd, or None if that is in another file.
-
-    Raises:
-        ConfigError: the text is malformed.
-        DocumentError: mcpd does not fit there.
+    `text` has no entries of mcpd. `into` is the place for mcpd, or None if that is in another file. Raises
+    ConfigError and DocumentError.
     """
     document = read_document(text, places[0].form, source=str(places[0].path))
     changed, taken, left = list[NamedEntry](), list[str](), list[str]()
@@ -248,7 +237,6 @@ def put_in(
 
 
 def _rewrite(document: EditedText, member: NamedEntry, written: Mapping[str, Any]) -> None:
-    """Change an entry's command line and keep the other keys."""
     place = member.place(document.value())
     entry = member.entry(document.value())
     assert place is not None
@@ -354,11 +342,7 @@ class Records:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock out other commands.
-
-        Raises:
-            DocumentError: another command runs, or the directory is not writable.
-        """
+        """Lock out other commands. Raises DocumentError."""
         _make_private(self._root)
         with ExitStack() as held:
             try:
@@ -434,7 +418,6 @@ class _Written(msgspec.Struct, kw_only=True):
     format: Format
     existed: bool
     before: str | None
-    """Hash of the original."""
     after: str
     members: tuple[NamedEntry, ...]
 

@@ -47,7 +47,6 @@ class Machine:
 
     home: Path
     directory: Path
-    """The working directory, where projects are looked for."""
     environ: Mapping[str, str] = attrs.field(repr=False)
     """Includes XDG_CONFIG_HOME, CODEX_HOME and CLAUDE_CONFIG_DIR."""
     unsandboxed: frozenset[str] = frozenset()
@@ -84,9 +83,7 @@ class ClientPlace:
     trail: tuple[str, ...]
     """Leads to the servers by name."""
     scope: str
-    """user, project, local or workspace."""
     shape: Shape
-    """The form of entries."""
     listed: bool = False
     """Whether servers are a list with `name` members."""
 
@@ -103,7 +100,6 @@ class RulePlace:
     called: tuple[str, ...]
     """Prefix of patterns with the server as `{}`: `mcp__{}__`; `{}`: patterns are servers' names."""
     allows: bool = False
-    """Whether the rules allow; without them the client asks."""
     own: frozenset[str] = frozenset()
     """The client's own tools, if other bare names may mean any tool; else empty."""
 
@@ -132,7 +128,6 @@ def _opencode(entry: Mapping[str, Any]) -> Entry | NotTaken:
 
 
 def _goose(entry: Mapping[str, Any]) -> Entry | NotTaken:
-    """Some types of Goose's extensions are MCP servers."""
     if entry.get("type") not in {"stdio", "sse", "streamable_http"}:
         return NotTaken(why="is part of Goose itself, not an MCP server")
     return dict(entry)
@@ -152,7 +147,6 @@ def _goose_entry(command: str, args: Sequence[str]) -> Entry:
 
 
 def _zed(entry: Mapping[str, Any]) -> Entry | NotTaken:
-    """Servers of Zed's extensions have settings only."""
     if not {"command", "url"} & entry.keys():
         return NotTaken(why="is started by an extension of Zed's, which alone knows how")
     return dict(entry)
@@ -297,7 +291,6 @@ def _trails(trail: tuple[str, ...], machine: Machine) -> list[tuple[str, ...]]:
 
 
 def _files(written: tuple[str, ...], machine: Machine) -> list[Path]:
-    """A row's files, existing ones first."""
     found = [path for each in written for path in _located(each, machine)]
     return sorted(found, key=lambda path: not os.path.isfile(path))  # noqa: PTH113 - as above
 

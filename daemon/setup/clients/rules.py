@@ -1,8 +1,6 @@
 """Finds clients' rules on tools by name that would not apply behind mcpd's one entry.
 
-`mcp__memory__delete_entities` becomes `mcp__mcpd__delete_entities`, or a meta-tool's argument. The affected
-servers keep
-their own entries (`Installation.apart`).
+The affected servers keep their own entries (`Installation.apart`).
 """
 
 from __future__ import annotations
@@ -33,7 +31,6 @@ SHOWN = 3
 
 _WILD = re.compile(r"[*?\[({.\\^$+]")
 _BARE = re.compile(r"(?!mcp_)(?!.*__)[\w-]+")
-"""A tool's name without its server's."""
 _KEY = re.compile(r"(\w+):")
 _ONLY = frozenset({"enabledtools", "includetools"})
 """Allow-lists, where an empty list matters."""
@@ -63,9 +60,7 @@ def held_rules(
     """The client's servers that mcpd has, and the rules that one shared entry would break.
 
     Servers have mcpd's names. A denial of one in `ours` counts even if the client does not have that server.
-
-    Raises:
-        ConfigError, DocumentError: a file cannot be read, and may hold rules.
+    Raises ConfigError and DocumentError.
     """
     found = list(_members(program, machine, records))
     theirs = dict[str, set[str]]()
@@ -101,11 +96,7 @@ def held_rules(
 def keeping(
     wanted: Installation, theirs: Collection[str], rules: Collection[ToolRule], ours: Collection[str]
 ) -> Installation:
-    """Adapt an installation so that the client's rules keep applying.
-
-    Raises:
-        DocumentError: impossible in the requested way.
-    """
+    """Adapt an installation so that the client's rules keep applying. Raises DocumentError."""
     if not rules or wanted.one_to_one:
         return wanted
     apart = frozenset[str]().union(*(rule.servers for rule in rules))
@@ -147,7 +138,6 @@ def _members(
 
 
 def _said(place: RulePlace) -> object:
-    """Read a file of rules. Raises ConfigError, DocumentError."""
     text = look(place.path, foreign=True).text() or ""
     if place.path.suffix == ".md":
         return _front_matter(text)
@@ -166,7 +156,6 @@ def _front_matter(text: str) -> dict[str, list[str]]:
 
 
 def _written(place: RulePlace, said: object) -> Iterator[tuple[str, bool]]:
-    """The patterns at a place, each with whether it only allows."""
     values = [said]
     for step in place.trail:
         inner = (each for value in values for each in (_parts(value) if step == "*" else [at(value, (step,))]))

@@ -76,7 +76,6 @@ def _shell_of_user() -> str:
 
 
 def _asked(shell: str, environ: Mapping[str, str]) -> str:
-    """The PATH that a shell prints; empty on failure."""
     if not shell.startswith("/"):
         return ""
     kept = {name: environ[name] for name in _KEPT if name in environ}
@@ -202,7 +201,6 @@ STOP_SECONDS = 20.0
 
 
 _NOT_STARTED = re.compile(r"""["'\\\x00-\x1f\x7f]""")
-"""Characters that systemd refuses in a program's path."""
 
 MORE = f"`journalctl --user -u {SERVICE} -n 20` says more"
 
@@ -221,12 +219,7 @@ class UnitPlan:
 
 
 def planned(environ: Mapping[str, str], program: str) -> UnitPlan:
-    """Plan an installation; asks the login shell for its PATH.
-
-    Raises:
-        ServiceRefused: systemd could not start `program`.
-        DocumentError: a file cannot be read.
-    """
+    """Plan an installation; asks the login shell for its PATH. Raises ServiceRefused and DocumentError."""
     if _NOT_STARTED.search(program):
         raise ServiceRefused(
             f"systemd starts no program with quotes, backslashes or control characters in its path ({program}):"

@@ -1,9 +1,8 @@
 """Starts the daemon in the background unless one runs, and stops it.
 
-systemd starts it where it has the user's units, `launch` elsewhere. `turn` makes concurrent requests start one
-daemon.
-A window that was connected before restarts only a failed daemon: one that ended properly has removed its
-socket.
+systemd starts it where it has the user's units, `launch` elsewhere. A window that was connected before restarts
+only a
+failed daemon: one that ended properly has removed its socket.
 """
 
 from __future__ import annotations
@@ -89,11 +88,7 @@ class RunningDaemon:
 
 
 def found(front: Path) -> RunningDaemon | None:
-    """The daemon that serves a socket, or None.
-
-    Raises:
-        NotStarted: the listener is not trusted or refuses the connection.
-    """
+    """The daemon that serves a socket, or None. Raises NotStarted."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.settimeout(CONNECT_SECONDS)
         try:
@@ -137,11 +132,7 @@ def holder(front: Path) -> int | None:
 
 
 def pause(deadline: float, why: str) -> None:
-    """Wait until the next poll.
-
-    Raises:
-        NotStarted: past `deadline` (`time.monotonic`); `why` names what was awaited.
-    """
+    """Wait until the next poll. Raises NotStarted."""
     if time.monotonic() >= deadline:
         raise NotStarted(why)
     time.sleep(LOOK_SECONDS)
@@ -156,11 +147,7 @@ class NotStopped(McpdError):
 
 
 def stop(environ: Mapping[str, str], control: Path, seconds: float) -> int | None:
-    """End the daemon and wait; returns its pid, 0 for systemd's, None if none ran.
-
-    Raises:
-        NotStopped: it still runs, or the listener is not trusted.
-    """
+    """End the daemon and wait; returns its pid, 0 for systemd's, None if none ran. Raises NotStopped."""
     pid, distrusted = who_listens(control)
     if distrusted:
         raise NotStopped(distrusted)
@@ -228,10 +215,7 @@ def launch(front: Path, run: Callable[[], int], environ: Mapping[str, str], dead
     """Fork the daemon and wait until it serves; returns its pid.
 
     A fork keeps the imported modules: a new interpreter takes a tenth of the second that clients wait for
-    tools.
-
-    Raises:
-        NotStarted: it ended, or does not serve by `deadline` (`time.monotonic`).
+    tools. Raises NotStarted.
     """
     with _readiness(front.with_name(front.name + ".ready")) as ready:
         said, stderr = os.pipe()
@@ -324,11 +308,7 @@ RECORD_BYTES = 256 * 1024
 
 @contextlib.contextmanager
 def turn(front: Path, deadline: float, *, shared: bool) -> Iterator[Callable[[McpdError], None]]:
-    """Wait for the lock to start a daemon; yields a function that records a failure.
-
-    Raises:
-        NotStarted: past `deadline`, or, with `shared`, another process failed to start it meanwhile.
-    """
+    """Wait for the lock to start a daemon; yields a function that records a failure. Raises NotStarted."""
     began = time.time()
     lock = own_file(front.with_name(front.name + ".start"))
     try:
@@ -393,13 +373,7 @@ class StartRequest:
 
 
 def start(request: StartRequest) -> RunningDaemon:
-    """Start a daemon unless one runs, and wait until it serves.
-
-    Raises:
-        NotStarted: it failed or timed out.
-        ConfigError: the configuration is faulty.
-        OSError: the sockets' directory cannot be used.
-    """
+    """Start a daemon unless one runs, and wait until it serves. Raises NotStarted, ConfigError and OSError."""
     front = request.front
     if (running := _served(request)) is not None:
         return running
@@ -457,7 +431,6 @@ def _started(request: StartRequest, deadline: float) -> RunningDaemon:
 
 
 def _options(request: StartRequest) -> list[str]:
-    """The given paths as options of `mcpd run`."""
     config = request.config or request.environ.get("MCPD_CONFIG")
     named = {"--config": config, "--socket": request.socket, "--state-dir": request.state_dir}
     return [word for option, path in named.items() if path for word in (option, str(Path(path).absolute()))]
