@@ -211,7 +211,7 @@ def main() -> None:
         found: list[Table] = [
             (f"Pages ({whose})", ["page", "median ms", "worst ms", "KB"], list(pages(visitor, scope.times))),
             (
-                f"What {CONSOLES} open consoles cost calls",
+                f"The cost of {CONSOLES} open consoles for calls",
                 ["calls", "calls/s less", "CPU a call more", "CPU of the daemon more, of one"],
                 list(calls(daemon, visitor, scope, asked.watch or PAGES)),
             ),

@@ -24,6 +24,9 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 CALL_HEADS = ["case", "target", "p50 us", "to direct", "p99 us", "calls/s", "to direct", "MB/s", "CPU us"]
 
+SHOWN = ("direct", "socket", "category", "connect", "naive")
+"""The targets that the document compares; the others are for a terminal."""
+
 KIB = 1024
 
 
@@ -57,10 +60,27 @@ def tables(results: Results) -> Iterator[Table]:
         yield "Calls", CALL_HEADS, [_row(row) for row in results.calls]
     if results.delays:
         heads = ["meanwhile", "times", "took ms", "calls", "p99 ms", "longest ms", "worst ms", "added ms"]
-        yield "What others wait for", heads, [_delay(delay) for delay in results.delays]
+        yield "Waits of others", heads, [_delay(delay) for delay in results.delays]
     values = [*_memory(results.memory), *_rest(results.rest)]
     if values:
         yield "Memory, start and rest", ["what", "measured"], values
+
+
+def summary(results: Results) -> Iterator[Table]:
+    """The tables for the document: the bars, which include memory and waits, and the calls by their case."""
+    if results.bars:
+        yield next(iter(tables(results)))
+    cases: dict[str, dict[str, float]] = {}
+    for row in results.calls:
+        words = f"{row.case}: {'calls/s' if row.p50_us is None else 'p50 us'}"
+        cases.setdefault(words, {})[row.target] = row.rate if row.p50_us is None else row.p50_us
+    rows = [
+        [case, *(number(each.get(name)) for name in SHOWN)]
+        for case, each in cases.items()
+        if each.keys() & {*SHOWN}
+    ]
+    if rows:
+        yield "Calls", ["case", *SHOWN], rows
 
 
 def _bar(bar: Bar) -> list[str]:
@@ -122,9 +142,9 @@ def as_text(results: Results) -> str:
 
 
 def write(path: Path, results: Results) -> None:
-    """Put the tables into a document, between its two marks.
+    """Put the summary into a document, between its two marks.
 
     Raises:
         ValueError: it has no such marks.
     """
-    put(path, BEGIN, END, "\n\n".join([head(results), *map(markdown, tables(results))]))
+    put(path, BEGIN, END, "\n\n".join([head(results), *map(markdown, summary(results))]))

@@ -6,7 +6,7 @@
     python -m bench.scale --balanced [--write]          calls over HTTP, through HAProxy, to one and two daemons
 
 URL is that of an empty database of PostgreSQL, which several write at once; a file of SQLite, which has one
-writer, is measured beside it. `--write` puts the table into docs/scale.md, how soon into docs/performance.md.
+writer, is measured beside it. `--write` puts the table into docs/scale.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from bench.tables import Table
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "scale.md"
-TOLD_DOCUMENT = DOCUMENT.with_name("performance.md")
 
 
 def marks(place: str) -> tuple[str, str]:
@@ -111,7 +110,7 @@ def main(argv: list[str]) -> int:
     print(text(table))
     if options.write:
         head = f"`python -m bench.scale {words}`, {time.strftime('%Y-%m-%d', time.gmtime())}. {machine()}."
-        put(TOLD_DOCUMENT if place == "told" else DOCUMENT, *marks(place), f"{head}\n\n{markdown(table)}")
+        put(DOCUMENT, *marks(place), f"{head}\n\n{markdown(table)}")
     return 0
 
 

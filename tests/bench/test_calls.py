@@ -79,7 +79,7 @@ def test_everything_is_measured_and_told_in_a_table_and_in_json(tmp_path: Path) 
     for bar in found["bars"]:
         assert set(bar) == {"name", "measured", "limit", "unit", "least", "met"}
         assert bar["name"] in ran.stdout
-    for title in ("Bars", "Calls", "What others wait for", "Memory, start and rest"):
+    for title in ("Bars", "Calls", "Waits of others", "Memory, start and rest"):
         assert f"\n{title}\n" in ran.stdout
 
 
@@ -259,7 +259,13 @@ def test_calm_is_no_bar() -> None:
 
 def made() -> report.Results:
     bars = [Bar("speed", 1234.5, 1000.0, "x"), Bar("rest", 0.125, 0.2, "%")]
-    return report.Results(command="c", date="d", machine="m", load=[1.0, 2.0], bars=bars)
+    times = {"p50_ratio": None, "p99_us": None, "rate_ratio": None, "megabytes": 0.0, "cpu_us": None}
+    calls = [
+        Row(case="100 B", target="direct", p50_us=23.5, rate=0.0, **times),
+        Row(case="32 in flight", target="socket", p50_us=None, rate=48_289.0, **times),
+        Row(case="crowd", target="socket, 25 servers", p50_us=1.0, rate=1.0, **times),
+    ]
+    return report.Results(command="c", date="d", machine="m", load=[1.0, 2.0], calls=calls, bars=bars)
 
 
 def test_the_numbers_take_their_place_in_the_document_and_nothing_else_changes(tmp_path: Path) -> None:
@@ -273,6 +279,10 @@ def test_the_numbers_take_their_place_in_the_document_and_nothing_else_changes(t
     assert "old" not in text
     assert text.count("| speed | 1,234 x | at most 1000 x | NO |") == 1
     assert "| rest | 0.12 % | at most 0.2 % | yes |" in text
+    assert (
+        "| 100 B: p50 us | 23.5 | - | - | - | - |\n| 32 in flight: calls/s | - | 48,289 | - | - | - |\n" in text
+    )
+    assert "crowd" not in text
 
 
 def test_a_document_without_a_place_is_left_alone(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.scale.__main__ import DOCUMENT, TOLD_DOCUMENT, balanced_table, beside_table, main, marks
+from bench.scale.__main__ import DOCUMENT, balanced_table, beside_table, main, marks
 from bench.scale.balanced import Try, Way
 from bench.scale.beside import Beside
 from bench.scale.writers import writings
@@ -41,7 +41,7 @@ def test_what_a_way_has_not_is_left_out() -> None:
     assert len(row) == len(heads)
 
 
-@pytest.mark.parametrize("place", ["beside", "writers", "balanced"])
+@pytest.mark.parametrize("place", ["beside", "writers", "told", "balanced"])
 def test_a_table_takes_the_place_of_the_last_one_and_nothing_else_changes(place: str, tmp_path: Path) -> None:
     path = tmp_path / "scale.md"
     path.write_text(DOCUMENT.read_text())
@@ -61,13 +61,6 @@ def test_a_document_without_a_place_is_left_alone(tmp_path: Path) -> None:
 def test_a_store_that_cannot_be_opened_is_no_measurement(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--writers", "postgresql:///nothing?host=/nowhere"]) == 1
     assert "not measured: " in capsys.readouterr().err
-
-
-def test_how_soon_a_daemon_is_told_has_its_place_in_the_other_document() -> None:
-    before, said, after = place_in(TOLD_DOCUMENT, *marks("told"))
-    assert before
-    assert after
-    assert "python -m bench.scale --told URL" in said
 
 
 def test_a_file_is_written_by_one(tmp_path: Path) -> None:
