@@ -374,7 +374,7 @@ class CallsInFlight:
     """The calls of one client that have no answer yet.
 
     Those that end in one turn of the loop are logged and counted together. Nobody looks at a counter in the
-    middle of a turn, so it is done just after their answers are written (`wire.outbox.Flushable`), with one
+    middle of a turn, so it is done just after their answers are written, with one
     look at the clock.
     """
 
@@ -551,7 +551,7 @@ class CallsInFlight:
     def _record(self, call: ClientCall, outcome: str, *, failed: bool) -> None:
         """Have a call recorded that was answered just now; `failed`: its tool says so in the result."""
         if not self._ended:
-            self.context.outbox.touch(self)
+            self.context.outbox.touch(self.flush)
         self._ended.append((call, outcome, failed))
 
     def _failed(self, call: ClientCall, code: str, text: str) -> None:
