@@ -56,6 +56,7 @@ class Lazily(Mapping[K, V]):
     @overload
     def get(self, key: K, /, default: V | D) -> V | D: ...
     def get(self, key: K, /, default: V | D | None = None) -> V | D | None:
+        """The value of a key, or the default."""
         made = self._made.get(key)
         if made is not None:
             return made
@@ -71,9 +72,11 @@ class Lazily(Mapping[K, V]):
         return len(self._keys)
 
     def values(self) -> ValuesView[V]:
+        """All values, made where missing."""
         return self.whole().values()
 
     def items(self) -> ItemsView[K, V]:
+        """All items, made where missing."""
         return self.whole().items()
 
     @property
@@ -100,6 +103,7 @@ class Table(Collection["ToolKey"]):
         self.by_server = by_server
 
     def get(self, key: ToolKey) -> Tool | None:
+        """The tool, or None."""
         tools = self.by_server.get(key[0])
         return None if tools is None else tools.get(key[1])
 

@@ -156,9 +156,11 @@ class ServerEntry:
 
     @property
     def tool_list(self) -> KnownList:
+        """The list of tools."""
         return self.list_of(Kind.TOOL)
 
     def list_of(self, kind: Kind) -> KnownList:
+        """The list of one kind; `UNKNOWN_LIST` if unknown."""
         return self.lists.get(kind, UNKNOWN_LIST)
 
     @property

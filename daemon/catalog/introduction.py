@@ -35,6 +35,8 @@ _decode_objects = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class Introduction(msgspec.Struct, frozen=True, kw_only=True):
+    """A kept self-description of a server."""
+
     info: Raw | None = None
     """The raw `serverInfo`."""
     capabilities: dict[str, object] = msgspec.field(default_factory=dict)
@@ -88,6 +90,7 @@ def with_era(kept: bytes, era: Era, *, sure: bool = True) -> bytes:
 
 
 def era_in(kept: bytes) -> KnownEra:
+    """The era in a kept introduction."""
     try:
         said = _decode(kept)
         era = Era(said.era) if isinstance(said.era, str) else None

@@ -26,6 +26,7 @@ class ListOf(msgspec.Struct, frozen=True):
 
     @property
     def changed(self) -> str:
+        """The notification of a changed list."""
         return f"notifications/{self.capability}/list_changed"
 
     @property

@@ -45,6 +45,7 @@ def anonymous_key(token: object) -> str | None:
 
 
 def is_anonymous(key: str) -> bool:
+    """Whether the session is unnamed."""
     return ANONYMOUS in key
 
 
@@ -102,6 +103,7 @@ class Verdict:
 
     @property
     def valid(self) -> bool:
+        """Whether the tool is usable."""
         return self.status is LoadedStatus.VALID
 
 

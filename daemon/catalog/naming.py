@@ -150,6 +150,8 @@ _ENDED_OTHERWISE = "/?#"
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):
+    """A server's URI template."""
+
     server: str
     text: str
 
@@ -188,6 +190,7 @@ class Letters:
             self._where[letter] = self._where.get(letter, 0) | 1 << place
 
     def where(self, letter: str) -> int:
+        """The places of a letter."""
         return self._where.get(letter, 0)
 
     def moved(self, places: int, ended_by: str) -> int:

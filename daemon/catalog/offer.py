@@ -281,6 +281,7 @@ class Offered:
 
     @property
     def key(self) -> ToolKey:
+        """Server and bare name of the tool."""
         return self.tool.server, self.tool.name
 
     def listed(self, name: str | None = None) -> bytes:
@@ -374,6 +375,7 @@ class Offer:
 
     @cached_property
     def listing_bytes(self) -> int:
+        """The size of the listing."""
         return sum(map(len, self.listing))
 
     @cached_property

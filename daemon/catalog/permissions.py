@@ -64,6 +64,7 @@ def rule_for(rules: Sequence[PermissionRule], tool: Tool) -> PermissionRule | No
 
 
 def permission_of(rules: Sequence[PermissionRule], tool: Tool) -> Permission:
+    """The first matching rule's decision."""
     rule = rule_for(rules, tool)
     return Permission.ALLOW if rule is None else rule.then
 

@@ -165,6 +165,7 @@ class Shown:
             self._single[key] = digest
 
     def add(self, tools: Iterable[Tool], turn: int = 0) -> None:
+        """Record that the tools were shown in that turn."""
         self.version += 1
         for tool in tools:
             key = tool.server, tool.name
@@ -175,6 +176,7 @@ class Shown:
         _cut(self._earlier)
 
     def add_list(self, tools: OfferedTools, turn: int = 0) -> None:
+        """Record that the whole list was shown in that turn."""
         table, known = tools.table, self._list
         if known is table and not self._single:
             return

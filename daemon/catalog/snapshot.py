@@ -129,6 +129,7 @@ class Catalog:
 
     @property
     def names(self) -> Names:
+        """The tools' names."""
         return self.naming[Kind.TOOL]
 
     def names_of(self, kind: Kind) -> Names:
