@@ -28,15 +28,10 @@ class Fault:
     """A mistake in a configuration."""
 
     path: str
-    """Like a JSONPath: `$.mcpServers.git.command`."""
     message: str
-    """The mistake and its correction, in a sentence."""
     variable: str | None = None
-    """The unset environment variable, if that is the mistake."""
     line: int | None = None
-    """From 1."""
     column: int | None = None
-    """From 1."""
 
     def __str__(self) -> str:
         where = [] if self.line is None else [f"line {self.line}, column {self.column}"]
@@ -244,10 +239,7 @@ class Overloaded(CallError):
 
 
 class RunError(McpdError):
-    """A run of a server ended or never began; the cause in `reason` decides on retries.
-
-    Subclasses exist where errors are caught separately; `default` is the cause if none is given.
-    """
+    """A run of a server ended or never began; the cause in `reason`, else `default`, decides on retries."""
 
     default: ClassVar[Cause] = Cause.CONNECTION_LOST
 

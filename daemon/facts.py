@@ -30,15 +30,12 @@ class ServerStatus:
     reason: str = ""
     """In words; set for a serving server with a problem, too."""
     cause: Cause | None = None
-    """For programs; None if healthy, or if an operator wanted the state."""
     cause_data: Mapping[str, Datum] = attrs.field(factory=dict, hash=False)
     remedy: Remedy | None = None
     since: float = 0.0
-    """Entry into the state, in seconds since the epoch."""
     attempt: int = 0
     """Failed runs in a row."""
     next_retry_at: float | None = None
-    """The next start, in seconds since the epoch, if one is due."""
     incarnation: int = 0
     """The number of this start: a fencing token, against facts of older ones."""
     restarts: int = 0
@@ -49,10 +46,7 @@ class ServerStatus:
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether a start is expected without a request: first, queued, under way, or due at once.
-
-        A run that ends for a restart is in backoff without a time.
-        """
+        """Whether a start comes without a request: first, queued, under way, due, or after a restart."""
         is_due = self.state is ServerState.BACKOFF and self.next_retry_at is None
         return is_due or self.state in COMING or self.state is ServerState.STOPPED
 
@@ -76,7 +70,6 @@ class SelfDescription:
     about: str = ""
     instructions: str = ""
     introduction: bytes = b""
-    """The whole (`catalog.introduction`), if known."""
 
 
 @attrs.frozen(kw_only=True)
@@ -87,21 +80,16 @@ class DefinitionsListed:
     incarnation: int
     """A fencing token."""
     kind: Kind
-    """A newer list replaces an unread one of its kind."""
     definitions: tuple[Definition, ...] = attrs.field(default=(), repr=False)
     """Usable ones, in the server's order."""
     quarantined: Mapping[str, str] = attrs.field(factory=dict)
-    """Reasons by name or URI of unusable ones."""
     problem: str = ""
     """The reason of a failure, which keeps the known list."""
     at: float = 0.0
-    """Seconds since the epoch."""
     first: bool = False
     """Whether it is the incarnation's first list, which may be empty while a backend warms up."""
     declared: bool = True
-    """Whether the handshake declares the list."""
     said: SelfDescription | None = attrs.field(default=None, repr=False)
-    """Sent with tools."""
 
 
 @attrs.frozen(kw_only=True)
@@ -112,16 +100,13 @@ class ServerRecord:
     fingerprint: str
     """The configuration behind the lists; they are invalid under another."""
     epoch: int
-    """The epoch of these lists."""
     lists: Mapping[Kind, tuple[Definition, ...]] = attrs.field(factory=dict, repr=False)
     """Each in the server's order; an empty list is known to be empty, a missing one unknown."""
     refreshed_at: float = 0.0
     """When tools were last listed or changed, in seconds since the epoch."""
     summary: Summary | None = None
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
-    """By schema hash."""
     since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
-    """When each tool took its form, in seconds since the epoch, by name."""
     said: SelfDescription = attrs.field(factory=SelfDescription, repr=False)
     """Without instructions, which are not stored."""
     by_another: bool = False
@@ -151,10 +136,7 @@ class Switched(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that operators disabled."""
 
     off: frozenset[tuple[str, str]]
-    """Server and tool, or server and `catalog.kinds.switch_of`; an empty second part is the whole server.
-
-    Entries count once their target exists.
-    """
+    """Server and tool, or server and `catalog.kinds.switch_of`; an empty second part is the whole server."""
 
 
 @attrs.frozen(kw_only=True)
@@ -163,7 +145,6 @@ class Configured:
 
     config: Config = attrs.field(repr=False)
     now: float
-    """Seconds since the epoch."""
 
 
 @attrs.frozen(kw_only=True)
@@ -172,9 +153,7 @@ class Summarized:
 
     server: str
     summary: Summary | None = None
-    """None keeps the present one."""
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
-    """By schema hash; others stay."""
 
 
 ServerFact = StatusChanged | DefinitionsListed | ServerRecord | Summarized

@@ -29,9 +29,7 @@ class StandingWishes:
     """The standing demands of clients on a server."""
 
     level: str | None = None
-    """The most verbose log level that a client set."""
     uris: frozenset[str] = frozenset()
-    """Followed resources, by the server's own URIs."""
 
 
 class Kind(StrEnum):
@@ -51,7 +49,6 @@ class Definition:
     kind: Kind
     server: str
     name: str
-    """The tool's or prompt's name, the resource's URI, or the template."""
     raw: bytes = attrs.field(repr=False)
     """The server's bytes, except for removed secrets and a completed schema."""
     schema_hash: str
@@ -66,9 +63,7 @@ class Tool(Definition):
 
     kind: Kind = Kind.TOOL
     description: str
-    """The server's unabridged text, or empty."""
     parts: Mapping[str, bytes] = attrs.field(repr=False)
-    """The raw top-level members."""
     completed: bool = attrs.field(default=False, eq=False)
     """Whether a missing `"type": "object"` was added to its input schema."""
 
@@ -79,13 +74,11 @@ class GivenName:
 
     name: str
     key: ToolKey
-    """The server, and its own name or URI."""
     kind: Kind = Kind.TOOL
     """`RESOURCE` includes templates."""
     beside: bool = False
     """Whether it is a second name, for lists with a meta-tool of the first name."""
     since: float = 0.0
-    """Start of validity, in seconds since the epoch."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +90,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     of: str = ""
     """Its source: a tool's schema hash, or its server's digest (`catalog.definitions`)."""
     at: float = 0.0
-    """Seconds since the epoch."""
 
 
 class Repair(StrEnum):

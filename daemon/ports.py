@@ -28,10 +28,7 @@ class CallToSend(Protocol):
 
     method: str
     params: tuple[Buffer, ...]
-    """Raw members of `params` except `_meta`, which form an object in braces.
-
-    The last part is the payload in the client's bytes, perhaps megabytes.
-    """
+    """Raw members of `params` except `_meta`, an object in braces; the last part is the client's payload."""
     meta: Mapping[str, Raw]
     """The caller's `_meta` without its connection's keys (progress token, era envelope)."""
     wants_progress: bool
@@ -40,17 +37,11 @@ class CallToSend(Protocol):
 
     @property
     def envelope(self) -> Mapping[str, bytes]:
-        """Raw members of `_meta` for a modern server, instead of the daemon's own.
-
-        The client's capabilities and log level (MCP 2026-07-28).
-        """
+        """The client's raw `_meta` members for a modern server (MCP 2026-07-28): capabilities, log level."""
 
     @property
     def check(self) -> Callable[[], bool]:
-        """Returns whether to send the call when it leaves the queue.
-
-        False if cancelled; raises a `CallError` if it must not be sent.
-        """
+        """Returns whether to send the call after its queueing; raises a `CallError` if it must not be sent."""
 
 
 @attrs.define(kw_only=True)
@@ -70,7 +61,6 @@ class UpstreamConnection(Protocol):
     """A live MCP connection to a server, over any transport."""
 
     last_heard: float
-    """The server's last sign of life (seconds, trio's clock)."""
     given_up: GivenUp
     """Unanswered calls that were given up and may still run."""
     capabilities: Mapping[str, object]
@@ -87,21 +77,14 @@ class UpstreamConnection(Protocol):
         """Make a request, with the modern era's envelope, and return the raw result.
 
         Raises:
-            RemoteError: the server answered with a JSON-RPC error.
-            UpstreamTimeout: no answer within `timeout` seconds.
-            UpstreamLost: the connection ended first.
-            NeedsAuth: the server answered 401 or 403.
+            RemoteError, UpstreamTimeout, UpstreamLost, NeedsAuth: there is no result.
         """
 
     def notify(self, method: str, params: dict[str, object] | None = None) -> None:
         """Send a notification; a closing connection drops it."""
 
     def call(self, call: CallToSend, exchange: Exchange) -> int:
-        """Forward a request, whose answer goes to `exchange`; return the key for `cancel`. Never blocks.
-
-        Raises:
-            Overloaded: too many bytes wait for the server.
-        """
+        """Forward a request, answered to `exchange`; return the key for `cancel`. Raises `Overloaded`."""
 
     def cancel(self, key: int, reason: str) -> None:
         """Give up a request: notify the server, and detach the exchange."""
@@ -113,11 +96,7 @@ class UpstreamConnection(Protocol):
         """Return once all requests of the server to clients are answered."""
 
     async def run(self) -> None:
-        """Receive until the connection ends; then every open exchange is `lost`.
-
-        Raises:
-            ConnectionLost: always, with the reason.
-        """
+        """Receive until the connection ends; then every open exchange is `lost`. Raises `ConnectionLost`."""
 
 
 class ConnectionEvents(Protocol):
@@ -191,19 +170,12 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """The client of an instance that is not shared."""
 
     session: Hashable | None
-    """Identifies the client's session.
-
-    None without a session: each request may be another user's (MCP 2026-07-28 over HTTP without `Mcpd-
-    Session`).
-    """
+    """None: each request may be another user's (MCP 2026-07-28 over HTTP without `Mcpd-Session`)."""
     number: int
     """The connection's number, in the names of its session's instances: `playwright#12`."""
     owner: str = ""
-    """See `clients.client.Principal.owner`."""
     workspace: str | None = None
-    """The client's directory, absolute and normalised, if named."""
     fault: str = ""
-    """The fault of the named workspace and its remedy, or empty."""
     capabilities: Mapping[str, object] | None = None
     """The declared `ClientCapabilities` (MCP); None if they differ per request."""
 
@@ -212,17 +184,13 @@ class Instances(Protocol):
     """The instances of a server that clients do not share (`share`)."""
 
     begun: int
-    """The number of all instances so far."""
     ended: int
-    """The number of ended instances."""
 
     def of(self, holder: Holder) -> Upstream:
         """The instance for a client, made if missing, and started when woken.
 
         Raises:
-            NoWorkspace: the client has no usable workspace, and needs one.
-            NoSession: the client has no session, and needs one.
-            Overloaded: the limit is reached, and all instances are busy.
+            NoWorkspace, NoSession, Overloaded: the client lacks something, or all instances are busy.
         """
 
     def take_loss(self, holder: Holder) -> str:
@@ -238,11 +206,9 @@ class Upstream(Protocol):
     name: str
     """The name for logs and errors: the server's, or an instance's."""
     of: str
-    """The server's name in the configuration."""
     is_modern: bool
     """Whether it last spoke MCP 2026-07-28, whose results may ask for input."""
     has_resources: bool
-    """Whether results may link to resources."""
     roots: bytes | None
     """An instance's workspace as a `roots/list` result, for a client without roots."""
 
@@ -258,8 +224,7 @@ class Upstream(Protocol):
         """Forward a call to the live connection; return the key for `cancel`. Clients, by number, take turns.
 
         Raises:
-            UpstreamUnavailable: no live connection; nothing was sent.
-            Overloaded: too much is in flight; nothing was sent.
+            UpstreamUnavailable, Overloaded: nothing was sent.
         """
 
     def cancel(self, key: int, reason: str) -> None:
@@ -269,16 +234,10 @@ class Upstream(Protocol):
         """Send a notification without params, if the server is up."""
 
     async def wake(self) -> bool:
-        """Cut a backoff short and wait, within the configured time; return whether calls are taken.
-
-        The wait for an untried server lasts until its first start has ended.
-        """
+        """Cut a backoff, or await a first start, for the configured time; return whether calls are taken."""
 
     async def wake_to_list(self, *, wholly: bool = False) -> bool:
-        """Wake the server to list its tools; callers share one wait per run.
-
-        `wholly` waits for the whole first start, for clients that selected the server.
-        """
+        """Wake the server to list its tools, `wholly` for its whole first start; callers share a wait."""
 
     @property
     def second(self) -> Upstream | None:
@@ -293,11 +252,7 @@ class Upstream(Protocol):
         """Whether its tools changed since it last listed them."""
 
     async def wait_current(self) -> None:
-        """Return once the list is newer than every announced change.
-
-        Raises:
-            UpstreamUnavailable: no such list within a bounded wait.
-        """
+        """Return once the list is newer than every announced change. Raises `UpstreamUnavailable`."""
 
     @property
     def can_wake(self) -> bool:
@@ -314,14 +269,9 @@ class WatchedFile(Protocol):
     """The configuration's file; methods block, so call them in worker threads."""
 
     seen: tuple[object, object] | None
-    """The result of `look` before the last read."""
 
     def look(self) -> tuple[object, object] | None:
         """A fingerprint of the file and one of its variables; None if the file is inaccessible."""
 
     def read(self) -> Config:
-        """Read the configuration, with the command line's additions.
-
-        Raises:
-            ConfigError: it is faulty.
-        """
+        """Read the configuration, with the command line's additions. Raises `ConfigError`: it is faulty."""

@@ -244,8 +244,5 @@ def completed(result: bytes, more: bytes = b"") -> bytes:
 
 
 def envelope_meta(version: str, can: Mapping[str, object] = CLIENT_CAPABILITIES) -> dict[str, object]:
-    """The `_meta` of the daemon's own requests to a modern server.
-
-    All capabilities that some client has are declared, since they decide what servers list.
-    """
+    """The `_meta` of the daemon's requests to a modern server, with all capabilities that some client has."""
     return {VERSION_KEY: version, CAPABILITIES_KEY: can, CLIENT_INFO_KEY: IDENTITY}

@@ -66,11 +66,7 @@ TRANSITIONS: dict[ServerState, frozenset[ServerState]] = {
 
 
 def move(current: ServerState, to: ServerState) -> ServerState:
-    """Return `to` if the move is legal.
-
-    Raises:
-        ValueError: the move is not in `TRANSITIONS`.
-    """
+    """Return `to` if the move is legal. Raises `ValueError`: the move is not in `TRANSITIONS`."""
     if to not in TRANSITIONS[current]:
         raise ValueError(f"a server cannot go from {current} to {to}")
     return to

@@ -29,32 +29,20 @@ class Surroundings:
     """The daemon's inputs."""
 
     front: socket.socket
-    """Listening, non-blocking; for clients."""
     control: socket.socket
-    """Listening, non-blocking; for operators."""
     http: socket.socket | None = None
-    """Listening, non-blocking; for HTTP and WebSocket, if served.
-
-    Its maker closes it. It is never shut down, since the service manager may pass it to the next daemon.
-    """
+    """For HTTP and WebSocket; closed by its maker, never shut down: the next daemon may inherit it."""
     tls: ssl.SSLContext | None = None
-    """The certificate of HTTP; None: no TLS."""
     facts: DaemonFacts
-    """For reports."""
     redact: Redactors
-    """Removes secrets from output."""
     notify: Callable[[str], None] = lambda _state: None
-    """Notifies the service manager."""
     tell_event: Callable[[Event], None] = lambda _event: None
     """Logs each event; must neither block nor raise."""
     watchdog: float | None = None
     """Seconds between the service manager's expected signs of life."""
     place: StateUrl
-    """The place of the state."""
     file: WatchedFile
-    """The configuration's file."""
     logins: LoginRuns
-    """All logins, running ones included."""
     unattended: bool = False
     """Whether it was started on demand, and ends when idle (`idle` of the configuration)."""
     children: Children = attrs.field(factory=Children)

@@ -64,11 +64,7 @@ class UnsafeQuestion(Exception):
 
 
 def authored(server: str, method: str, params: Raw | None) -> Raw | None:
-    """A server's request params in the form for clients.
-
-    Raises:
-        UnsafeQuestion: the params must not be shown, or are unreadable.
-    """
+    """A server's request params in the form for clients. Raises `UnsafeQuestion`."""
     if params is None or method == LIST_ROOTS:
         return params
     try:
@@ -109,14 +105,8 @@ def _require_url(url: object) -> None:
 def _spelt(value: Any, prose: Callable[[str], str], *, answer: bool = False, fields: bool = False) -> Any:
     """Copy a schema, messages or a part of these with legible texts.
 
-    Args:
-        value: the JSON value.
-        prose: converts a text that is no answer.
-        answer: whether answers may repeat the value.
-        fields: whether the member names are fields, not schema keywords.
-
-    Raises:
-        UnsafeQuestion: an answer would have to change.
+    `prose` converts texts; an `answer`, which clients may repeat, raises `UnsafeQuestion` instead of changing.
+    With `fields`, member names are fields, not schema keywords.
     """
     if isinstance(value, str):
         return _answer(value) if answer else prose(value)
@@ -153,7 +143,6 @@ def _on_one_line(text: str) -> str:
 
 
 def _said(text: str) -> str:
-    """Spell out hidden characters, and the blank in an imitation of `OURS`."""
     if text.isascii() and "cpd" not in text.lower():
         return legible(text)
     return _ours().sub(r"\1\\u{20}\2", legible(text))

@@ -32,13 +32,7 @@ class Lazily(Mapping[K, V]):
     __slots__ = ("_keys", "_made", "_make")
 
     def __init__(self, keys: Collection[K], make: Callable[[K], V], made: dict[K, V] | None = None) -> None:
-        """Take the keys without making a value.
-
-        Args:
-            keys: all keys in order; immutable, with fast membership tests.
-            make: makes a key's value; deterministic.
-            made: existing values; ownership passes to this object.
-        """
+        """Take immutable `keys` with fast membership tests, a deterministic `make`, and existing values."""
         self._keys = keys
         self._make = make
         self._made: dict[K, V] = {} if made is None else made
@@ -146,7 +140,6 @@ class Member:
 
     server: str
     tool: str
-    """The tool's own name at its server."""
     enabled: bool
     """Whether it may be described and called."""
     description: str | None
@@ -161,9 +154,7 @@ class ToolCategory:
 
     name: str
     description: str
-    """For models."""
     skill: str | None
-    """A text handed out with the tools."""
     servers: tuple[str, ...]
     """The servers that it draws from."""
     members: Mapping[str, Member]
@@ -191,10 +182,8 @@ def resolve(
 ) -> ToolCategory:
     """Apply a category's selection to the known tools.
 
-    Args:
-        config: the category.
-        listed: tools by server; None for a server that has not listed.
-        given: names among all servers' tools, so that the same tool keeps a shared name in every category.
+    `listed` is None for a server that has not listed. `given` holds names among all servers' tools, so that the
+    same tool keeps a shared name in every category.
     """
     members: dict[str, Member] = {}
     overrides = dict(_override_keys(config, listed))
@@ -275,7 +264,6 @@ _EVERYTHING = ToolSelection()
 def _servers(
     config: CategoryConfig, members: Iterable[Member], candidates: Mapping[str, Mapping[str, Tool] | None]
 ) -> tuple[str, ...]:
-    """A category's servers: its own, its members', and those that may yet add some."""
     own = [config.server] if config.server else [name for name, tools in candidates.items() if tools is None]
     drawn = dict.fromkeys([*own, *(member.server for member in members)])
     order = {name: position for position, name in enumerate(candidates)}
@@ -298,7 +286,6 @@ def _override_keys(
 def _selected(
     config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | None]
 ) -> Iterator[tuple[str, str]]:
-    """Selected pairs: named tools, then pattern matches, without excluded ones."""
     selection = config.tools
     chosen = [_locate(name, config, listed) for name in selection.include_names]
     candidates = _candidates(config, listed)

@@ -87,13 +87,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def hashes(members: Mapping[str, object]) -> tuple[str, str]:
-    """The `schema_hash` and `content_hash`: hex SHA-256 of the canonical JSON, with and without the name.
-
-    The whole definition counts, because a client may depend on any part.
-
-    Raises:
-        RecursionError: a member is nested too deeply.
-    """
+    """The `schema_hash` and `content_hash`: SHA-256 of the canonical JSON, with and without the name."""
     contents = {name: value for name, value in members.items() if name != "name"}
     return _digest(members), _digest(contents)
 
@@ -148,14 +142,7 @@ def mean_the_same(one: Mapping[str, Definition], other: Mapping[str, Definition]
 def since_when(
     listed: Mapping[str, Definition], before: Mapping[str, Definition], since: Mapping[str, float], now: float
 ) -> Mapping[str, float]:
-    """When each definition took its present form, in seconds since the epoch.
-
-    Args:
-        listed: the definitions now.
-        before: the definitions before.
-        since: the times for `before`; missing ones count as `now`.
-        now: seconds since the epoch.
-    """
+    """When each definition took its present form, in seconds since the epoch; unknown ones, `now`."""
     if listed is before:
         return since
     return {
@@ -170,14 +157,7 @@ def known_for_longer(
     remembered: Mapping[str, Definition],
     at: Mapping[str, float],
 ) -> dict[str, float]:
-    """The earlier times known to the store for definitions in their present form.
-
-    Args:
-        listed: the definitions now.
-        since: the known times.
-        remembered: the stored definitions.
-        at: the stored times.
-    """
+    """The stored times that are earlier than the known ones, for definitions in the same form."""
     return {
         name: at[name]
         for name, each in listed.items()
@@ -190,10 +170,7 @@ def known_for_longer(
 def renames(
     before: Mapping[str, Definition], listed: Mapping[str, Definition], earlier: Mapping[str, str]
 ) -> dict[str, str]:
-    """The valid renames, new name by old: one definition went, and one came that differs only in its name.
-
-    `earlier` holds the renames so far.
-    """
+    """The present renames by old name: one definition went, and one came that differs only in its name."""
     gone = [name for name in before if name not in listed]
     new = [name for name in listed if name not in before]
     now: dict[str, str] = {}
@@ -269,11 +246,7 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def lacks_type(definition: Mapping[str, Any]) -> bool:
-    """Whether a tool's argument schema lacks its type.
-
-    Raises:
-        ValueError: there is no such schema, or its type is not `object`.
-    """
+    """Whether a tool's argument schema lacks its type. Raises `ValueError`."""
     if SCHEMA not in definition:
         raise ValueError("has no inputSchema")
     schema = definition[SCHEMA]
@@ -371,7 +344,6 @@ def _merged(node: Object, part: Object) -> Object:
 
 
 def _joined(node: Object) -> Object:
-    """`allOf` becomes one schema, `oneOf` becomes `anyOf`."""
     for part in node.pop("allOf", ()):
         node = _merged(node, part)
     options = node.pop("oneOf", None)
@@ -379,7 +351,6 @@ def _joined(node: Object) -> Object:
 
 
 def _listed_items(node: Object) -> Object:
-    """Schemas per array position become one for all."""
     rest = node.get("items")
     if "prefixItems" not in node and not isinstance(rest, list):
         return node
@@ -435,7 +406,6 @@ def _chosen(node: Object) -> Object:
 
 
 def _completed(node: Object) -> Object:
-    """An array without `items` may hold anything."""
     return {**node, "items": {}} if node.get("type") == "array" and "items" not in node else node
 
 

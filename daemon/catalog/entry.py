@@ -51,7 +51,6 @@ class KnownList:
     """The last known tools, prompts, resources or templates of a server."""
 
     definitions: Mapping[str, Definition] = attrs.field(factory=dict)
-    """Usable definitions by name, URI or template, in the server's order."""
     listed: bool = True
     """False: only the problem is known."""
     quarantined: Mapping[str, str] = attrs.field(factory=dict)
@@ -65,14 +64,9 @@ class KnownList:
     recalled: bool = False
     """Whether the list comes from an earlier run of the daemon."""
     declared: bool = True
-    """Whether the server declares the list."""
     since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
-    """When each took its present form, in seconds since the epoch: clients shown it later saw this form.
-
-    The first known form counts from `ServerEntry.begun`.
-    """
+    """When each took its form, in seconds since the epoch; a first form counts from `ServerEntry.begun`."""
     renamed: Mapping[str, str] = attrs.field(factory=dict)
-    """Present name by earlier name."""
     at: float = attrs.field(default=0.0, eq=False)
     """When the list last differed, in seconds since the epoch; 0 in an earlier run."""
 
@@ -123,13 +117,10 @@ class ServerEntry:
 
     name: str
     description: str
-    """For models."""
     status: ServerStatus
-    """As last reported by the supervisor."""
     trouble: Reason = HEALTHY
     """The reason for lists: that of `status`, but stable while tries fail alike (`lasting_trouble`)."""
     lists: Mapping[Kind, KnownList] = attrs.field(factory=dict, repr=False)
-    """A kind is missing until something is known of it."""
     epoch: int = 0
     """Version of the visible capabilities."""
     first_run: int = 0
@@ -137,11 +128,8 @@ class ServerEntry:
     begun: float = 0.0
     """When this run of the daemon began, in seconds since the epoch."""
     fingerprint: str = attrs.field(default="", repr=False)
-    """See `catalog.definitions.fingerprint`."""
     enabled: bool = True
-    """By the configuration."""
     switched_off: bool = False
-    """By an operator."""
     said: SelfDescription = attrs.field(factory=SelfDescription, repr=False)
     """As of the last list of tools."""
     summary: Summary | None = None
@@ -194,15 +182,7 @@ class ServerEntry:
 def fresh(
     server: Server, now: float, *, begun: float, epoch: int = 0, switched_off: bool = False
 ) -> ServerEntry:
-    """The entry of a server about which nothing is known.
-
-    Args:
-        server: its configuration.
-        now: seconds since the epoch.
-        begun: start of this run of the daemon, in seconds since the epoch.
-        epoch: the epoch of its earlier configuration.
-        switched_off: whether an operator disabled it.
-    """
+    """The entry of a server about which nothing is known; times in seconds since the epoch."""
     return ServerEntry(
         name=server.name,
         description=server.description,
@@ -218,8 +198,7 @@ def fresh(
 def lasting_trouble(entry: ServerEntry, status: ServerStatus) -> Reason:
     """The trouble after a new status, in the former words while tries fail alike.
 
-    Servers' last words vary from try to try. Clients read their lists again after each change, and lose the
-    cache of a conversation.
+    Last words vary from try to try, and clients that read their lists again lose the cache of a conversation.
     """
     before, why = entry.trouble, status.why
     one, other = before.remedy, why.remedy
@@ -273,7 +252,6 @@ def _stored(kind: Kind, definitions: Iterable[Definition], fact: ServerRecord) -
 
 
 def _recalled(entry: ServerEntry, fact: ServerRecord, kind: Kind, stored: KnownList) -> KnownList:
-    """The stored list if none is known or the known one is older."""
     known = entry.lists.get(kind)
     if known is None or not known.listed:
         return stored if known is None else attrs.evolve(stored, problem=known.problem)

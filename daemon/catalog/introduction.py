@@ -38,7 +38,6 @@ class Introduction(msgspec.Struct, frozen=True, kw_only=True):
     """A kept self-description of a server."""
 
     info: Raw | None = None
-    """The raw `serverInfo`."""
     capabilities: dict[str, object] = msgspec.field(default_factory=dict)
     instructions: str | None = None
 
@@ -77,7 +76,6 @@ class KnownEra(msgspec.Struct, frozen=True):
     """The era that a server last spoke."""
 
     era: Era | None = None
-    """None: unknown."""
     server: str = ""
     """The server's name and version then."""
     sure: bool = True
@@ -105,7 +103,6 @@ def _is_object(raw: Raw) -> bool:
 
 
 def _shortened(written: bytes) -> bytes:
-    """An oversized introduction without icons and ends of texts."""
     said = _decode(written)
     kept: dict[str, object] = {}
     if said.serverInfo is not UNSET:

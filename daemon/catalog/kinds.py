@@ -19,7 +19,6 @@ class ListOf(msgspec.Struct, frozen=True):
 
     method: str
     member: str
-    """The member of the result."""
     key: str
     """The member of a definition that identifies it."""
     capability: str

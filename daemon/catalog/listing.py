@@ -47,7 +47,6 @@ class ListPage(msgspec.Struct, frozen=True):
 
     definitions: list[Raw]
     next_cursor: str | None
-    """None: the last page."""
 
 
 class Parts(Mapping[str, bytes]):
@@ -85,11 +84,7 @@ _DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def read_page(kind: Kind, result: bytes) -> ListPage:
-    """Split a page into its raw definitions.
-
-    Raises:
-        ValueError: the result is no page of this kind.
-    """
+    """Split a page into its raw definitions. Raises `ValueError`: the result is no page of this kind."""
     form = LISTS[kind]
     try:
         members = _decode_members(result)

@@ -56,11 +56,8 @@ class SessionRecord:
     key: str
     loaded: Loaded
     client: str = ""
-    """The name of the client that last used it."""
     created_at: float = 0.0
-    """Seconds since the epoch."""
     seen_at: float = 0.0
-    """Last use, in seconds since the epoch."""
     partial: bool = False
     """Whether it began while the store was unreadable: stored facts precede these."""
 
@@ -73,11 +70,9 @@ class Source(StrEnum):
     """The cause of a tool's loading."""
 
     MANUAL = "manual"
-    """The model asked for the tool."""
     AUTO = "auto"
     """A call loaded the tool, or keeps it among found ones."""
     POLICY_PRELOAD = "policy_preload"
-    """`preload` of the profile."""
 
 
 class LoadedStatus(StrEnum):
@@ -97,9 +92,7 @@ class Verdict:
 
     status: LoadedStatus = LoadedStatus.VALID
     reason: str = ""
-    """Empty if valid."""
     renamed_to: str | None = None
-    """The present name of a renamed tool."""
 
     @property
     def valid(self) -> bool:
@@ -121,7 +114,6 @@ class LoadedTool:
     """The server's epoch at that time."""
     source: Source
     at: float
-    """Seconds since the epoch."""
     verdict: Verdict = VALID
     judged_at: float = 0.0
     """Last change of the verdict, in seconds since the epoch; 0: never."""
@@ -137,10 +129,7 @@ class Loaded(msgspec.Struct, frozen=True):
         return key in self.tools
 
     def adding(self, tools: Iterable[tuple[Tool, int]], source: Source, at: float) -> Loaded:
-        """Add tools, each with its server's epoch; the same object if all are loaded.
-
-        A call also marks an already loaded tool as called.
-        """
+        """Add tools with their servers' epochs; the same object if all are loaded. Calls mark tools."""
         fresh = {}
         for tool, epoch in tools:
             key = tool.server, tool.name
@@ -254,10 +243,7 @@ def standing(catalog: Catalog, key: ToolKey) -> Standing:
 
 
 def _is_wanted(catalog: Catalog, key: ToolKey) -> bool:
-    """Whether a profile includes a tool that the categories disable, so that its sessions may have loaded it.
-
-    Other profiles never offer the tool. A tool disabled by an operator stays off.
-    """
+    """Whether a profile includes a tool that categories disable, so that sessions may have loaded it."""
     server, tool = key
     written = {*spellings(server, tool), f"{server}__{tool}"}
     profiles = catalog.config.profiles.values()

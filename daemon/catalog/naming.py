@@ -183,7 +183,6 @@ class Letters:
     """The places of each letter in a URI, as bits of a number."""
 
     def __init__(self, uri: str) -> None:
-        """Take a URI of at most `MAX_URI` characters."""
         self.length = len(uri)
         self._where: dict[str, int] = {}
         for place, letter in enumerate(uri):
@@ -218,7 +217,6 @@ def fitting(templates: Iterable[Template], uri: str) -> Iterator[Template]:
 
 
 def _taken_apart(text: str) -> Iterator[tuple[str, str]]:
-    """Split a template into literals (empty operator) and expressions' operators."""
     at = 0
     for found in _EXPRESSION.finditer(text):
         if found.start() > at:
@@ -240,7 +238,6 @@ class Names:
     owners: Mapping[str, ToolKey]
     """The key of every given name."""
     given: Mapping[ToolKey, str] = attrs.field(repr=False)
-    """The name of every key."""
     beside: Mapping[ToolKey, str] = attrs.field(repr=False)
     """Second names, for lists with a meta-tool of the first name."""
     provisional: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
@@ -264,8 +261,8 @@ class Names:
     def key_of(self, name: str, servers: Collection[str]) -> ToolKey | None:
         """The tool behind a name in any spelling, listed or not; None for an unknown bare name.
 
-        Given names win, then `server/tool`, `server__tool` and `mcp__server__tool`, then `name` of
-        `mcp__us__name`, since clients prefix given names.
+        Given names win, then `server/tool`, `server__tool`, `mcp__server__tool`, then `name` of
+        `mcp__us__name`.
         """
         owner = self.owners.get(name)
         if owner is not None and owner[0] in servers:
@@ -325,21 +322,13 @@ class Claims:
 
     server: str
     own: Collection[str]
-    """The server's own names."""
     pending: bool
-    """Whether its first list is still expected."""
     named: bool = False
     """Whether all had names last time."""
 
 
 def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = ()) -> Names:
-    """The names after a change; the same object if unchanged.
-
-    Args:
-        names: the names before.
-        servers: all servers' claims, in the configuration's order.
-        reserved: meta-tools' names; a tool with one gets a second name.
-    """
+    """The names after a change; the same object if equal. A tool with a `reserved` name gets a second."""
     servers = list(servers)
     spelling = names.spelling
     configured = frozenset(claims.server for claims in servers)
@@ -384,7 +373,6 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
 def _still_valid(
     names: Names, servers: Iterable[Claims], configured: frozenset[str]
 ) -> tuple[dict[ToolKey, str], dict[ToolKey, str], float]:
-    """The names and second names still valid among these servers, and the start of their validity."""
     same, misleads = configured == names.servers, names.spelling.misleads
     begun = names.begun
     given = {
@@ -408,8 +396,7 @@ def _still_valid(
 def among(names: Names, own: Mapping[str, Collection[str]]) -> Names:
     """The names where only these servers are listed together; `own` holds their own names.
 
-    Own names stay, unless another of these servers ever had the same, or they read as another's; these keep
-    their global name.
+    An own name stays unless another of them ever had it, or it reads as another's: then the global name holds.
     """
     servers = frozenset(own)
     given: dict[ToolKey, str] = {}

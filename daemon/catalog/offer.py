@@ -139,7 +139,6 @@ class _Named:
 
 
 def _by_server(catalog: Catalog, profile: Profile) -> dict[str, list[ToolCategory]]:
-    """The profile's categories by server, in order."""
     found: dict[str, list[ToolCategory]] = {}
     for category in catalog.categories.values():
         if profile.categories is None or category.name in profile.categories:
@@ -157,7 +156,6 @@ class OfferedDefinition:
 
     definition: Definition = attrs.field(repr=False)
     name: str
-    """The name or URI for clients."""
 
     def listed(self) -> bytes:
         """Its list entry: the server's bytes, unless renamed or with hidden characters."""
@@ -168,10 +166,7 @@ class OfferedDefinition:
 
 
 def offered(catalog: Catalog, servers: Collection[str], kind: Kind) -> Mapping[str, OfferedDefinition]:
-    """The offered definitions of a kind other than tools, by clients' name or URI.
-
-    Servers come in the configuration's order, their definitions in theirs.
-    """
+    """The offered definitions of a kind other than tools, by clients' name or URI, in order."""
     given = catalog.names_of(kind).given
     found = {
         given.get((server, own), own): definition
@@ -209,7 +204,6 @@ class Choices:
 
 
 def _without(catalog: Catalog, elsewhere: frozenset[str], whole: Catalog, before: Catalog) -> Catalog:
-    """The catalog without these servers; reuses parts of `before`, which was made of `whole`."""
     categories = before.categories
     if whole.categories is not catalog.categories or before is whole:
         left = (
@@ -223,7 +217,6 @@ def _without(catalog: Catalog, elsewhere: frozenset[str], whole: Catalog, before
 
 
 def _left(category: ToolCategory, elsewhere: frozenset[str]) -> ToolCategory | None:
-    """A category without these servers; None if nothing is left."""
     servers = tuple(name for name in category.servers if name not in elsewhere)
     members = {name: each for name, each in category.members.items() if each.server not in elsewhere}
     return attrs.evolve(category, servers=servers, members=members) if servers else None
@@ -239,7 +232,6 @@ def _lists_of(catalog: Catalog, entries: Collection[str], before: Catalog) -> Li
 
 
 def _narrowed(catalog: Catalog, servers: tuple[str, ...], before: Catalog) -> Catalog:
-    """The catalog of these servers; reuses equal parts of `before`."""
     entries = {name: entry for name, entry in catalog.servers.items() if name in servers}
     naming = {
         kind: among(names, {name: _own_names(entry, kind) for name, entry in entries.items()})
@@ -270,11 +262,8 @@ class Offered:
 
     tool: Tool = attrs.field(repr=False)
     name: str
-    """The name for clients."""
     category: str | None
-    """The first category of the profile that holds it."""
     description: str
-    """The profile's, else the category's, else the server's."""
     asks: bool = False
     """Whether a call needs the user's consent."""
     form: SchemaForm = SchemaForm.ORIGINAL
@@ -423,7 +412,6 @@ class Offer:
         }
 
     def _listing_of(self, server: str, tools: Mapping[str, Tool]) -> Iterator[bytes]:
-        """A server's listing: nearly always its own bytes."""
         given = self._catalog.names.given
         untold = bool(self._catalog.chosen) or (server in self.rules.whole and not self.rules.has_texts)
         plain = untold and self._profile.schemas is SchemaForm.ORIGINAL

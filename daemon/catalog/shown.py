@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 
 
 def locate(catalog: Catalog, offer: Offer, uri: str, linked: Mapping[str, str]) -> ToolKey | None:
-    """The server to read a URI from, and its own URI; None if unknown in this profile or switched off.
-
-    `linked` holds the servers whose results linked to URIs in this session.
-    """
+    """The server to read a URI from, and its own URI; None if unknown in this profile or switched off."""
     if not offer.reads_resources:
         return None
     key = _said(catalog, offer, uri) or _linked(catalog, offer, uri, linked)
@@ -40,7 +37,6 @@ def locate(catalog: Catalog, offer: Offer, uri: str, linked: Mapping[str, str]) 
 
 
 def _said(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
-    """The server in a URI of ours; another daemon's, behind this one, names none here."""
     if not is_mcpd(uri):
         return None
     key = catalog.names_of(Kind.RESOURCE).owners.get(uri) or read_mcpd_uri(uri)
@@ -68,10 +64,7 @@ def _listed(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
 
 
 def _from_template(offer: Offer, uri: str) -> ToolKey | None:
-    """The server whose template fits, longest literal beginning first.
-
-    A template with a variable scheme counts only if no other server has one.
-    """
+    """The server with the best fitting template; one with a variable scheme counts only if alone."""
     found = next(fitting(offer.templates, uri), None)
     if found is None:
         return None
@@ -81,7 +74,6 @@ def _from_template(offer: Offer, uri: str) -> ToolKey | None:
 
 
 def _only_one(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
-    """The only server of the profile with resources."""
     with_some = [
         server
         for server in offer.servers_of(Kind.RESOURCE)
@@ -118,7 +110,7 @@ MAX_SHOWN = 10_000
 def shown_since(catalog: Catalog, key: ToolKey, began: float) -> str | None:
     """The hash of a tool shown to a client known since `began` (seconds since the epoch), or `UNKNOWN`.
 
-    A tool that took form and name before can only have been shown in it. None if there is no such tool.
+    A tool that took form and name before can only have been shown in it.
     """
     entry = catalog.servers.get(key[0])
     tool = None if entry is None or entry.tools is None else entry.tools.get(key[1])

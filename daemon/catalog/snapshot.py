@@ -103,19 +103,15 @@ class Catalog:
 
     config: Config = attrs.field(repr=False)
     servers: Mapping[str, ServerEntry]
-    """In the configuration's order."""
     categories: Mapping[str, ToolCategory]
     """In the configuration's order; a new object whenever any tool changed."""
     naming: Mapping[Kind, Names] = attrs.field(default=NO_NAMES, repr=False)
-    """By `kinds.NAMED_AS`."""
     lists: Lists = attrs.field(default=NO_LISTS, repr=False)
     """Enabled definitions other than tools; a new object whenever any changed."""
     reserved: frozenset[str] = attrs.field(default=frozenset(), repr=False)
-    """Names of meta-tools."""
     switched: frozenset[tuple[str, str]] = frozenset()
     """Operators' switches: server and `kinds.switch_of`, or `WHOLE`; names need not exist."""
     switched_tools: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
-    """The tools among `switched`, by their own names."""
     off: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
     """Tools disabled by an operator, or in every category that holds them."""
     begun: float = 0.0
@@ -173,7 +169,6 @@ def fold_all(catalog: Catalog, facts: Iterable[Fact]) -> Catalog:
 
 
 def _with_fact(catalog: Catalog, fact: ServerFact) -> Catalog:
-    """Apply a server's fact to its entry, without deriving anything."""
     entry = catalog.servers.get(fact.server)
     if entry is None:
         return _with_departed(catalog, fact)
@@ -204,7 +199,6 @@ def with_settled_names(catalog: Catalog) -> Catalog:
 
 
 def _with_names(catalog: Catalog, naming: Mapping[Kind, Names]) -> Catalog:
-    """Replace the names; the same object if equal."""
     same = all(names is catalog.naming[kind] for kind, names in naming.items())
     return catalog if same else attrs.evolve(catalog, naming=naming)
 
@@ -217,7 +211,6 @@ def _with_departed(catalog: Catalog, fact: ServerFact) -> Catalog:
 
 
 def _with_words(catalog: Catalog, off: frozenset[tuple[str, str]]) -> Catalog:
-    """Apply the operators' switches; the epoch of each visibly changed server rises."""
     if off == catalog.switched:
         return catalog
     servers = {name: _switched(entry, off=(name, WHOLE) in off) for name, entry in catalog.servers.items()}
@@ -236,7 +229,6 @@ def _switched(entry: ServerEntry, *, off: bool) -> ServerEntry:
 
 
 def _with_config(catalog: Catalog, config: Config, now: float) -> Catalog:
-    """Apply a configuration; unchanged parts keep even the order of names."""
     if config is catalog.config:
         return catalog
     epochs = {**catalog.departed, **{name: entry.epoch for name, entry in catalog.servers.items()}}
@@ -347,7 +339,6 @@ def _draws_alike(one: Catalog, other: Catalog) -> bool:
 
 
 def _taken_over(entry: ServerEntry, before: Catalog | None) -> ToolCategory | None:
-    """The server's previous category, if still equal."""
     if before is None or before.config.categories or any(name == entry.name for name, _ in before.switched):
         return None
     was = before.servers.get(entry.name)
@@ -357,7 +348,6 @@ def _taken_over(entry: ServerEntry, before: Catalog | None) -> ToolCategory | No
 
 
 def _without(category: ToolCategory, switched: frozenset[tuple[str, str]]) -> ToolCategory:
-    """The category with an operator's switches applied."""
     if {server for server, _ in switched}.isdisjoint(category.servers):
         return category
     members = {
@@ -368,7 +358,6 @@ def _without(category: ToolCategory, switched: frozenset[tuple[str, str]]) -> To
 
 
 def _off(categories: Mapping[str, ToolCategory]) -> set[ToolKey]:
-    """The tools in categories that are enabled in none."""
     partial = [category for category in categories.values() if not category.whole]
     off = {
         (each.server, each.tool)

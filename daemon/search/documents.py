@@ -59,7 +59,6 @@ class SearchDocument(msgspec.Struct, frozen=True, kw_only=True):
     weights: Mapping[str, float]
     """Saturated weight by term, between 0 and `K1` + 1, before the factor for rarity."""
     name_terms: frozenset[str]
-    """Terms of the name, and an empty one for praise."""
 
 
 def document(tool: Tool, server_description: str, said: Summary | None = None) -> SearchDocument:
@@ -109,7 +108,6 @@ def _of_schema(raw: bytes) -> dict[str, list[str]]:
 
 
 def _texts(schema: Any, depth: int) -> Iterator[tuple[str, str]]:
-    """Yield all parameters' texts in a schema as (field, text)."""
     if not isinstance(schema, dict) or depth > MAX_DEPTH:
         return
     properties = schema.get("properties")

@@ -77,11 +77,7 @@ def error_result(error: CallError) -> bytes:
 
 
 def decode_arguments(arguments: bytes, shape: type[T], example: str) -> T:
-    """Decode a meta-tool's arguments; nulls count as missing.
-
-    Raises:
-        InvalidArguments: the arguments do not fit `shape`; the text shows `example`.
-    """
+    """Decode a meta-tool's arguments; nulls count as missing. Raises `InvalidArguments`."""
     try:
         members = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
         said = {key: value for key, value in members.items() if bytes(value) != b"null"}
@@ -267,8 +263,7 @@ def lines_within(
 ) -> dict[str, str]:
     """A line per name, all cut to the largest of `WIDTHS` at which they fit into `room` bytes.
 
-    Names that do not fit even at `SHORT_LINE` are left out, except for the first. `frame` is the bytes of a
-    line besides name and text.
+    Names that do not fit at `SHORT_LINE` are left out, but the first. `frame`: bytes besides name and text.
     """
     least = sum(size_of(name) + frame + SHORT_LINE for name in names)
     widths = WIDTHS if least <= room else WIDTHS[-1:]

@@ -76,7 +76,6 @@ def _list_categories(view: View, arguments: bytes, *, patient: bool) -> Action:
 def _listing(
     view: View, found: Sequence[tuple[ToolCategory, list[str]]], most: int, end: int
 ) -> tuple[Reply, int]:
-    """An answer that lists these categories, and the bytes of it that a model reads."""
     categories = [_summary(view, category, names, most) for category, names in found]
     servers = _servers({category.name: category for category, _names in found})
     meta = unavailable(view, [view.catalog.servers[name] for name in servers], ())

@@ -49,12 +49,7 @@ _BY_NAME = Wrapper("arguments", ("tool_name",), CALL_EXAMPLE)
 
 
 def call_tool(meta_tools: Collection[str], view: View, sent: bytes, *, patient: bool) -> Action:
-    """Run any tool of the profile by name: `call_tool(tool_name, arguments)`.
-
-    Raises:
-        InvalidArguments: the tool is a meta-tool, or the arguments do not fit it.
-        ToolDisabled, UnknownTool: as for `find`.
-    """
+    """Run any tool of the profile by name. Raises as `find` and `run`, and for meta-tools."""
     wrapped = _BY_NAME.unwrap(sent)
     refuse_meta_tool(view, wrapped.name, meta_tools)
     found = find(view, wrapped.name, patient=patient)
@@ -66,11 +61,7 @@ def call_tool(meta_tools: Collection[str], view: View, sent: bytes, *, patient: 
 
 
 def run(view: View, target: Target, wrapped: Wrapped) -> Forward:
-    """Decide to send a tool the arguments of a wrapper call.
-
-    Raises:
-        InvalidArguments: no reading of the arguments fits the tool.
-    """
+    """Decide to send a tool the arguments of a wrapper call. Raises `InvalidArguments`."""
     read = view.means.checker.read(
         target.tool, wrapped.name, wrapped.arguments, wrapped.beside, example=wrapped.example
     )
@@ -108,11 +99,7 @@ def label_of(tool: Tool) -> str:
 
 
 def refuse_meta_tool(view: View, name: str, meta_tools: Collection[str]) -> None:
-    """Refuse to call a meta-tool through a meta-tool.
-
-    Raises:
-        InvalidArguments: the name belongs to a meta-tool.
-    """
+    """Refuse to call a meta-tool through a meta-tool. Raises `InvalidArguments`."""
     plain = name.rpartition("__")[2] if name.startswith(CLIENT_PREFIX) else name
     servers = view.catalog.servers
     if plain in meta_tools and read_reference(name, servers).server not in servers:
@@ -139,13 +126,7 @@ def call_tools(does: Does, find_with: str) -> tuple[MetaTool, MetaTool]:
 
 
 def find(view: View, name: str, *, patient: bool, chosen: bool = False) -> Offered | AwaitListing:
-    """Find the tool that a name means.
-
-    Args:
-        view: the state to search.
-        name: the name in the call.
-        patient: whether the call may wait for a list.
-        chosen: whether the client selected this view's servers: any name may be theirs.
+    """Find the tool that a name means; `chosen`: the client selected the servers, any name may be theirs.
 
     Raises:
         ToolChanged: the tool differs from the one that this client saw.
@@ -173,11 +154,7 @@ def find(view: View, name: str, *, patient: bool, chosen: bool = False) -> Offer
 
 
 def refuse_changed(view: View, tool: Tool, name: str, description: str) -> None:
-    """Refuse a call of the tool `name` if it changed since the client saw or loaded it.
-
-    Raises:
-        ToolChanged: the error holds the new definition, with the profile's `description`.
-    """
+    """Refuse a call of a tool that changed since the client saw or loaded it. Raises `ToolChanged`."""
     key = tool.server, tool.name
     seen = view.shown(key)
     if seen is None and key in view.loaded:
@@ -379,7 +356,6 @@ class Findings:
     tools: Sequence[tuple[Offered, float]]
     total: int
     end: int
-    """The position of the end of `tools` in the whole result."""
     suggestions: Sequence[str] = ()
 
     @property
@@ -397,11 +373,7 @@ class Findings:
 def find_tools(
     view: View, phrasings: Sequence[str], category: str | None, limit: int, start: int = 0
 ) -> Findings:
-    """Search the offered tools, best first; without phrasings, return all.
-
-    Raises:
-        UnknownCategory: the profile has no such category.
-    """
+    """Search the offered tools, best first; without phrasings, return all. Raises `UnknownCategory`."""
     end = start + limit
     offer = view.offer
     among = _keys_in(view, category) if category else offer.tools
@@ -418,11 +390,7 @@ def find_tools(
 
 
 def scored(view: View, phrasings: Sequence[str], category: str | None, limit: int) -> dict[str, object]:
-    """A search's report: `{tools: [{name, server, tool, category, score, description}], total, suggestions}`.
-
-    Raises:
-        UnknownCategory: the profile has no such category.
-    """
+    """A search's report: {tools: [{name, server, tool, category, score, description}], total, suggestions}."""
     findings = find_tools(view, phrasings, category, limit)
     return {
         "tools": [
@@ -459,7 +427,6 @@ class Wanted(msgspec.Struct):
     tools: dict[str, Offered] = msgspec.field(default_factory=dict)
     failures: dict[str, CallError] = msgspec.field(default_factory=dict)
     alternatives: dict[str, list[str]] = msgspec.field(default_factory=dict)
-    """Names of tools that fit nearly as well, by need."""
 
 
 def resolve(view: View, names: Iterable[str], servers: set[str], reserved: tuple[str, ...]) -> Wanted:

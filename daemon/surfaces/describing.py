@@ -46,9 +46,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """The tools that fit into one answer."""
 
     tools: Mapping[str, object]
-    """Definitions or lines, by callable name."""
     end: int
-    """The position after the page among all tools."""
     left: int
     whole: bool = True
 
@@ -71,7 +69,6 @@ def definition(view: View, tool: Tool, description: str) -> dict[str, object]:
 
 
 def _annotations(raw: bytes) -> Raw | None:
-    """A tool's non-empty annotations, or None."""
     try:
         said = {
             key: value for key, value in _ANNOTATIONS.decode(raw).items() if value not in (None, "", {}, [])
@@ -105,11 +102,7 @@ def _page(tools: Mapping[str, object], start: int, count: int, *, whole: bool = 
 
 
 def position(cursor: str | None, count: int) -> int:
-    """The position of a cursor among `count` tools.
-
-    Raises:
-        InvalidArguments: the cursor was never issued.
-    """
+    """The position of a cursor among `count` tools. Raises `InvalidArguments`: the cursor was never issued."""
     if cursor is None:
         return 0
     if cursor.isascii() and cursor.isdigit() and len(cursor) <= len(str(count)) and int(cursor) <= count:
@@ -155,11 +148,7 @@ def starting(entries: Iterable[ServerEntry]) -> tuple[str, ...]:
 
 
 def require_lists(entries: Iterable[ServerEntry]) -> None:
-    """Refuse to describe servers that are up and have never listed their tools.
-
-    Raises:
-        SchemaFetchError: a server cannot list its tools, and never could.
-    """
+    """Refuse to describe servers that are up and have never listed their tools. Raises `SchemaFetchError`."""
     for entry in entries:
         if entry.tools is None and entry.tool_list.problem and entry.available:
             raise SchemaFetchError(
@@ -211,11 +200,7 @@ DESCRIBING_PROPERTIES: dict[str, object] = {
 
 
 def find_category(view: View, name: str) -> ToolCategory:
-    """The category of that name.
-
-    Raises:
-        UnknownCategory: the profile has no such category; the text names the existing ones.
-    """
+    """The category of that name. Raises `UnknownCategory`."""
     category = view.categories.get(name)
     if category is None:
         raise UnknownCategory(
@@ -242,16 +227,9 @@ def category_lines(view: View) -> str:
 def describe_category(
     view: View, arguments: bytes, name_of: Callable[[str, Member], str], *, tool: str, patient: bool
 ) -> Action:
-    """Answer with the schemas of a category's known tools, and with what cannot be called now.
+    """Answer with the schemas of a category's known tools, or lines if too many, and the unavailable ones.
 
-    If not all schemas fit, each tool gets a line, with the way to ask for schemas.
-
-    Args:
-        view: the state to describe.
-        arguments: raw JSON: category, tools, cursor.
-        name_of: returns a member's callable name, given its key in the category.
-        tool: the meta-tool called.
-        patient: whether to wait for servers that have not listed.
+    `name_of` returns a member's callable name, given its key; `tool` is the meta-tool called.
 
     Raises:
         CallError: bad arguments, cursor, category or tools, or a server that is up cannot list its tools.
@@ -373,7 +351,6 @@ def member_key(category: ToolCategory, name: str) -> str | None:
 
 
 def _chosen(view: View, category: ToolCategory, wanted: Sequence[str]) -> Mapping[str, Member]:
-    """The shown members that were asked for, by key."""
     members = shown(view, category)
     if not wanted:
         return members

@@ -127,7 +127,6 @@ def _members(part: Object, schema: Object) -> Object:
 
 
 def _first_useful(options: list[Any]) -> object:
-    """The first non-null option: an example shows a value."""
     return next(
         (each for each in options if not (isinstance(each, dict) and each.get("type") == "null")), options[0]
     )
@@ -209,13 +208,8 @@ def refusal(
 ) -> InvalidArguments:
     """The error for arguments that fit no reading, or `several`.
 
-    Args:
-        name: the tool's name in the call.
-        validator: None if there is no usable schema.
-        literal: the value in the slot for arguments; None if undecodable.
-        beside: names of members next to that slot.
-        example: makes a whole call of example arguments.
-        several: whether several readings fit.
+    `literal` is the decoded slot for arguments, `beside` the names of members next to it; `example` makes a
+    whole call of example arguments.
     """
     schema = {} if validator is None else validator.schema
     errors = validator.errors(literal) if validator is not None and isinstance(literal, dict) else []
@@ -282,7 +276,6 @@ def _told_of_options(
 
 
 def _types(option: list[ValidationError], here: int) -> list[str]:
-    """The types an option wants, if it rejects the type of the value as a whole."""
     for error in option:
         if isinstance(error.kind, Kind.Type) and len(error.instance_path) == here:
             return error.kind.types
@@ -341,7 +334,6 @@ def _kind(value: object) -> str:
 
 
 def _good_example(validator: Validator | None, errors: list[ValidationError], literal: object) -> object:
-    """Valid arguments: the short valid values that were sent, and made-up ones."""
     if validator is None:
         return {}
     made = example_of(validator.schema)

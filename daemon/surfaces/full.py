@@ -156,7 +156,6 @@ class ItselfSurface(FullSurface):
 
 
 def _why_absent(entry: ServerEntry) -> str:
-    """The reason why a server shows nothing; empty if it does."""
     if entry.switched_off:
         return f"switched off by an operator of mcpd (`mcpd enable {entry.name}` brings it back)"
     if entry.disabled:

@@ -88,7 +88,6 @@ def _loading(name: str) -> tuple[str, dict[str, object]]:
 
 
 def _outdated(view: View, changed: ToolChanged) -> ToolChanged:
-    """The error about a loaded tool that changed and must be loaded again."""
     name = _name(view, view.offer.tools[changed.key])
     said, load = _loading(name)
     return ToolChanged(
@@ -230,7 +229,6 @@ def _loaded(view: View, wanted: Wanted) -> Reply:
 
 
 def _told(view: View, wanted: Wanted, names: Collection[str], left: Sequence[str]) -> dict[str, Any]:
-    """The `meta` of an answer: `names` are loaded, `left` did not fit."""
     share = answers.share_of(view)
     loaded = {name: wanted.tools[name] for name in names}
     servers = dict.fromkeys(each.tool.server for each in loaded.values())

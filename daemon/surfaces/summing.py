@@ -68,7 +68,6 @@ def _in_words(tools: tuple[tuple[str, str], ...], server: str, room: int) -> str
 
 
 def _central(phrases: Sequence[Phrase], uses: Mapping[str, int], room: int) -> list[int]:
-    """The places of the phrases that fit, most valuable new word first."""
     said = set(_SMALL)
     left, found = dict(enumerate(phrases)), list[int]()
     while left:
@@ -170,10 +169,7 @@ def category_line(view: View, category: ToolCategory, room: int = ROOM) -> str:
 
 
 def topics(view: View) -> str:
-    """The tools of all categories for surfaces without an initial list: `git (log, commit), time (convert)`.
-
-    Room is shared evenly, and unneeded room passed on; empty if `TOPICS_CHARACTERS` are too few.
-    """
+    """All categories' tools within `TOPICS_CHARACTERS`, shared evenly: `git (log, commit), time (convert)`."""
     categories = view.categories
     left = TOPICS_CHARACTERS - sum(len(name) + len(" (), ") for name in categories)
     if left < SHORTEST * len(categories):
@@ -196,7 +192,6 @@ def _cut(name: str, given: str) -> str:
 
 
 def _own(entry: ServerEntry) -> str:
-    """A server's own description: untrusted, so one legible sentence."""
     return one_line(legible(first_sentence(_HEADING.sub("", entry.said.about))))
 
 
@@ -232,10 +227,7 @@ REST = "their tools are listed like all others"
 
 
 def first_instructions(view: View, entries: Iterable[ServerEntry]) -> dict[str, object]:
-    """The member `{"instructions": {SERVER: text}}` of `meta` for servers new to this client; else empty.
-
-    All instructions together take one share of the answer (`answers.SHARE`).
-    """
+    """The member `{"instructions": {SERVER: text}}` of `meta` for servers new to this client; else empty."""
     new = [entry for entry in entries if entry.said.instructions and not _was_met(view, entry)]
     if not new:
         return {}
@@ -250,6 +242,5 @@ def server_lines(view: View) -> str:
 
 
 def _was_met(view: View, entry: ServerEntry) -> bool:
-    """Whether the client saw or loaded a tool of the server before."""
     keys = [(entry.name, tool) for tool in entry.tools or ()]
     return any(key in view.loaded or view.shown(key) is not None for key in keys)

@@ -54,7 +54,6 @@ class Means:
     index_characters: int
     """Characters of the initial list of categories or servers (`limits.indexCharacters`)."""
     most_called: Callable[[], Sequence[ToolKey]] = tuple
-    """Returns the tools known to have been called, most called first."""
 
 
 @attrs.frozen(kw_only=True)
@@ -74,7 +73,6 @@ class View:
     linked: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """Server by URI that a result of this session linked to."""
     keeps: bool = True
-    """Whether the client's next request still knows what was loaded or shown."""
     forwards: dict[str, Forward] = attrs.field(factory=dict, init=False, repr=False)
     """Decisions that hold for any arguments, by name; made once per view."""
     wrapped: dict[str, WrappedCalls] = attrs.field(factory=dict, init=False, repr=False)
@@ -139,7 +137,6 @@ class Reply(msgspec.Struct, frozen=True):
     result: bytes
     loading: Loading | None = None
     shown: tuple[ToolKey, ...] = ()
-    """The tools whose definitions the answer shows."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,7 +160,6 @@ class Forward:
     server: str
     method: str = CALL_TOOL
     name: str
-    """The server's own name for the target: with `tools/call`, the tool's bare name."""
     head: bytes = attrs.field(repr=False)
     """The raw bytes before the payload in `params` (`ports.CallToSend.params`)."""
     arguments: bytes | msgspec.Raw = attrs.field(repr=False)
@@ -172,11 +168,9 @@ class Forward:
     loading: Loading | None = None
     repair: Repair | None = None
     convert: Callable[[bytes | memoryview | msgspec.Raw], bytes] | None = attrs.field(default=None, repr=False)
-    """Converts the server's answer to a tool result; None passes it on unchanged."""
     verbatim: bool = False
     """Whether the decision ignores the arguments, which are not decoded."""
     ask: Tool | None = attrs.field(default=None, repr=False)
-    """The tool to ask the client's user about before the call; None: do not ask."""
     wrapper: Wrapper | None = attrs.field(default=None, repr=False)
     """The meta-tool used, if like calls go the same way while the view is valid."""
     tool: Tool | None = attrs.field(default=None, repr=False)
@@ -219,7 +213,6 @@ class WrappedCalls:
 
 
 def _without_arguments(forward: Forward) -> Forward:
-    """Drop the arguments: they may be megabytes, and a secret."""
     return attrs.evolve(forward, arguments=b"{}")
 
 
@@ -234,12 +227,10 @@ class AwaitListing(msgspec.Struct, frozen=True, kw_only=True):
 
     servers: tuple[str, ...] = ()
     calling: bool = False
-    """Whether one of their tools is called, which justifies waiting for a whole start."""
     kinds: tuple[Kind, ...] = (Kind.TOOL,)
     chosen: bool = False
     """Whether the client selected these servers: wait for their whole first start."""
     indexed: bool = False
-    """Whether the search index must have caught up with the catalog."""
 
 
 Action = Reply | Forward | AwaitListing
@@ -298,11 +289,9 @@ class Surface(ABC):
     """One way to show tools to clients; stateless, one object serves all sessions."""
 
     name: str
-    """The name in `--surface` and profiles."""
     tools: tuple[MetaTool, ...]
     """The surface's own tools, listed first."""
     meta_tools: tuple[str, ...]
-    """Their names: a server's tool with such a name is renamed in this list."""
 
     def __init__(self) -> None:
         self.meta_tools = tuple(tool.name for tool in self.tools)

@@ -85,21 +85,18 @@ class Grounds(enum.StrEnum):
     SWITCHED_OFF = "switched_off"
     """Loading on demand is off: in the configuration, the profile or the client."""
     ASKED_FOR = "asked_for"
-    """The client requests this surface."""
     ASKED_FOR_LAZY = "asked_for_lazy"
     DEFERRED_LOADING = "deferred_loading"
     """`deferredLoading` of the profile."""
     NAMED_SERVERS = "named_servers"
     PROFILE = "profile"
     UNKNOWN_CLIENT = "unknown_client"
-    """The client's name is unknown."""
     SILENT_CLIENT = "silent_client"
     OLDER_CLIENT = "older_client"
     """Only later versions search tools."""
     UNREADABLE_VERSION = "unreadable_version"
     """Some versions search tools, and this one is unreadable."""
     SEARCHES_ITSELF = "searches_itself"
-    """The client searches tools, and can take all of them."""
     TOO_MANY_TOOLS = "too_many_tools"
 
 
@@ -107,7 +104,6 @@ class SurfaceChoice(msgspec.Struct, frozen=True, kw_only=True):
     """A client's surface and the grounds for it."""
 
     surface: str
-    """`AUTO` until the client identifies itself."""
     grounds: Grounds
     client: ClientInfo = ClientInfo()
     since: tuple[int, ...] = ()
@@ -115,7 +111,6 @@ class SurfaceChoice(msgspec.Struct, frozen=True, kw_only=True):
     tools: int = 0
     """The profile's tools at that time, where they count."""
     most: int = 0
-    """The most tools listed to such a client individually."""
 
 
 def fitting(client: ClientInfo, count: Callable[[], int]) -> SurfaceChoice:
@@ -210,13 +205,8 @@ def choice_of(
 ) -> SurfaceChoice:
     """The surface of a client before it identifies itself; may be `AUTO`.
 
-    A lazy surface needs both switches, the configuration's and the profile's.
-
-    Args:
-        config: holds the master switch.
-        profile: the client's profile.
-        surface: the client's requested surface, if any.
-        lazy: the client's own switch; None: unset.
+    A lazy surface needs the configuration's and the profile's switch; `surface` and `lazy` are the client's
+    wishes.
     """
     if is_switched_off(config, profile, lazy=lazy):
         return SurfaceChoice(surface=UNSWITCHED, grounds=Grounds.SWITCHED_OFF)

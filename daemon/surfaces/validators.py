@@ -77,11 +77,7 @@ class Validator:
     """One compiled schema."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
-        """Compile a schema in the dialect of `$schema`, or 2020-12, MCP's default.
-
-        Raises:
-            ValueError: the schema is invalid, or has an external reference.
-        """
+        """Compile a schema in the dialect of `$schema`, or 2020-12, MCP's default. Raises `ValueError`."""
         self.schema = schema
         self._compiled = jsonschema_rs.validator_for(
             schema, pattern_options=jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES), **_OPTIONS

@@ -35,15 +35,12 @@ class Wrapped(Struct, frozen=True, kw_only=True):
     """A wrapper call taken apart: the tool, and every possible part of its arguments."""
 
     said: Mapping[str, str]
-    """The wrapper's own members, the tool's name among them."""
     name: str
     wrapper: Wrapper
     arguments: Raw | None
     beside: Mapping[str, Raw]
-    """Members that are not the wrapper's own."""
 
     def __repr__(self) -> str:
-        """Omits arguments: they may hold a secret."""
         return f"<Wrapped {self.name}>"
 
     def example(self, arguments: object) -> object:
@@ -69,11 +66,7 @@ class Wrapper:
         return sent[:end] if is_compact and not wrapped.beside else None
 
     def unwrap(self, sent: bytes) -> Wrapped:
-        """Take a wrapper call, a raw JSON object, apart.
-
-        Raises:
-            InvalidArguments: one of the wrapper's own members is missing, or not a string.
-        """
+        """Take a wrapper call, a raw JSON object, apart. Raises `InvalidArguments`."""
         said: dict[str, str] = {}
         try:
             members = _decode_members(sent)
@@ -130,14 +123,7 @@ class Checker:
         *,
         example: Callable[[object], object] | None = None,
     ) -> Read:
-        """Determine the arguments that a wrapper call means.
-
-        Args:
-            tool: None if its server has not listed it.
-            name: the name in the call.
-            args: raw JSON from the slot for arguments, if any.
-            beside: other members that are not the wrapper's own, raw.
-            example: makes a whole call of example arguments, for the error text.
+        """Determine the arguments that a wrapper call means; `example` makes a whole call for the error text.
 
         Raises:
             InvalidArguments: no reading fits, or more than one.
@@ -230,7 +216,6 @@ def _readings(sent: _Sent) -> Iterator[tuple[Object, Repair]]:
 
 
 def _unwrapped(value: Object) -> Iterator[Object]:
-    """The objects inside nested single-member wrappers, outermost first."""
     inner: object = value
     for _ in range(MAX_LAYERS):
         if not isinstance(inner, dict) or len(inner) != 1 or not inner.keys() <= WRAPPERS:
