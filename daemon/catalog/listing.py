@@ -1,10 +1,7 @@
-"""Reads a server's list, leaving out bad definitions instead of refusing the whole list.
+"""Reads a server's list, quarantining bad definitions (for `mcpd status`) instead of refusing the list.
 
-Real servers send schemas without a type, duplicate names and more. A schema that lacks only its type is
-completed; an unusable definition is quarantined by name with the reason, for `mcpd status`.
-
-Lists are read often and rarely differ. Equal bytes in the same server's list are the same object while anything
-refers to it: nothing is decoded or hashed twice, and derived values can be checked by identity.
+Real servers send schemas without a type, which are completed, duplicate names and more. Lists are read often
+and rarely differ: equal bytes in the same server's list are one object, decoded and hashed once.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
 """Names of tools, prompts and resources across servers, and URI templates.
 
 A tool keeps its own name unless another server's tool has it: the first owner keeps the name while its server
-is configured, across restarts; later ones are called `server__tool`. Among servers that start together, the
-order of the configuration decides until a client saw the name. So a second server never renames the first one's
-tools, and a shown name never changes its meaning.
+is configured, across restarts; later ones are called `server__tool`. The configuration's order decides among
+servers that start together, until a client saw the name. So a shown name never changes its meaning.
 
 No tool gets a name that reads as another server's (`github/delete`, `mcp__github__delete`), or a server could
-hijack references to another. Names that a new server makes misleading are withdrawn.
-
-Prompts and URIs follow the same rules, each with their own spelling.
+hijack references; a new server withdraws names that now mislead. Prompts and URIs follow the same rules.
 """
 
 from __future__ import annotations

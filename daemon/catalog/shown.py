@@ -1,11 +1,9 @@
 """One client's view: the form in which it saw each tool, and the server of a URI that it names.
 
-No tool is called in an outdated form. A client may send several requests before it reads their answers, so the
-form before the latest is kept, with its turn.
-
-A URI's server is, in order: the one that it names, the one that linked to it, one that lists it, one whose
-template fits, and the only server with resources. A URI that one server lists never goes to another that links
-to it or whose template fits.
+A client may send requests before it reads earlier answers, so the form before the latest is kept, with its
+turn. A URI's server is, in order: the one in it, the one that linked to it, one that lists it, one whose
+template fits, the only one with resources. A URI that a server lists never goes to another that links to it or
+whose template fits.
 """
 
 from __future__ import annotations

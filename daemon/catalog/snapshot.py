@@ -1,10 +1,8 @@
 """The catalog: an immutable snapshot of servers, tools and categories, and the effect of facts on it.
 
-`fold` and `fold_all` make every new catalog, and return the same object if nothing changed, so that "did it
-change" is an identity test. `catalog.entry` defines a fact's effect on its server's entry.
-
-Entries are the source of truth; each fact counts by itself for epochs. Categories and names are derived once
-for all facts of a batch, reusing the parts of unchanged servers, so that a fact costs as much as it changes.
+`fold` and `fold_all` return the same object if nothing changed, so "did it change" is an identity test. Each
+fact counts by itself for epochs (`catalog.entry`); categories and names are derived once per batch, reusing the
+parts of unchanged servers, so that a fact costs as much as it changes.
 """
 
 from __future__ import annotations

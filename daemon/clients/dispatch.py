@@ -6,7 +6,7 @@ the nursery of its connection, so that it ends with the connection.
 
 What a surface decides about a call whose arguments it does not decode is valid as long as its view
 (`Attachment.view`): the next call of that name is sent the same way without being judged again, and so is the
-next one through a meta-tool whose arguments name the same tool and fit it (`surfaces.surface.WrappedCalls`).
+next one through a meta-tool whose arguments name the same tool and fit it (`surfaces.validators.WrappedCalls`).
 """
 
 from __future__ import annotations

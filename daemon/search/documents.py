@@ -85,7 +85,6 @@ def digest_of(tool: Tool, server_description: str, said: Summary | None = None) 
 
 
 def _earnest(text: str) -> list[str]:
-    """Terms of a text; praise becomes an empty term, which only counts for the length."""
     said, praise = without_praise(text)
     return terms(said) + [""] * praise
 
@@ -167,7 +166,6 @@ def deprecated(tool: Tool) -> bool:
 
 
 def _decoded(raw: bytes) -> Any:
-    """A tool's decoded member; None, undecoded, if it does not mention deprecation."""
     lowered = raw.lower()
     if b"deprecated" not in lowered and b"obsolete" not in lowered:
         return None

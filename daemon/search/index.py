@@ -1,12 +1,10 @@
 """The search index over tools and servers.
 
-BM25F over nine fields (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009), any-of, with
-synonyms, spelling and exact names. A tool's weights depend on the tool alone, so an update reuses the segments
-of unchanged servers. With vectors, scores by words and by meaning are fused.
-
-A word's weight is its rarity (inverse document frequency) among these and public tools, so scores of small and
-large catalogs are comparable. A term without tools matches distant neighbours, too; an unknown word is
-corrected.
+BM25F over nine fields (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) with synonyms,
+spelling and exact names. A tool's weights depend on the tool alone, so unchanged servers' segments are reused.
+A word's weight is its rarity among these and public tools, so scores of all catalogs are comparable. A term
+without tools matches distant neighbours; an unknown word is corrected. With vectors, scores by meaning are
+fused in.
 """
 
 from __future__ import annotations
@@ -182,7 +180,6 @@ class Vocabulary:
         return kept
 
     def _variants(self, term: str) -> _Variants:
-        """The term itself, synonyms and corrections."""
         near = [
             (other, closeness)
             for other, closeness in self._language.neighbours.get(term, ())
@@ -203,10 +200,7 @@ MAX_SUGGESTIONS = 3
 
 
 DENSE_WEIGHT = 0.6
-"""The weight of meaning against words: recall and nDCG over five public sets peak at 0.6 to 0.8.
-
-From 1.0 on they fall where queries name rare things.
-"""
+"""The weight of meaning against words, best at 0.6 to 0.8 over five public sets; 1.0 misses rare things."""
 
 DEPTH = 50
 """Best tools of each half that are compared: as many as anybody reads."""
@@ -224,7 +218,6 @@ class Hit(msgspec.Struct, frozen=True):
 
     key: ToolKey
     score: float
-    """Comparable within one search only."""
     exact: bool
     """Whether the query contains its name."""
 
@@ -233,9 +226,7 @@ class Ranking(msgspec.Struct, frozen=True):
     """The result of a search."""
 
     hits: tuple[Hit, ...]
-    """Best first, at most the requested number."""
     total: int
-    """All fitting tools."""
     suggestions: tuple[str, ...]
     """Similar names if nothing fits."""
 
@@ -245,7 +236,6 @@ class ServerHit(msgspec.Struct, frozen=True):
 
     server: str
     score: float
-    """Comparable within one search only."""
     exact: bool
     """Whether the query contains its name."""
 
@@ -294,13 +284,7 @@ class Index:
     def search(
         self, phrasings: Sequence[str], *, within: Container[ToolKey] | None = None, limit: int = 20
     ) -> Ranking:
-        """Find tools, best first.
-
-        Args:
-            phrasings: a need, keywords or a name; scores of several are added.
-            within: None: all tools.
-            limit: most hits.
-        """
+        """Find tools `within` a set, best first, by a need, keywords or a name; phrasings' scores are added."""
         query = read(phrasings)
         scores = self.scores(query, within, 0.0 if self._vectors else FIT)
         if self._is_chance(query, max(scores.values(), default=0.0), within):
@@ -391,7 +375,6 @@ class Index:
         return {key for key in found if within is None or key in within}
 
     def _containing(self, query: Query, within: Container[ToolKey] | None) -> set[ToolKey]:
-        """The tools whose names contain one of the single words."""
         segments = self._segments.values()
         found = (key for word in query.substrings for each in segments for key in each.containing(word))
         return {key for key in found if within is None or key in within}
@@ -407,7 +390,6 @@ class Index:
 def _above(
     rows: Iterable[tuple[Segment, Sequence[float]]], least: float, within: Container[ToolKey] | None
 ) -> dict[ToolKey, float]:
-    """Tools that score above 0 and at least `least`."""
     found = {
         (segment.server, name): score
         for segment, scores in rows
@@ -429,8 +411,8 @@ def fuse(
 ) -> dict[ToolKey, float]:
     """Blend scores by words and cosines; best first, equal ones in the order of `lexical`, then `dense`.
 
-    Neither is comparable between queries, so each counts by its distance from the last of the `DEPTH` best, in
-    their standard deviations. Without lexical scores, only tools above `UNAIDED_COSINE` are found.
+    Each counts by its distance from the last of the `DEPTH` best, in their standard deviations, since neither
+    is comparable between queries. Without lexical scores, only tools above `UNAIDED_COSINE` are found.
     """
     if not lexical:
         near = {key: cosine for key, cosine in dense.items() if cosine >= UNAIDED_COSINE}
@@ -442,10 +424,7 @@ def fuse(
 
 
 def _outstanding(half: Mapping[ToolKey, float], depth: int) -> dict[ToolKey, float]:
-    """The distance of each tool above the last of the `depth` best, in standard deviations; 0 is left out.
-
-    Tools missing in `half` count as 0.
-    """
+    """The distance of each tool above the last of the `depth` best, in standard deviations; 0 is left out."""
     if not half:
         return {}
     best = heapq.nlargest(depth, half.values())

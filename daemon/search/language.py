@@ -1,8 +1,7 @@
 """Terms of texts, and prior knowledge about words: rarity, closeness in meaning, verbs.
 
-Tools and queries are split alike. Rarity and closeness come from two data files (origin: data/README.md), read
-once for the first index. Verbs compare actions: a request to make something must not find a tool that removes
-it.
+Rarity and closeness come from two data files (data/README.md), read once. Verbs compare actions: a request to
+make something must not find a tool that removes it.
 """
 
 from __future__ import annotations
@@ -205,7 +204,6 @@ class Language(msgspec.Struct, frozen=True, kw_only=True):
     """The rarity of words among public tools, and words of close meaning."""
 
     tools: int
-    """Tools behind the frequencies."""
     frequencies: Mapping[str, int]
     """The number of tools with a stem."""
     neighbours: Mapping[str, tuple[tuple[str, float], ...]]
@@ -220,10 +218,8 @@ NOTHING = Language(tools=0, frequencies={}, neighbours={})
 
 
 class _Neighbours(Mapping[str, tuple[tuple[str, float], ...]]):
-    """Terms with neighbours, parsed at lookup: few are ever needed."""
-
     def __init__(self, lines: Mapping[str, str], groups: Mapping[str, Mapping[str, float]]) -> None:
-        """Combine lines of the file, `other:80 another:60` by term, with groups that take precedence."""
+        """Combine the file's lines by term, `other:80 another:60`, with groups that take precedence."""
         self._lines = lines
         self._groups = groups
 

@@ -56,13 +56,11 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed search query."""
 
     phrases: tuple[tuple[str, ...], ...]
-    """The different terms of each phrasing."""
     clauses: tuple[Clause, ...]
     """The clauses of a query with several needs; else empty."""
     parts: tuple[tuple[str, ...], ...]
     """Terms of each independent unit: the clauses, or a phrasing without clauses."""
     asked: Asked
-    """The actions of a query without clauses."""
     names: tuple[str, ...]
     """Possible names of tools: whole phrasings, and words that look like names."""
     substrings: tuple[str, ...]
@@ -123,7 +121,6 @@ def _parts(texts: Sequence[str], split: Sequence[Sequence[Clause]]) -> Iterator[
 
 
 def _bounded(phrases: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    """The non-empty phrases, cut short beyond the bound."""
     left = MAX_TERMS_IN_ALL
     kept = []
     for phrase in phrases:

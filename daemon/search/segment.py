@@ -62,7 +62,6 @@ class Postings:
     __slots__ = ("_bounds", "_numbers", "_places", "_weights")
 
     def __init__(self, rows: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
-        """Concatenate each term's tool numbers and weights."""
         self._places = {term: place for place, term in enumerate(rows)}
         self._bounds = array("I", (0,))
         self._numbers = array("I")
@@ -114,9 +113,7 @@ class Segment:
 
     server: str
     words: frozenset[str]
-    """Terms that find the server itself."""
     names: tuple[str, ...]
-    """Tools' names by number."""
     digests: Mapping[str, Digest]
     """Each document's digest; the same object while unchanged."""
     postings: Postings
@@ -156,8 +153,8 @@ class Segment:
     def scores(self, phrases: Iterable[Phrase], clauses: Iterable[Phrase] = ()) -> list[float]:
         """The score of each tool by number; 0.0 if it shares nothing with the query.
 
-        Scores of phrasings are added. Of clauses, the best counts, and the server's tools gain, since one
-        server mostly meets several needs.
+        Phrasings add up. The best clause counts, and the server's tools gain: one server mostly meets several
+        needs.
         """
         total = self._folded(phrases, add)
         best = self._folded(clauses, max)
@@ -279,7 +276,6 @@ def _weights(each: SearchDocument) -> Mapping[str, float]:
 
 
 def _shares(each: SearchDocument) -> Mapping[str, float]:
-    """Each term of a tool's name with its share of the name."""
     return dict.fromkeys(filter(None, each.name_terms), 1 / max(1, len(each.name_terms)))
 
 
@@ -295,7 +291,6 @@ def _merged(
     fresh: Mapping[int, SearchDocument],
     weights_of: Callable[[SearchDocument], Mapping[str, float]],
 ) -> Postings:
-    """The postings of unchanged tools, renumbered, and of new ones."""
     # Arrays, since a hundred thousand pairs would trigger full garbage collections.
     rows: dict[str, tuple[array[int], array[float]]] = {}
     for term in old if kept else ():

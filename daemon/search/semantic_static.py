@@ -47,9 +47,7 @@ class StaticEncoder:
     _embeddings: NDArray[Any] = attrs.field(repr=False)
     """One row per token or per group of tokens, in the file's type (16 MiB)."""
     _weights: NDArray[Any] | None = attrs.field(default=None, repr=False)
-    """By token."""
     _rows: NDArray[Any] | None = attrs.field(default=None, repr=False)
-    """The row of each token; None: its own number."""
     _unknown: int | None = None
     """The ignored token for unknown words."""
 
@@ -106,11 +104,7 @@ class StaticTable:
 
 
 def open_model(path: str | None) -> StaticEncoder:
-    """Load the encoder from a folder with `tokenizer.json` and `model.safetensors`; None: the packaged one.
-
-    Raises:
-        SemanticUnavailable: no usable model.
-    """
+    """Load the encoder from a model2vec folder, or the packaged one. Raises `SemanticUnavailable`."""
     weights, tokenizer = (
         _packaged() if path is None else (f"{path}/model.safetensors", f"{path}/tokenizer.json")
     )

@@ -61,13 +61,7 @@ class Encoder(Protocol):
 
 
 def open_encoder(model: str | None = None) -> Encoder:
-    """Load the configured encoder, which blocks for 0.3 s: call it in a worker thread. Never downloads.
-
-    `model` is a folder with `tokenizer.json` and `model.safetensors` (model2vec); None: the extra's weights.
-
-    Raises:
-        SemanticUnavailable: the extra is not installed, or the folder holds no usable model.
-    """
+    """Load the encoder of a model2vec folder, or the extra's; blocks. Raises `SemanticUnavailable`."""
     try:
         module: Any = importlib.import_module(ENCODER)
     except ImportError as error:
@@ -117,10 +111,7 @@ class Vectors:
         )
 
     def updated(self, servers: Mapping[str, ServerEntry]) -> Vectors:
-        """The vectors of these servers' tools; the same object if nothing changed.
-
-        Blocks to encode new tools (0.4 ms each): call it in a worker thread.
-        """
+        """The vectors of these servers' tools; itself if current. Blocks: call it in a worker thread."""
         if self.covers(servers):
             return self
         places = dict(list(_places(servers))[:MAX_TOOLS])
@@ -165,7 +156,6 @@ class Vectors:
         return {self._keys[row]: cosine for row, cosine in ordered}
 
     def _with_missing(self, wanted: Mapping[Source, tuple[Tool, str]]) -> dict[Source, Vector]:
-        """Each source's vector, encoded unless known."""
         missing = [source for source in wanted if source not in self._rows]
         vectors = {source: self._table.row(row) for source, row in self._rows.items() if self._table}
         for start in range(0, len(missing), BATCH):
@@ -190,10 +180,7 @@ def _source(tool: Tool, description: str) -> Source:
 
 
 LEAD_WEIGHT = 1.0
-"""The weight of name and first sentence.
-
-Three summed cosines of short texts beat one of a long text: 0.63 against 0.59 recall@5 over the livemcp sets.
-"""
+"""The weight of name and first sentence; three summed texts beat one long text, 0.63 to 0.59 recall@5."""
 
 WHOLE_WEIGHT = 1.0
 """The weight of name, whole description and server's purpose."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import copy
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 import msgspec
@@ -17,7 +17,7 @@ from daemon.catalog.loaded import Loaded, Source
 from daemon.config.names import read_reference
 from daemon.model import Kind
 from daemon.protocol import CALL_TOOL
-from daemon.surfaces.wrapped import WRAPPERS
+from daemon.surfaces.validators import WrappedCalls, keep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,15 +29,8 @@ if TYPE_CHECKING:
     from daemon.config.config_model import Profile
     from daemon.model import Repair, Tool, ToolKey
     from daemon.search.index import Index
-    from daemon.surfaces.validators import Validator
     from daemon.surfaces.wrapped import Checker, Wrapper
 
-
-Key = TypeVar("Key")
-Kept = TypeVar("Kept")
-
-MAX_REMEMBERED = 1024
-"""Decisions of each kind kept with one view: more tools than one client calls between two changes."""
 
 ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
 """Keeps a client from hiding a tool behind its own tool search."""
@@ -75,7 +68,7 @@ class View:
     keeps: bool = True
     forwards: dict[str, Forward] = attrs.field(factory=dict, init=False, repr=False)
     """Decisions that hold for any arguments, by name; made once per view."""
-    wrapped: dict[str, WrappedCalls] = attrs.field(factory=dict, init=False, repr=False)
+    wrapped: dict[str, WrappedCalls[Forward]] = attrs.field(factory=dict, init=False, repr=False)
     """Decided calls through each meta-tool, by its name."""
 
     @property
@@ -113,13 +106,15 @@ class View:
 
     def remember(self, name: str, sent: bytes, forward: Forward) -> None:
         """Keep a decision about the call `name` with the arguments `sent`, if a like call goes the same way."""
+        kept = attrs.evolve(forward, arguments=b"{}")  # without arguments: they may be megabytes, and a secret
         if forward.verbatim:
-            _keep(self.forwards, name, _without_arguments(forward))
+            keep(self.forwards, name, kept)
         elif forward.wrapper is not None:
-            if name not in self.wrapped:
-                # Bounded: one entry for each of the few meta-tools that call others.
-                self.wrapped[name] = WrappedCalls(forward.wrapper, self.means.checker)
-            self.wrapped[name].remember(sent, forward)
+            # Bounded: one entry for each of the few meta-tools that call others.
+            calls = self.wrapped.setdefault(name, WrappedCalls(forward.wrapper.opening))
+            head, validator = forward.wrapper.head(sent), self.means.checker.validator(forward.tool)
+            if head and validator is not None and sent == b"%b%b}" % (head[:-1], forward.arguments):
+                calls.remember(head, kept, validator)
 
 
 class Loading(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,51 +170,6 @@ class Forward:
     """The meta-tool used, if like calls go the same way while the view is valid."""
     tool: Tool | None = attrs.field(default=None, repr=False)
     """The tool whose schema wrapped arguments must fit; None while its server has not listed it."""
-
-
-class WrappedCalls:
-    """Finds the target of repeated calls through one meta-tool without taking them apart.
-
-    The key is the bytes before the arguments' members. A call written in an unusual form goes to its surface.
-    """
-
-    def __init__(self, wrapper: Wrapper, checker: Checker) -> None:
-        self._wrapper = wrapper
-        self._opening = wrapper.opening
-        self._checker = checker
-        self._known: dict[bytes, tuple[Forward, Validator]] = {}
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def find(self, sent: bytes) -> tuple[Forward | None, bytes]:
-        """Return the decision and the tool's arguments; None and `sent` if the surface has to decide."""
-        end = sent.find(self._opening) + len(self._opening)
-        known = self._known.get(sent[:end])
-        if known is not None and sent.endswith(b"}}"):
-            forward, validator = known
-            arguments = sent[end - 1 : -1]
-            # Bytes that are one whole object leave nothing between them and the end of the call.
-            value = validator.proven(arguments)
-            if value is not None and (len(value) != 1 or WRAPPERS.isdisjoint(value)):
-                return forward, arguments
-        return None, sent
-
-    def remember(self, sent: bytes, forward: Forward) -> None:
-        """Keep a decision about a call of the usual form whose tool has a validator."""
-        head, validator = self._wrapper.head(sent), self._checker.validator(forward.tool)
-        if head and validator is not None and sent == b"%b%b}" % (head[:-1], forward.arguments):
-            _keep(self._known, head, (_without_arguments(forward), validator))
-
-
-def _without_arguments(forward: Forward) -> Forward:
-    return attrs.evolve(forward, arguments=b"{}")
-
-
-def _keep(known: dict[Key, Kept], key: Key, decided: Kept) -> None:
-    if len(known) >= MAX_REMEMBERED:
-        known.clear()
-    known[key] = decided
 
 
 class AwaitListing(msgspec.Struct, frozen=True, kw_only=True):

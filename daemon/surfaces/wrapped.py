@@ -1,9 +1,8 @@
 """Calls of tools through a meta-tool, and the readings of their arguments.
 
-Nearly all calls have one form, with the arguments last, and are recognised by the bytes before these
-(`surfaces.surface.WrappedCalls`). Models also flatten, stringify and double-wrap arguments. The literal reading
-comes first; another counts only if exactly one fits the schema. A reading accounts for everything sent: nothing
-is dropped.
+Nearly all calls have one form and are recognised by their first bytes (`surfaces.validators.WrappedCalls`).
+Models also flatten, stringify and double-wrap arguments: another reading than the literal one counts only if
+exactly one fits the schema, and accounts for everything sent.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from msgspec import Raw, Struct
 from daemon.errors import InvalidArguments
 from daemon.model import Repair
 from daemon.surfaces.explaining import refusal
-from daemon.surfaces.validators import Object, Validator, Validators
+from daemon.surfaces.validators import WRAPPERS, Object, Validator, Validators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -87,9 +86,6 @@ class Wrapper:
             _slot, arguments = members.popitem()
         return Wrapped(said=said, name=said[self._own[-1]], wrapper=self, arguments=arguments, beside=members)
 
-
-WRAPPERS = frozenset({"args", "arguments", "parameters", "params", "input"})
-"""Member names in which models wrap arguments once more."""
 
 MAX_CHECKED = 256 * 1024
 """Bytes of validated arguments: longer ones would hold the event loop for milliseconds."""

@@ -1,9 +1,8 @@
 """The life of the daemon: starts all actors, and stops them in order.
 
-Nurseries are nested: the core around the upstreams around the doors. They start from the outside in and stop
-from the inside out, so calls always find a registry, and servers outlive sessions. A crash in the core leaves
-`serve` and ends the process for the service manager to restart. `main.lifetime` owns signals and the watched
-file.
+Nested nurseries, the core around the upstreams around the doors, start from the outside in and stop from the
+inside out: calls always find a registry, and servers outlive sessions. A crash in the core ends the process for
+the service manager to restart. `main.lifetime` owns signals and the watched file.
 """
 
 from __future__ import annotations
@@ -147,7 +146,6 @@ class Tree(Wiring):
         self._ended.set()
 
     async def _record(self) -> None:
-        """Write changes until the upstreams stop."""
         with self._recording:
             # What changes while a session is recalled must not be missed either.
             await self.recorder.run(lambda: [*self.sessions.named, *self.sessions.recalls], self.sessions.adopt)
