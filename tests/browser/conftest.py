@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import sync_playwright
 
-from tests.browser.driving import Here, chromium, console
+from tests.browser.driving import Here, chromium, close_windows, console
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,5 +28,10 @@ def browser() -> Iterator[Browser]:
 def here(browser: Browser) -> Iterator[Here]:
     with console(browser) as opened:
         yield opened
-        for context in browser.contexts:
-            context.close()
+
+
+@pytest.fixture(autouse=True)
+def windows(browser: Browser) -> Iterator[None]:
+    """Each test's windows are closed with it."""
+    yield
+    close_windows(browser, visitors=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import attrs
@@ -18,12 +18,18 @@ from tests.waiting import WAIT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
 
     from tests.e2e.harness import Daemon
 
-PHONE = {"width": 360, "height": 740}
-DESK = {"width": 1280, "height": 900}
+PHONE: ViewportSize = {"width": 360, "height": 740}
+DESK: ViewportSize = {"width": 1280, "height": 900}
+SIZES = {"desk": DESK, "phone": PHONE}
+Scheme = Literal["light", "dark"]
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+
+VISITORS: list[BrowserContext] = []
+"""The windows that last longer than a test (`Here.visit`)."""
 
 LIVE = "body[data-state=live]"
 """There once a page is kept up to date."""
@@ -50,10 +56,11 @@ class Here:
     browser: Browser
     address: str
     """Where pages are, as in `http://127.0.0.1:1234/ui`."""
+    _visitor: Page | None = None
 
     def link(self, *words: str) -> str:
-        """What `mcpd ui --print` prints, alone on its last line."""
-        return self.daemon.run("ui", "--print", *words).splitlines()[-1]
+        """A fresh link to sign in with; `--read-only` is the one word that it may have."""
+        return str(self.daemon.ask("ui", readOnly="--read-only" in words)["link"])
 
     def context(self, **options: Any) -> BrowserContext:
         """A browser of its own, with nobody's cookies."""
@@ -68,6 +75,28 @@ class Here:
         page.wait_for_url(self.address)
         return page
 
+    def visit(self, path: str, size: str = "desk", scheme: Scheme = "light") -> Page:
+        """A page as it looks to a visitor who changes nothing: all of them share one browser window.
+
+        A window of its own costs a second of a processor.
+        """
+        if self._visitor is None:
+            self._visitor = self.signed_in()
+            VISITORS.append(self._visitor.context)
+        self._visitor.set_viewport_size(SIZES[size])
+        self._visitor.emulate_media(color_scheme=scheme)
+        self._visitor.goto(f"{self.address}{path}")
+        return self._visitor
+
+
+def close_windows(browser: Browser, *, visitors: bool) -> None:
+    """Close every window; those that visitors share only if asked to."""
+    for context in browser.contexts:
+        if visitors or context not in VISITORS:
+            context.close()
+    if visitors:
+        VISITORS.clear()
+
 
 @contextmanager
 def console(browser: Browser, config: dict[str, Any] | None = None) -> Iterator[Here]:
@@ -75,7 +104,10 @@ def console(browser: Browser, config: dict[str, Any] | None = None) -> Iterator[
     with running({"mcpServers": SERVERS, **(config or {})}, forked=False) as daemon:
         daemon.ready("git", "notes")
         parts = urlsplit(daemon.ask("ui")["link"])
-        yield Here(daemon, browser, f"{parts.scheme}://{parts.netloc}/ui")
+        try:
+            yield Here(daemon, browser, f"{parts.scheme}://{parts.netloc}/ui")
+        finally:
+            close_windows(browser, visitors=True)
 
 
 _UNLIKE_WHAT_IS_SEEN = """() => [...document.querySelectorAll("a[aria-label], button[aria-label]")]

@@ -21,6 +21,8 @@ from tests.browser.driving import DESK, PHONE, chromium, console, settled
 from tests.e2e.harness import scripted
 
 if TYPE_CHECKING:
+    from playwright.sync_api import ViewportSize
+
     from tests.browser.driving import Here
 
 MAX_BYTES = 200_000
@@ -101,7 +103,7 @@ OUTPUT = Path("docs/screenshots")
 def photograph(here: Here) -> None:
     """Take all pictures."""
     shown = [page for page in PAGES if page.in_navigation]
-    takes: list[tuple[str, str, dict[str, int], str]] = [
+    takes: list[tuple[str, str, ViewportSize, str]] = [
         (page.path, page.path.strip("/"), DESK, "light") for page in shown
     ]
     first = shown[0].path

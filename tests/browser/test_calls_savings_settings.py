@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.driving import DESK, PHONE, Here, accessible, console, expect_words, row, settled
+from tests.browser.driving import SIZES, Here, accessible, console, expect_words, row, settled
 from tests.e2e.harness import scripted
 from tests.e2e.test_summaries import at_hand
 from tests.unit.summaries.endpoint_server import status, well
@@ -57,14 +57,12 @@ def opened(here: Here, path: str, **options: object) -> Page:
     return page
 
 
-@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("path", PAGES)
-def test_each_page_is_for_everybody(
-    staged: tuple[Here, EndpointServer], path: str, size: dict[str, int]
-) -> None:
+def test_each_page_is_for_everybody(staged: tuple[Here, EndpointServer], path: str, size: str) -> None:
     here, _ = staged
     here.daemon.run("call", "notes/echo", "text=hi")
-    accessible(settled(opened(here, path, viewport=size)))
+    accessible(settled(here.visit(path, size)))
 
 
 def test_a_call_that_hangs_is_seen_and_cancelled(staged: tuple[Here, EndpointServer]) -> None:

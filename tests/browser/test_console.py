@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import expect
 
 from daemon.console.page_table import PAGES
-from tests.browser.driving import DESK, PHONE, accessible, console, expect_words, row, settled
+from tests.browser.driving import accessible, console, expect_words, row, settled
 from tests.e2e.harness import free_port, running, scripted
 from tests.waiting import WAIT, eventually
 
@@ -109,7 +109,6 @@ def test_two_daemons_of_one_machine_are_looked_at_in_one_browser(here: Here, bro
         page.get_by_role("button", name="Sign out").click()
         page.goto(other.address)
         assert "Servers" in page.title()
-    page.context.close()
 
 
 def test_a_token_of_the_configuration_signs_in_to_read(browser: Browser) -> None:
@@ -126,7 +125,6 @@ def test_a_token_of_the_configuration_signs_in_to_read(browser: Browser) -> None
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url(opened.address)
         expect_words(page, "signed in by token wall · read only")
-        page.context.close()
 
 
 # --- keeping others out -------------------------------------------------------------------------------------
@@ -197,7 +195,6 @@ def test_what_servers_say_is_shown_and_not_run(browser: Browser) -> None:
         page.goto(f"{opened.address}/tools?server=git")
         expect_words(page, "<script>document.title='owned'</script>")
         expect_words(page, "\\u{202e}")
-        page.context.close()
 
 
 # --- staying up to date -------------------------------------------------------------------------------------
@@ -217,7 +214,6 @@ def test_a_server_that_is_killed_is_seen_to_go_and_to_come_back(browser: Browser
         opened.daemon.run("disable", "git")
         expect(row(page, "git")).to_contain_text("disabled", timeout=WAIT * 1000)
         assert page.evaluate("window.never_reloaded")
-        page.context.close()
 
 
 def test_what_a_person_does_survives_a_change(browser: Browser) -> None:
@@ -227,7 +223,6 @@ def test_what_a_person_does_survives_a_change(browser: Browser) -> None:
         opened.daemon.run("disable", "git")
         expect(row(page, "git")).to_contain_text("disabled", timeout=WAIT * 1000)
         assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Restart notes"
-        page.context.close()
 
 
 def test_a_page_says_when_the_daemon_is_gone(browser: Browser) -> None:
@@ -235,7 +230,6 @@ def test_a_page_says_when_the_daemon_is_gone(browser: Browser) -> None:
         page = settled(opened.signed_in())
         assert opened.daemon.stop() == 0
         expect_words(page, "does not answer")
-        page.context.close()
 
 
 def test_ending_all_sessions_ends_what_is_open(browser: Browser) -> None:
@@ -243,32 +237,9 @@ def test_ending_all_sessions_ends_what_is_open(browser: Browser) -> None:
         page = settled(opened.signed_in())
         assert opened.daemon.run("ui", "--end") == "ended 1 session of the console\n"
         expect_words(page, "no longer kept up to date")
-        page.context.close()
 
 
 # --- for everybody ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("path", SHOWN)
-@pytest.mark.parametrize(
-    ("viewport", "scheme"), [(DESK, "light"), (DESK, "dark"), (PHONE, "light"), (PHONE, "dark")]
-)
-def test_axe_finds_nothing(here: Here, path: str, viewport: dict[str, int], scheme: str) -> None:
-    page = here.signed_in(viewport=viewport, color_scheme=scheme)
-    page.goto(f"{here.address}{path}")
-    accessible(page)
-    page.context.close()
-
-
-@pytest.mark.parametrize("path", SHOWN)
-def test_everything_is_read_without_a_script(here: Here, path: str) -> None:
-    with_script, without = here.signed_in(), here.signed_in(java_script_enabled=False)
-    for page in (with_script, without):
-        page.goto(f"{here.address}{path}")
-    headings = [page.get_by_role("heading").all_inner_texts() for page in (with_script, without)]
-    assert headings[0] == headings[1] != []
-    for page in (with_script, without):
-        page.context.close()
 
 
 def test_a_form_works_without_a_script(browser: Browser) -> None:
@@ -277,7 +248,6 @@ def test_a_form_works_without_a_script(browser: Browser) -> None:
         page.get_by_role("button", name="Refresh the list of tools of git").click()
         page.wait_for_url(f"{opened.address}*")
         expect(page.get_by_role("status").first).to_be_visible()
-        page.context.close()
 
 
 def focused(page: Page) -> str:
@@ -311,7 +281,6 @@ def test_what_destroys_asks_first_and_the_keyboard_is_enough(browser: Browser) -
             lambda: opened.daemon.ask("status")["servers"]["git"]["pid"] not in {None, before},
             opened.daemon.said,
         )
-        page.context.close()
 
 
 def test_nothing_listens_before_somebody_asks(browser: Browser) -> None:
@@ -333,8 +302,7 @@ def test_nothing_listens_before_somebody_asks(browser: Browser) -> None:
     ],
 )
 def test_a_table_without_rows_is_a_sentence(here: Here, path: str, said: str) -> None:
-    page = here.signed_in()
-    page.goto(f"{here.address}{path}")
+    page = here.visit(path)
     expect(page.get_by_text(said)).to_be_visible()
     assert page.evaluate(
         "[...document.querySelectorAll('.scroll')]"
@@ -342,4 +310,3 @@ def test_a_table_without_rows_is_a_sentence(here: Here, path: str, said: str) ->
     )
     page.goto(f"{here.address}/servers")
     expect(page.get_by_text("No server fits this filter.")).to_be_hidden()
-    page.context.close()

@@ -13,8 +13,9 @@ from urllib.parse import quote
 import pytest
 
 from daemon.console.page_table import PAGES
-from tests.browser.driving import DESK, PHONE, accessible, console, settled
+from tests.browser.driving import SCHEMES, SIZES, accessible, console, settled
 from tests.e2e.harness import changeable
+from tests.pairwise import pairwise
 from tests.scripted_server import tool
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-    from tests.browser.driving import Here
+    from tests.browser.driving import Here, Scheme
 
 pytestmark = pytest.mark.e2e
 
@@ -71,14 +72,14 @@ SHOWN = [*(page.path for page in PAGES if page.in_navigation), *OF_ONE]
 @pytest.fixture(scope="module")
 def bad(browser: Browser) -> Iterator[Here]:
     profiles = {"default": {"surface": "load"}}
-    with console(browser, {"mcpServers": SERVERS, "profiles": profiles}) as opened:
-        with opened.daemon.client().hello(session=KEY) as client:
-            client.load("kept", "gone", "long")
-            client.call("kept", {})
-            opened.daemon.changes("git", *BAD[:-1], CHANGED)
-            yield opened
-        for context in browser.contexts:
-            context.close()
+    with (
+        console(browser, {"mcpServers": SERVERS, "profiles": profiles}) as opened,
+        opened.daemon.client().hello(session=KEY) as client,
+    ):
+        client.load("kept", "gone", "long")
+        client.call("kept", {})
+        opened.daemon.changes("git", *BAD[:-1], CHANGED)
+        yield opened
 
 
 def opened(bad: Here, path: str, **options: Any) -> Page:
@@ -87,21 +88,12 @@ def opened(bad: Here, path: str, **options: Any) -> Page:
     return page
 
 
-@pytest.mark.parametrize("path", SHOWN)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"viewport": DESK, "color_scheme": "light"},
-        {"viewport": PHONE, "color_scheme": "dark"},
-    ],
-    ids=["desk", "phone-dark"],
-)
-def test_nothing_bars_anybody(bad: Here, path: str, options: dict[str, Any]) -> None:
-    page = opened(bad, path, **options)
+@pytest.mark.parametrize(("path", "size", "scheme"), pairwise(SHOWN, SIZES, SCHEMES))
+def test_nothing_bars_anybody(bad: Here, path: str, size: str, scheme: Scheme) -> None:
+    page = bad.visit(path, size, scheme)
     for each in page.locator("details").all():
         each.evaluate("each => each.open = true")
     accessible(page)
-    page.context.close()
 
 
 CONTROLS = """() => {
@@ -127,7 +119,7 @@ PARTS_OF_A_TIME = 16
 
 @pytest.mark.parametrize("path", SHOWN)
 def test_every_control_is_reached_with_the_keyboard_and_seen_to_be(bad: Here, path: str) -> None:
-    page = opened(bad, path)
+    page = bad.visit(path)
     page.evaluate("dispatchEvent(new Event('pagehide'))")  # nothing is replaced while keys are pressed
     found = page.evaluate(CONTROLS)
     for _ in range(found + PARTS_OF_A_TIME):
@@ -137,18 +129,15 @@ def test_every_control_is_reached_with_the_keyboard_and_seen_to_be(bad: Here, pa
         if told == "all":
             break
     assert page.evaluate(MISSED) == []
-    page.context.close()
 
 
 @pytest.mark.parametrize("path", SHOWN)
 def test_without_a_script_it_says_the_same(bad: Here, path: str) -> None:
-    with_script, without = opened(bad, path), opened(bad, path, java_script_enabled=False)
+    with_script, without = bad.visit(path), opened(bad, path, java_script_enabled=False)
     headings = [each.get_by_role("heading").all_inner_texts() for each in (with_script, without)]
     assert headings[0] == headings[1] != []
     captions = [each.locator("caption").all_text_contents() for each in (with_script, without)]
     assert captions[0] == captions[1]
-    for page in (with_script, without):
-        page.context.close()
 
 
 def test_what_turns_text_round_does_not_and_what_is_loaded_and_gone_says_so(bad: Here) -> None:
@@ -161,4 +150,3 @@ def test_what_turns_text_round_does_not_and_what_is_loaded_and_gone_says_so(bad:
     assert "can be used" in rows["git/long"]
     assert "can be used" not in rows["git/gone"]
     assert "can be used" not in rows["git/kept"]
-    page.context.close()

@@ -80,14 +80,14 @@ PATHS = (
 @pytest.fixture(scope="module")
 def attacked(browser: Browser) -> Iterator[Here]:
     """A console that shows what the most hostile have written."""
-    with console(browser, {"mcpServers": SERVERS}) as opened:
-        with opened.daemon.client().hello(session=KEY, surface="load") as client:
-            client.ask("initialize", CLIENT)
-            client.load(NAME)
-            client.call(ATTACK, {})
-            yield opened
-        for context in browser.contexts:
-            context.close()
+    with (
+        console(browser, {"mcpServers": SERVERS}) as opened,
+        opened.daemon.client().hello(session=KEY, surface="load") as client,
+    ):
+        client.ask("initialize", CLIENT)
+        client.load(NAME)
+        client.call(ATTACK, {})
+        yield opened
 
 
 def assert_harmless(page: Page) -> None:
@@ -109,7 +109,6 @@ def test_what_others_write_stays_text(attacked: Here, path: str) -> None:
         page.locator(".arrived").first.wait_for()
         assert_harmless(page)
     assert faults == []
-    page.context.close()
 
 
 @pytest.mark.parametrize("spelled", ["\\u0022\\u003e\\u003cimg/src=x\\u003e", "\\", "\\n\\ndata:x"])
@@ -128,11 +127,9 @@ def test_what_an_address_spells_is_no_escape_in_what_a_stream_brings(attacked: H
     back = page.locator("main input[name=back]").first.get_attribute("value")
     assert back is not None
     assert back.endswith(f"?x={spelled}")
-    page.context.close()
 
 
 def test_a_name_with_markup_is_shown_as_it_is(attacked: Here) -> None:
     page = attacked.signed_in()
     page.goto(f"{attacked.address}/tools?server=git")
     expect_words(page, NAME[:40])
-    page.context.close()

@@ -78,7 +78,6 @@ def test_a_login_begins_with_a_button_and_ends_with_a_server_that_is_ready(guard
     page.get_by_role("button", name="Log out").click()
     page.get_by_role("dialog").get_by_role("button", name="Log out").click()
     expect_words(page, "Logged out. wiki is needs_auth")
-    page.context.close()
 
 
 def test_a_login_that_is_declined_is_said_to_be_and_can_be_begun_again(guarded: Here) -> None:
@@ -92,7 +91,6 @@ def test_a_login_that_is_declined_is_said_to_be_and_can_be_begun_again(guarded: 
         timeout=WAIT * 1000
     )
     assert state_of(guarded)["state"] == "needs_auth"
-    page.context.close()
 
 
 def test_a_code_is_shown_for_a_browser_elsewhere(guarded: Here) -> None:
@@ -106,7 +104,6 @@ def test_a_code_is_shown_for_a_browser_elsewhere(guarded: Here) -> None:
     theirs.get_by_role("button", name="Continue").click()
     agree(page.context, theirs)
     expect(page.locator("#server-overview .chip")).to_have_text("ready", timeout=WAIT * 1000)
-    page.context.close()
 
 
 def test_who_may_only_look_sees_no_way_to_log_in(guarded: Here) -> None:

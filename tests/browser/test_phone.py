@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.console.page_table import PAGES
-from tests.browser.driving import PHONE, accessible, console, settled
+from tests.browser.driving import accessible, console, settled
 from tests.browser.screenshots import SERVERS
 
 if TYPE_CHECKING:
@@ -65,8 +65,6 @@ def at_work(browser: Browser) -> Iterator[Here]:
         client.load("git_log", "read_note")
         client.call("git_log", {})
         yield here
-        for context in browser.contexts:
-            context.close()
 
 
 _CLIENT = {"name": "claude-code", "version": "2.1"}
@@ -74,9 +72,7 @@ _CLIENT = {"name": "claude-code", "version": "2.1"}
 
 @pytest.mark.parametrize("path", SHOWN)
 def test_a_phone_shows_all_of_a_page_and_breaks_no_word(at_work: Here, path: str) -> None:
-    page = at_work.signed_in(viewport=PHONE)
-    page.goto(f"{at_work.address}{path}")
-    settled(page)
+    page = settled(at_work.visit(path, "phone"))
     accessible(page)
     assert page.evaluate(BROKEN_WORDS) == []
     assert page.evaluate(OFF_SCREEN) == []
@@ -87,4 +83,3 @@ def test_a_phone_shows_all_of_a_page_and_breaks_no_word(at_work: Here, path: str
     sizes = [page.locator(each).bounding_box() for each in (".brand", ".who button")]
     assert all(each is not None for each in sizes)
     assert abs(sizes[0]["y"] - sizes[1]["y"]) < 30  # type: ignore[index]  # both on the first line
-    page.context.close()

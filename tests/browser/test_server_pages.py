@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.driving import PHONE, accessible, console, expect_words, row, settled
+from tests.browser.driving import SCHEMES, SIZES, accessible, console, expect_words, row, settled
 from tests.e2e.harness import changeable, scripted
+from tests.pairwise import pairwise
 from tests.waiting import WAIT
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-    from tests.browser.driving import Here
+    from tests.browser.driving import Here, Scheme
 
 pytestmark = pytest.mark.e2e
 
@@ -114,12 +115,9 @@ def test_with_the_keyboard_alone_a_server_is_found_and_refreshed(own: Here) -> N
     expect_words(page, "notes has listed 2 tools")
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("options", [{}, {"color_scheme": "dark"}, {"viewport": PHONE}], ids=str)
-def test_nothing_bars_anybody(own: Here, path: str, options: dict[str, Any]) -> None:
-    page = own.signed_in(**options)
-    page.goto(own.address + path)
-    accessible(page)
+@pytest.mark.parametrize(("path", "size", "scheme"), pairwise(PATHS, SIZES, SCHEMES))
+def test_nothing_bars_anybody(own: Here, path: str, size: str, scheme: Scheme) -> None:
+    accessible(own.visit(path, size, scheme))
 
 
 def test_who_may_only_read_has_no_buttons(own: Here) -> None:

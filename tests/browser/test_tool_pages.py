@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.driving import PHONE, accessible, console, expect_words, row, settled
+from tests.browser.driving import SCHEMES, SIZES, accessible, console, expect_words, row, settled
 from tests.e2e.harness import scripted
+from tests.pairwise import pairwise
 from tests.scripted_server import tool
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-    from tests.browser.driving import Here
+    from tests.browser.driving import Here, Scheme
 
 pytestmark = pytest.mark.e2e
 
@@ -115,11 +116,8 @@ def test_what_a_session_has_loaded_is_seen_and_taken_away(own: Here) -> None:
         expect_words(page, "The session has profile review now.")
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("options", [{}, {"color_scheme": "dark"}, {"viewport": PHONE}], ids=str)
-def test_nothing_bars_anybody(own: Here, path: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("path", "size", "scheme"), pairwise(PATHS, SIZES, SCHEMES))
+def test_nothing_bars_anybody(own: Here, path: str, size: str, scheme: Scheme) -> None:
     with own.daemon.client().hello(session="/work") as client:
         client.load("read")
-        page = own.signed_in(**options)
-        page.goto(own.address + path)
-        accessible(page)
+        accessible(own.visit(path, size, scheme))
