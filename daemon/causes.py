@@ -1,7 +1,8 @@
-"""Causes of unhealthy servers: an enum with data, created at the failure, worded at the edge.
+"""Why a server is not healthy: an enum with data, created where something fails, worded where it is shown.
 
-`Cause` values are a contract: `mcpd status --json`, `meta.unavailableServers` and `UpstreamUnavailable` contain
-them, and restarts (`supervision.lifecycle`) and advice (`supervision.status`) depend on them.
+A `Cause` appears in `mcpd status --json`, in `meta.unavailableServers` and in the details of
+`UpstreamUnavailable`, so its values are a contract. Restarts (`supervision.lifecycle`) and advice
+(`supervision.status`) depend on it; sentences are for people, and no program parses them.
 """
 
 from __future__ import annotations
@@ -16,20 +17,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Datum = str | int | float
+"""A value in a cause's data."""
 
 
 class Cause(StrEnum):
-    """The cause of an ended, prevented or degraded run; each member names its data."""
+    """What ended, prevented or degrades a run of a server. Each member names the data that it carries."""
 
     # A program that cannot be started.
     COMMAND_NOT_FOUND = "command-not-found"
-    """No such program. `command`; if a path, `file`: the searched place."""
+    """There is no such program. `command`; if that is a path, `file`: where it was looked for."""
     DIRECTORY_UNUSABLE = "directory-unusable"
     """`cwd` is missing or cannot be entered. `command`, `directory`, `error` (the system's words)."""
     NOT_EXECUTABLE = "not-executable"
-    """No permission to execute. `command`."""
+    """The file may not be executed. `command`."""
     NOT_A_PROGRAM = "not-a-program"
-    """No program for this machine. `command`."""
+    """The file is not a program for this machine. `command`."""
     OUT_OF_FILES = "out-of-files"
     """The daemon has no descriptor left."""
     OUT_OF_PROCESSES = "out-of-processes"
@@ -37,19 +39,19 @@ class Cause(StrEnum):
     OUT_OF_MEMORY = "out-of-memory"
     """The machine or the unit has no memory left."""
     CANNOT_START = "cannot-start"
-    """Another failure that a retry does not cure. `command`, `error`."""
+    """Any other failure that retrying soon does not cure. `command`, `error`."""
     CONFIGURATION = "configuration"
-    """A faulty entry. `error`, the first fault; `variable`, if one is unset."""
+    """Its entry in the configuration is faulty. `error`, the first fault; `variable`, if it is one not set."""
 
     # A program that ended or was killed.
     ENDED = "ended"
-    """Exit status 0."""
+    """It ended by itself and reported success (exit status 0)."""
     EXITED = "exited"
-    """`status`, another exit status."""
+    """It reported a failure. `status`, the exit status."""
     KILLED = "killed"
-    """`signal`, its name."""
+    """A signal ended it. `signal`, its name."""
     MEMORY_CEILING = "memory-ceiling"
-    """More memory than `limits.memoryBytes`. `used`, `limit`: bytes."""
+    """It took more memory than `limits.memoryBytes`. `used`, `limit`: bytes."""
     INTERNAL = "internal"
     """A bug in mcpd. `error`."""
 
@@ -59,27 +61,29 @@ class Cause(StrEnum):
     HANDSHAKE_REFUSED = "handshake-refused"
     """`initialize` was answered with an error. `error`."""
     NOT_MCP = "not-mcp"
-    """A fatal breach of JSON-RPC or MCP. Over HTTP `place`, `form`: the unexpected media type."""
+    """It broke JSON-RPC or MCP in a way that a connection does not survive. Over HTTP `place` and `form`, the
+    media type of what came in place of an answer."""
     NO_COMMON_VERSION = "no-common-version"
-    """mcpd does not speak its revision of MCP. `version`."""
+    """It wants a revision of MCP that mcpd does not speak. `version`."""
     CONNECTION_LOST = "connection-lost"
     """It hung up, or the connection broke."""
     NOT_ANSWERING = "not-answering"
-    """Unanswered pings. `count`, `seconds`."""
+    """Pings were not answered. `count`, `seconds`."""
     NOT_READING = "not-reading"
-    """It does not read its input."""
+    """It does not read what it is sent."""
     NOISE = "noise"
-    """It floods stdout with other text than MCP. `first`, a line of it."""
+    """It floods its stdout with what is not MCP. `first`, a line of it."""
     MESSAGE_TOO_LARGE = "message-too-large"
-    """A message over `limits.messageBytes`."""
+    """A message was over `limits.messageBytes`."""
 
-    # A silent but running server: degraded.
+    # A server that is up, but says nothing just now: it is degraded.
     UNANSWERED_PINGS = "unanswered-pings"
-    """`count`, in a row; `seconds` of silence; `calls` in flight."""
+    """It leaves pings unanswered. `count`, of them in a row; `seconds` since it was last heard; `calls` that it
+    works on."""
 
-    # A bad list of tools: the server is up, but degraded.
+    # A list of tools that is not as it should be: the server is up, and degraded.
     LIST_REFUSED = "list-refused"
-    """`tools/list` was answered with an error, or no list. `error`."""
+    """`tools/list` was answered with an error, or with no list. `error`."""
     LIST_TIMEOUT = "list-timeout"
     """`tools/list` was not answered in time. `seconds`."""
     LIST_ENDLESS = "list-endless"
@@ -89,97 +93,101 @@ class Cause(StrEnum):
     NOTHING_OFFERED = "nothing-offered"
     """It declares neither tools nor prompts nor resources."""
     TOOLS_UNUSABLE = "tools-unusable"
-    """No tool is usable. `count`; `tool` and `error`, of the first."""
+    """None of its tools can be used. `count`; `tool` and `error`, of the first."""
 
     # A server that mcpd connects to but does not run.
     BAD_URL = "bad-url"
-    """Its `type` cannot use the `url`."""
+    """The `url` is not one that its `type` can use."""
     NAME_NOT_FOUND = "name-not-found"
-    """The host's name is unknown. `place`: host and port, as below."""
+    """The host's name cannot be looked up. `place`: host and port, as for all that follow."""
     REFUSED = "refused"
     """Nothing listens there. `place`."""
     UNREACHABLE = "unreachable"
-    """No route to the host. `place`."""
+    """The network has no route to the host. `place`."""
     CONNECT_TIMEOUT = "connect-timeout"
     """No connection in time. `place`."""
     CANNOT_CONNECT = "cannot-connect"
-    """Another connect failure. `place`, `error`."""
+    """Connecting failed for another reason. `place`, `error`."""
     SOCKET_MISSING = "socket-missing"
-    """No such unix socket. `place`: its path."""
+    """There is no such unix socket. `place`: its path."""
     SOCKET_DENIED = "socket-denied"
-    """No permission to connect to the unix socket. `place`: its path."""
+    """The daemon may not connect to the unix socket. `place`: its path."""
     TLS_UNTRUSTED = "tls-untrusted"
-    """No trusted authority signed the certificate. `place`."""
+    """The server's certificate is not signed by a trusted authority. `place`."""
     TLS_EXPIRED = "tls-expired"
-    """The certificate has expired. `place`."""
+    """The server's certificate has expired. `place`."""
     TLS_NAME = "tls-name"
-    """The certificate is for another name. `place`."""
+    """The server's certificate is for another name. `place`."""
     NOT_TLS = "not-tls"
     """The server does not speak TLS. `place`."""
     UNAUTHORIZED = "unauthorized"
-    """HTTP 401: missing, wrong or expired credentials. `place`, `status`."""
+    """HTTP 401: credentials are missing, wrong or expired. `place`, `status`."""
     FORBIDDEN = "forbidden"
-    """HTTP 403: insufficient credentials. `place`, `status`."""
+    """HTTP 403: the credentials do not suffice. `place`, `status`."""
     LOGIN_NEEDED = "login-needed"
-    """A missing or ended OAuth login (`mcpd login`). `place`; `status`, if from the server."""
+    """It wants an OAuth login (`mcpd login`): there is none, or it is over. `place`; `status`, if it said so
+    itself."""
     SCOPE_MISSING = "scope-missing"
-    """The login grants too little (`mcpd login`). `place`, `status`; `scope`, if stated."""
+    """The login does not grant enough (`mcpd login`). `place`, `status`; `scope`, if it said what it wants."""
     LOGIN_NOT_RENEWED = "login-not-renewed"
-    """The authorization server is unreachable just now. `place`, `error`."""
+    """Its authorization server, which renews the login, cannot be reached just now. `place`, `error`."""
     REDIRECT = "redirect"
-    """HTTP 3xx, not followed with credentials. `place`, `status`."""
+    """HTTP 3xx, which is not followed with credentials. `place`, `status`."""
     NOT_AN_ENDPOINT = "not-an-endpoint"
-    """HTTP 404, 405, 406 or 410: no MCP at this path. `place`, `status`."""
+    """HTTP 404, 405, 406 or 410: this path does not serve MCP. `place`, `status`."""
     BUSY = "busy"
-    """HTTP 429 or 503: overloaded. `place`, `status`; `seconds`, if stated."""
+    """HTTP 429 or 503: the server is overloaded. `place`, `status`; `seconds`, if it says how long."""
     GATEWAY = "gateway"
-    """Another HTTP 5xx, of the server or a proxy. `place`, `status`."""
+    """Another HTTP 5xx: the server, or a proxy in front of it, is failing. `place`, `status`."""
     HTTP_STATUS = "http-status"
-    """Another HTTP status. `place`, `status`."""
+    """Any other HTTP status. `place`, `status`."""
     SESSION_OVER = "session-over"
-    """The server forgot our session. `place`, `status`."""
+    """The server no longer knows our session. `place`, `status`."""
     OTHER_ORIGIN = "other-origin"
-    """Messages are to go to another origin. `origin`."""
+    """The server wants its messages sent to another origin. `origin`."""
     WEBSOCKET_REFUSED = "websocket-refused"
-    """WebSocket close code 1008. `place`."""
+    """WebSocket close code 1008: the server does not want us. `place`."""
 
 
 CURED_BY_LOGIN = frozenset({Cause.LOGIN_NEEDED, Cause.SCOPE_MISSING})
-"""Removed by `mcpd login`."""
+"""The causes that `mcpd login` removes."""
 
 
 @attrs.frozen
 class Remedy:
-    """A diagnosis: the event and its remedy, a sentence or two each."""
+    """What happened to a server and what to do about it, a sentence or two each."""
 
     happened: str
+    """What happened."""
     helps: str
+    """What to do about it."""
     waits: bool = False
-    """Whether the server waits for an external thing: a login, a variable, a service, the network."""
+    """Whether the server waits for what its entry cannot bring: a login, a variable, a service, the network."""
     by_words: bool = False
-    """Whether the server's last words decided, not the cause alone."""
+    """Whether the server's own last words have told it, and not the cause alone."""
 
 
 @attrs.frozen
 class Reason:
-    """A server's reason for its state: a sentence for people, a cause with data for programs."""
+    """Why a server is in its state: a sentence for people, a cause and its data for programs."""
 
     text: str = ""
-    """May contain secrets until `redacted`."""
+    """The reason in words; may contain secrets until it is `redacted`."""
     cause: Cause | None = None
-    """None if healthy, or if an operator or the daemon wanted the state."""
+    """The cause; None if nothing is wrong, or an operator or the daemon itself wanted this state."""
     data: Mapping[str, Datum] = attrs.field(factory=dict, hash=False)
+    """The data that the `Cause` says it carries."""
     remedy: Remedy | None = None
-    """From `supervision.status`."""
+    """The diagnosis (`supervision.status`); None if there is none, or nobody has made it yet."""
 
     @property
     def diagnosis(self) -> dict[str, str]:
-        """The remedy as `happened` and `helps`; empty without one."""
+        """The remedy as members for programs: `happened` and `helps`; neither if there is none."""
         found = self.remedy
         return {"happened": found.happened, "helps": found.helps} if found else {}
 
     def redacted(self, redact: Callable[[str], str]) -> Reason:
-        """The reason without secrets."""
+        """The same reason without secrets."""
         data = {key: redact(value) if isinstance(value, str) else value for key, value in self.data.items()}
         found = self.remedy
         if found is not None:
@@ -187,11 +195,13 @@ class Reason:
         return Reason(redact(self.text), self.cause, data, found)
 
     def after(self, words: str) -> Reason:
-        """The reason with a prefix about the present action."""
+        """The same reason, its text prefixed with words about what is being done."""
         return attrs.evolve(self, text=f"{words}{self.text}")
 
 
 HEALTHY = Reason()
+"""The reason of a server with which nothing is wrong."""
+
 _OF_ERRNO = {
     errno.ECONNREFUSED: Cause.REFUSED,
     errno.ENETUNREACH: Cause.UNREACHABLE,
@@ -219,7 +229,7 @@ def of_errno(number: int | None) -> Cause:
 
 
 def of_status(status: int) -> Cause:
-    """The cause of an HTTP status (RFC 9110, section 15)."""
+    """The cause of an HTTP status that answers a request of MCP's (RFC 9110, section 15)."""
     if status in _OF_STATUS:
         return _OF_STATUS[status]
     hundreds = status // 100

@@ -1,7 +1,8 @@
-"""The states of a supervised server and all moves between them.
+"""The states of a supervised server, and every move between them.
 
-States change only through `move`. The words, from systemd, supervisord and Kubernetes where possible, are a
-contract with `mcpd status` and `meta.unavailableServers`.
+A state changes only through `move`; a move that is not in `TRANSITIONS` is a bug of ours and raises. The words
+are those that `mcpd status` and `meta.unavailableServers` show (design.md §7), taken from systemd, supervisord
+and Kubernetes where they had one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from enum import StrEnum
 
 
 class ServerState(StrEnum):
-    """The activity of a server, for operators and models."""
+    """What a server is doing, as operators and models are told."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -29,25 +30,25 @@ class ServerState(StrEnum):
 _S = ServerState
 
 COMING = frozenset({_S.QUEUED, _S.STARTING})
-"""A start is under way or queued."""
+"""A start is under way, or waits for its turn."""
 
 WAITING = frozenset({_S.BACKOFF, _S.CRASHLOOP, _S.NEEDS_AUTH, _S.FAILED})
-"""Down, with a retry scheduled."""
+"""Down, with a next try on the clock."""
 
 SERVING = frozenset({_S.READY, _S.DEGRADED})
-"""A connection is up and takes calls."""
+"""A connection is up and calls are forwarded."""
 
 WELL = frozenset({_S.READY, _S.DORMANT, _S.DISABLED})
-"""Needs no operator: `mcpd status` exits with 0 if all servers are in these."""
+"""Nothing for an operator to look at: `mcpd status` exits with 0 if all servers are in one of these."""
 
 WAKEABLE = frozenset({_S.QUEUED, _S.BACKOFF, _S.CRASHLOOP, _S.DORMANT})
-"""A call may cut the wait short; parked servers (failed, needs_auth) wait for a change or the operator."""
+"""A call may cut the wait short. Parked servers (failed, needs_auth) wait for a change or the operator."""
 
 WORST_FIRST = (
     *(_S.FAILED, _S.CRASHLOOP, _S.NEEDS_AUTH, _S.BACKOFF, _S.DEGRADED),
     *(_S.QUEUED, _S.STARTING, _S.STOPPING, _S.STOPPED, _S.READY, _S.DORMANT, _S.DISABLED),
 )
-"""The order of lists: servers that need an operator, then moving ones, then healthy ones."""
+"""The order of a list of servers: what an operator has to look at, then what moves, then what is well."""
 
 TRANSITIONS: dict[ServerState, frozenset[ServerState]] = {
     _S.STOPPED: frozenset({_S.QUEUED, _S.STARTING, _S.DORMANT, _S.DISABLED}),
@@ -66,7 +67,11 @@ TRANSITIONS: dict[ServerState, frozenset[ServerState]] = {
 
 
 def move(current: ServerState, to: ServerState) -> ServerState:
-    """Return `to` if the move is legal. Raises `ValueError`: the move is not in `TRANSITIONS`."""
+    """Return `to` if a server may go there from `current`.
+
+    Raises:
+        ValueError: the move is not in `TRANSITIONS`.
+    """
     if to not in TRANSITIONS[current]:
         raise ValueError(f"a server cannot go from {current} to {to}")
     return to

@@ -1,4 +1,4 @@
-"""The daemon's inputs: sockets, files, the service manager, its child processes."""
+"""What a daemon is given from outside: sockets, files, the service manager, its child processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.processes.children import Children
-from daemon.upstreams.transports.opening import OpenContext
+from daemon.upstreams.transports.connection import OpenContext
 
 if TYPE_CHECKING:
     import socket
@@ -26,27 +26,38 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Surroundings:
-    """The daemon's inputs."""
+    """What the daemon is given from outside: sockets, files, the service manager, its processes."""
 
     front: socket.socket
+    """Where clients connect: listening, non-blocking."""
     control: socket.socket
+    """Where operators connect: listening, non-blocking."""
     http: socket.socket | None = None
-    """For HTTP and WebSocket; closed by its maker, never shut down: the next daemon may inherit it."""
+    """Where HTTP and WebSocket are served: listening, non-blocking; None: nowhere. Its maker closes it, and it
+    is never shut down: it may be the service manager's, who hands it to the next daemon, too."""
     tls: ssl.SSLContext | None = None
+    """The certificate of HTTP; None: without TLS."""
     facts: DaemonFacts
+    """Facts about the daemon for reports."""
     redact: Redactors
+    """Takes secrets out of what is shown."""
     notify: Callable[[str], None] = lambda _state: None
+    """Tells the service manager."""
     tell_event: Callable[[Event], None] = lambda _event: None
-    """Logs each event; must neither block nor raise."""
+    """Takes each event for the daemon's log; must neither block nor raise."""
     watchdog: float | None = None
-    """Seconds between the service manager's expected signs of life."""
+    """Seconds within which the service manager expects a sign of life; None: it expects none."""
     place: StateUrl
+    """Where the state is stored."""
     file: WatchedFile
+    """The configuration's file."""
     logins: LoginRuns
+    """The logins at servers, those under way included."""
     unattended: bool = False
-    """Whether it was started on demand, and ends when idle (`idle` of the configuration)."""
+    """Whether it was started by itself, and ends when it is not used (`idle` of the configuration)."""
     children: Children = attrs.field(factory=Children)
+    """The daemon's child processes."""
 
     def opening(self, outbox: Outbox) -> Callable[..., OpenContext]:
-        """Makes the context of a connection from its `server` and `events`."""
+        """What makes the context of a connection, of its `server` and `events`."""
         return partial(OpenContext, outbox=outbox, children=self.children, logins=self.logins.logins)

@@ -31,7 +31,7 @@ from daemon.counting.measures import RepairCounts
 from daemon.counting.recent_calls import CallLogger, RecentCalls
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import DefinitionsListed, Fact, ServerStatus, StatusChanged
-from daemon.kit.mailbox import Watch
+from daemon.kit.waiting import Watch
 from daemon.model import Definition, Kind
 from daemon.ports import OwnCall
 from daemon.protocol import CALL_TOOL, MODERN_VERSION, VERSION_KEY, tool_params

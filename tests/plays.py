@@ -13,9 +13,8 @@ from daemon.config.tuning import Restart
 from daemon.errors import ConnectionLost
 from daemon.facts import ServerStatus
 from daemon.states import ServerState
-from daemon.supervision.child import Child
 from daemon.supervision.lifecycle import ChildSpec, Lifecycle
-from daemon.supervision.supervisor import Supervisor
+from daemon.supervision.supervisor import Child, Supervisor
 
 Play = Callable[[Lifecycle], Awaitable[None]]
 DAY = 24 * 3600.0

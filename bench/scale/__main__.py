@@ -40,9 +40,9 @@ def marks(place: str) -> tuple[str, str]:
 
 
 def beside_table(found: Beside) -> Table:
-    """The costs that `bench.calls` does not measure, in words."""
+    """What was measured beside `bench.calls`, in words."""
     rows = [[words, f"{number(value)} {unit}".rstrip()] for words, (value, unit) in found.items()]
-    return "Costs of one of each", ["what", "measured"], rows
+    return "Measured beside", ["what", "measured"], rows
 
 
 def writers_table(url: str) -> Table:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 from loguru import logger
 
-from daemon.kit.mailbox import Watch
+from daemon.kit.waiting import Watch
 from daemon.search.index import Index
 from daemon.search.vectors import SemanticUnavailable, Vectors, open_encoder
 

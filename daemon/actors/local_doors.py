@@ -17,7 +17,7 @@ from loguru import logger
 from daemon.config.listen import is_loopback, split_authority
 from daemon.errors import leaf
 from daemon.kit.later import later
-from daemon.kit.mailbox import Watch
+from daemon.kit.waiting import Watch
 
 if TYPE_CHECKING:
     import socket

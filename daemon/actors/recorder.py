@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from daemon.catalog.loaded import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
-    from daemon.kit.mailbox import Watch
+    from daemon.kit.waiting import Watch
     from daemon.state.store_access import Opener
 
 OPERATION_SECONDS = 1.5

@@ -13,7 +13,7 @@ from loguru import logger
 from daemon.catalog.permissions import pointless
 from daemon.catalog.snapshot import begin, fold_all, with_settled_names
 from daemon.facts import Configured, DefinitionsListed, NamesRecalled, ServerRecord, Switched
-from daemon.kit.mailbox import Mailbox, Watch
+from daemon.kit.waiting import Mailbox, Watch
 from daemon.operators.news import changed, news
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.kit.retries import RetryPolicy
+from daemon.kit.waiting import RetryPolicy
 from daemon.summaries.endpoint import EndpointFault, Failing, SummariesUnavailable, open_endpoint
 from daemon.summaries.ledger import Ledger
 from daemon.summaries.prompt import INSTRUCTIONS, UnreadableAnswer, message, read
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.config.config_model import Summaries
     from daemon.facts import Fact
-    from daemon.kit.mailbox import Watch
+    from daemon.kit.waiting import Watch
     from daemon.summaries.endpoint import Endpoint
     from daemon.summaries.prompt import Question
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import Catalog
     from daemon.config.config_model import Config, Summaries
-    from daemon.kit.mailbox import Watch
+    from daemon.kit.waiting import Watch
 
 SWITCHED_OFF = "nothing is asked: loading on demand is switched off, by lazy or in every profile"
 """Why a configured model is not asked."""

@@ -17,16 +17,13 @@ from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.config_model import EraWish
 from daemon.errors import Busy, ConnectionLost, RunError, UpstreamLost, leaf
 from daemon.model import Era
-from daemon.upstreams.call_admission import Admission, keep_expiring
-from daemon.upstreams.events import ServerEvents
-from daemon.upstreams.handshake import Greeter, Greeting
-from daemon.upstreams.instances.own_lists import capabilities_of
-from daemon.upstreams.keepalive import Keepalive
+from daemon.upstreams.call_admission import Admission
+from daemon.upstreams.events import ServerEvents, WatchedServer
+from daemon.upstreams.handshake import Greeter, Greeting, Keepalive, capabilities_of, keep_expiring
 from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.server_lists import ServerLists
-from daemon.upstreams.transports.opening import OpenContext, connector
+from daemon.upstreams.transports.connection import OpenContext, connector
 from daemon.upstreams.upstream_access import UpstreamAccess
-from daemon.upstreams.watched import WatchedServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

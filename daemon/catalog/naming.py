@@ -1,11 +1,16 @@
-"""Names of tools, prompts and resources across servers, and URI templates.
+"""Names of tools, prompts and resources where those of several servers are listed together; URI templates.
 
-A tool keeps its own name unless another server's tool has it: the first owner keeps the name while its server
-is configured, across restarts; later ones are called `server__tool`. The configuration's order decides among
-servers that start together, until a client saw the name. So a shown name never changes its meaning.
+A tool keeps its own name unless another server has a tool of that name. The name then belongs to one of them
+for as long as its server is configured, even across restarts of the daemon; the others are called
+`server__tool`. The first to have a name owns it; of servers that start together, the first in the configuration
+does, as long as no client was shown the name. So a second server never renames the tools of the first, a name
+that was shown never comes to mean another tool, and no two tools share a name.
 
-No tool gets a name that reads as another server's (`github/delete`, `mcp__github__delete`), or a server could
-hijack references; a new server withdraws names that now mislead. Prompts and URIs follow the same rules.
+No tool is given a name that reads as another server's, such as `github/delete` or `mcp__github__delete`:
+otherwise a server could take over what a configuration or a model writes about another one. When a server is
+added to the configuration, names that now read as its tools are given up.
+
+The same holds for prompts and for URIs, each among themselves; only how a name is spelt differs.
 """
 
 from __future__ import annotations
@@ -29,41 +34,42 @@ if TYPE_CHECKING:
 
 
 MCPD = "mcpd://"
-"""The scheme of self-describing URIs."""
+"""How the URIs begin that say themselves whose they are."""
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-"""A URI's scheme (RFC 3986, 3.1)."""
+"""The scheme that a URI begins with (RFC 3986, 3.1)."""
 
 _OWN = re.compile(r"(?!mcpd://)(?:[a-z][a-z0-9+.-]*:|[^{]*\{)", re.IGNORECASE)
-"""Names kept unchanged: URIs and templates outside of our scheme."""
+"""What may stay as it is: a URI or a template, but none that begins like ours."""
 
 _QUOTED = tuple(quote(bytes([byte]), safe="") for byte in range(256))
-"""Percent-encoded bytes; `quote` takes ten times as long, and there may be ten thousand URIs."""
+"""Each byte as it is written in a URI; `quote` takes ten times as long, and there may be ten thousand URIs."""
 
 
 class Spelling(msgspec.Struct, frozen=True):
     """The rules for the names of one kind."""
 
     kind: Kind
+    """The kind that is stored with a name."""
     ways: Callable[[ToolKey], Iterator[str]]
-    """Yields the possible names, best first; one is always free."""
+    """The possible names of a server's own name, the best first; one of them is always free."""
     misleads: Callable[[str, str, Collection[str]], bool]
-    """Whether a server's name reads as a reference to another of these servers."""
+    """Whether a name, given to one server's, reads as a reference to another's of these servers."""
 
 
 def of_tool(key: ToolKey) -> Iterator[str]:
-    """Possible names of a tool or prompt, its own first; endless, since others may take any."""
+    """Possible names of a tool or a prompt, its own first. Endless: servers may have others of such names."""
     server, own = key
     yield own
     _bare, slashed, prefixed = spellings(server, own)
     yield from (f"{server}__{own}", slashed, prefixed)
     for number in count(2):
-        # Server names contain no slash, so this name reads as no other server's tool.
+        # A server's name has no slash: this one reads as no other server's tool.
         yield from (f"{server}__{own}_{number}", f"{server}/{own}_{number}")
 
 
 def misleads(name: str, server: str, servers: Collection[str]) -> bool:
-    """Whether a name for a server's tool reads as another server's."""
+    """Whether a name for a tool of one server reads as a reference to a tool of another one."""
     if "/" not in name and "__" not in name:
         return False
     key = referred(name, servers)
@@ -73,7 +79,7 @@ def misleads(name: str, server: str, servers: Collection[str]) -> bool:
 
 
 def referred(name: str, servers: Collection[str]) -> ToolKey | None:
-    """The tool behind `server/tool`, `server__tool` or `mcp__server__tool`; None for an unknown server."""
+    """The tool that `server/tool`, `server__tool` or `mcp__server__tool` means; None for an unknown server."""
     for read in (read_reference, read_shown):
         reference = read(name, servers)
         if reference.server is not None and reference.server in servers:
@@ -82,7 +88,7 @@ def referred(name: str, servers: Collection[str]) -> ToolKey | None:
 
 
 def without_client_prefix(name: str) -> str:
-    """`name` of `mcp__us__name`, a client's spelling of a given name; else empty."""
+    """`name` in `mcp__us__name`, as clients write the names that we give; empty for other spellings."""
     if not name.startswith(CLIENT_PREFIX):
         return ""
     rest = name.removeprefix(CLIENT_PREFIX).partition("__")[2]
@@ -90,7 +96,7 @@ def without_client_prefix(name: str) -> str:
 
 
 def of_uri(key: ToolKey) -> Iterator[str]:
-    """Possible names of a URI or template: itself unless misleading, and `mcpd_uri`."""
+    """Possible names of a URI or a template: itself, unless it is no URI or one of ours, and `mcpd_uri`."""
     server, own = key
     if _OWN.match(own):
         yield own
@@ -98,23 +104,23 @@ def of_uri(key: ToolKey) -> Iterator[str]:
 
 
 def mcpd_uri(server: str, own: str) -> str:
-    """The URI that includes its server."""
+    """The URI that says itself whose it is."""
     return f"{MCPD}{server}/{own if '{' in own else ''.join(map(_QUOTED.__getitem__, own.encode()))}"
 
 
 def is_mcpd(uri: str) -> bool:
-    """Whether a URI has our scheme in any case: clients may lower it."""
+    """Whether a URI has our scheme, in whatever case: clients may write schemes in lower case."""
     return uri[: len(MCPD)].lower() == MCPD
 
 
 def read_mcpd_uri(uri: str) -> ToolKey | None:
-    """The server and its own URI in one of our URIs; None if malformed."""
+    """The server, and its own URI, that one of our URIs means; None if it is malformed."""
     server, slash, rest = uri[len(MCPD) :].partition("/")
     server = server.lower()
     if not is_mcpd(uri) or not slash or not SERVER_NAME.fullmatch(server):
         return None
     if SCHEME.match(rest):
-        # `mcpd_uri` encodes colons: this is an expanded template, or handwritten.
+        # A colon is always encoded in `mcpd_uri`: this is an expanded template, or was written by hand.
         return server, rest
     try:
         own = unquote(rest, errors="strict")
@@ -128,43 +134,46 @@ SPELLINGS: Mapping[Kind, Spelling] = {
     Kind.PROMPT: Spelling(Kind.PROMPT, of_tool, misleads),
     Kind.RESOURCE: Spelling(Kind.RESOURCE, of_uri, lambda _name, _server, _servers: False),
 }
-"""Resources and templates share their rules."""
+"""The rules for the names of tools, of prompts, and of URIs, which resources and templates share."""
 
 
 MAX_URI = 4096
-"""Characters of a URI compared with templates: real ones have some hundred."""
+"""Longest URI, in characters, that is compared with templates: real ones have some hundred."""
 
 MAX_COMPARED = 16 * 1024
-"""Characters of all templates compared with one URI, longest literal beginning first: 10 ms at most."""
+"""Characters of all templates together that one URI is compared with, some hundred real ones: those with the
+longest literal beginning first. Ten milliseconds at most, whatever servers list."""
 
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
 
 _ENDED_BY: Mapping[str, str] = {"+": "", "#": "", "?": "#", "&": "#", "/": "?#"}
-"""Characters that an expression cannot become, by operator."""
+"""The characters that an expression does not become, by its operator."""
 
 _ENDED_OTHERWISE = "/?#"
-"""The same without an operator, and for `.` and `;`: not every client encodes."""
+"""The same for those without an operator, `.` and `;`. All else may come: not every client encodes."""
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):
-    """A server's URI template."""
+    """One server's template."""
 
     server: str
+    """The server that lists it."""
     text: str
+    """The template."""
 
     @property
     def literal(self) -> str:
-        """The beginning of each of its URIs."""
+        """What each of its URIs begins with."""
         return self.text.partition("{")[0]
 
     @property
     def has_scheme(self) -> bool:
-        """Whether its URIs share a scheme; other templates could be any server's."""
+        """Whether each of its URIs has the same scheme; others could stand for any server's."""
         return SCHEME.match(self.literal) is not None
 
     def fits(self, uri: Letters) -> bool:
         """Whether it can become this URI."""
-        # Bit n: the parts so far can become the first n characters.
+        # Bit n: the first n characters are what the parts so far can become.
         places = 1
         for literal, operator in _taken_apart(self.text):
             for letter in literal:
@@ -177,9 +186,10 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Letters:
-    """The places of each letter in a URI, as bits of a number."""
+    """A URI by its letters: in which places each stands, as the bits of a number."""
 
     def __init__(self, uri: str) -> None:
+        """Take a URI of at most `MAX_URI` characters."""
         self.length = len(uri)
         self._where: dict[str, int] = {}
         for place, letter in enumerate(uri):
@@ -190,23 +200,23 @@ class Letters:
         return self._where.get(letter, 0)
 
     def moved(self, places: int, ended_by: str) -> int:
-        """The places reachable from these over letters outside of `ended_by`."""
+        """All places that can be reached from these over letters that are not among `ended_by`."""
         run = (1 << self.length) - 1
         for letter in ended_by:
             run &= ~self.where(letter)
-        # A one added to a run of ones carries past its end; changed bits were reached.
+        # Added to a run of ones, a one becomes a carry behind the end of the run; what differs was run over.
         return places | ((places & run) + run) ^ run
 
 
 def fitting(templates: Iterable[Template], uri: str) -> Iterator[Template]:
-    """The templates that can become a URI, longest literal beginning first."""
+    """The templates that can become a URI, those with the longest literal beginning first."""
     if len(uri) > MAX_URI:
         return
     begin_so = [each for each in templates if uri.startswith(each.literal)]
     begin_so.sort(key=lambda each: len(each.literal), reverse=True)
     letters, left = Letters(uri), MAX_COMPARED
     for each in begin_so:
-        # A long template leaves room for shorter ones, perhaps of another server.
+        # A long one leaves room for shorter ones, which may be another server's.
         if len(each.text) <= left:
             left -= len(each.text)
             if each.fits(letters):
@@ -214,6 +224,7 @@ def fitting(templates: Iterable[Template], uri: str) -> Iterator[Template]:
 
 
 def _taken_apart(text: str) -> Iterator[tuple[str, str]]:
+    """The literals of a template, each with an empty operator, and the operators of its expressions."""
     at = 0
     for found in _EXPRESSION.finditer(text):
         if found.start() > at:
@@ -225,41 +236,45 @@ def _taken_apart(text: str) -> Iterator[tuple[str, str]]:
 
 
 MAX_REMEMBERED = 50_000
-"""Names kept, of unlisted tools too: a bound for servers that keep inventing names."""
+"""Most names that are kept, including those of tools that are no longer listed: a bound for a server that keeps
+inventing new ones."""
 
 
 @attrs.frozen(kw_only=True)
 class Names:
-    """The names of one kind and the keys behind them."""
+    """The names under which clients call tools, and the tools that they mean; likewise prompts and URIs."""
 
     owners: Mapping[str, ToolKey]
-    """The key of every given name."""
+    """The tool of every name that was given: no two tools share a name."""
     given: Mapping[ToolKey, str] = attrs.field(repr=False)
+    """The name of each tool."""
     beside: Mapping[ToolKey, str] = attrs.field(repr=False)
-    """Second names, for lists with a meta-tool of the first name."""
+    """The second name of a tool, used beside a meta-tool of the same name."""
     provisional: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
-    """Keys whose names an earlier server of the configuration may take until a client saw them."""
+    """Tools whose names an earlier server in the configuration may still take, until a client is shown them."""
     begun: float = 0.0
-    """The start of validity of this run's names, in seconds since the epoch."""
+    """Since when names given in this run of the daemon are valid, in seconds since the epoch."""
     remembered: Mapping[str, float] = attrs.field(factory=dict, repr=False)
-    """The start of validity of stored names, in seconds since the epoch."""
+    """Since when names known from earlier runs are valid, in seconds since the epoch."""
     servers: frozenset[str] = frozenset()
+    """The configured servers: no name of one's tool reads as a reference to another's."""
     spelling: Spelling = attrs.field(default=SPELLINGS[Kind.TOOL], repr=False)
+    """How names are spelt, and of what they are."""
 
     def name_of(self, key: ToolKey) -> str:
-        """A client's name for a tool."""
+        """What a client calls a tool."""
         return self.given.get(key, key[1])
 
     def name_beside(self, key: ToolKey, meta_tools: Container[str]) -> str:
-        """A client's name for a tool in a list with these meta-tools."""
+        """What a client calls a tool beside these meta-tools, whose names are taken."""
         name = self.name_of(key)
         return self.beside.get(key, f"{key[0]}__{key[1]}") if name in meta_tools else name
 
     def key_of(self, name: str, servers: Collection[str]) -> ToolKey | None:
-        """The tool behind a name in any spelling, listed or not; None for an unknown bare name.
+        """The tool that a name means, in any spelling, listed or not; None for a bare name that no tool has.
 
-        Given names win, then `server/tool`, `server__tool`, `mcp__server__tool`, then `name` of
-        `mcp__us__name`.
+        A name that was given takes precedence, then `server/tool`, `server__tool` and `mcp__server__tool`, then
+        `name` in `mcp__us__name`: clients put a prefix before the names that we give.
         """
         owner = self.owners.get(name)
         if owner is not None and owner[0] in servers:
@@ -270,12 +285,12 @@ class Names:
         return self.key_of(rest, servers) if rest else None
 
     def since(self, key: ToolKey) -> float:
-        """The time from which all names of a tool meant this tool, in seconds since the epoch."""
+        """Since when all names of a tool have meant this tool, in seconds since the epoch."""
         names = (self.given.get(key), self.beside.get(key))
         return max((self.valid_since(name) for name in names if name), default=self.begun)
 
     def remembering(self, names: Iterable[GivenName]) -> Names:
-        """Add stored names; names given in this run stay, since clients may have seen them."""
+        """With names of earlier runs; those given in this run may have been shown, so they stay."""
         given = {key: name for key, name in self.given.items() if key not in self.provisional}
         beside = {key: name for key, name in self.beside.items() if key in given}
         owners = {name: key for table in (given, beside) for key, name in table.items()}
@@ -299,33 +314,42 @@ class Names:
         )
 
     def valid_since(self, name: str) -> float:
-        """The start of a name's validity, in seconds since the epoch."""
+        """Since when a name has meant what it means, in seconds since the epoch."""
         return self.remembered.get(name, self.begun)
 
     def settled(self) -> Names:
-        """Make all names final once a client saw them; the same object if they were."""
+        """These names once a client was shown them: none is provisional; the same object if none was."""
         return attrs.evolve(self, provisional=frozenset()) if self.provisional else self
 
 
 NO_NAMES = {
     kind: Names(owners={}, given={}, beside={}, spelling=spelling) for kind, spelling in SPELLINGS.items()
 }
-"""Before any server has listed."""
+"""All names before any server has listed."""
 
 
 @attrs.frozen(kw_only=True)
 class Claims:
-    """The names that a server claims."""
+    """The names that one server claims for its tools, its prompts or its resources."""
 
     server: str
+    """The name of the server."""
     own: Collection[str]
+    """What the server lists, by their own names."""
     pending: bool
+    """Whether its first list of them is still expected."""
     named: bool = False
-    """Whether all had names last time."""
+    """Whether all of them were given names the last time."""
 
 
 def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = ()) -> Names:
-    """The names after a change; the same object if equal. A tool with a `reserved` name gets a second."""
+    """The names after something changed; the same object if they are the same.
+
+    Args:
+        names: the names before.
+        servers: the claims of all servers, in the configuration's order.
+        reserved: names of meta-tools; a tool with such a name gets a second one.
+    """
     servers = list(servers)
     spelling = names.spelling
     configured = frozenset(claims.server for claims in servers)
@@ -333,7 +357,7 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
     if same and _has_all(names, servers):
         return names
     if same and not names.provisional and len(names.given) <= MAX_REMEMBERED:
-        # Names are only added. A copy of tens of thousands takes a tenth of the time of a check of each.
+        # Names are only added. There may be tens of thousands: a copy takes a tenth of a look at each.
         given, beside, owners = dict(names.given), dict(names.beside), dict(names.owners)
         begun, remembered = names.begun, names.remembered
     else:
@@ -370,6 +394,7 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
 def _still_valid(
     names: Names, servers: Iterable[Claims], configured: frozenset[str]
 ) -> tuple[dict[ToolKey, str], dict[ToolKey, str], float]:
+    """The given names and the second names that still hold among these servers, and since when they do."""
     same, misleads = configured == names.servers, names.spelling.misleads
     begun = names.begun
     given = {
@@ -378,7 +403,7 @@ def _still_valid(
         if key not in names.provisional and (same or not misleads(name, key[0], configured))
     }
     if len(given) > MAX_REMEMBERED:
-        # From here on, forgotten names may have meant something else.
+        # From here on it is unknown which of the given names once meant something else.
         begun = inf
         listed = {(claims.server, own) for claims in servers for own in claims.own}
         given = {key: name for key, name in given.items() if key in listed}
@@ -391,9 +416,10 @@ def _still_valid(
 
 
 def among(names: Names, own: Mapping[str, Collection[str]]) -> Names:
-    """The names where only these servers are listed together; `own` holds their own names.
+    """The names where only these servers' are listed together, by what each of them lists under its own names.
 
-    An own name stays unless another of them ever had it, or it reads as another's: then the global name holds.
+    Each goes by its own name, unless another of these servers has ever had one like it, or it reads as another
+    one's: then by the name that it has among all. So here, too, no name comes to mean another server's.
     """
     servers = frozenset(own)
     given: dict[ToolKey, str] = {}
@@ -414,7 +440,7 @@ def among(names: Names, own: Mapping[str, Collection[str]]) -> Names:
 
 
 def _stays(names: Names, server: str, own: str, others: Collection[str]) -> bool:
-    """Whether a server's own name may stay in a list with the others."""
+    """Whether a server's own name may stay where those of some other servers stand beside it."""
     key, spelling = (server, own), names.spelling
     if not others or names.given.get(key) == own:
         return True
@@ -426,7 +452,7 @@ def _stays(names: Names, server: str, own: str, others: Collection[str]) -> bool
 
 
 def _has_all(names: Names, servers: Iterable[Claims]) -> bool:
-    """Whether no name is provisional or missing: most changed lists keep their names."""
+    """Whether no name is provisional or missing: most lists that change keep their names."""
     return (
         not names.provisional
         and len(names.given) <= MAX_REMEMBERED
@@ -437,7 +463,7 @@ def _has_all(names: Names, servers: Iterable[Claims]) -> bool:
 
 
 def _free(owners: Container[str], key: ToolKey, servers: Collection[str], spelling: Spelling) -> str:
-    """The first free spelling that reads as no other server's."""
+    """The first spelling of a server's own name that is free and reads as no other server's."""
     return next(
         name
         for name in spelling.ways(key)

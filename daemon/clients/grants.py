@@ -1,7 +1,8 @@
-"""Tools that a session may call without asking its user again, in one definition each.
+"""What a session may call without its user being asked again, and what becomes of that when the session ends.
 
-Kept in memory; grants of a keyed session outlast its last connection for a while, because bridges and HTTP
-clients reconnect.
+A grant is for one definition of one tool: with another hash it is worth nothing. Grants are kept in memory
+only. Those of a session with a key stay for a while after its last connection has left, because a bridge comes
+back within seconds and a client over HTTP connects anew for each request.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 import trio
 
 from daemon.clients.input_required import TTL
-from daemon.kit.mailbox import keep_latest
+from daemon.kit.waiting import keep_latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -25,81 +26,90 @@ MAX_AGREED = 1024
 
 
 class AgreedCalls:
-    """Approved calls of all clients that may each be repeated once without asking."""
+    """The calls of all clients that may each be repeated once without asking."""
 
     def __init__(self) -> None:
+        """Begin without any."""
         self._agreed: dict[bytes, tuple[tuple[str, ...], float]] = {}
 
     def __len__(self) -> int:
         return len(self._agreed)
 
     def note(self, owner: bytes, tool: tuple[str, ...]) -> None:
-        """Note that an approved call (`asking.owner_of`) was answered with a need for input."""
+        """Note that a call was answered with a need for input.
+
+        Args:
+            owner: the digest of who has called what with what (`asking.owner_of`).
+            tool: what its user has agreed to.
+        """
         keep_latest(self._agreed, owner, (tool, trio.current_time() + TTL), MAX_AGREED)
 
     def take(self, owner: bytes, tool: tuple[str, ...]) -> bool:
-        """Whether this call may be repeated; uses the approval up."""
+        """Whether such a call may be repeated, which is then used up."""
         known, until = self._agreed.pop(owner, ((), 0.0))
         return known == tool and trio.current_time() < until
 
 
 MAX_GRANTS = 1024
-"""Grants of one session, newest first to stay: as many as one pattern of an operator gives."""
+"""Grants of one session, the latest: as many as an operator may give with one pattern, and no user more."""
 
 MAX_LEFT = 256
-"""Unconnected sessions whose grants are kept, most recently left."""
+"""Sessions without a connection whose grants are kept, most recently left."""
 
 GRACE = 600.0
-"""Seconds that grants outlast a session's last connection: as long as a user has to answer."""
+"""Seconds that a session's grants stay after its last connection has left: as long as a user has to answer."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """A grant for one definition of a tool."""
+    """That one tool may be called as it is now."""
 
     schema_hash: str
+    """The hash of its definition."""
     by: str
+    """Who has said so, in words."""
     until: float | None = None
-    """On trio's clock; None lasts as long as the session."""
+    """When it ends, in seconds on trio's clock; None: with the session."""
 
     def holds(self, now: float) -> bool:
-        """Whether the grant has not expired."""
+        """Whether it has not ended."""
         return self.until is None or now < self.until
 
 
 class Grants:
-    """The grants of one session."""
+    """What one session may call."""
 
     def __init__(self) -> None:
+        """Begin without any."""
         self._grants: dict[ToolKey, Grant] = {}
 
     def __bool__(self) -> bool:
         return bool(self._grants)
 
     def allow(self, tool: Tool, by: str, until: float | None = None) -> None:
-        """Allow calls of a tool in its present definition."""
+        """Have a tool called as it is now without asking."""
         grant = Grant(schema_hash=tool.schema_hash, by=by, until=until)
         keep_latest(self._grants, (tool.server, tool.name), grant, MAX_GRANTS)
 
     def covers(self, tool: Tool, now: float) -> bool:
-        """Whether a tool in its present definition may be called."""
+        """Whether a tool may be called as it is now."""
         grant = self._grants.get((tool.server, tool.name))
         return grant is not None and grant.schema_hash == tool.schema_hash and grant.holds(now)
 
     def revoke(self, keys: Collection[ToolKey]) -> list[ToolKey]:
-        """Revoke the grants of these tools; returns the keys that had one."""
+        """Have users asked about these tools again; returns those that were allowed."""
         return [key for key in keys if self._grants.pop(key, None) is not None]
 
     def current(self, now: float) -> Mapping[ToolKey, Grant]:
-        """The grants that have not expired."""
+        """The grants that have not ended."""
         self._grants = {key: grant for key, grant in self._grants.items() if grant.holds(now)}
         return dict(self._grants)
 
 
 class SessionGrants:
-    """The grants of all keyed sessions, in use or left a short while ago."""
+    """The grants of all sessions with keys, in use or left a short while ago."""
 
     def __init__(self, used: Callable[[str], Grants | None]) -> None:
-        """Begin empty; `used` returns the grants of a session in use."""
+        """Begin without any; `used` returns the grants of a session in use, by its key."""
         self._used = used
         self._left: dict[str, tuple[Grants, float]] = {}
 
@@ -111,12 +121,12 @@ class SessionGrants:
             self._left.pop(key, None)
 
     def take(self, key: str) -> Grants:
-        """Remove and return the grants of a session that comes into use."""
+        """The grants of a session that a connection uses from now on."""
         grants, left = self._left.pop(key, (None, 0.0))
         return Grants() if grants is None or trio.current_time() - left >= GRACE else grants
 
     def change(self, key: str, act: Callable[[Grants], object]) -> None:
-        """Apply `act` to the grants of a session, in use or not."""
+        """Look at the grants of a session, or change them."""
         used = self._used(key)
         grants = self.take(key) if used is None else used
         act(grants)

@@ -1,4 +1,8 @@
-"""Results that ask a client for input, and the states that bind its retry (MCP 2026-07-28, MRTR)."""
+"""Results that ask a client for input instead of answering it, as MCP 2026-07-28 has them.
+
+Such a result names requests, each under a key, and a state. The client sends its own request again with an
+answer under each key and with the state as it was (MCP 2026-07-28, Multi Round-Trip Requests).
+"""
 
 from __future__ import annotations
 
@@ -24,32 +28,33 @@ if TYPE_CHECKING:
 
 
 PREFIX = "mcpd.parked."
-"""The prefix of mcpd's states; those of the SDKs begin with a version or are base64."""
+"""How our states begin, and no server's: those of the SDKs begin with a version or are base64."""
 
 STATE_BYTES = 32
 """Random bytes of a state: 256 bits cannot be guessed."""
 
 TTL = 600.0
-"""Seconds for a client's answers: as long as a call may take by default (`timeouts.callMax`), and as in the MCP
-SDK."""
+"""Seconds that a client has for its answers: as long as a call may take in all unless configured otherwise
+(`timeouts.callMax`), and as the SDK of MCP has it."""
 
 CHECK_SECONDS = 1.0
-"""Seconds between checks for expired states, while there are any."""
+"""Seconds between looks for what has expired, while there are any states."""
 
 MAX_STATES = 1024
 """Calls of all clients that wait for input: as many as there may be clients (`limits.connections`)."""
 
 MAX_OF_CLIENT = 64
-"""Waiting calls of one client; over HTTP all clients with one token and no session count as one."""
+"""Those of one client; over HTTP all that show the same token and name no session are one."""
 
 MAX_OF_SERVER = 32
-"""Waiting calls of one server: half of its default calls in flight, since each keeps its place there."""
+"""Those of one server: half of the calls that it may have in flight unless configured otherwise, since each
+keeps its place there."""
 
 C = TypeVar("C")
 
 
 MAX_HELD_BYTES = 64 * 1024 * 1024
-"""Bytes of answers kept for parked calls: four of the largest that a server may send."""
+"""Bytes of answers that came while their calls waited: four of the largest that a server may send."""
 
 
 @attrs.define(eq=False)
@@ -57,31 +62,37 @@ class WaitingCall(Generic[C]):
     """A call that waits for its client to bring its state back."""
 
     owner: bytes = attrs.field(repr=False)
-    """A digest of who may bring the state, and with which request."""
+    """A digest of who may bring the state, and with what request."""
     client: Hashable
+    """Whose call it is, as far as anything tells clients apart."""
     resume: Callable[[C, Mapping[str, Raw]], bool] = attrs.field(repr=False)
-    """Continues with the client's retry and its responses; True if the retry needs no further judging."""
+    """Goes on with the client's new call and the responses that it brings; returns whether that is all."""
     give_up: Callable[[str], None] = attrs.field(repr=False)
+    """Ends it: its client will not come back, for this reason."""
     server: str | None = None
+    """The server that waits; None if mcpd itself does."""
     held: int = 0
-    """Bytes kept for it, an early answer included."""
+    """The bytes that are kept for it, those of an answer that comes meanwhile included."""
     parked: C | None = None
+    """The call, if it has no answer yet and its server works on it."""
     until: float = attrs.field(default=0.0, init=False)
-    """Expiry on trio's clock."""
+    """When its state expires, in seconds on trio's clock."""
 
 
 class RequestStates:
-    """All valid states."""
+    """All states that were given out and are still good."""
 
     def __init__(self) -> None:
+        """Begin without any."""
         self._given: dict[bytes, WaitingCall[Any]] = {}
+        """By their digests, oldest first."""
         self._any = trio.Event()
 
     def __len__(self) -> int:
         return len(self._given)
 
     def give(self, waiting: WaitingCall[Any]) -> str | None:
-        """A new state for a call; None if too many are waiting."""
+        """A state for a call; None if too many are waiting already."""
         others = self.waiting()
         if (
             len(others) >= MAX_STATES
@@ -96,18 +107,18 @@ class RequestStates:
         return state
 
     def waiting(self) -> list[WaitingCall[Any]]:
-        """All waiting calls, oldest first."""
+        """Everything that waits for a client, oldest first."""
         return list(self._given.values())
 
     def find(self, state: str, owner: bytes) -> WaitingCall[Any] | None:
-        """The call behind a state; None if the state is not valid for that owner, whatever the reason."""
+        """The call that a state stands for; None if it is not good for that owner, for whatever reason."""
         waiting = self._given.get(_digest(state))
         if waiting is None or trio.current_time() >= waiting.until:
             return None
         return waiting if hmac.compare_digest(waiting.owner, owner) else None
 
     def use(self, state: str) -> None:
-        """Invalidate a state."""
+        """Use a state up."""
         del self._given[_digest(state)]
 
     def may_hold(self, size: int) -> bool:
@@ -115,13 +126,13 @@ class RequestStates:
         return sum(each.held for each in self._given.values()) + size <= MAX_HELD_BYTES
 
     def leave(self, client: Hashable) -> None:
-        """End the waiting calls of a client that is gone."""
+        """End what waits for a client that is gone."""
         for digest, waiting in list(self._given.items()):
             if waiting.client == client:
                 self._give_up(digest, "the client is gone")
 
     async def run(self, flush: Callable[[], None]) -> None:
-        """End expired calls until cancelled; `flush` writes the queued frames."""
+        """End what has expired, until cancelled; `flush` writes the frames that this queues."""
         while True:
             await self._any.wait()
             self._any = trio.Event()
@@ -131,7 +142,7 @@ class RequestStates:
                 flush()
 
     def expire(self) -> None:
-        """End the calls that have expired."""
+        """End what has expired by now."""
         now = trio.current_time()
         for digest, waiting in list(self._given.items()):
             if now < waiting.until:
@@ -152,25 +163,26 @@ ASKING = frozenset({"tools/call", "prompts/get", "resources/read"})
 REQUESTS, RESPONSES, STATE = "inputRequests", "inputResponses", "requestState"
 
 FIRST_PAUSE = 0.05
-"""Seconds before a call is repeated for a server that asks nothing; doubled each round, as in the MCP SDK."""
+"""Seconds before a call is sent again to a server that asks for nothing but that; each such round doubles them,
+as the SDK of MCP has it."""
 
 LONGEST_PAUSE = 0.25
-"""The longest such pause, in seconds."""
+"""The most seconds of such a pause."""
 
 
 _SAYS_SO = re.compile(rb'"input_required"')
-"""Results without a match, nearly all, need not be decoded."""
+"""Results without a match, which are nearly all, need not be decoded."""
 
 
 class InputRequest(Struct):
-    """One question of a server."""
+    """One thing that a server needs of a client."""
 
     method: str
     params: Raw = Raw(b"{}")
 
 
 class InputRequired(Struct):
-    """A server's questions and its state."""
+    """What a server needs before it can answer."""
 
     inputRequests: dict[str, InputRequest] | None = None  # noqa: N815 - the wire's name
     requestState: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
@@ -208,27 +220,39 @@ _encode = msgspec.json.encode
 
 
 class Round(msgspec.Struct, eq=False):
-    """The progress of a call whose server asks for input in rounds."""
+    """Where a call is that its server has answered with a need for input."""
 
     server: str
+    """The server that has asked."""
     head: bytes
-    """The target of the call (`surfaces.surface.Forward.head`)."""
+    """What is called there (`surfaces.surface.Forward.head`)."""
     label: str
+    """The name that the log gives the call."""
     number: int = 0
+    """How often it has asked."""
     pause: float = FIRST_PAUSE
+    """Seconds before the call is sent again if nothing is asked."""
 
     def require(self, forward: Forward) -> None:
-        """Check that a call goes where its client's answers belong. Raises UpstreamUnavailable: it does not."""
+        """Check that a call still goes where its client's answers belong.
+
+        Raises:
+            UpstreamUnavailable: it would go elsewhere.
+        """
         if (forward.server, forward.head) != (self.server, self.head):
             text = (
-                f"{self.label} is not called by this name any more. The call was not sent again: its"
-                " client's answers are for the former tool only."
+                f"{self.label} is not called by this name any more. The call was not sent again: what its"
+                " client has given is for nobody else."
             )
             raise UpstreamUnavailable(text, server=self.server)
 
 
 def input_required_by(result: Buffer) -> InputRequired | None:
-    """The input that a result asks for; None for an answer. Raises MsgspecError: it is malformed."""
+    """What a result asks for; None if it is an answer.
+
+    Raises:
+        msgspec.MsgspecError: it asks, but not in the way of MCP.
+    """
     raw = memoryview(result)
     if _SAYS_SO.search(raw) is None:
         return None
@@ -241,7 +265,7 @@ def input_required_by(result: Buffer) -> InputRequired | None:
 
 
 def asking_result(requests: Mapping[str, PeerRequest | InputRequest], state: str) -> bytes:
-    """A result that asks a client these questions."""
+    """A result that asks a client for these things, under the same keys."""
     asked = b",".join(
         b'%b:{"method":%b,"params":%b}'
         % (_encode(key), _encode(each.method), bytes(each.params) if isinstance(each.params, Raw) else b"{}")
@@ -251,7 +275,7 @@ def asking_result(requests: Mapping[str, PeerRequest | InputRequest], state: str
 
 
 def state_in(others: Mapping[str, Raw]) -> str | None:
-    """The state in a request; None if there is none, or it is not a string."""
+    """The state that a request brings back; None if it brings none that is a text."""
     given = others.get(STATE)
     try:
         return None if given is None else _decode_state(given)
@@ -260,13 +284,17 @@ def state_in(others: Mapping[str, Raw]) -> str | None:
 
 
 def responses_in(others: Mapping[str, Raw]) -> dict[str, Raw]:
-    """The responses in a request, by key. Raises MsgspecError: they are not an object."""
+    """What a request answers, by key; without any if it has no answers at all.
+
+    Raises:
+        msgspec.MsgspecError: they are not in an object.
+    """
     given = others.get(RESPONSES)
     return {} if given is None else _decode_responses(given)
 
 
 def fits(method: str, response: Raw) -> bool:
-    """Whether a response has the required members of that method's result."""
+    """Whether a response has the members that a result of that method must have."""
     shape = _SHAPES.get(method)
     try:
         return shape is not None and shape(response) is not None

@@ -1,7 +1,8 @@
-"""Limits of calls a minute, for servers and profiles (`limits.callsPerMinute`).
+"""Calls a minute that a server may get, or the clients of a profile may make (`limits.callsPerMinute`).
 
-Token buckets kept as the time of the next token (ITU-T I.371). An early call waits its turn; one that would
-wait longer than `timeouts.queue` is refused and takes no token.
+A token bucket for each limit, in the form of a virtual schedule (ITU-T I.371, the generic cell rate algorithm):
+a bucket is the time at which its next token is due. A call that comes early waits for its token, first come,
+first served; one that would wait longer than `timeouts.queue` is refused and takes none.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 import trio
 
 from daemon.errors import Overloaded
-from daemon.kit.mailbox import keep_latest
+from daemon.kit.waiting import keep_latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,20 +21,20 @@ if TYPE_CHECKING:
     from daemon.config.config_model import Config, Profile
 
 BURST_SECONDS = 10.0
-"""Seconds' worth of calls that may go out at once after a pause: an agent makes several calls in one turn."""
+"""Calls of so many seconds go out at once after a pause: an agent makes several calls in one turn."""
 
 MAX_BUCKETS = 4096
-"""Limits with buckets: more than a configuration has servers and profiles."""
+"""Limits whose buckets are kept: more than a configuration has servers and profiles."""
 
 
 class Bucket(msgspec.Struct):
-    """One limit, and when its next token is due on the clock."""
+    """One limit, and when its next token is due (seconds on the clock)."""
 
     per_minute: int
     due: float = 0.0
 
     def wait(self, now: float) -> float:
-        """Seconds until a call made now has its token."""
+        """Seconds until a call that comes now has its token."""
         spare = max(BURST_SECONDS - 60 / self.per_minute, 0.0)
         return max(0.0, self.due - spare - now)
 
@@ -43,14 +44,19 @@ class Bucket(msgspec.Struct):
 
 
 class CallRates:
-    """The buckets of all limits, across reconnections, instances and sessions."""
+    """The buckets of all limits, over reconnections, instances and sessions."""
 
     def __init__(self, clock: Callable[[], float] = trio.current_time) -> None:
+        """Start with full buckets."""
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._clock = clock
 
     def take(self, config: Config, profile: Profile, server: str) -> float:
-        """Spend a call's tokens; returns the seconds to wait. Raises Overloaded: over `timeouts.queue`."""
+        """Spend what a call needs; return the seconds that it has to wait before it is sent.
+
+        Raises:
+            Overloaded: it would wait longer than the server's `timeouts.queue`.
+        """
         entry, now = config.mcp_servers.get(server), self._clock()
         if entry is None:  # A reload is removing it: nothing will be sent there.
             return 0.0

@@ -17,7 +17,7 @@ import attrs
 import msgspec
 import trio
 
-from daemon.kit.mailbox import Watch
+from daemon.kit.waiting import Watch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.counting.tally import ServerCalls, Tally
-    from daemon.kit.mailbox import Watch
+    from daemon.kit.waiting import Watch
     from daemon.ports import Instances
     from daemon.processes.peers import Connections
     from daemon.state.health import Persistence

@@ -17,7 +17,7 @@ from loguru import logger
 
 from daemon.catalog.loaded import is_anonymous
 from daemon.counting.tally import MAX_SERVERS
-from daemon.kit.mailbox import Watch, keep_latest
+from daemon.kit.waiting import Watch, keep_latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,7 +10,7 @@ import attrs
 import msgspec
 
 from daemon.history.encoding import body_of
-from daemon.kit.mailbox import Watch
+from daemon.kit.waiting import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

@@ -17,7 +17,7 @@ import threading
 import traceback
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 import msgspec
 from loguru import logger
@@ -202,20 +202,10 @@ Note: TypeAlias = tuple[int, str, float, str, float]
 epoch). The label may be any name that a client has sent, unchecked and of any length."""
 
 
-class Stream(Protocol):
-    """Where lines are written to."""
-
-    def write(self, text: str, /) -> object:
-        """Take a text."""
-
-    def flush(self) -> None:
-        """Write what was taken. Raises OSError."""
-
-
 class LineWriter:
     """Writes lines to a stream in a thread, in order."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: TextIO | LogFile) -> None:
         """Start the thread."""
         self.dropped = 0
         self.tell_event: Callable[[Event], None] = _tell_people
@@ -264,7 +254,7 @@ def _tell_people(event: Event) -> None:
         logger.bind(server=event.server).warning("{}", phrase(event))
 
 
-def configure(style: str, level: str, redact: Redactors, stream: Stream | None = None) -> LineWriter:
+def configure(style: str, level: str, redact: Redactors, stream: TextIO | LogFile | None = None) -> LineWriter:
     """Send all logging to a stream.
 
     Args:

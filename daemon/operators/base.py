@@ -42,18 +42,17 @@ if TYPE_CHECKING:
     from daemon.errors import CallError, Fault
     from daemon.facts import Fact
     from daemon.history.journal import History
-    from daemon.kit.mailbox import Watch
+    from daemon.kit.waiting import Watch
     from daemon.model import ToolKey
     from daemon.operators.reports import StateReport
     from daemon.ports import OwnCall
     from daemon.processes.peers import Connections
     from daemon.state.health import Persistence
     from daemon.state.session_notes import Totals
-    from daemon.supervision.child import Child
+    from daemon.supervision.supervisor import Child
     from daemon.surfaces.surface import Means
-    from daemon.upstreams.attribution import Apart
-    from daemon.upstreams.handshake import Greeting
-    from daemon.upstreams.keepalive import Keepalive
+    from daemon.upstreams.call_admission import Apart
+    from daemon.upstreams.handshake import Greeting, Keepalive
     from daemon.upstreams.server_lists import ListingStatus
     from daemon.wire.outbox import Outbox
     from daemon.wire.peer import Peer

@@ -15,7 +15,7 @@ from loguru import logger
 from daemon.clients.grants import MAX_GRANTS
 from daemon.config.names import matches, pattern_problem, read_shown, spellings
 from daemon.errors import InvalidArguments
-from daemon.kit.mailbox import keep_latest
+from daemon.kit.waiting import keep_latest
 from daemon.operators.base import Command
 from daemon.operators.session_commands import session_named
 from daemon.surfaces.answers import choices, quoted

@@ -10,7 +10,7 @@ import trio
 from daemon.catalog.kinds import BESIDE_TOOLS, switch_of
 from daemon.causes import Cause
 from daemon.states import ServerState
-from daemon.supervision.status import by_cause
+from daemon.supervision.lifecycle import by_cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,8 @@
-"""A static sentence encoder, the mean of a text's token vectors; the only module with numpy.
+"""A static sentence encoder: a text's vector is the mean of its tokens' vectors. The only module with numpy.
 
-A query takes 0.05 ms (no network, no inference), so the event loop may encode it. Reads the weights in the
-package `wordllama`, without running its code, or a folder in model2vec's format.
+No network, no inference: a table is looked up, which takes 0.05 ms for a query. So a search may encode its
+query on the event loop. Reads the weights that the package `wordllama` carries (its code,
+which would import far more, is never run), or a folder in the format of model2vec.
 """
 
 from __future__ import annotations
@@ -24,39 +25,41 @@ if TYPE_CHECKING:
     from daemon.search.vectors import Passage
 
 PACKAGE = "wordllama"
-"""Its wheel holds weights of 256 dimensions for 32,000 tokens (16 MiB) and their tokenizer; MIT."""
+"""Carries weights of 256 dimensions for 32,000 tokens (16 MiB) and their tokenizer in its wheel; MIT."""
 
 PACKAGED_WEIGHTS = "weights/l2_supercat_256.safetensors"
 PACKAGED_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 
 NAMES = ("embedding.weight", "embeddings")
-"""The vectors' tensor in wordllama and model2vec."""
+"""Names of the tensor with the vectors: wordllama's, model2vec's."""
 
 TOKENS = 512
-"""Tokens of a text: more than nearly all descriptions have, and 0.5 ms at most."""
+"""The most tokens of a text that count: more than nearly all descriptions have, and 0.5 ms at most."""
 
 TINY = 1e-12
-"""Shorter vectors mean that no token is known."""
+"""Vectors shorter than this mean nothing: no token of the text is known."""
 
 
 @attrs.frozen
 class StaticEncoder:
-    """Averages token vectors with numpy."""
+    """An encoder that averages token vectors with numpy."""
 
     _tokenizer: Tokenizer
     _embeddings: NDArray[Any] = attrs.field(repr=False)
-    """One row per token or per group of tokens, in the file's type (16 MiB)."""
+    """One row for each token, or rows that several tokens share; kept in the file's own type (16 MiB)."""
     _weights: NDArray[Any] | None = attrs.field(default=None, repr=False)
+    """A weight for each token."""
     _rows: NDArray[Any] | None = attrs.field(default=None, repr=False)
+    """The row of each token; None if it is the token's own number."""
     _unknown: int | None = None
-    """The ignored token for unknown words."""
+    """The token for unknown words, which is ignored."""
 
     def encode(self, passages: Sequence[Passage]) -> list[NDArray[np.float32]]:
-        """A unit vector per passage; zero if no token is known."""
+        """One unit vector for each passage; zero if no token of it is known."""
         return [self._passage(passage) for passage in passages]
 
     def table(self, vectors: Sequence[NDArray[np.float32]]) -> StaticTable:
-        """A searchable table of vectors."""
+        """Combine vectors into a table."""
         return StaticTable(np.stack(vectors))
 
     def _passage(self, passage: Passage) -> NDArray[np.float32]:
@@ -66,7 +69,7 @@ class StaticEncoder:
         return _unit(total)
 
     def _text(self, text: str) -> NDArray[np.float32]:
-        # One by one: the batch call starts a thread pool, and this process starts children.
+        # One by one: the batch call starts a pool of threads, and this process starts children.
         ids = self._tokenizer.encode(text, add_special_tokens=False).ids[:TOKENS]
         tokens = np.asarray([token for token in ids if self._means(token)], dtype=np.int64)
         if not len(tokens):
@@ -83,7 +86,7 @@ class StaticEncoder:
 
 @attrs.frozen
 class StaticTable:
-    """A matrix with a unit vector per row."""
+    """A matrix with a unit vector in each row."""
 
     _matrix: NDArray[np.float32] = attrs.field(repr=False)
 
@@ -95,7 +98,7 @@ class StaticTable:
     def closest(
         self, query: NDArray[np.float32], count: int, rows: Sequence[int] | None
     ) -> list[tuple[int, float]]:
-        """The `count` nearest rows (of `rows`, if given) with cosines, best first."""
+        """The `count` rows nearest to `query` with their cosines, best first; of `rows` only, if given."""
         cosines = self._matrix @ query
         among = np.arange(len(cosines)) if rows is None else np.asarray(rows, dtype=np.int64)
         near = cosines[among]
@@ -104,13 +107,17 @@ class StaticTable:
 
 
 def open_model(path: str | None) -> StaticEncoder:
-    """Load the encoder from a model2vec folder, or the packaged one. Raises `SemanticUnavailable`."""
+    """Load the encoder in a folder with `tokenizer.json` and `model.safetensors`; None for the packaged one.
+
+    Raises:
+        SemanticUnavailable: there is no usable model.
+    """
     weights, tokenizer = (
         _packaged() if path is None else (f"{path}/model.safetensors", f"{path}/tokenizer.json")
     )
     try:
         return _encoder(weights, tokenizer)
-    # The tokenizers library raises plain Exceptions about its file.
+    # The tokenizer's own library raises plain Exceptions about its file.
     except Exception as error:
         raise SemanticUnavailable(
             f"no usable sentence encoder in {weights} and {tokenizer}: {error}"
@@ -118,7 +125,7 @@ def open_model(path: str | None) -> StaticEncoder:
 
 
 def _packaged() -> tuple[str, str]:
-    """The paths of the package's weights and tokenizer, found without running its code."""
+    """The paths of the package's weights and tokenizer, found without running any of its code."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise SemanticUnavailable(f"semantic search needs the weights of the package {PACKAGE}: {INSTALL}")
@@ -127,7 +134,7 @@ def _packaged() -> tuple[str, str]:
 
 
 def _encoder(weights: str, tokenizer: str) -> StaticEncoder:
-    # Read, not mapped: truncating a mapped file would end the daemon with SIGBUS.
+    # Read, not mapped: a file that is cut while it is mapped ends the daemon with SIGBUS.
     tensors = load(np.fromfile(weights, dtype="u1").tobytes())
     found = next((name for name in NAMES if name in tensors), None)
     if found is None:
@@ -136,7 +143,7 @@ def _encoder(weights: str, tokenizer: str) -> StaticEncoder:
         if name in tensors and tensors[name].dtype.kind not in kinds:
             raise ValueError(f"numbers of kind {tensors[name].dtype} are not read as {name}")
     reader = Tokenizer.from_file(tokenizer)
-    # A tokenizer's file may request its original model's padding and length.
+    # A tokenizer's file may request the padding and the length of its original model.
     reader.no_padding()
     reader.no_truncation()
     _do_not_remember(reader)
@@ -153,7 +160,7 @@ def _encoder(weights: str, tokenizer: str) -> StaticEncoder:
 
 
 def _do_not_remember(reader: Tokenizer) -> None:
-    """Disable the tokenizer's cache of texts, 60 MiB at 9,000 tools: no text comes twice."""
+    """Switch off the tokenizer's cache of whole texts, 60 MiB at 9,000 tools: no text comes twice."""
     resize = getattr(reader.model, "_resize_cache", None)
     if resize is not None:
         resize(0)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 from loguru import logger
 
-from daemon.kit.mailbox import Watch
-from daemon.kit.retries import RetryPolicy
+from daemon.kit.waiting import RetryPolicy, Watch
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.session_notes import MAX_SESSIONS
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import trio
 from loguru import logger
 
-from daemon.kit.retries import RetryPolicy
+from daemon.kit.waiting import RetryPolicy
 from daemon.state.faults import StoreFault
 
 if TYPE_CHECKING:

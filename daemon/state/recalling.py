@@ -11,7 +11,7 @@ import trio
 from loguru import logger
 
 from daemon.facts import NamesRecalled, ServerRecord, Switched
-from daemon.kit.mailbox import ActorGone
+from daemon.kit.waiting import ActorGone
 from daemon.state.event_rows import FORGOTTEN_EVENTS, KEPT_SECONDS, forget_events
 from daemon.state.sql import FORGOTTEN_AT_ONCE
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact, ServerRecord
-    from daemon.kit.mailbox import Watch
+    from daemon.kit.waiting import Watch
     from daemon.model import GivenName
     from daemon.state.server_notes import ServerNotes, Switches
     from daemon.state.session_notes import SessionNotes

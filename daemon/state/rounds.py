@@ -20,7 +20,7 @@ from daemon.state.server_notes import Difference
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
-    from daemon.kit.mailbox import Watch
+    from daemon.kit.waiting import Watch
     from daemon.state.event_notes import EventNotes
     from daemon.state.health import Health
     from daemon.state.hours import HourlyCounts

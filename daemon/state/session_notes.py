@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.catalog.loaded import is_anonymous
-from daemon.kit.mailbox import keep_latest
+from daemon.kit.waiting import keep_latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -12,7 +12,7 @@ import msgspec
 
 from daemon.catalog.definitions import tools_digest
 from daemon.facts import Summarized
-from daemon.kit.mailbox import keep_latest
+from daemon.kit.waiting import keep_latest
 from daemon.model import Summary
 from daemon.summaries.prompt import Question
 

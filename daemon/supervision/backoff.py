@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import attrs
 import msgspec
 
-from daemon.kit.retries import RetryPolicy
+from daemon.kit.waiting import RetryPolicy
 from daemon.states import ServerState
 
 if TYPE_CHECKING:

@@ -6,26 +6,253 @@ Exceptions become values here (`contained`), and their causes decide about the n
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+import re
+import signal
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 from loguru import logger
 
-from daemon.causes import CURED_BY_LOGIN, HEALTHY, Cause, Reason
+from daemon.causes import CURED_BY_LOGIN, HEALTHY, Cause, Reason, Remedy
+from daemon.config.labels import server_of
 from daemon.errors import RunError, leaf
-from daemon.states import ServerState
+from daemon.facts import ServerStatus
+from daemon.kit.waiting import Watch
+from daemon.states import SERVING, WAITING, ServerState, move
 from daemon.supervision.backoff import Ending
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from daemon.config.tuning import Restart
-    from daemon.facts import ServerStatus
     from daemon.history.event import Detail
     from daemon.supervision.backoff import Run
     from daemon.supervision.starts import QueuedStart
-    from daemon.supervision.status import ChildStatus
+
+
+LINES = 60
+"""Last lines of stderr that are read: a stack trace of node puts some 15 below the line that matters."""
+
+LINE = 400
+"""Characters of a line that are read: servers may write lines of any length, and matching takes longer then."""
+
+SHOWN = 120
+"""Most characters that a remedy quotes of a text from outside."""
+
+BY_SIGNAL = 128
+"""A shell reports that signal n ended what it ran as this + n."""
+
+_OPEN = frozenset(
+    {Cause.ENDED, Cause.EXITED, Cause.CONNECTION_LOST, Cause.HANDSHAKE_TIMEOUT, Cause.HANDSHAKE_REFUSED}
+)
+"""Causes that do not say what went wrong inside the program, ..."""
+
+_OPEN_SIGNALS = frozenset({"SIGABRT", "SIGTRAP"})
+"""... and signals that do not either: a runtime that aborts has usually said why."""
+
+
+def needs_words(reason: Reason) -> bool:
+    """Whether the last lines of a server's stderr can say more than its cause does."""
+    is_open = reason.cause is Cause.KILLED and reason.data.get("signal") in _OPEN_SIGNALS
+    return is_open or reason.cause in _OPEN
+
+
+def by_words(name: str, reason: Reason, words: Sequence[str]) -> Reason:
+    """The reason with the remedy that a server's own last words tell; as it was if they tell none.
+
+    Sixty patterns over sixty lines take 10 ms, and 250 ms if a server means harm: run it in a thread.
+
+    Args:
+        name: the server's name, or that of one of its instances.
+        reason: why its run ended.
+        words: its last lines without secrets, oldest first.
+    """
+    lines = [line[:LINE] for line in words[: -LINES - 1 : -1]]
+    for entry in table("words")["words"] if needs_words(reason) else ():
+        pattern = re.compile(entry["pattern"])
+        if match := next(filter(None, map(pattern.search, lines)), None):
+            said = tuple((group or "").strip() for group in match.groups())
+            return attrs.evolve(reason, remedy=_filled(entry, said, _named(name), by_words=True))
+    return reason
+
+
+def by_cause(name: str, reason: Reason) -> Reason:
+    """The reason with the remedy of its cause, unless it has one already or nothing is known of the cause.
+
+    Args:
+        name: the server's name, or that of one of its instances.
+        reason: without secrets.
+    """
+    if reason.cause is None or reason.remedy is not None:
+        return reason
+    cause, data = reason.cause, reason.data
+    status = data.get("status", 0)
+    if cause is Cause.EXITED and isinstance(status, int) and status - BY_SIGNAL in set(signal.Signals):
+        cause, data = Cause.KILLED, {"signal": signal.Signals(status - BY_SIGNAL).name}
+    for entry in table("remedies")[cause]:
+        if all(data.get(key) in values for key, values in entry.get("when", {}).items()):
+            try:
+                return attrs.evolve(reason, remedy=_filled(entry, (), {**data, **_named(name)}))
+            except KeyError:
+                # This entry needs data that the cause does not carry this time.
+                continue
+    return reason
+
+
+@cache
+def table(name: str) -> dict[str, list[dict[str, Any]]]:
+    """One of the tables beside this module; reading one takes 4 ms, once."""
+    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def _named(name: str) -> dict[str, str]:
+    """What commands call it: one logs in to a server, and restarts an instance."""
+    return {"server": name, "whole": server_of(name)}
+
+
+def _filled(
+    entry: Mapping[str, Any], said: Sequence[str], data: Mapping[str, Any], *, by_words: bool = False
+) -> Remedy:
+    shown = {key: value[:SHOWN] if isinstance(value, str) else value for key, value in data.items()}
+    words = [text[:SHOWN] for text in said]
+    happened, helps = (_sentence(entry[key].format(*words, **shown)) for key in ("happened", "helps"))
+    return Remedy(happened, helps, entry.get("waits", False), by_words)
+
+
+def _sentence(text: str) -> str:
+    """The text with a full stop, even if a group at its end matched nothing."""
+    whole = text.rstrip(" :")
+    return whole if whole.endswith((".", "!", "?")) else f"{whole}."
+
+
+AT_REST = frozenset({ServerState.STOPPED, ServerState.STOPPING, ServerState.DISABLED, ServerState.DORMANT})
+"""States in which nothing runs that would have to be stopped."""
+
+
+class ChildStatus(Watch[ServerStatus]):
+    """A child's `ServerStatus`, and the counts that go into it."""
+
+    def __init__(
+        self,
+        on_change: Callable[[ServerStatus], None],
+        wall: Callable[[], float],
+        redact: Callable[[str], str],
+        name: str = "",
+    ) -> None:
+        """Start as stopped.
+
+        Args:
+            on_change: called with each new status, synchronously.
+            wall: returns seconds since the epoch.
+            redact: removes secrets from reasons.
+            name: what operators call the child, for the commands that help.
+        """
+        super().__init__(ServerStatus(state=ServerState.STOPPED, since=wall()))
+        self.runs = 0
+        """The number of runs that have begun."""
+        self.failures = 0
+        """The number of failed runs in the current streak."""
+        self.untried = True
+        """Whether it has neither served nor failed since it was configured, or since it was put to rest."""
+        self.last = HEALTHY
+        """Why the last run ended."""
+        self._on_change = on_change
+        self._wall = wall
+        self._redact = redact
+        self._name = name
+        self._ends = False
+
+    def become(self, state: ServerState, reason: Reason = HEALTHY, *, retry_at: float | None = None) -> None:
+        """Change the state; a change to the same state only updates the reason and the clock."""
+        now = self.value
+        if state is not ServerState.STOPPED and now.state is ServerState.STOPPING:
+            return
+        if self._ends and state not in {ServerState.STOPPING, ServerState.STOPPED}:
+            return
+        shown = self._diagnosed(reason.redacted(self._redact))
+        if now.state is not state:
+            move(now.state, state)
+        elif (now.why, now.next_retry_at, now.incarnation) == (shown, retry_at, self.runs):
+            return
+        status = ServerStatus(
+            state=state,
+            reason=shown.text,
+            cause=shown.cause,
+            cause_data=shown.data,
+            remedy=shown.remedy,
+            since=now.since if now.state is state else self._wall(),
+            attempt=self.failures,
+            next_retry_at=retry_at,
+            incarnation=self.runs,
+            restarts=max(0, self.runs - 1),
+        )
+        self.set(status)
+        self._on_change(status)
+
+    def _diagnosed(self, reason: Reason) -> Reason:
+        """The reason with its remedy; an end like the last one has the same, until its words are read."""
+        last = self.last
+        if reason.remedy is None and (reason.cause, reason.data) == (last.cause, last.data):
+            reason = attrs.evolve(reason, remedy=last.remedy)
+        return by_cause(self._name, reason)
+
+    def count_end(self, reason: Reason, *, asked: bool) -> Reason:
+        """Count the end of a run, and return its reason without secrets. One we asked for is no failure."""
+        self.last = reason.redacted(self._redact)
+        self.failures = 0 if asked else self.failures + 1
+        self.untried &= asked
+        return self.last
+
+    def back_off(self, state: ServerState, seconds: float | None) -> None:
+        """Show that the next run follows after a delay in seconds; None if the delay is not announced."""
+        self.become(state, self.last, retry_at=None if seconds is None else self._wall() + seconds)
+
+    def queue(self, before: int) -> None:
+        """Show that it waits in the queue of starts, with a number of others before it."""
+        line = f"waits for its turn to start, {before or 'nobody'} before it"
+        self.become(ServerState.QUEUED, self.again.after(f"{line}; ") if self.failures else Reason(line))
+
+    @property
+    def again(self) -> Reason:
+        """The reason shown for a start: the failure that it follows, if any."""
+        return self.last.after("trying again after: ") if self.failures else HEALTHY
+
+    def stop(self, reason: Reason) -> None:
+        """Show that the current run is about to be ended, if there is one."""
+        if self.value.state not in AT_REST:
+            self.become(ServerState.STOPPING, reason)
+
+    def come_to_rest(self, reason: Reason) -> None:
+        """Show that nothing runs."""
+        self.stop(reason)
+        if self.value.state is ServerState.STOPPING:
+            self.become(ServerState.STOPPED, reason)
+
+    def end(self, reason: Reason = HEALTHY) -> None:
+        """Show only stopping and stopped from now on: the child's task is about to be cancelled."""
+        self._ends = True
+        if self.value.state is not ServerState.STOPPED:
+            self.become(ServerState.STOPPING, reason)
+
+    async def wait_settled(self, since: ServerStatus | None = None) -> bool:
+        """Wait until the child serves, or the current attempt has failed. True if it serves.
+
+        Args:
+            since: a status from when that attempt was under way or imminent; None for the current one.
+        """
+        seen = since or self.value
+        while seen.state not in SERVING:
+            if self._ends or seen.state is ServerState.DISABLED:
+                return False
+            attempts = seen.attempt
+            seen = await self.wait_changed(seen)
+            if seen.state in WAITING and seen.attempt > attempts and seen.next_retry_at is not None:
+                return False
+        return True
 
 
 class Pause:

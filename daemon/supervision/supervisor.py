@@ -6,24 +6,432 @@ added, removed, replaced and switched off while the others keep running.
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
-from daemon.causes import Reason
-from daemon.states import ServerState
-from daemon.supervision.child import Child
-from daemon.supervision.starts import StartQueue
+from daemon.causes import HEALTHY, Reason
+from daemon.history.event import Event, EventKind
+from daemon.states import SERVING, WAITING, WAKEABLE, ServerState
+from daemon.supervision.backoff import Ending, Run, Streak, is_stable, wants_restart
+from daemon.supervision.lifecycle import (
+    ChildStatus,
+    Lifecycle,
+    Pause,
+    by_words,
+    contained,
+    ending_of,
+    needs_words,
+    reason_of,
+)
+from daemon.supervision.starts import Rank, StartQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from daemon.facts import ServerStatus
-    from daemon.history.event import Event
+    from daemon.history.event import Detail
     from daemon.processes.marks import Effort
     from daemon.supervision.lifecycle import ChildSpec
-    from daemon.supervision.starts import Look
+    from daemon.supervision.starts import Look, QueuedStart
+
+
+NO_DETAILS: Mapping[str, Detail] = {}
+
+REST = frozenset({ServerState.STOPPED, ServerState.DISABLED, ServerState.DORMANT})
+"""States in which no run is under way, or only its clean-up, and none follows by itself."""
+
+_UNSAID = {ServerState.DORMANT: "nobody has used it for a while", ServerState.STOPPED: "mcpd has stopped it"}
+"""Why a run ended whose state does not say it."""
+
+
+class RunEvents:
+    """Makes events of a child's statuses, and of the ends of its runs."""
+
+    def __init__(self, spec: ChildSpec, note: Callable[[Event], None], wall: Callable[[], float]) -> None:
+        """Start before the first run.
+
+        Args:
+            spec: the child; another one of the same name may take its place.
+            note: takes each event.
+            wall: returns seconds since the epoch: an outage may be longer than the daemon's life.
+        """
+        self.spec = spec
+        self._note = note
+        self._wall = wall
+        self._run = 0
+        self._began = 0.0
+        self._ready: float | None = None
+        self._away: float | None = None  # Since when it has not served, though it was to.
+        self._over_restart = False  # Whether that began before this daemon.
+        self._state = ServerState.STOPPED
+        self._degraded: object = None
+        self._why = ""
+
+    def was_away(self, since: float) -> None:
+        """Note that it was away when the daemon before this one ended.
+
+        Args:
+            since: in seconds since the epoch.
+        """
+        self._away, self._over_restart = since, True
+
+    def moved(self, status: ServerStatus) -> None:
+        """Note what a new status means, if anything has happened."""
+        before, self._state = self._state, status.state
+        # That mcpd stops, for which no reason is given, does not end an outage.
+        if status.state in REST and (status.reason or self._why or status.state is not ServerState.STOPPED):
+            self._away = None
+        if status.state is ServerState.STARTING:
+            if before is not ServerState.STARTING:
+                self._begins(status.incarnation)
+        elif status.state is ServerState.READY:
+            self._serves(again=before is ServerState.DEGRADED)
+        elif status.state is ServerState.DEGRADED:
+            self._ready = self._ready or trio.current_time()
+            if before is not status.state or status.cause is not self._degraded:
+                self._tell(EventKind.DEGRADED, reason=status.why)
+            self._degraded = status.cause
+        elif status.state is ServerState.STOPPING:
+            self._why = status.reason
+        elif status.state in REST:
+            self._rests(status, waited=before in WAITING)
+
+    def ended(self, run: Run, state: ServerState, seconds: float) -> None:
+        """Note that a run has ended by itself, or for a restart, and that the next one begins.
+
+        Args:
+            run: the run.
+            state: the state in which the next run is waited for.
+            seconds: how long until then.
+        """
+        if run.ending is Ending.ASKED:
+            self._ends(None, state, {"retrySeconds": seconds, "asked": True}, text="for a restart")
+        else:
+            self._ends(run.reason, state, {"retrySeconds": seconds})
+
+    def restarted(self, by: str) -> None:
+        """Note that a restart was asked for, and by what (`EventKind.RESTARTED`)."""
+        self._tell(EventKind.RESTARTED, {"by": by})
+
+    def _begins(self, number: int) -> None:
+        self._run, self._began = number, trio.current_time()
+        self._ready, self._degraded, self._why = None, None, ""
+        self._tell(EventKind.STARTED)
+
+    def _serves(self, *, again: bool) -> None:
+        now = trio.current_time()
+        if self._ready is None:
+            self._ready = now
+            self._tell(EventKind.READY, {"seconds": now - self._began, **self._outage(), **self.spec.told()})
+            self._away = None
+        elif again:
+            self._tell(EventKind.READY, {"again": True})
+
+    def _outage(self) -> dict[str, Detail]:
+        """How long it was away, if it was."""
+        if self._away is None:
+            return {}
+        found: dict[str, Detail] = {"awaySeconds": max(0.0, self._wall() - self._away), "awaySince": self._away}
+        return {**found, "awayOverRestart": True} if self._over_restart else found
+
+    def _rests(self, status: ServerStatus, *, waited: bool) -> None:
+        if self._run:
+            text = status.reason or self._why or _UNSAID.get(status.state, "")
+            self._ends(status.why if status.cause else None, status.state, {}, text=text)
+        elif waited:
+            self._tell(EventKind.STATE, {"state": str(status.state)}, status.why)
+
+    def _ends(
+        self, reason: Reason | None, state: ServerState, details: dict[str, Detail], *, text: str = ""
+    ) -> None:
+        if not self._run:
+            return
+        if reason is not None and state not in REST and self._away is None:
+            self._away, self._over_restart = self._wall(), False
+        served = {} if self._ready is None else {"seconds": trio.current_time() - self._ready}
+        lines = self.spec.last_lines(self._run)
+        said: dict[str, Detail] = {"stderr": lines} if lines else {}
+        if reason is not None and reason.remedy is not None and reason.remedy.by_words:
+            said["happened"] = reason.remedy.happened
+        away = {} if self._away is None else {"awaySince": self._away}
+        self._tell(EventKind.ENDED, {"state": str(state), **served, **away, **details, **said}, reason, text)
+        self._run = 0
+
+    def _tell(
+        self,
+        kind: EventKind,
+        details: Mapping[str, Detail] = NO_DETAILS,
+        reason: Reason | None = None,
+        text: str = "",
+    ) -> None:
+        whole = self.spec.of or self.spec.name
+        why = reason or HEALTHY
+        self._note(
+            Event(
+                kind=kind,
+                server=whole,
+                instance="" if whole == self.spec.name else self.spec.name,
+                run=self._run,
+                text=text or why.text,
+                cause=why.cause,
+                cause_data=why.data,
+                details=details,
+            )
+        )
+
+
+ASKED = Reason("restarting: an operator asked for it")
+"""The reason shown while a run is ended for a restart."""
+
+REPLACED = Reason("restarting: its configuration has changed")
+"""The reason shown while a run is ended for a new configuration."""
+
+WAKE_INTERVAL = 1.0
+"""The fewest seconds between two starts of a server that calls bring about."""
+
+
+class Child:
+    """One supervised child.
+
+    Two loops: the inner one (`_live`) runs it again and again; the outer one (`supervise`) starts over whenever
+    the wanted state has changed (`_turn`).
+    """
+
+    def __init__(
+        self,
+        spec: ChildSpec,
+        starts: StartQueue,
+        on_status: Callable[[str, ServerStatus], None],
+        rng: Callable[[], float],
+        wall: Callable[[], float],
+        redact: Callable[[str], str],
+        note: Callable[[Event], None] = lambda _event: None,
+    ) -> None:
+        self.spec = spec
+        self.off = ""
+        """Why it is switched off; empty if it is not."""
+        self.left = trio.Event()
+        """Set once it has left the supervisor and cleaned up."""
+        self.events = RunEvents(spec, note, wall)
+        told = (self.events.moved, spec.on_status or partial(on_status, spec.name))
+        self.status = ChildStatus(partial(_tell_each, told), wall, redact, spec.name)
+        self.pause = Pause()
+        self._starts = starts
+        self._rng = rng
+        self._redact = redact
+        self._streak = Streak(spec.policy, rng)
+        self._last_start = -WAKE_INTERVAL
+        self._running: Lifecycle | None = None
+        self._start: QueuedStart | None = None
+        self._wanted = Rank.OTHER
+        """Who waits for it, which moves it to the front of the queue, now or the next time."""
+        self._served = False
+        self._resting = False
+        self._whole = trio.CancelScope()
+        self._phase: trio.CancelScope | None = None
+
+    def __repr__(self) -> str:
+        status = self.status.value
+        return f"<Child {self.spec.name}: {status.state}, incarnation {status.incarnation}>"
+
+    async def supervise(self) -> None:
+        """Keep the child in its wanted state until cancelled or told to leave."""
+        try:
+            with self._whole:
+                while True:
+                    with trio.CancelScope() as self._phase:
+                        if self.off:
+                            self.status.become(ServerState.DISABLED, Reason(self.off))
+                            await trio.sleep_forever()
+                        await self._live()
+                    self.status.come_to_rest(self.status.value.why)
+        finally:
+            self.left.set()
+
+    async def _live(self) -> None:
+        """Run the child again and again; where its restart type forbids another run, wait for a nudge."""
+        if self.spec.lazy or self._resting:
+            self.status.become(ServerState.DORMANT)
+            await self.pause.wait_nudged()
+            self._resting = False
+        self._forget_failures()
+        while True:
+            run = await self._run_once()
+            if not wants_restart(self.spec.policy, run):
+                self.status.become(ServerState.STOPPING, run.reason)
+                self.status.become(ServerState.STOPPED, run.reason)
+                self.pause.renew()
+                await self.pause.wait_nudged()
+                self._forget_failures()
+            elif is_stable(self.spec.policy, run) and not self.pause.held:
+                self.events.ended(run, ServerState.BACKOFF, 0.0)
+                self._forget_failures()
+            else:
+                # However healthy it was: one that asked us to wait is not restarted at once.
+                verdict = self._streak.judge(run)
+                seconds = max(verdict.delay, self.pause.held)
+                self.events.ended(run, verdict.state, seconds if self.pause.is_open else 0.0)
+                # A restart that is due now is not announced: a call that waits would take it for a failure.
+                is_announced = seconds > 0 and self.pause.is_open
+                self.status.back_off(verdict.state, seconds if is_announced else None)
+                await self.pause.wait(seconds)
+
+    def switch_off(self, reason: str) -> None:
+        """Stop the child and keep it stopped; `reason` is shown and must not be empty."""
+        if not self.off:
+            self.off, self._resting = reason, False
+            self._turn(Reason(reason))
+
+    def switch_on(self) -> None:
+        """Let the child run again, without its previous failures."""
+        if self.off:
+            self.off = ""
+            self._turn(HEALTHY)
+
+    def replace(self, spec: ChildSpec, grace: float = 0.0) -> None:
+        """Continue with another spec of the same name, after ending the current run.
+
+        Args:
+            spec: the new spec.
+            grace: seconds after which the current run is cancelled, if it has not ended by itself.
+        """
+        self.spec = self.events.spec = spec
+        self._resting = False
+        self.status.untried = True
+        self._streak = Streak(spec.policy, self._rng)
+        if self.off:
+            return
+        if spec.lazy and not grace:
+            self._turn(REPLACED)
+        else:
+            self.restart(REPLACED, by="configuration", grace=grace)
+
+    def rest(self) -> None:
+        """End the run of a child that serves because nobody uses it: it is dormant until it is woken."""
+        if self._running is None or self.status.value.state not in SERVING:
+            return
+        self._resting = self.status.untried = True
+        self._running.rest()
+        # At once: who comes while it is being cleaned up waits for the next run.
+        self.status.become(ServerState.DORMANT)
+        self._turn(HEALTHY)
+
+    def leave(self, reason: str) -> None:
+        """Stop the child for good: from now on only stopping and stopped are shown."""
+        self.status.end(Reason(reason))
+        self._whole.cancel()
+
+    def _turn(self, reason: Reason) -> None:
+        """End the current phase cleanly, and start over with the wanted state."""
+        self.status.stop(reason)
+        self.pause.renew()
+        if self._phase is not None:
+            self._phase.cancel()
+
+    def restart(self, reason: Reason = ASKED, *, by: str = "operator", grace: float = 0.0) -> None:
+        """Restart, in any state but switched off, and forget the failures.
+
+        Args:
+            reason: the reason that is shown while the run is ended.
+            by: what asks for it (`EventKind.RESTARTED`).
+            grace: seconds after which the current run is cancelled, if it has not ended by itself.
+        """
+        self.events.restarted(by)
+        self._forget_failures()
+        self.pause.release()
+        self.pause.nudge()
+        self._wanted = Rank.CALLED
+        if self._start is not None:
+            self._start.hurry()
+        if self._running is not None:
+            self._running.restart(reason, grace)
+
+    def wake(self, rank: Rank = Rank.CALLED) -> None:
+        """Cut the wait for the next run short because it is needed: such starts are `WAKE_INTERVAL` apart.
+
+        Args:
+            rank: who needs it, which is its order in the queue; for `Rank.OTHER`, only its own wait ends.
+        """
+        state = self.status.value.state
+        if state not in WAKEABLE or self.pause.held:
+            return
+        self._wanted = min(self._wanted, rank)
+        if self._start is not None:
+            self._start.hurry(rank)
+        # A dormant one has not failed, however recently it was started.
+        if state is ServerState.DORMANT:
+            self.pause.nudge()
+        else:
+            self.pause.shorten(self._last_start + WAKE_INTERVAL)
+
+    def _forget_failures(self) -> None:
+        self._streak.forget()
+        self.status.failures = 0
+
+    async def _run_once(self) -> Run:
+        self.pause.release()
+        self.status.runs += 1
+        async with self._in_turn() as start:
+            self.pause.renew()
+            self.status.become(ServerState.STARTING, self.status.again)
+            # Watchers must see it start, however soon it is ready: they may be scheduled after us.
+            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
+            self._last_start = trio.current_time()
+            life = self._running = Lifecycle(self.status, self.pause, start)
+            try:
+                error = await contained(partial(self.spec.run, life), life.scope, self.spec.name)
+            finally:
+                self._running = None
+        self._served |= life.ready_at is not None
+        reason = await self._diagnosed(reason_of(error))
+        run = Run(
+            ending=Ending.ASKED if life.restarting else ending_of(reason),
+            reason=self.status.count_end(reason, asked=life.restarting),
+            healthy=0.0 if life.ready_at is None else trio.current_time() - life.ready_at,
+            ended_at=trio.current_time(),
+        )
+        self.spec.on_ended(self.status.runs, run)
+        return run
+
+    async def _diagnosed(self, reason: Reason) -> Reason:
+        """The reason of a run that has ended, with what its last words tell."""
+        words = self.spec.words(self.status.runs) if needs_words(reason) else []
+        if not words:
+            return reason
+
+        def read() -> Reason:
+            lines = [self._redact(line) for line in words]
+            return by_words(self.spec.name, reason.redacted(self._redact), lines)
+
+        # The run is over whatever happens now: its end is counted even if the child is being stopped.
+        with trio.CancelScope(shield=True):
+            reason = await trio.to_thread.run_sync(read)
+        return reason
+
+    @asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[QueuedStart]:
+        """Wait for a place to start; it is released when the run is over, at the latest."""
+        rank = Rank.SERVED if self._served and self.status.failures <= 1 else Rank.OTHER
+        start = self._start = self._starts.ask(
+            min(self._wanted, rank), self.status.queue, spawns=self.spec.spawns
+        )
+        try:
+            if not start.granted.is_set():
+                await start.granted.wait()
+            self._wanted = Rank.OTHER
+            yield start
+        finally:
+            self._start = None
+            start.leave()
+
+
+def _tell_each(listeners: Iterable[Callable[[ServerStatus], None]], status: ServerStatus) -> None:
+    for listener in listeners:
+        listener(status)
 
 
 async def _nobody_seen(_marks: frozenset[int]) -> Mapping[int, Effort]:

@@ -1,7 +1,8 @@
-"""Meta-tools that several surfaces add: `read_resource`, and a second call tool for read-only tools.
+"""Tools that a surface gets in addition to its own: `read_resource`, and a second call tool that only reads.
 
-Most clients never let their model read a resource that a result links to (`resource_link`). Clients may allow
-the read-only call tool without asking.
+A tool's result may link to a resource (`resource_link`). Most clients never let their model read it, so a
+profile can offer `read_resource`. The second call tool is for tools that only read, as their servers say:
+clients may let it through unasked.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from daemon.surfaces.surface import READS, Action, Forward, MetaTool, View
 
 
 def read_only(name: str, call: MetaTool) -> MetaTool:
-    """The variant `name` of the call tool `call` that runs only read-only tools; profiles can omit it."""
+    """A call tool for tools that only read, beside one for all tools; a profile may have it left out.
+
+    Args:
+        name: what it is called.
+        call: the tool for all tools.
+    """
 
     def does(view: View, arguments: bytes, *, patient: bool) -> Action:
         action = call.does(view, arguments, patient=patient)
@@ -43,7 +49,7 @@ def read_only(name: str, call: MetaTool) -> MetaTool:
 
 
 def _may_write(view: View, forward: Forward) -> str:
-    """The reason why a tool may write or needs the user's consent; empty if it only reads."""
+    """Why a tool is not known to only read, or its user is to be asked; empty if it only reads."""
     offered = view.offer.tools.get((forward.server, forward.name))
     if offered is None:
         return "its server has not listed it yet"
@@ -94,7 +100,11 @@ def _read(view: View, arguments: bytes, *, patient: bool) -> Forward:  # noqa: A
 
 
 def as_tool_result(result: bytes | memoryview | Raw) -> bytes:
-    """Convert a `resources/read` result to a `CallToolResult` (MCP); an invalid one passes unchanged."""
+    """What `resources/read` was answered with, as the result of a tool (MCP, `CallToolResult`).
+
+    Text becomes text, an image an image, and everything else an embedded resource; each as its server wrote it.
+    A result that is none comes back as it is.
+    """
     try:
         items = [_as_content(each) for each in _decode_result(result).contents]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -124,4 +134,4 @@ READ_RESOURCE = MetaTool(
     required=("uri",),
     does=_read,
 )
-"""For profiles with `readResource`."""
+"""The tool that reads resources, for profiles that ask for it."""

@@ -1,7 +1,8 @@
-"""The `category` surface: `get-category-tools`, `call-category-tool` and a call tool for read-only tools.
+"""The `category` surface: `get-category-tools`, `call-category-tool`, and a call tool for what only reads.
 
-The first description lists the categories, so a model knows them even while no server is up. Schemas come from
-the catalog; a call keeps the client's payload bytes unless they need repair.
+The first tool's description lists the categories, so a model knows them from the start, even when no server is
+up. A category's schemas come from the catalog; a call goes to the server with its payload as the client wrote
+it, unless that has to be repaired.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ def _call(view: View, arguments: bytes, *, patient: bool) -> Action:
 
 
 def _find(view: View, category: ToolCategory, name: str, *, patient: bool) -> Target | AwaitListing:
+    """The tool of a category that a name means."""
     key = member_key(category, name)
     if key is None:
         return _find_unlisted(view, category, name, patient=patient)
@@ -76,7 +78,7 @@ def _target(view: View, category: ToolCategory, member: Member, *, lasts: bool =
     tool = (entry.tools or {}).get(member.tool)
     permission = view.offer.rules.permission((member.server, member.tool))
     if tool is None and permission is not Permission.ALLOW:
-        # The permission depends on the definition, and the user must not agree to something unknown.
+        # Whether it may be called depends on what it is, or its user would agree to something unknown.
         raise calling.never_listed(view, entry)
     label = f"{category.name}/{member.tool}"
     asks = permission is Permission.ASK
@@ -84,7 +86,7 @@ def _target(view: View, category: ToolCategory, member: Member, *, lasts: bool =
 
 
 def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bool) -> Target | AwaitListing:
-    """Find a tool that the category may hold once its server has listed; else the server decides."""
+    """A tool that the category does not hold, but may once its server has listed: the server decides then."""
     waiting = [server for server in category.servers if view.catalog.servers[server].tools is None]
     prospects = [prospect(category, server, own_name(name, server)) for server in waiting]
     members = [member for member in prospects if member is not None] if category.open else []
@@ -93,9 +95,9 @@ def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bo
     if not view.offer.rules.shows(members[0]):
         raise _disabled(view, category, members[0], name)
     if patient:
-        # With several servers, the owner is unknown.
+        # Of several servers it is not known which one has it.
         return AwaitListing(servers=tuple(waiting), calling=len(waiting) == 1)
-    # For this call only: a patient call waits for the list.
+    # Only for this call: one that has time waits for the list.
     return _target(view, category, members[0], lasts=False)
 
 
@@ -138,7 +140,7 @@ _CALL = MetaTool(
 
 
 class CategorySurface(Surface):
-    """The tools of the `category` surface."""
+    """Seed 001's two tools."""
 
     name = "category"
     tools = (
@@ -157,7 +159,7 @@ class CategorySurface(Surface):
     )
 
     def instructions(self, view: View) -> str:
-        """The use of the two tools."""
+        """How to work with the two tools."""
         return (
             f"Tools are grouped in categories, which {GET} lists. First call {GET} with a category to load its"
             f" tool definitions, then run a tool with {CALL}. meta.unavailableTools and meta.unavailableServers"
@@ -165,7 +167,7 @@ class CategorySurface(Surface):
         )
 
     def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Refuse: `call-category-tool` calls every tool of a server."""
+        """Refuse: every tool of a server is called through one of the tools."""
         raise UnknownTool(
             f"there is no tool {quoted(name)} here. Tools of servers are called through {CALL}: {CALL_EXAMPLE}",
             available=[GET, CALL],

@@ -1,7 +1,8 @@
-"""The `search` surface: `search_tools`, core tools and `call_tool` (Serena's deferred loading).
+"""The `search` surface: `search_tools`, a few core tools, `call_tool` (seed 000, Serena's deferred loading).
 
-Found tools join the session's list, within `LISTED_ANSWERS`: called tools stay, others leave oldest first.
-Every tool can be called by name, listed or not, and through `call_tool` by clients that only call listed tools.
+What a search finds is listed for the session from then on, within `LISTED_ANSWERS`: what was called stays, the
+rest leaves in the order in which it was found. Every tool can be called by its name, listed or not, and through
+`call_tool` by clients that only call what they have listed.
 """
 
 from __future__ import annotations
@@ -40,37 +41,37 @@ SEARCH = "search_tools"
 META_TOOLS = (SEARCH, calling.CALL_TOOL, calling.CALL_READ_ONLY)
 
 DEFAULT_RESULTS = 20
-"""Found tools with a line each, as in Serena."""
+"""Tools found by default, as in seed 000, each with a line."""
 
 DEFAULT_LISTED = 5
-"""Found tools listed with schemas by default: most of 20 would be read for nothing."""
+"""Tools listed with their schemas, unless another number is asked for: most of 20 would be read for nothing."""
 
 MAX_RESULTS = 100
-"""Tools in one answer at most: each joins the list with its schema."""
+"""Most tools in one answer, whatever was asked for: what is found is listed with its schema from then on."""
 
 LISTED_ANSWERS = 2
-"""Room for found tools in the list, in largest answers: the newest two stay whole."""
+"""How many of the largest answers the listed tools that were found may take: the newest two stay whole."""
 
 MAX_POSITION = 10**6
-"""The largest cursor; no catalog has so many tools."""
+"""Largest position at which a search may continue; no catalog has so many tools."""
 
 CATEGORY_CHARACTERS = 1000
-"""Characters of the categories that the parameter names."""
+"""Characters of the categories that the parameter names; the rest are counted."""
 
 MAX_CATEGORIES = 60
-"""Categories in one answer; surfaces with an initial list name as many."""
+"""Categories named in one answer, as many as are named from the start elsewhere."""
 
 NEXT_BYTES = 400
-"""Bytes about tools that did not fit."""
+"""Bytes of what an answer says of tools that did not fit."""
 
 NOTHING_FITS = (
     "Nothing here fits that. Say it in other words, or see what a category has:"
     f' {SEARCH}({{"category": "NAME"}})'
 )
-"""The note of an answer without a tool that fits better than by chance."""
+"""The note of an answer in which no tool fits better than by chance."""
 
 UNLISTED = "The last ones are not listed: search for one of them by its name to have its schema."
-"""The note of an answer with more tools than fit the list."""
+"""The note of an answer that found more than is listed at once."""
 
 EXAMPLE = '{"query": "read a file"} or {"category": "NAME"}'
 
@@ -84,7 +85,7 @@ class _SearchArguments(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _staying(view: View, action: Action) -> Action:
-    """Keep a found tool listed at its first call; other actions pass unchanged."""
+    """The first call of a tool that was found, which keeps that listed; any other action as it is."""
     if isinstance(action, Forward):
         key = action.server, action.name
         if key in view.loaded and view.loaded.tools[key].source is Source.MANUAL:
@@ -115,10 +116,10 @@ def _search(view: View, arguments: bytes, *, patient: bool) -> Action:
 
 
 def _answer(view: View, findings: Findings, entries: Sequence[ServerEntry], asked: _SearchArguments) -> Reply:
-    """As many findings as fit; tools with fitting schemas are listed from now on."""
+    """As much of what was found as fits; the tools whose schemas fit are listed from now on."""
     room = answers.room_of(view)
     best = findings.tools[: DEFAULT_LISTED if asked.max_results == DEFAULT_RESULTS else None]
-    # Measured as a list of tools shows them.
+    # As a list of tools would show them.
     shown = ((str(at), msgspec.Raw(each.listed(_name(view, each)))) for at, (each, _) in enumerate(best))
     listed = answers.fitting(shown, room)
     while True:
@@ -133,7 +134,7 @@ def _answer(view: View, findings: Findings, entries: Sequence[ServerEntry], aske
 
 
 def _leaving(view: View, loading: Sequence[ToolKey]) -> tuple[ToolKey, ...]:
-    """The found but uncalled tools that must leave the list for `loading`."""
+    """The tools that were found and never called that have no room beside those that are listed from now on."""
     core = set(calling.core_tools(view))
     found = {key: view.offer.tools[key] for key in (*view.loaded.tools, *loading) if key in view.offer.tools}
     sizes = {
@@ -184,7 +185,7 @@ def _entry(view: View, offered: Offered, asked: _SearchArguments) -> dict[str, A
 
 
 def _text(findings: Findings, structured: dict[str, Any], categories: int) -> str:
-    """The answer as text, in Serena's form; `categories` counts all categories."""
+    """The answer as text, as seed 000 shows it; `categories` is how many there are."""
     lines = [f"Found {len(findings.tools)} tool(s):", ""] if findings.tools else ["Found 0 tool(s)."]
     for tool in structured["tools"]:
         state = "active" if tool["active"] else "unavailable"
@@ -213,6 +214,7 @@ def _text(findings: Findings, structured: dict[str, Any], categories: int) -> st
 
 
 def _next(findings: Findings, asked: _SearchArguments) -> dict[str, Any] | None:
+    """The call that shows what is left."""
     if not findings.left:
         return None
     said = msgspec.structs.asdict(asked)
@@ -228,6 +230,7 @@ def _name(view: View, offered: Offered) -> str:
 
 
 def _only(categories: tuple[str, ...]) -> str:
+    """The description of the parameter `category`."""
     if not categories:
         return "Only this category."
     lengths = accumulate(len(name) + 2 for name in categories)
@@ -262,7 +265,7 @@ def _properties(view: View) -> dict[str, object]:
 
 
 class SearchSurface(Surface):
-    """The tools of the `search` surface."""
+    """Seed 000's tool search."""
 
     name = "search"
     tools = (
@@ -275,7 +278,7 @@ class SearchSurface(Surface):
     )
 
     def instructions(self, view: View) -> str:
-        """Serena's tool-discovery text with the real categories and core tools."""
+        """The seed's tool-discovery text, with the real categories and core tools."""
         entries = [
             (
                 f'`{SEARCH}(category="{category.name}")`',
@@ -299,17 +302,17 @@ class SearchSurface(Surface):
         return unlisted_of(view, [name for name in calling.core_references(view) if name not in META_TOOLS])
 
     def listed(self, view: View) -> Sequence[Offered]:
-        """The core tools and the found ones, each once."""
+        """The core tools and what was found, each once."""
         found = {offered.key: offered for offered in calling.loaded_tools(view)}
-        # Finding a tool again makes it the newest, which must not reorder the list.
+        # Finding a tool again makes it the latest one, and must not change the list.
         ordered = sorted(found, key=lambda key: (view.loaded.tools[key].at, key))
         return list(dict.fromkeys([*calling.core_tools(view), *(found[key] for key in ordered)]))
 
     def list_listed(self, view: View) -> tuple[bytes, ...]:
-        """The entries of `listed`, under names that spare the meta-tools."""
+        """The same, each under the name that it has beside the meta-tools."""
         return tuple(calling.as_listed(view, each, META_TOOLS) for each in self.listed(view))
 
     def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Forward to the tool of that name."""
+        """Forward to the tool that is meant."""
         found = calling.find(view, name, patient=patient)
         return found if isinstance(found, AwaitListing) else _staying(view, calling.direct(found, arguments))

@@ -6,26 +6,353 @@ else into the log or the status.
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
+from loguru import logger
+from msgspec import Raw, Struct
 
 from daemon.catalog.authorship import UnsafeQuestion, authored
 from daemon.causes import Cause, Reason
 from daemon.counting.measures import STDERR_LINE
-from daemon.errors import ProtocolFault
+from daemon.errors import CallError, ProtocolFault
 from daemon.model import Era, Kind
 from daemon.protocol import ACKNOWLEDGED, LIST_ROOTS, LOG_MESSAGE, RESOURCE_UPDATED, TASK_STATUS
-from daemon.upstreams.watched import HeldSubscription
-from daemon.wire.envelope import INVALID_PARAMS
+from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
-    from msgspec import Raw
+    from collections.abc import Callable, Iterable, Mapping
 
+    from daemon.kit.waiting import Watch
+    from daemon.model import StandingWishes
+    from daemon.ports import Subscribers, UpstreamConnection
     from daemon.safety.redact import Redactor
     from daemon.upstreams.call_admission import Admission
+    from daemon.upstreams.handshake import Greeting
     from daemon.upstreams.upstream_access import UpstreamAccess
     from daemon.wire.requests import Exchange, PeerRequest
+
+
+ASK_SECONDS = 15.0
+"""Seconds that a server has to answer each of these requests: as long as for a page of a list."""
+
+AT_ONCE = 8
+"""Subscriptions that are asked for at a time: a server that comes back is asked for all of them again."""
+
+RETRY_SECONDS = 30.0
+"""Seconds after which a server is asked again for what it did not answer."""
+
+LEAST_TALKATIVE = "info"
+"""What is asked of a server once nobody is left who has set a level: it cannot be unset, and this is what most
+servers begin with."""
+
+UNSUPPORTED = "server {} does not tell of updated resources: it does not declare resources.subscribe"
+"""Why a resource cannot be followed."""
+
+
+class WatchedServer:
+    """Asks one server of the handshake era for what clients want of it beside answers."""
+
+    def __init__(self, server: str, subscribers: Subscribers) -> None:
+        """Begin without a connection."""
+        self._server = server
+        self._subscribers = subscribers
+        self._before: set[str] = set()
+        """What was followed on an earlier connection, and not again since: it may have changed unnoticed."""
+
+    async def keep(self, connection: UpstreamConnection, greeting: Greeting) -> None:
+        """Ask for what is wanted, and whenever that changes, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            if greeting.logs:
+                nursery.start_soon(keep_level, connection, self._server, self._subscribers)
+            if greeting.updates:
+                nursery.start_soon(self._keep_following, connection)
+            else:
+                nursery.start_soon(refuse_all, self._server, self._subscribers)
+
+    async def _keep_following(self, connection: UpstreamConnection) -> None:
+        watch = self._subscribers.wishes(self._server)
+        followed = _OfConnection(self._server, connection, self._subscribers, self._before)
+        try:
+            while True:
+                wished = watch.value
+                await followed.become(wished.uris)
+                with trio.move_on_after(math.inf if followed.is_complete else RETRY_SECONDS):
+                    await watch.wait_changed(wished)
+        finally:
+            self._before |= followed.held
+
+
+class _OfConnection:
+    """The resources that are followed over one connection."""
+
+    def __init__(
+        self, server: str, connection: UpstreamConnection, subscribers: Subscribers, before: set[str]
+    ) -> None:
+        self.held: set[str] = set()
+        self.is_complete = True
+        """Whether the server has answered whatever it was asked."""
+        self._refused: dict[str, RemoteError] = {}
+        self._server = server
+        self._connection = connection
+        self._subscribers = subscribers
+        self._before = before
+        self._limit = trio.CapacityLimiter(AT_ONCE)
+
+    async def become(self, wished: frozenset[str]) -> None:
+        """Follow these, and no others."""
+        self._refused = {uri: refusal for uri, refusal in self._refused.items() if uri in wished}
+        self._before &= wished
+        for uri in wished & (self.held | self._refused.keys()):
+            # Who has begun to follow it only now has not been told yet.
+            self._subscribers.settled(self._server, uri, self._refused.get(uri))
+        self.is_complete = True
+        async with trio.open_nursery() as nursery:
+            for uri in self.held - wished:
+                nursery.start_soon(self._end, uri)
+            for uri in wished - self.held - self._refused.keys():
+                nursery.start_soon(self._begin, uri)
+
+    async def _begin(self, uri: str) -> None:
+        async with self._limit:
+            refusal, answered = await _ask(self._connection, "resources/subscribe", {"uri": uri})
+        if refusal is None:
+            self.held.add(uri)
+        elif answered:
+            self._refused[uri] = refusal
+        else:
+            self.is_complete = False
+        self._subscribers.settled(self._server, uri, refusal)
+        if refusal is None and uri in self._before:
+            self._before.discard(uri)
+            tell_missed(self._server, self._subscribers, (uri,))
+
+    async def _end(self, uri: str) -> None:
+        self.held.discard(uri)
+        async with self._limit:
+            await _ask(self._connection, "resources/unsubscribe", {"uri": uri})
+
+
+async def keep_level(
+    connection: UpstreamConnection,
+    server: str,
+    subscribers: Subscribers,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Ask a server for the level of its log that clients wish, until cancelled.
+
+    It has started once the server has answered for the level that is wished at the beginning.
+    """
+    watch = subscribers.wishes(server)
+    asked: str | None = None
+    while True:
+        wished = watch.value
+        if wished.level != asked:
+            level = wished.level or LEAST_TALKATIVE
+            refusal, _answered = await _ask(connection, "logging/setLevel", {"level": level})
+            if refusal is not None:
+                logger.bind(server=server).info("takes no level for its log: {}", refusal)
+            asked = wished.level
+        task_status.started()
+        task_status = trio.TASK_STATUS_IGNORED
+        await watch.wait_changed(wished)
+
+
+async def refuse_all(server: str, subscribers: Subscribers) -> None:
+    """Refuse whatever is to be followed at a server that tells of no updates, until cancelled."""
+    watch = subscribers.wishes(server)
+    refusal = RemoteError(METHOD_NOT_FOUND, UNSUPPORTED.format(server))
+    while True:
+        wished = watch.value
+        for uri in wished.uris:
+            subscribers.settled(server, uri, refusal)
+        await watch.wait_changed(wished)
+
+
+def tell_missed(server: str, subscribers: Subscribers, uris: Iterable[str]) -> None:
+    """Tell who follows these resources that they may have changed while nobody was told."""
+    for uri in uris:
+        subscribers.hear(server, RESOURCE_UPDATED, Raw(msgspec.json.encode({"uri": uri})), None)
+
+
+async def _ask(
+    connection: UpstreamConnection, method: str, params: dict[str, object]
+) -> tuple[RemoteError | None, bool]:
+    """Ask. Returns the refusal, or why there is no answer, and whether there was an answer."""
+    try:
+        await connection.request(method, params, timeout=ASK_SECONDS)
+    except RemoteError as refusal:
+        return refusal, True
+    except CallError as error:
+        return RemoteError(INTERNAL_ERROR, error.message), False
+    return None, True
+
+
+ACK_SECONDS = 5.0
+"""Seconds that a server has to acknowledge a subscription; one that does not is taken to hold it."""
+
+REOPEN_FIRST, REOPEN_LATEST = 1.0, 30.0
+"""Seconds until a subscription that has ended is opened again, doubled each time: what changes meanwhile is
+looked at once it is open."""
+
+
+class _Filter(Struct):
+    resourceSubscriptions: list[str] = []  # noqa: N815 - the wire's name
+
+
+class _Acknowledged(Struct):
+    notifications: _Filter
+
+
+_decode_acknowledged = msgspec.json.Decoder(_Acknowledged).decode
+
+
+class _Held:
+    """One subscription, from the request on."""
+
+    def __init__(self, uris: frozenset[str]) -> None:
+        self.uris = uris
+        self.is_first = False
+        """Whether it is the first over its connection."""
+        self.honoured = uris
+        """Those that the server says it will tell of."""
+        self.refusal: RemoteError | None = None
+        """Why the server takes no subscription."""
+        self.settled = trio.Event()
+        """Set once it is acknowledged, or has ended."""
+        self.has_ended = False
+        """Whether it has ended, other than by being refused."""
+        self.at_end: Callable[[], None] = lambda: None
+        self.since = trio.current_time()
+        self.scope = trio.CancelScope()
+
+    async def run(self, connection: UpstreamConnection, lists: Mapping[str, bool]) -> None:
+        """Hold it until it ends, or its scope is cancelled."""
+        wanted: dict[str, object] = dict(lists)
+        if self.uris:
+            wanted["resourceSubscriptions"] = sorted(self.uris)
+        with self.scope:
+            try:
+                await connection.request("subscriptions/listen", {"notifications": wanted}, timeout=math.inf)
+            except RemoteError as refusal:
+                self.refusal = None if self.settled.is_set() else refusal
+            except CallError as error:
+                # Over HTTP only this stream may have broken; the loss of the connection has a task of its own.
+                logger.debug("a subscription ended: {}", error.message)
+            self.has_ended = self.refusal is None
+            self.settled.set()
+            if self.has_ended:
+                self.at_end()
+
+
+class HeldSubscription:
+    """Holds the subscription with one modern server, over all of its connections."""
+
+    def __init__(self, server: str, subscribers: Subscribers, missed: Callable[[], None]) -> None:
+        """Begin without a connection.
+
+        Args:
+            server: the server's name.
+            subscribers: says which resources are followed, and is told of updates.
+            missed: called when the server's lists may have changed unnoticed.
+        """
+        self._server = server
+        self._subscribers = subscribers
+        self._missed = missed
+        self._log = logger.bind(server=server)
+        self._held: _Held | None = None
+        self._unsupported = RemoteError(METHOD_NOT_FOUND, UNSUPPORTED.format(server))
+        self._followed: frozenset[str] = frozenset()
+        """The resources that were followed last."""
+
+    def acknowledged(self, params: Raw) -> None:
+        """Take what the server says that it will tell."""
+        held = self._held
+        if held is not None and not held.settled.is_set():
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                held.honoured = frozenset(_decode_acknowledged(params).notifications.resourceSubscriptions)
+            held.settled.set()
+
+    async def keep(
+        self,
+        connection: UpstreamConnection,
+        lists: Mapping[str, bool],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Hold a subscription to what is wanted, until cancelled; reports as started once it is asked for.
+
+        Args:
+            connection: the connection, which is up.
+            lists: the members of the filter for the lists that the server announces changes of.
+            task_status: trio's.
+        """
+        watch = self._subscribers.wishes(self._server)
+        async with trio.open_nursery() as nursery:
+
+            def opened() -> _Held:
+                self._held = _Held(watch.value.uris)
+                if lists or self._held.uris:
+                    nursery.start_soon(self._held.run, connection, lists)
+                else:
+                    self._held.settled.set()
+                return self._held
+
+            before, held, pause, again = None, opened(), REOPEN_FIRST, False
+            held.is_first = True
+            await trio.lowlevel.checkpoint()
+            task_status.started()
+            while True:
+                with trio.move_on_after(ACK_SECONDS):
+                    await held.settled.wait()
+                held.settled.set()
+                if before is not None:
+                    before.scope.cancel()
+                self._tell(held, lists_too=again)
+                again = await self._until_due(held, watch)
+                if again:
+                    with trio.move_on_after(pause):
+                        await watch.wait_changed(watch.value)
+                    lasted = trio.current_time() - held.since
+                    pause = REOPEN_FIRST if lasted > REOPEN_LATEST else min(2 * pause, REOPEN_LATEST)
+                before, held = held, opened()
+
+    def _tell(self, held: _Held, *, lists_too: bool) -> None:
+        """Tell who waits for a subscription, and who may have missed something before it."""
+        self._settle(held)
+        if held.refusal is not None:
+            self._log.info("takes no subscription ({}); its lists are refreshed by time", held.refusal)
+            return
+        if lists_too:
+            self._missed()
+        followed = held.uris & held.honoured
+        if lists_too or held.is_first:
+            tell_missed(self._server, self._subscribers, followed & self._followed)
+        self._followed = followed
+
+    def _settle(self, held: _Held) -> None:
+        for uri in held.uris:
+            unsupported = None if uri in held.honoured else self._unsupported
+            self._subscribers.settled(self._server, uri, held.refusal or unsupported)
+
+    async def _until_due(self, held: _Held, watch: Watch[StandingWishes]) -> bool:
+        """Return when another subscription is due: True if this one has ended, False if others are wished."""
+        with trio.CancelScope() as scope:
+            held.at_end = scope.cancel
+            if held.has_ended:
+                scope.cancel()
+            while watch.value.uris == held.uris:
+                wished = await watch.wait_changed(watch.value)
+                if wished.uris == held.uris:
+                    # Who has begun to follow one of them only now has not been told yet.
+                    self._settle(held)
+            return False
+        return True
+
 
 OF_NO_CALL = frozenset({RESOURCE_UPDATED, TASK_STATUS})
 """Notifications that say themselves whom they are for."""

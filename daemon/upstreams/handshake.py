@@ -11,25 +11,137 @@ server that dies of the probe a second time is not probed any more.
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
+import trio
 
 from daemon import protocol
 from daemon.catalog.introduction import KnownEra, era_in, introduction_in, with_era
 from daemon.catalog.kinds import LISTS
-from daemon.causes import Cause, of_status
+from daemon.causes import HEALTHY, Cause, Reason, of_status
 from daemon.config.config_model import EraWish
 from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost, UpstreamTimeout
+from daemon.kit.wording import counted, span
 from daemon.model import Era, Kind
-from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
+from daemon.protocol import CLIENT_CAPABILITIES, HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
 from daemon.wire.requests import HttpRefusal, RemoteError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from daemon.config.config_model import Server
     from daemon.config.tuning import Timeouts
     from daemon.ports import UpstreamConnection
+    from daemon.upstreams.call_admission import Admission
+
+
+class Keepalive:
+    """Pings one connection after each silence, and says when nothing comes back."""
+
+    def __init__(
+        self,
+        connection: UpstreamConnection,
+        timeouts: Timeouts,
+        on_change: Callable[[Reason], None] = lambda _problem: None,
+    ) -> None:
+        """Begin with a server that is well.
+
+        Args:
+            connection: the connection, which is up.
+            timeouts: the server's timeouts.
+            on_change: told once why the server is degraded, and `HEALTHY` at its next sign of life.
+        """
+        self.unanswered = 0
+        """Pings in a row without an answer."""
+        self.last_ms: float | None = None
+        """Milliseconds that the last answered ping took; None before the first."""
+        self._connection = connection
+        self._timeouts = timeouts
+        self._on_change = on_change
+        self._missed = 0
+        self._is_silent = False
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the server was last heard."""
+        return max(0.0, trio.current_time() - self._connection.last_heard)
+
+    @property
+    def problem(self) -> Reason:
+        """Why the server is degraded, as of now: the numbers in it grow. `HEALTHY` if it shows life."""
+        if not self._is_silent:
+            return HEALTHY
+        calls, seconds = self._connection.in_flight, round(self.silence)
+        pings, heard = counted(self.unanswered, "ping"), f"last heard {span(seconds)} ago"
+        said = f"answers no pings ({pings} so far), and was {heard}"
+        if calls:
+            said = f"answers no pings while it works on {counted(calls, 'call')}, {heard}"
+        return Reason(
+            said, Cause.UNANSWERED_PINGS, {"count": self.unanswered, "seconds": seconds, "calls": calls}
+        )
+
+    async def run(self, era: Era) -> Reason:
+        """Ping after each silence; return the reason once too many pings in a row were left unanswered.
+
+        Any sign of life counts. Pings beside calls are not counted as missed: a server may be too busy with its
+        calls to answer, and is only said to be.
+        """
+        method = "ping" if era is Era.HANDSHAKE else "server/discover"
+        while self._missed < self._timeouts.missed_pings:
+            # A deadline rather than a duration: the rest of a duration may be too short to advance the clock.
+            due = self._connection.last_heard + self._timeouts.ping_interval
+            if trio.current_time() < due and not self.unanswered:
+                await trio.sleep_until(due)
+            elif await self._shows_life(method):
+                self._is_well()
+                await trio.sleep(self._timeouts.ping_interval)
+        seconds = self._timeouts.ping
+        text = f"no answer to {self._missed} pings of {seconds:g} s"
+        return Reason(text, Cause.NOT_ANSWERING, {"count": self._missed, "seconds": seconds})
+
+    async def _shows_life(self, method: str) -> bool:
+        """Ping once; whether the server has said anything since."""
+        sent, beside_calls = trio.current_time(), self._connection.in_flight > 0
+        seconds = self._timeouts.ping
+        if beside_calls and sent < self._verdict_at:
+            seconds = min(seconds, self._verdict_at - sent)
+        try:
+            await self._connection.request(method, {}, timeout=seconds)
+        except RemoteError:
+            return True
+        except UpstreamTimeout:
+            if self._connection.last_heard > sent:
+                return True
+            self._was_unanswered(beside_calls=beside_calls, had_its_time=seconds == self._timeouts.ping)
+            return False
+        self.last_ms = round((trio.current_time() - sent) * 1000, 3)
+        return True
+
+    @property
+    def _verdict_at(self) -> float:
+        """When a server that works on calls counts as degraded: any ping has had its time by then."""
+        interval = self._timeouts.ping_interval
+        return self._connection.last_heard + interval + max(interval, self._timeouts.ping)
+
+    def _was_unanswered(self, *, beside_calls: bool, had_its_time: bool) -> None:
+        self.unanswered += 1
+        self._missed = 0 if self._connection.in_flight else self._missed + had_its_time
+        if self._is_silent or (beside_calls and trio.current_time() < self._verdict_at):
+            return
+        self._is_silent = True
+        self._on_change(self.problem)
+
+    def _is_well(self) -> None:
+        self.unanswered = self._missed = 0
+        if self._is_silent:
+            self._is_silent = False
+            self._on_change(HEALTHY)
+
 
 OTHERS = ("prompts", "resources")
 """Capabilities that make a server without tools useful all the same."""
@@ -72,6 +184,32 @@ class Greeting:
     def wishes(self) -> dict[str, bool]:
         """A `subscriptions/listen` filter for what it announces (MCP 2026-07-28)."""
         return {LISTS[kind].wish: True for kind in Kind if self.announces(kind)}
+
+
+ROOTS: Mapping[str, object] = {"listChanged": True}
+"""The capability to tell roots, as it is declared for a client that has declared none but has a workspace."""
+
+
+def capabilities_of(server: Server) -> Mapping[str, object]:
+    """The capabilities (MCP, `ClientCapabilities`) that a server is told.
+
+    Those that some client may have; for an instance that one client has to itself, that client's. With a
+    workspace there are roots, whoever the client is (`roots_of`).
+    """
+    instance = server.instance
+    if instance is None or instance.capabilities is None:
+        return CLIENT_CAPABILITIES
+    # Only what mcpd can pass on: a client may declare more, and would never be asked.
+    declared = {key: instance.capabilities[key] for key in CLIENT_CAPABILITIES if key in instance.capabilities}
+    return declared if instance.workspace is None else {"roots": ROOTS, **declared}
+
+
+def roots_of(server: Server) -> bytes | None:
+    """What an instance is answered that asks for roots and whose client has none; None without a workspace."""
+    if server.instance is None or server.instance.workspace is None:
+        return None
+    directory = PurePosixPath(server.instance.workspace)
+    return msgspec.json.encode({"roots": [{"uri": directory.as_uri(), "name": directory.name}]})
 
 
 DEATHS = frozenset({Cause.CONNECTION_LOST, Cause.ENDED, Cause.EXITED, Cause.KILLED})
@@ -284,3 +422,49 @@ def _text(parent: dict[str, object], key: str, most: int = ABOUT_CHARACTERS) -> 
 def _member(parent: dict[str, object], key: str) -> dict[str, object]:
     value = parent.get(key)
     return value if isinstance(value, dict) else {}
+
+
+EXPIRY_CHECKS = 1.0
+"""Seconds between checks for calls that timed out, while any are in flight."""
+
+
+async def keep_expiring(
+    admission: Admission,
+    timeouts: Timeouts,
+    flush: Callable[[], None],
+    problem: Callable[[], str] = str,
+) -> None:
+    """Give up calls that show no sign of life, or take or wait too long, until cancelled.
+
+    A call whose server waits for its client is no silent one: only `callMax` bounds it.
+
+    Args:
+        admission: the calls of one connection.
+        timeouts: the server's timeouts.
+        flush: writes the frames that this queues.
+        problem: says what else the server does not answer, its pings; empty if it answers them.
+    """
+    server, connection = admission.server, admission.connection
+    every = min(EXPIRY_CHECKS, timeouts.call / 4, timeouts.queue / 4)
+    while True:
+        await admission.used.wait()
+        admission.used = trio.Event()
+        while connection.in_flight:
+            await trio.sleep(every)
+            for _key, exchange in connection.expire(idle=math.inf, total=timeouts.call_max):
+                exchange.lost(timed_out(server, f"took more than {timeouts.call_max:g} s in all", "callMax"))
+            alive = admission.attribution.alive()
+            for _key, exchange in connection.expire(idle=timeouts.call, total=math.inf, alive=alive):
+                beside = f"; it {silent}" if (silent := problem()) else ""
+                exchange.lost(timed_out(server, f"showed no life for {timeouts.call:g} s", "call", beside))
+            admission.expire(timeouts.queue)
+            flush()
+
+
+def timed_out(server: str, what: str, key: str, beside: str = "") -> UpstreamTimeout:
+    """The error for a call that took too long: what it did, by which of the `timeouts`, and what else is so."""
+    return UpstreamTimeout(
+        f"server {server} {what} (timeouts.{key}){beside}; it was told to cancel, whether the call ran is"
+        " unknown. Find out before you repeat it, and ask for less at once.",
+        server=server,
+    )

@@ -21,13 +21,10 @@ import trio
 from daemon.causes import HEALTHY, Cause
 from daemon.errors import ConnectionLost, McpdError, ProtocolFault, UpstreamUnavailable, leaf
 from daemon.model import Era
-from daemon.upstreams.call_admission import Admission, keep_expiring
-from daemon.upstreams.events import ServerEvents
-from daemon.upstreams.handshake import initialize
-from daemon.upstreams.instances.own_lists import capabilities_of
-from daemon.upstreams.keepalive import Keepalive
-from daemon.upstreams.transports.opening import connector
-from daemon.upstreams.watched import keep_level
+from daemon.upstreams.call_admission import Admission
+from daemon.upstreams.events import ServerEvents, keep_level
+from daemon.upstreams.handshake import Keepalive, capabilities_of, initialize, keep_expiring
+from daemon.upstreams.transports.connection import connector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
     from daemon.causes import Reason
     from daemon.ports import CallToSend, Instances, Upstream, UpstreamConnection
     from daemon.safety.redact import Redactor
-    from daemon.upstreams.transports.opening import OpenContext
+    from daemon.upstreams.transports.connection import OpenContext
     from daemon.upstreams.upstream_access import UpstreamAccess
     from daemon.wire.requests import Exchange
 

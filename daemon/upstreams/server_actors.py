@@ -13,8 +13,7 @@ import trio
 from daemon.config.config_model import StartMode, TransportType
 from daemon.host import paths
 from daemon.states import ServerState
-from daemon.supervision.lifecycle import ChildSpec
-from daemon.supervision.status import LINES
+from daemon.supervision.lifecycle import LINES, ChildSpec
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -73,7 +73,7 @@ IMPURE = CLOCK_AND_DICE | SYSTEM | NETWORK | {"anyio", "loguru", "mcp", "mcp_typ
 PURE_MODULES = {"daemon.supervision.backoff", "daemon.counting.tally", "daemon.counting.measures"}
 # What a room, or a module, may use all the same: the config room reads the file it parses, and files that
 # secrets are referred to by; mailboxes and watches wait; modules are loaded by one thread at a time.
-ALLOWED = {"config": {"os", "pathlib"}, "daemon.kit.mailbox": {"trio"}, "daemon.kit.later": {"threading"}}
+ALLOWED = {"config": {"os", "pathlib"}, "daemon.kit.waiting": {"trio"}, "daemon.kit.later": {"threading"}}
 
 SDK = {"mcp", "mcp_types", "pydantic", "pydantic_core"}
 # A login uses the SDK's OAuth client, in a process of its own: these modules, which the daemon never imports.
@@ -91,7 +91,7 @@ DOORS = ("daemon", "daemon.cli")
 # (tests/process/upstreams/transports/test_opening.py, tests/unit/search/test_vectors_semantic.py).
 LOADS_BY_NAME = {
     "daemon.kit.later",
-    "daemon.upstreams.transports.opening",
+    "daemon.upstreams.transports.connection",
     "daemon.search.vectors",
     "daemon.counting.readings",
 }
@@ -265,7 +265,7 @@ REFUSED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
         order,
         {"daemon/host/notify.py": "def f():\n    from daemon.tree import x", "daemon/tree.py": ""},
     ),
-    (order, {"daemon/kit/mailbox.py": "from daemon.supervision.child import x"}),
+    (order, {"daemon/kit/waiting.py": "from daemon.supervision.supervisor import x"}),
     (order, {"daemon/tree.py": "from daemon.cli.output import x"}),
     (order, {"daemon/helpers.py": ""}),
     (
@@ -351,7 +351,7 @@ REFUSED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
         {"daemon/tree.py": "class A:\n    async def f(self):\n        from daemon import x"},
     ),
     (imports_stand_at_the_top, {"daemon/tree.py": "import importlib\nimportlib.import_module('mcp')"}),
-    (imports_stand_at_the_top, {"daemon/upstreams/transports/opening.py": "__import__('mcp')"}),
+    (imports_stand_at_the_top, {"daemon/upstreams/transports/connection.py": "__import__('mcp')"}),
 ]
 ACCEPTED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
     (order, {"daemon/errors.py": "import daemon.model", "daemon/main/run.py": "from daemon.tree import grow"}),

@@ -10,21 +10,34 @@ Decisions.
 
 from __future__ import annotations
 
+import math
 import ssl
-from contextlib import aclosing, asynccontextmanager
+import time
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import attrs
 import httpx2
+import msgspec
 import trio
 
+from daemon.authorization.guarded_http import LoginOver, fresh
+from daemon.authorization.logins import INSUFFICIENT_SCOPE, LoginsTrouble, bearer_challenge, login_url
+from daemon.causes import Cause
+from daemon.host.sockets import reason
+from daemon.kit.wording import log_in
 from daemon.protocol import IDENTITY
+from daemon.upstreams.transports.failures import Failure, LoginFailed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
+    from daemon.authorization.logins import Challenge, Login
+    from daemon.causes import Datum
     from daemon.config.config_model import Server
+    from daemon.upstreams.transports.connection import OpenContext
+
 
 WRITE_SECONDS = 60.0
 """For a server to take the next piece of a request; it need not be fast, but a stopped one is noticed."""
@@ -42,23 +55,6 @@ EVENT_STREAM = "text/event-stream"
 STREAM_HEADERS = {"accept": EVENT_STREAM, "cache-control": "no-store"}
 
 
-class RequestLogin(Protocol):
-    """What requests are sent with (`server_login`)."""
-
-    @property
-    def held(self) -> bool:
-        """Whether there is a login."""
-
-    async def send(
-        self, send: Callable[[dict[str, str]], Awaitable[httpx2.Response]], headers: dict[str, str]
-    ) -> httpx2.Response:
-        """Send a request with the login.
-
-        Raises:
-            httpx2.TransportError: there is no good login just now, or no response.
-        """
-
-
 @asynccontextmanager
 async def exchange(
     client: httpx2.AsyncClient,
@@ -68,7 +64,7 @@ async def exchange(
     content: bytes | None = None,
     *,
     heard: Callable[[], None] = lambda: None,
-    login: RequestLogin | None = None,
+    login: ServerLogin | None = None,
 ) -> AsyncIterator[httpx2.Response]:
     """Send a request and follow its redirects; the body of the response is still to be read.
 
@@ -186,3 +182,195 @@ def _within_origin(response: httpx2.Response) -> httpx2.Request | None:
     upgraded = sent.url.scheme == "http" and sent.url.port is None
     origin = sent.url.copy_with(scheme="https") if upgraded else sent.url
     return following if same_origin(sent.url, following.url) or same_origin(origin, following.url) else None
+
+
+RENEW_AGAIN_SECONDS = 5.0
+"""Seconds after a renewal that failed in which no other is tried: everything that is called waits for it."""
+
+PROBE_SECONDS = 5.0
+"""For a server to say whether it has metadata of its protection: a request has failed already, and waits."""
+
+METADATA_BYTES = 64 * 1024
+"""Of that metadata, which has some hundred."""
+
+METADATA_PATH = "/.well-known/oauth-protected-resource"
+"""Where that metadata is, before the path of the server and without it (RFC 9728, section 3.1)."""
+
+
+class ServerLogin:
+    """The login at one server, as one connection uses it."""
+
+    def __init__(self, context: OpenContext, place: str, wall: Callable[[], float] = time.time) -> None:
+        """Begin without one; `place` is the server's host and port, for texts."""
+        self._server = context.server
+        self._logins = None if context.server.login is None else context.logins
+        self.place = place
+        self._wall = wall
+        self._login: Login | None = None
+        self._again, self._failed = -math.inf, Failure(Cause.LOGIN_NOT_RENEWED, "")
+
+    @property
+    def held(self) -> bool:
+        """Whether there is a login."""
+        return self._login is not None
+
+    async def begin(self) -> None:
+        """Look for a login, as the connection is opened.
+
+        Raises:
+            NeedsAuth: it cannot be read.
+        """
+        if self._logins is None:
+            return
+        try:
+            self._login = await trio.to_thread.run_sync(
+                self._logins.kept.read, self._server.name, login_url(self._server)
+            )
+        except LoginsTrouble as trouble:
+            raise self._needed(str(trouble)).for_run() from None
+        if self._login is not None:
+            self._logins.sent(self._server.name, self._login)
+
+    async def header(self) -> str:
+        """The value of `Authorization`; a login that is about to end is renewed first.
+
+        Raises:
+            LoginFailed: there is no good login just now.
+        """
+        login = self._login
+        if login is None or _is_past(login.renew_at, self._wall()):
+            login = await self._renewed(None)
+        return f"Bearer {login.access_token}"
+
+    async def send(
+        self, send: Callable[[dict[str, str]], Awaitable[httpx2.Response]], headers: dict[str, str]
+    ) -> httpx2.Response:
+        """Send a request with the login: once more with another one if it is refused, which is not to run it.
+
+        Raises:
+            LoginFailed: there is no good login just now.
+        """
+        header = await self.header()
+        response = await send({**headers, "authorization": header})
+        if response.status_code == httpx2.codes.UNAUTHORIZED:
+            self._noted(_challenges(response))
+            await response.aclose()
+            response = await send({**headers, "authorization": await self.after_refusal(header)})
+        return response
+
+    async def after_refusal(self, header: str) -> str:
+        """The value of `Authorization` in place of one that the server has refused.
+
+        Raises:
+            LoginFailed: there is no other.
+        """
+        login = await self._renewed(header.removeprefix("Bearer "))
+        return f"Bearer {login.access_token}"
+
+    async def refusal(self, response: httpx2.Response, client: httpx2.AsyncClient) -> Failure | None:
+        """What a refusal has to do with logins; None: nothing.
+
+        Args:
+            response: the refusal.
+            client: asks the server whether there is a way to log in.
+        """
+        if self._logins is None:
+            return None
+        status, challenges = response.status_code, _challenges(response)
+        failure = self.judged(status, challenges)
+        if failure is None and status == httpx2.codes.UNAUTHORIZED and await self._has_metadata(client):
+            return self._wanted(status)
+        return failure
+
+    def judged(self, status: int, challenges: str) -> Failure | None:
+        """What a refusal has to do with logins, as far as it says so itself; None: nothing.
+
+        Args:
+            status: the HTTP status.
+            challenges: its `WWW-Authenticate`.
+        """
+        challenge = None if self._logins is None else self._noted(challenges)
+        if status == httpx2.codes.UNAUTHORIZED and (self.held or challenge is not None):
+            return self._wanted(status)
+        if status != httpx2.codes.FORBIDDEN or challenge is None or challenge.error != INSUFFICIENT_SCOPE:
+            return None
+        more = f": {challenge.scope}" if challenge.scope else ""
+        text = f"the login at {self.place} does not grant enough{more} (HTTP {status})"
+        return self._failure(Cause.SCOPE_MISSING, text, status=status, scope=challenge.scope)
+
+    def _wanted(self, status: int) -> Failure:
+        what = "does not accept the login any more" if self.held else "wants an OAuth login"
+        return self._needed(f"{self.place} {what} (HTTP {status})", status=status)
+
+    async def _renewed(self, rejected: str | None) -> Login:
+        """Another login than one that was rejected, or that is due: one renewal for all who need it."""
+        login, server = self._login, self._server
+        if login is None or self._logins is None:
+            raise LoginFailed(self._needed(f"the login at {self.place} has ended"))
+        is_good = login.access_token != rejected
+        if is_good and (
+            not _is_past(login.renew_at, self._wall())
+            or (self._is_held_off and not _is_past(login.expires_at, self._wall()))
+        ):
+            return login
+        if self._is_held_off:
+            raise LoginFailed(self._failed)
+        try:
+            found = await fresh(self._logins.kept, server.name, login_url(server), rejected=rejected)
+        except LoginOver as over:
+            raise LoginFailed(self._needed(f"the login at {self.place} is over: {over}")) from None
+        except LoginsTrouble as trouble:
+            raise LoginFailed(self._needed(str(trouble))) from None
+        except httpx2.TransportError as error:
+            why = reason(error)
+            text = f"the login at {self.place} cannot be renewed just now: {why}"
+            self._failed = Failure(Cause.LOGIN_NOT_RENEWED, text, {"place": self.place, "error": why})
+            self._again = trio.current_time() + RENEW_AGAIN_SECONDS
+            raise LoginFailed(self._failed) from None
+        self._login = found
+        if found is None:
+            raise LoginFailed(self._needed(f"there is no login at {self.place} any more"))
+        self._logins.sent(server.name, found)
+        if _is_past(found.renew_at, self._wall()):
+            # It could not be renewed, and is good for a while.
+            self._again = trio.current_time() + RENEW_AGAIN_SECONDS
+        return found
+
+    @property
+    def _is_held_off(self) -> bool:
+        return trio.current_time() < self._again
+
+    async def _has_metadata(self, client: httpx2.AsyncClient) -> bool:
+        """Whether the server says where to log in to it, although its refusal did not."""
+        url = httpx2.URL(login_url(self._server))
+        path = url.path.rstrip("/")
+        for where in dict.fromkeys((METADATA_PATH + path, METADATA_PATH)):
+            place = str(url.copy_with(path=where, query=None, fragment=None))
+            with trio.move_on_after(PROBE_SECONDS), suppress(*NETWORK_ERRORS, msgspec.MsgspecError):
+                async with exchange(client, "GET", place, {"accept": "application/json"}) as response:
+                    body = await read_body(response, METADATA_BYTES) if response.is_success else None
+                if body and "authorization_servers" in msgspec.json.decode(body, type=dict[str, object]):
+                    return True
+        return False
+
+    def _noted(self, challenges: str) -> Challenge | None:
+        """The server's challenge; what it wants is remembered for the next login."""
+        challenge = bearer_challenge(challenges)
+        if challenge is not None and challenge.scope and self._logins is not None:
+            self._logins.want(self._server.name, challenge.scope)
+        return challenge
+
+    def _needed(self, text: str, **data: Datum) -> Failure:
+        return self._failure(Cause.LOGIN_NEEDED, text, **data)
+
+    def _failure(self, cause: Cause, text: str, **data: Datum) -> Failure:
+        said = {key: value for key, value in data.items() if value}
+        return Failure(cause, text, {"place": self.place, **said}, helps=log_in(self._server.name))
+
+
+def _challenges(response: httpx2.Response) -> str:
+    return ", ".join(response.headers.get_list("www-authenticate"))
+
+
+def _is_past(moment: float | None, now: float) -> bool:
+    return moment is not None and now >= moment

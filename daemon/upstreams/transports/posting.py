@@ -20,9 +20,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, RequestTooLarge, UpstreamLost, UpstreamUnavailable, leaf
 from daemon.protocol import CANCEL
+from daemon.upstreams.transports.connection import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.upstreams.transports.failures import Failure, LinkState, McpHeaders, error_in, of_error, of_status
 from daemon.upstreams.transports.http_client import NETWORK_ERRORS, exchange, not_followed, read_body
-from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire import envelope
 from daemon.wire.envelope import error_line, made_error
 from daemon.wire.frames import as_line
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from daemon.model import Era
     from daemon.ports import CallToSend
-    from daemon.upstreams.transports.opening import OpenContext
-    from daemon.upstreams.transports.server_login import ServerLogin
+    from daemon.upstreams.transports.connection import OpenContext
+    from daemon.upstreams.transports.http_client import ServerLogin
     from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import Receiver
     from daemon.wire.peer import Peer
@@ -136,6 +136,9 @@ class PostLink(ABC):
         """Bytes of what keeps its order (`wire.outbox.Link.waiting`)."""
         return self.queued
 
+    def flush(self) -> None:  # noqa: B027 - empty for both ways of answering
+        """Nothing to do: a POST is expensive enough to deserve its task."""
+
     async def run(self, receiver: Receiver) -> None:
         """Send and receive until the connection ends."""
         self._receiver = receiver
@@ -151,12 +154,12 @@ class PostLink(ABC):
             raise leaf(group) from None
         finally:
             self.state.end_with(ConnectionLost("the connection was closed"))
-            self._context.outbox.forget(self.resume)
+            self._context.outbox.forget(self)
             self._out.clear()
             self.queued = 0
 
     def resume(self) -> None:
-        """Read again: the links that were behind have caught up."""
+        """Read again: those who were behind have caught up (`wire.outbox.Source`)."""
         self.is_held = False
         self._resumed.set()
 
@@ -188,7 +191,7 @@ class PostLink(ABC):
         self.carrying = uid
         self._receiver.on_lines([as_line(message)])
         self.carrying = None
-        if outbox.slow and outbox.hold(self.resume) and not self.is_held:
+        if outbox.slow and outbox.hold(self) and not self.is_held:
             self.is_held, self._resumed = True, trio.Event()
         outbox.flush()
         if self.is_held:

@@ -18,6 +18,7 @@ from daemon.upstreams.transports.failures import of_error, of_status
 from daemon.upstreams.transports.http_client import (
     NETWORK_ERRORS,
     STREAM_HEADERS,
+    ServerLogin,
     events_of,
     exchange,
     http_client,
@@ -26,13 +27,12 @@ from daemon.upstreams.transports.http_client import (
 )
 from daemon.upstreams.transports.network import host_and_port, place_of, refused
 from daemon.upstreams.transports.posting import PostConnection, PostLink
-from daemon.upstreams.transports.server_login import ServerLogin
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
     from daemon.errors import RunError
-    from daemon.upstreams.transports.opening import OpenContext
+    from daemon.upstreams.transports.connection import OpenContext
     from daemon.upstreams.transports.posting import Post
 
 

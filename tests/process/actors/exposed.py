@@ -12,7 +12,7 @@ import trio
 from daemon.actors.local_doors import RETRY_SECONDS, Exposition
 from daemon.config.config_model import Metrics
 from daemon.host.notify import Readiness
-from daemon.kit.mailbox import Watch
+from daemon.kit.waiting import Watch
 from daemon.wire.outbox import Outbox
 from tests.unit.counting.samples import catalog
 from tests.waiting import PATIENCE

@@ -23,10 +23,10 @@ from daemon.model import Era
 from daemon.processes.children import Children
 from daemon.safety.redact import CUT, Redactor
 from daemon.states import ServerState
-from daemon.supervision.child import WAKE_INTERVAL
-from daemon.upstreams import list_reader
-from daemon.upstreams.list_reader import EMPTY
-from daemon.upstreams.transports.opening import OpenContext
+from daemon.supervision.supervisor import WAKE_INTERVAL
+from daemon.upstreams import server_lists
+from daemon.upstreams.server_lists import EMPTY
+from daemon.upstreams.transports.connection import OpenContext
 from daemon.wire.outbox import Outbox
 from daemon.wire.requests import RemoteError
 from tests.faults.stage import recording, scripted, stage
@@ -210,7 +210,7 @@ async def test_a_server_without_a_tool_is_degraded_and_says_so() -> None:
 
 
 async def test_an_endless_list_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(list_reader, "MAX_PAGES", 50)
+    monkeypatch.setattr(server_lists, "MAX_PAGES", 50)
     async with stage(scripted(cursor="endless", tools=1)) as it:
         entry = await it.entry(lambda entry: entry.tool_list.problem)
         assert "more than 50 pages" in entry.tool_list.problem

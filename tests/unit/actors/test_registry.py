@@ -14,7 +14,7 @@ from daemon.actors.registry import Registry
 from daemon.catalog.listing import read_definitions
 from daemon.config.config_model import Category, Config, Server, ToolSelection
 from daemon.facts import Configured, DefinitionsListed, ServerStatus, StatusChanged
-from daemon.kit.mailbox import ActorGone
+from daemon.kit.waiting import ActorGone
 from daemon.model import Kind
 from daemon.states import ServerState
 from tests.unit.catalog.samples import prompts, resources, templates

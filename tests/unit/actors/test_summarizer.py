@@ -21,7 +21,7 @@ from daemon.actors.summarizer import (
 )
 from daemon.catalog.snapshot import fold
 from daemon.config.config_model import Summaries
-from daemon.kit.mailbox import Watch
+from daemon.kit.waiting import Watch
 from daemon.summaries.endpoint import Answered, EndpointFault, Failing, SummariesUnavailable, open_endpoint
 from tests.unit.catalog.samples import catalog_of, listed, servers, tool
 from tests.unit.summaries.endpoint_server import endpoint, flood, raw, saying, status, well

@@ -12,7 +12,7 @@ import trio.testing
 from daemon.actors.summarizer import SummarizerState
 from daemon.actors.summarizing import SWITCHED_OFF, Summarizing
 from daemon.catalog.snapshot import begin
-from daemon.kit.mailbox import Watch
+from daemon.kit.waiting import Watch
 from tests.unit.config.reading import config_of
 from tests.waiting import PATIENCE
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daemon.causes import Cause, Reason
-from daemon.supervision.status import by_cause
+from daemon.supervision.lifecycle import by_cause
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:

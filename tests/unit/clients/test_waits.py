@@ -16,7 +16,7 @@ from daemon.clients.waits import (
     wait_listed,
     wait_up,
 )
-from daemon.kit.mailbox import Watch
+from daemon.kit.waiting import Watch
 from daemon.search.index import Index
 from daemon.surfaces.surface import AwaitListing
 from tests.fakes_upstream import Stage

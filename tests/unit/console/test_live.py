@@ -11,7 +11,7 @@ import trio.testing
 from daemon.console.live import EVERY_SECONDS, KEPT, ChangeSignal, Snapshot, Views
 from daemon.console.page import Fragment
 from daemon.errors import McpdError
-from daemon.kit.mailbox import Watch
+from daemon.kit.waiting import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

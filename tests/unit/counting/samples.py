@@ -20,7 +20,7 @@ from daemon.counting.tally import (
     Tally,
 )
 from daemon.facts import DefinitionsListed
-from daemon.kit.mailbox import Watch
+from daemon.kit.waiting import Watch
 from daemon.model import Kind
 from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState

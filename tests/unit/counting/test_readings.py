@@ -18,7 +18,7 @@ from daemon.counting.prometheus import METRICS
 from daemon.counting.readings import OFF, RENDERING, Distribution, read
 from daemon.counting.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER
 from daemon.errors import InvalidArguments
-from daemon.kit.mailbox import Watch
+from daemon.kit.waiting import Watch
 from daemon.processes.marks import memory_by_mark
 from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState

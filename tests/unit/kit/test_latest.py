@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.kit.mailbox import keep_latest
+from daemon.kit.waiting import keep_latest
 
 
 def test_what_was_put_there_longest_ago_goes_first() -> None:

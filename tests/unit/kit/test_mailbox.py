@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from daemon.kit.mailbox import ActorGone, Mailbox, Watch
+from daemon.kit.waiting import ActorGone, Mailbox, Watch
 
 Fact = tuple[str, int]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.kit.retries import RetryPolicy
+from daemon.kit.waiting import RetryPolicy
 
 
 @pytest.mark.parametrize(("failures", "seconds"), [(0, 1.0), (1, 2.0), (5, 32.0), (6, 60.0), (5000, 60.0)])

@@ -22,7 +22,7 @@ from daemon.config.tuning import Restart
 from daemon.counting.measures import CallStats, Noise, StderrTail
 from daemon.counting.series import Series
 from daemon.history.journal import History
-from daemon.kit.mailbox import Watch
+from daemon.kit.waiting import Watch
 from daemon.operators.base import Clients, Counters, DaemonFacts, OperatorContext
 from daemon.processes.children import Children
 from daemon.state.health import Condition, Persistence
@@ -30,7 +30,7 @@ from daemon.state.session_notes import Totals
 from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.supervisor import Supervisor
 from daemon.surfaces.table import Grounds, SurfaceChoice
-from daemon.upstreams.attribution import Apart
+from daemon.upstreams.call_admission import Apart
 from daemon.upstreams.server_lists import ListingStatus
 from daemon.wire.link import FdLink
 from tests.fakes_upstream import Client, FakeUpstream, Stage, keep
@@ -46,10 +46,9 @@ if TYPE_CHECKING:
     from daemon.errors import McpdError
     from daemon.model import ToolKey
     from daemon.ports import Holder, Upstream
-    from daemon.supervision.child import Child
     from daemon.supervision.lifecycle import Lifecycle
-    from daemon.upstreams.handshake import Greeting
-    from daemon.upstreams.keepalive import Keepalive
+    from daemon.supervision.supervisor import Child
+    from daemon.upstreams.handshake import Greeting, Keepalive
 
 FACTS = DaemonFacts(
     version="1", pid=os.getpid(), started_at=time.time(), socket="s", control_socket="c", config="f"

@@ -14,7 +14,7 @@ from daemon.config.redaction import Redactors
 from daemon.facts import Configured, DefinitionsListed, ServerRecord, Summarized, Switched
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import History
-from daemon.kit.mailbox import Watch
+from daemon.kit.waiting import Watch
 from daemon.model import Era, Kind, Summary
 from daemon.operators.base import DaemonFacts
 from daemon.operators.status_commands import status_with
@@ -27,8 +27,7 @@ from daemon.surfaces.full import FullSurface
 from daemon.surfaces.surface import View
 from daemon.surfaces.table import SURFACES
 from daemon.upstreams.handshake import Greeting
-from daemon.upstreams.list_reader import EMPTY
-from daemon.upstreams.server_lists import ListingStatus
+from daemon.upstreams.server_lists import EMPTY, ListingStatus
 from tests.fakes_upstream import Stage, tool, tools_of
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import (

@@ -13,7 +13,7 @@ from daemon.errors import UpstreamTimeout
 from daemon.model import Era
 from daemon.operators.status_servers import server_status
 from daemon.states import ServerState
-from daemon.upstreams.keepalive import Keepalive
+from daemon.upstreams.handshake import Keepalive
 from tests.fakes_upstream import Stage, tool
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import FakeServer, FakeUse, OperatorStage, operator_context

@@ -8,7 +8,7 @@ import trio
 
 from daemon.catalog.snapshot import fold
 from daemon.facts import ServerRecord, Switched
-from daemon.kit.mailbox import ActorGone, Watch
+from daemon.kit.waiting import ActorGone, Watch
 from daemon.model import Kind
 from daemon.state.recalling import LAST_SETTLE_SECONDS, Recalling
 from daemon.state.server_notes import ServerNotes

@@ -11,7 +11,7 @@ import pytest
 
 from daemon.causes import HEALTHY, Cause, Reason, Remedy
 from daemon.safety.redact import Redactor
-from daemon.supervision.status import LINE, LINES, SHOWN, by_cause, by_words, needs_words, table
+from daemon.supervision.lifecycle import LINE, LINES, SHOWN, by_cause, by_words, needs_words, table
 
 FAILED = (Cause.EXITED, {"status": 1})
 NODE_STACK = """

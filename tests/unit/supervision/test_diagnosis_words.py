@@ -7,7 +7,7 @@ import re
 import pytest
 
 from daemon.causes import Cause, Reason, Remedy
-from daemon.supervision.status import by_words, table
+from daemon.supervision.lifecycle import by_words, table
 from tests.unit.supervision.test_diagnosis import read_well
 
 CASES = [

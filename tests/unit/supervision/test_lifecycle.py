@@ -9,9 +9,8 @@ import pytest
 
 from daemon.causes import Cause, Reason
 from daemon.states import ServerState
-from daemon.supervision.lifecycle import Lifecycle, Pause
+from daemon.supervision.lifecycle import ChildStatus, Lifecycle, Pause
 from daemon.supervision.starts import QueuedStart, Rank, StartQueue
-from daemon.supervision.status import ChildStatus
 
 if TYPE_CHECKING:
     from daemon.facts import ServerStatus

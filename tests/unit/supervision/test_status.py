@@ -9,7 +9,7 @@ import pytest
 
 from daemon.causes import Cause, Reason, Remedy
 from daemon.states import ServerState
-from daemon.supervision.status import ChildStatus
+from daemon.supervision.lifecycle import ChildStatus
 
 if TYPE_CHECKING:
     from daemon.facts import ServerStatus

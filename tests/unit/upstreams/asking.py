@@ -27,11 +27,11 @@ from daemon.actors.session import Session
 from daemon.errors import ConnectionLost, RunError
 from daemon.protocol import LIST_ROOTS
 from daemon.safety.redact import Redactor
-from daemon.upstreams.attribution import Apart
-from daemon.upstreams.call_admission import Admission, keep_expiring
+from daemon.upstreams.call_admission import Admission, Apart
 from daemon.upstreams.events import ServerEvents
+from daemon.upstreams.handshake import keep_expiring
 from daemon.upstreams.server_lists import ServerLists
-from daemon.upstreams.transports.raw import RawConnection
+from daemon.upstreams.transports.connection import RawConnection
 from daemon.upstreams.upstream_access import UpstreamAccess
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of

@@ -33,7 +33,7 @@ from tests.plays import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from daemon.supervision.child import Child
+    from daemon.supervision.supervisor import Child
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 

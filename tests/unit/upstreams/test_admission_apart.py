@@ -7,8 +7,7 @@ import pytest
 
 from daemon.config.tuning import ServerLimits
 from daemon.errors import Overloaded
-from daemon.upstreams.attribution import Apart
-from daemon.upstreams.call_admission import Admission
+from daemon.upstreams.call_admission import Admission, Apart
 from tests.unit.clients.asking import question
 from tests.unit.upstreams.test_admission import Caller, Server, call
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 
 from daemon.errors import CallError, RequestTooLarge, UpstreamLost
-from daemon.upstreams.attribution import Admitted, SizeLimited
+from daemon.upstreams.call_admission import Admitted, SizeLimited
 from tests.unit.clients.asking import question
 from tests.unit.upstreams.test_admission import Caller
 
@@ -34,6 +34,10 @@ class Places:
         self.told.append(f"done {ticket}")
 
 
+def _places(**more: Any) -> Any:
+    return Places(**more)
+
+
 LOST = UpstreamLost("gone")
 
 
@@ -47,14 +51,15 @@ LOST = UpstreamLost("gone")
     ],
 )
 def test_each_end_is_passed_on_and_frees_the_place(end: Callable[[Admitted], None], told: list[str]) -> None:
-    places, caller = Places(), Caller()
+    places: Any = Places()
+    caller = Caller()
     end(Admitted(places, 1, caller))
     assert places.told == told
     assert len(caller.ended) == 1
 
 
 def test_with_the_answer_ends_what_was_asked_for_the_call() -> None:
-    places = Places()
+    places: Any = Places()
     places.asked[question("roots/list").request] = {1}
     Admitted(places, 1, Caller()).answered(b"{}")
     assert places.told == ["ends 1", "done 1"]
@@ -62,7 +67,7 @@ def test_with_the_answer_ends_what_was_asked_for_the_call() -> None:
 
 def test_what_comes_before_the_end_is_passed_on() -> None:
     caller = Caller()
-    admitted = Admitted(Places(), 1, caller)
+    admitted = Admitted(_places(), 1, caller)
     admitted.progressed({})
     asked = question("roots/list")
     admitted.asked(asked.request)
@@ -75,7 +80,7 @@ def test_what_comes_before_the_end_is_passed_on() -> None:
 @pytest.mark.parametrize(("size", "limit", "fits"), [(4, 4, True), (5, 4, False), (5, None, True)])
 def test_an_answer_over_the_limit_is_none(kind: str, size: int, limit: int | None, fits: bool) -> None:
     caller, answer = Caller(), b"x" * size
-    getattr(SizeLimited(Places(output_bytes=limit), 1, caller), kind)(answer)
+    getattr(SizeLimited(_places(output_bytes=limit), 1, caller), kind)(answer)
     (ended,) = caller.ended
     if fits:
         assert ended == answer

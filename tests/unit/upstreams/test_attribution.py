@@ -11,7 +11,7 @@ from loguru import logger
 from msgspec import Raw
 
 from daemon.protocol import ASKED_OF_CLIENTS
-from daemon.upstreams.attribution import RELATED_TASK, Admitted, Apart, Attribution, related_task
+from daemon.upstreams.call_admission import RELATED_TASK, Admitted, Apart, Attribution, related_task
 from daemon.wire.requests import GivenUp
 from tests.unit.clients.asking import Question, question
 

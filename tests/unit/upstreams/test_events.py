@@ -11,7 +11,7 @@ from msgspec import Raw
 from daemon.causes import Cause
 from daemon.config.config_model import Server
 from daemon.errors import ProtocolFault
-from daemon.kit.mailbox import Watch
+from daemon.kit.waiting import Watch
 from daemon.model import Kind, StandingWishes
 from daemon.safety.redact import Redactor
 from daemon.upstreams.call_admission import Admission

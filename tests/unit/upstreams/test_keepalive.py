@@ -12,7 +12,7 @@ from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.tuning import Timeouts
 from daemon.errors import UpstreamTimeout
 from daemon.model import Era
-from daemon.upstreams.keepalive import Keepalive
+from daemon.upstreams.handshake import Keepalive
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:

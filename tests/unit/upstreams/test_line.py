@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from daemon.upstreams.attribution import Admitted
-from daemon.upstreams.call_admission import InLine, Line
+from daemon.upstreams.call_admission import Admitted, InLine, Line
 from tests.unit.upstreams.test_admission import call
 from tests.unit.upstreams.test_admission_apart import CallerOf
 

@@ -15,8 +15,7 @@ from daemon.facts import DefinitionsListed
 from daemon.model import Kind, Tool
 from daemon.safety.legible import screened
 from daemon.safety.redact import CUT, REASON, Redactor
-from daemon.upstreams.list_reader import EMPTY, NOTHING, QUARANTINED_NAMED
-from daemon.upstreams.server_lists import Listing
+from daemon.upstreams.server_lists import EMPTY, NOTHING, QUARANTINED_NAMED, Listing
 from daemon.wire.requests import RemoteError
 from tests.unit.config.reading import config_of
 from tests.unit.upstreams.listing_server import GREETING, ListingServer

@@ -16,10 +16,10 @@ from daemon.config.tuning import Timeouts
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import DefinitionsListed
 from daemon.safety.redact import Redactor
-from daemon.upstreams.list_reader import EMPTY
 from daemon.upstreams.server_lists import (
     CURRENT_PATIENCE,
     DEBOUNCE,
+    EMPTY,
     LONG,
     LONG_DEBOUNCE,
     RELIST_AFTER_FAILURE,

@@ -11,7 +11,7 @@ from daemon.catalog.listing import MAX_COMMAS, MAX_LISTED
 from daemon.causes import Cause
 from daemon.errors import ListingFault, UpstreamLost
 from daemon.model import Kind
-from daemon.upstreams.list_reader import LONG_PAGE, MAX_LIST_BYTES, MAX_PAGES, list_all
+from daemon.upstreams.server_lists import LONG_PAGE, MAX_LIST_BYTES, MAX_PAGES, list_all
 from tests.unit.upstreams.transports.replies import DEATH, SILENCE, TableConnection, refusal
 
 

@@ -12,7 +12,14 @@ from loguru import logger
 
 from daemon.causes import Reason
 from daemon.supervision.backoff import Ending, Run
-from daemon.upstreams.runlog import CHARACTERS, KNOWN, LINES, SAID_AGAIN_FIRST, SAID_AGAIN_LATEST, RunLog
+from daemon.upstreams.upstream_access import (
+    CHARACTERS,
+    KNOWN,
+    LINES,
+    SAID_AGAIN_FIRST,
+    SAID_AGAIN_LATEST,
+    RunLog,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

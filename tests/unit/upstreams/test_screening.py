@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from daemon.model import Kind
 from daemon.safety.redact import Redactor
-from daemon.upstreams.list_reader import UNSPEAKABLE, Warnings, screen, unusable
+from daemon.upstreams.server_lists import UNSPEAKABLE, Warnings, screen, unusable
 from tests.unit.catalog.samples import definition_json, tool_json
 
 

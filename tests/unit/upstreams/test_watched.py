@@ -8,8 +8,8 @@ import trio
 import trio.testing
 
 from daemon.model import Era
+from daemon.upstreams.events import ASK_SECONDS, LEAST_TALKATIVE, RETRY_SECONDS, WatchedServer
 from daemon.upstreams.handshake import Greeting
-from daemon.upstreams.watched import ASK_SECONDS, LEAST_TALKATIVE, RETRY_SECONDS, WatchedServer
 from daemon.wire.requests import RemoteError
 from tests.unit.upstreams.wishing import AskedServer, Wishing
 

@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from daemon.errors import UpstreamTimeout
-from daemon.kit.mailbox import Watch
+from daemon.kit.waiting import Watch
 from daemon.model import StandingWishes
 from daemon.wire.requests import GivenUp
 

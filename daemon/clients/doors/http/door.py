@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from daemon.clients.doors.http.http_sessions import Place
     from daemon.config.redaction import Redactors
     from daemon.host.notify import Readiness
-    from daemon.kit.mailbox import Watch
+    from daemon.kit.waiting import Watch
     from daemon.wire.outbox import Link, Outbox
 
 

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from daemon.facts import Switched
-from daemon.upstreams.instances import instanced
+from daemon.upstreams import servers
 from tests.e2e.harness import scripted
 from tests.houses import House, house
 from tests.process.upstreams.instances.test_server_instances import made, names, of, text_of, up
@@ -46,7 +46,7 @@ def runs(path: Path) -> list[dict[str, Any]]:
 
 
 def left(path: Path) -> list[str]:
-    return [each.name for each in path.glob(f"{instanced.PREFIX}*")]
+    return [each.name for each in path.glob(f"{servers.PREFIX}*")]
 
 
 async def over(home: House, begun: int = 1, server: str = "s") -> None:
@@ -73,7 +73,7 @@ async def test_a_divided_server_is_listed_once_in_an_empty_directory_that_is_rem
         await over(home)
         assert tools(home) == ["pid"]
         (start,) = runs(tmp_path)
-        assert Path(start["cwd"]).name.startswith(instanced.PREFIX)
+        assert Path(start["cwd"]).name.startswith(servers.PREFIX)
         assert (Path(start["cwd"]).parent, start["env"]["WHERE"]) == (tmp_path, f"{start['cwd']}/x")
         project = tmp_path / "project"
         project.mkdir()

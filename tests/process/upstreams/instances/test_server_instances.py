@@ -15,8 +15,8 @@ from daemon.errors import NoSession, NoWorkspace, Overloaded, UpstreamUnavailabl
 from daemon.facts import Switched
 from daemon.ports import Holder
 from daemon.states import ServerState
-from daemon.upstreams.instances.instanced import InstancedServer
-from daemon.upstreams.instances.server_instances import GRACE_SECONDS, UNUSED_LEAST
+from daemon.upstreams.server_instances import GRACE_SECONDS, UNUSED_LEAST
+from daemon.upstreams.servers import InstancedServer
 from tests.e2e.harness import scripted
 from tests.fakes_upstream import error_of
 from tests.houses import ECHO, House, house, is_alive

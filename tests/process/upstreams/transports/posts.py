@@ -12,8 +12,8 @@ import trio
 
 from daemon.config.config_model import TransportType
 from daemon.upstreams.transports.http import HttpLink
+from daemon.upstreams.transports.http_client import ServerLogin
 from daemon.upstreams.transports.posting import PostConnection
-from daemon.upstreams.transports.server_login import ServerLogin
 from tests.unit.upstreams.transports.serving import Client, Events, context_for
 
 if TYPE_CHECKING:

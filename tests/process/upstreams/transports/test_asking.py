@@ -21,8 +21,7 @@ from trio_websocket import ConnectionClosed
 from daemon.config.config_model import TransportType
 from daemon.config.tuning import ServerLimits
 from daemon.model import Era
-from daemon.upstreams.attribution import Apart
-from daemon.upstreams.call_admission import Admission
+from daemon.upstreams.call_admission import Admission, Apart
 from tests.fakes_upstream import tool_call
 from tests.process.upstreams.transports import test_sse, test_ws
 from tests.unit.upstreams.transports import test_unix

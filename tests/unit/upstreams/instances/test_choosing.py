@@ -10,7 +10,7 @@ from daemon.catalog.loaded import anonymous_key
 from daemon.config.config_model import WORKSPACE, Server, Share, TransportType
 from daemon.errors import NoSession, NoWorkspace
 from daemon.ports import Holder
-from daemon.upstreams.instances.server_instances import configured, key_of, label_of, told_session
+from daemon.upstreams.server_instances import configured, key_of, label_of, told_session
 
 
 def server(**more: Any) -> Server:

@@ -7,7 +7,7 @@ from typing import Any
 
 from daemon.config.config_model import Instance, Server, TransportType
 from daemon.protocol import CLIENT_CAPABILITIES
-from daemon.upstreams.instances.own_lists import ROOTS, capabilities_of, roots_of
+from daemon.upstreams.handshake import ROOTS, capabilities_of, roots_of
 
 
 def server(**instance: Any) -> Server:

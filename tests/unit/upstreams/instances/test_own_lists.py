@@ -10,7 +10,7 @@ from daemon.catalog.snapshot import Catalog, begin, fold
 from daemon.facts import DefinitionsListed, ServerStatus, StatusChanged
 from daemon.model import Kind
 from daemon.states import ServerState
-from daemon.upstreams.instances.own_lists import OwnLists
+from daemon.upstreams.server_instances import OwnLists
 from tests.fakes_upstream import tools_of
 from tests.unit.config.reading import config_of
 

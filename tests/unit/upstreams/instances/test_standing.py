@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daemon.facts import ServerStatus
 from daemon.states import ServerState
-from daemon.upstreams.instances.server_instances import overall
+from daemon.upstreams.server_instances import overall
 
 READY, DORMANT, BACKOFF, STARTING = (
     ServerState.READY,

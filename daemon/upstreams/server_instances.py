@@ -10,26 +10,87 @@ import attrs
 import trio
 
 from daemon.catalog.loaded import is_anonymous
+from daemon.catalog.snapshot import fold_all
 from daemon.causes import Cause
 from daemon.config.config_model import WORKSPACE, Instance, Share, TransportType
 from daemon.errors import NoSession, NoWorkspace, Overloaded, UpstreamUnavailable
-from daemon.facts import ServerStatus, StatusChanged
+from daemon.facts import DefinitionsListed, ServerStatus, StatusChanged
 from daemon.history.event import Event, EventKind
 from daemon.host.paths import abbreviated
-from daemon.kit.mailbox import keep_latest
+from daemon.kit.waiting import keep_latest
 from daemon.safety.escape import visible
 from daemon.states import ServerState
-from daemon.upstreams.instances.own_lists import OwnLists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
+    from daemon.catalog.entry import ServerEntry
+    from daemon.catalog.snapshot import Catalog
     from daemon.config.config_model import Server
     from daemon.counting.measures import CallStats
     from daemon.facts import Fact
+    from daemon.model import Kind
     from daemon.ports import Holder
     from daemon.upstreams.server_actors import ServerActors
     from daemon.upstreams.upstream_access import LastUse, UpstreamAccess
+
+
+class OwnLists:
+    """The lists of one instance: where its actor tells its facts."""
+
+    def __init__(self, server: str, tell: Callable[[Fact], None], run: Callable[[], int]) -> None:
+        """Begin with an instance that has listed nothing.
+
+        Args:
+            server: the name of its server.
+            tell: leaves a fact with the registry, as long as the instance speaks for its server.
+            run: returns the number of the server's newest run: what an instance lists now counts now.
+        """
+        self._server = server
+        self._tell = tell
+        self._run = run
+        self._is_gone = False
+        self._kept: dict[Kind, DefinitionsListed] = {}
+        self._seen: tuple[Catalog, Catalog] | None = None
+        self._alike: object = None
+        """The lists of an entry in the catalog that says the same."""
+
+    def tell(self, fact: Fact) -> None:
+        """Leave a fact with the registry, as one of the server."""
+        if self._is_gone:
+            return
+        if isinstance(fact, DefinitionsListed):
+            if not fact.problem:
+                self._kept[fact.kind] = fact
+                self._seen = self._alike = None
+            fact = attrs.evolve(fact, incarnation=self._run())
+        self._tell(fact)
+
+    def forget(self) -> None:
+        """Keep and tell nothing any more: the instance is gone."""
+        self._is_gone = True
+        self._kept, self._seen, self._alike = {}, None, None
+
+    def own_catalog(self, catalog: Catalog) -> Catalog:
+        """The catalog with what this instance lists (`ports.Upstream.own_catalog`)."""
+        entry = catalog.servers.get(self._server)
+        if not self._kept or entry is None:
+            return catalog
+        if self._alike is entry.lists:
+            # Catalogs are made anew with every status of any server.
+            return catalog
+        if self._seen is None or self._seen[0] is not catalog:
+            self._seen = catalog, self._folded(catalog, entry)
+        return self._seen[1]
+
+    def _folded(self, catalog: Catalog, entry: ServerEntry) -> Catalog:
+        facts = [attrs.evolve(fact, incarnation=entry.first_run) for fact in self._kept.values()]
+        own = fold_all(catalog, facts)
+        if own.servers[self._server].epoch != entry.epoch:
+            return own
+        # What it says of itself may differ: nothing is called by that.
+        self._alike = entry.lists
+        return catalog
 
 
 HOW_TO_NAME_ONE = (
