@@ -113,8 +113,8 @@ def versions_in_words(told: dict[str, Any]) -> list[str]:
 
 VERSION = CommandLine(
     "version",
-    "Print the version of this mcpd, where it is installed, and the versions of what it stands on. Asks no"
-    " daemon, which may be another: `mcpd status` shows that one's.",
+    "Print the version of this mcpd, its directory, and the versions of its libraries. A running daemon may"
+    " be another version: `mcpd status` shows that.",
     examples=("mcpd version", "mcpd version --json"),
     exits={0: "printed"},
     seconds=None,
@@ -136,8 +136,8 @@ def _schema(_options: argparse.Namespace) -> int:
 
 SCHEMA = CommandLine(
     "schema",
-    "Print the JSON Schema of the configuration. Editors that find it complete and check while you type:"
-    ' write "$schema": "./mcpd.schema.json" into the configuration.',
+    'Print the JSON Schema of the configuration. With "$schema": "./mcpd.schema.json" in the configuration,'
+    " editors complete and check it.",
     examples=("mcpd schema > ~/.config/mcpd/mcpd.schema.json",),
     exits={0: "printed"},
     json=False,
@@ -156,8 +156,8 @@ def _metrics(options: argparse.Namespace) -> int:
 
 METRICS = CommandLine(
     "metrics",
-    "Print the daemon's numbers in Prometheus' text format: calls, latencies, states, what loading spared"
-    " and cost. docs/metrics.md says what each means. They must be switched on in the configuration.",
+    "Print the daemon's metrics in Prometheus' text format (docs/metrics.md). The configuration must enable"
+    " metrics.",
     examples=("mcpd metrics", "mcpd metrics | grep mcpd_server_state"),
     exits={0: "printed", 1: "metrics are off"},
     json=False,
@@ -192,15 +192,15 @@ def _opened(link: str) -> bool:
 
 UI = CommandLine(
     "ui",
-    "Open the console in a browser: servers, tools, sessions, calls, events, savings, settings. A link lets"
-    " one browser in, once, within a minute; the session ends after twelve hours without use, and with the"
-    " daemon. Where HTTP is not served, the daemon opens a port for it on 127.0.0.1 now.",
+    "Open the console in a browser. A link admits one browser, once, within a minute. The session ends after"
+    " twelve hours without use, and with the daemon. Without an HTTP listener the daemon opens a port on"
+    " 127.0.0.1.",
     examples=("mcpd ui", "mcpd ui --print", "mcpd ui --read-only --print", "mcpd ui --end"),
     exits={0: "done", 1: "the console is switched off"},
     arguments=(
-        flag("--print", "print the link, alone on the last line, and open nothing"),
-        flag("--read-only", "a link for somebody who is to change nothing"),
-        flag("--end", "end all sessions of browsers, and open nothing"),
+        flag("--print", "print the link on the last line, and open no browser"),
+        flag("--read-only", "make a link that permits no changes"),
+        flag("--end", "end every browser's session, and open none"),
     ),
     json=False,
     run=_ui,

@@ -57,10 +57,9 @@ def _line(call: EndedCall) -> str:
 
 CALLS = CommandLine(
     "calls",
-    "Show the calls that have no answer yet, oldest first: what each waits for (its server to come up, its"
-    " turn, the answer, its client's user), and the number by which `mcpd cancel` ends it. Then the last"
-    " calls that have ended: when, how long they took, whose they were, and the outcome. The daemon keeps"
-    " 1000 of these since its start; arguments and results it keeps of none. Changes nothing.",
+    "Show the calls in flight, oldest first: number, age, what each waits for (its server, its turn, the"
+    " answer, its client's user), and caller. Then the last ended calls: time, duration, outcome and caller."
+    " The daemon keeps 1000 of these since its start, without arguments and results. Changes nothing.",
     examples=(
         "mcpd calls",
         "mcpd calls git --errors -n 20",
@@ -73,16 +72,16 @@ CALLS = CommandLine(
             "server",
             metavar="SERVER|INSTANCE",
             nargs="?",
-            help="only calls of this one, as `mcpd status` names it",
+            help="only this server's calls",
         ),
-        lambda made: add_follow(made, "go on with each call that ends, a line each"),
+        lambda made: add_follow(made, "print each further ended call"),
         argument(
             "--errors",
             action="store_true",
-            help="only calls that ended with an error, and none that has no answer",
+            help="only ended calls with an error",
         ),
-        argument("--session", metavar="KEY", help="only calls of this session: its key, or 4 for connection 4"),
-        lambda made: add_last(made, "the last N that have ended (default: 50, at most 1000)"),
+        argument("--session", metavar="KEY", help="only this session's calls: its key, or 4 for connection 4"),
+        lambda made: add_last(made, "show the last N ended calls (default: 50, at most 1000)"),
     ),
     run=_calls,
 )
@@ -98,10 +97,10 @@ def cancelled(answer: Mapping[str, CallInFlight]) -> str:
 
 CANCEL = CommandLine(
     "cancel",
-    "End a call that has no answer yet. Its server is told, and may go on all the same; its client gets an"
-    " error that says that an operator has cancelled it, and whether it was sent. It is never sent again.",
+    "Cancel a call in flight. Its server is notified, and may continue all the same. Its client gets an"
+    " error that says whether the call was sent. The call is never sent again.",
     examples=("mcpd calls", "mcpd cancel 17"),
-    exits={0: "cancelled", 1: "no such call is in flight: it has ended, or there never was one"},
-    arguments=(argument("call", metavar="CALL", type=count, help="its number, as `mcpd calls` shows it"),),
+    exits={0: "cancelled", 1: "no such call is in flight"},
+    arguments=(argument("call", metavar="CALL", type=count, help="the call's number, as in `mcpd calls`"),),
     run=asking("cancel", lambda options: {"id": options.call}, cancelled),
 )

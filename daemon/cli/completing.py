@@ -165,16 +165,16 @@ def _completions(options: argparse.Namespace) -> int:
 
 COMPLETIONS = CommandLine(
     "completions",
-    "Print a script that makes a shell complete mcpd's command lines: commands, options and, from the"
-    " daemon that runs, the names of servers, tools, prompts, resources, sessions and profiles. The"
-    " examples are lines for ~/.bashrc, ~/.zshrc (below `compinit`) and ~/.config/fish/config.fish.",
+    "Print a script with which a shell completes mcpd's command lines: commands, options and, from the"
+    " running daemon, names of servers, tools, prompts, resources, sessions and profiles. The examples are"
+    " lines for ~/.bashrc, ~/.zshrc (below `compinit`) and ~/.config/fish/config.fish.",
     examples=(
         'eval "$(mcpd completions bash)"',
         'eval "$(mcpd completions zsh)"',
         "mcpd completions fish | source",
     ),
     exits={0: "printed"},
-    arguments=(argument("shell", choices=SHELLS, help="for which shell"),),
+    arguments=(argument("shell", choices=SHELLS, help="the shell"),),
     json=False,
     seconds=None,
     reaches=False,

@@ -160,7 +160,7 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
     options = make_parser()
     given = vars(options.parse_args(argv))
     if given["servers"] and given["surface"]:
-        text = "--server shows servers as themselves, --surface in a way of mcpd's: leave out one of them"
+        text = "--server shows servers as themselves, --surface through mcpd: leave out one of them"
         options.error(text)
     wanted: str | None = given.pop("socket")
     return wanted, {key: value for key, value in given.items() if value is not None}
@@ -172,20 +172,20 @@ def make_parser() -> argparse.ArgumentParser:
 
     options = parser(
         "connect",
-        "Bridge an MCP client that speaks over stdin and stdout to the daemon, which is started if none runs,"
-        " as `mcpd start` does it (not if --socket or $MCPD_SOCKET names another socket than the usual one)."
-        " Until it serves, the client is shown one tool, mcpd_status, that waits for the daemon and says what"
-        " to do.",
+        "Bridge an MCP client on stdin and stdout to the daemon. Starts the daemon if none runs, as `mcpd"
+        " start` does, unless --socket or $MCPD_SOCKET names another socket than the default. Until the"
+        " daemon serves, the client gets one tool, mcpd_status, which waits for the daemon and reports"
+        " remedies.",
         examples=(
             'in an MCP client\'s configuration: {"command": "mcpd", "args": ["connect"]}',
             "mcpd connect --profile reader",
             'mcpd connect --session "$PWD"',
-            "mcpd connect --server git    (git as itself, as if this client had started it)",
+            "mcpd connect --server git    (as if this client had started git)",
             "mcpd connect --workspace ~/src/app",
         ),
         exits={
             0: "the client has ended",
-            1: "the client ended before it was answered, or the daemon refuses this user",
+            1: "the client ended without an answer, or the daemon refuses this user",
         },
         asks=False,
     )
@@ -196,50 +196,50 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_arguments(options: argparse.ArgumentParser) -> None:
     import argparse  # noqa: PLC0415 - see the module's docstring
 
-    options.add_argument("--profile", metavar="N", help="the profile to use (default: `default`)")
+    options.add_argument("--profile", metavar="N", help="the client's profile (default: `default`)")
     options.add_argument(
         "--surface",
         metavar="N",
-        help="which tools the client sees: category, browse, search, load, full, or auto for what fits it"
-        " (default: what the profile says)",
+        help="the tools that the client sees: category, browse, search, load, full, or auto for the surface"
+        " that fits the client (default: the profile's)",
     )
     options.add_argument(
         "--server",
         metavar="NAME",
         action="append",
         dest="servers",
-        help="show this server as itself, as if the client were connected to it directly: its tools, prompts,"
-        " resources, names and instructions (repeatable; not with --surface)",
+        help="show this server as itself, with its own names, as if the client were connected to it"
+        " (repeatable; not with --surface)",
     )
     options.add_argument(
         "--without",
         metavar="NAME",
         action="append",
-        help="show nothing of this server, which the client has under its own name (repeatable)",
+        help="hide this server, which the client starts itself (repeatable)",
     )
     options.add_argument(
         "--session",
         metavar="KEY",
         type=lambda text: _checked(_fault_of_key, text),
-        help="a name under which mcpd remembers what this client has loaded, also after a restart; clients that"
-        " give the same one share it (default: $MCPD_SESSION, else it is remembered as long as this runs)",
+        help="a name under which mcpd remembers the client's loaded tools over restarts; clients of the same"
+        " key share them (default: $MCPD_SESSION, else none: remembered until this command ends)",
     )
     options.add_argument(
         "--workspace",
         metavar="DIR",
         type=lambda text: _checked(_fault_of_directory, text),
-        help="the directory that this client works in, for servers that have one instance for each (default:"
-        " $MCPD_WORKSPACE, else the client's first root, else the directory that this is started in)",
+        help="the client's directory, for servers with an instance for each (default: $MCPD_WORKSPACE, else"
+        " the client's first root, else the working directory)",
     )
     options.add_argument(
         "--no-start",
         action="store_true",
         default=None,
-        help='start no daemon where none runs (or $MCPD_NO_START; or for all clients, "autostart": false in the'
-        " configuration)",
+        help='start no daemon (likewise $MCPD_NO_START, or "autostart": false in the configuration for all'
+        " clients)",
     )
     options.add_argument(
         "--lazy",
         action=argparse.BooleanOptionalAction,
-        help="show tools on demand (on the surface browse, unless another is named), or all of them at once",
+        help="load tools on demand (on the surface browse, or that of --surface), or list all at once",
     )

@@ -160,10 +160,9 @@ def _style(event: EventReport) -> str:
 
 EVENTS = CommandLine(
     "events",
-    "Show what happened, oldest first: servers that started and ended, and why; tools that came, went and"
-    " changed; restarts, logins, switches, reloads; sessions; starts and stops of mcpd itself. Of SERVER"
-    " alone, or of one INSTANCE of it. Events are kept for 30 days, and no more than 10,000 of each server,"
-    " over restarts of mcpd. Changes nothing.",
+    "Show events, oldest first: starts and ends of servers with their reasons, changes of tools, restarts,"
+    " logins, switches, reloads, sessions, and starts and stops of mcpd. Events are kept for 30 days over"
+    " restarts of mcpd, up to 10,000 for each server. Changes nothing.",
     examples=(
         "mcpd events",
         "mcpd events git --since 12h",
@@ -171,26 +170,28 @@ EVENTS = CommandLine(
         "mcpd events --kind lists-changed --kind ended --since 2026-11-22",
         "mcpd events --json | jq -r 'select(.cause == \"killed\") | .server'",
     ),
-    exits={0: "shown, also if Ctrl-C ended it", 1: "no such kind of events, server or session"},
+    exits={0: "shown, also if Ctrl-C ended it", 1: "no such kind, server or session"},
     arguments=(
-        argument("server", metavar="SERVER|INSTANCE", nargs="?", help="its name, as `mcpd status` shows it"),
-        lambda made: add_follow(made, "go on with each new event, over restarts"),
+        argument(
+            "server", metavar="SERVER|INSTANCE", nargs="?", help="only this server's or instance's events"
+        ),
+        lambda made: add_follow(made, "print each new event, also over restarts of the daemon"),
         argument(
             "--since",
             metavar="WHEN",
             type=moment,
-            help="only what happened since 90s, 30m, 1h or 2d ago, since today, yesterday or 22:00,"
-            " or a local time: 2026-11-22, 2026-11-22T22:00",
+            help="only events since 90s, 30m, 1h or 2d ago, since today, yesterday or 22:00, or since a local"
+            " time: 2026-11-22, 2026-11-22T22:00",
         ),
         argument(
             "--kind",
             metavar="KIND",
             action="append",
             default=[],
-            help="only this kind, such as ended or lists-changed; may be given several times",
+            help="only this kind, such as ended or lists-changed (repeatable)",
         ),
-        argument("--session", metavar="KEY", help="only of this session: its key, or 4 for connection 4"),
-        lambda made: add_last(made, f"no more than the last N (default: {SHOWN}; with --since {MOST:,})"),
+        argument("--session", metavar="KEY", help="only this session's events: its key, or 4 for connection 4"),
+        lambda made: add_last(made, f"the last N events (default: {SHOWN}; with --since {MOST:,})"),
     ),
     run=_events,
 )

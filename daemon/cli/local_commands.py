@@ -32,28 +32,28 @@ UP_SECONDS = 120.0
 # --- arguments --------------------------------------------------------------------------------------------
 
 _CONFIG = argument("--config", metavar="F", type=Path, help="the configuration (default: as `mcpd check`)")
-_DIFF = flag("--dry-run", "show what would change, as a diff")
-_NO_RELOAD = flag("--no-reload", "only write it: leave the daemon alone")
+_DIFF = flag("--dry-run", "show the diff, and change nothing")
+_NO_RELOAD = flag("--no-reload", "do not have the daemon reload")
 _UNSANDBOXED = argument(
     "--unsandboxed",
     metavar="SERVER",
     action="append",
     default=[],
-    help="take this server, by its client's name for it, though the client has it in a sandbox",
+    help="import this server (its client's name for it) although the client sandboxes it",
 )
 
 
 def _wait(name: str, seconds: float, meaning: str) -> AddArgument:
-    meaning = f"how long to wait {meaning} (default: %(default)g)"
+    meaning = f"seconds to wait {meaning} (default: %(default)g)"
     return argument(name, metavar="SECONDS", type=positive, default=seconds, help=meaning)
 
 
 def _clients(made: argparse.ArgumentParser) -> None:
     from daemon.setup.clients.programs import PROGRAMS  # noqa: PLC0415 - with their formats
 
-    made.add_argument("client", metavar="CLIENT", nargs="*", help=f"one of {', '.join(PROGRAMS)}")
-    made.add_argument("--all", action="store_true", help="every client that is here")
-    shown = "show what would change in which file, without secrets"
+    made.add_argument("client", metavar="CLIENT", nargs="*", help=f"a client: {', '.join(PROGRAMS)}")
+    made.add_argument("--all", action="store_true", help="every client on this machine")
+    shown = "show the changes of each file without secrets, and change nothing"
     made.add_argument("--dry-run", action="store_true", help=shown)
 
 
@@ -61,23 +61,23 @@ def _clients(made: argparse.ArgumentParser) -> None:
 
 UP = CommandLine(
     "up",
-    "Set everything up: take over the servers that your clients have, start the daemon (as a service where"
-    " systemd is), and put mcpd into the clients in place of these servers. Shows what it would do, and"
-    " asks before it changes anything. Once more it does only what is left to do. Servers of the project"
-    " in the working directory are not taken: `mcpd import` does, once you have looked at what they run.",
+    "Set everything up: take over your clients' servers, start the daemon (as a service under systemd), and"
+    " put mcpd into the clients in place of these servers. Shows each step, and asks before it changes"
+    " anything. A second run does only the rest. Servers of the project in the working directory are left"
+    " out: inspect them, then use `mcpd import`.",
     examples=("mcpd up", "mcpd up --yes", "mcpd up --clients claude-code codex --no-service"),
     exits={
         0: "mcpd runs, and is in these clients",
-        1: "not done; what was begun is undone, or named",
+        1: "not done; begun steps are undone, or named",
         EX_CONFIG: "mcpd's configuration is faulty: nothing was changed",
     },
     arguments=(
         flag("--yes", "ask nothing"),
         flag(
             "--one-to-one",
-            "leave each server under its own name in each client, as for clients with rules about tools",
+            "keep each server under its own name in each client, for clients with rules about tools",
         ),
-        flag("--no-service", "start the daemon in the background only"),
+        flag("--no-service", "start the daemon in the background instead"),
         argument(
             "--clients",
             dest="client",
@@ -86,7 +86,7 @@ UP = CommandLine(
             default=[],
             help="only these (default: all)",
         ),
-        _wait("--wait", UP_SECONDS, "for the servers, whose first start may install them"),
+        _wait("--wait", UP_SECONDS, "for the servers, which a first start may install"),
         _UNSANDBOXED,
     ),
     json=False,
@@ -97,9 +97,9 @@ UP = CommandLine(
 
 IMPORT = CommandLine(
     "import",
-    "Find the MCP servers that clients on this machine have, each once, however many clients have it. No"
-    " client's file is changed. With --write, servers that mcpd does not have yet are added to its"
-    " configuration; their secrets go to the file 'env' beside it, which only you can read.",
+    "Find the MCP servers of the clients on this machine, without duplicates. Clients' files are not"
+    " changed. With --write, new servers are added to mcpd's configuration, and their secrets to the file"
+    " 'env' next to it, which only you can read.",
     examples=(
         "mcpd import",
         "mcpd import --from claude-code cursor --dry-run",
@@ -108,7 +108,7 @@ IMPORT = CommandLine(
     ),
     exits={
         0: "servers were found; with --write, mcpd has them",
-        1: "there are none, a file could not be read or written, or you said no",
+        1: "no servers, a file that cannot be read or written, or you declined",
         EX_CONFIG: "mcpd's own configuration is faulty: nothing was changed",
     },
     arguments=(
@@ -119,16 +119,16 @@ IMPORT = CommandLine(
             nargs="+",
             action="extend",
             default=[],
-            help="only these clients: claude-code, cursor, codex, ... (docs/setup.md has all)",
+            help="only these clients: claude-code, cursor, codex, ... (docs/setup.md lists all)",
         ),
-        flag("--write", "add them to mcpd's configuration"),
+        flag("--write", "add new servers to mcpd's configuration"),
         _UNSANDBOXED,
         flag(
             "--migrate-env",
-            "import nothing: give each server of mcpd's configuration variables of its own, SERVER__NAME, in"
-            " place of those that servers share; shows the difference, and asks",
+            "import nothing; instead give each server of the configuration its own variables, SERVER__NAME,"
+            " in place of shared ones; shows the diff, and asks",
         ),
-        flag("--dry-run", "show what --write would change, as a diff"),
+        flag("--dry-run", "show the diff of --write, and change nothing"),
         flag("--yes", "with --write: do not ask"),
     ),
     seconds=RELOAD_SECONDS,
@@ -139,11 +139,10 @@ IMPORT = CommandLine(
 
 INSTALL = CommandLine(
     "install",
-    "Put `mcpd connect` into a client's configuration. Servers of the client that mcpd has, too, are taken"
-    " out there, so that they are not started twice; those that it does not have stay and are named. The"
-    " rest of the file, its comments and its order stay as they are. What it was is kept for `mcpd"
-    " uninstall`. Servers that rules of the client's own are about keep their names there, so that the rules"
-    " hold.",
+    "Put `mcpd connect` into a client's configuration. The client's servers that mcpd also has are removed"
+    " there, so that they do not run twice; its other servers stay, and are named. Comments and order stay."
+    " The original is kept for `mcpd uninstall`. Servers with rules in the client keep their names, so that"
+    " the rules hold.",
     examples=(
         "mcpd install claude-code codex",
         "mcpd install --all --dry-run",
@@ -152,7 +151,7 @@ INSTALL = CommandLine(
     ),
     exits={
         0: "mcpd is in all of these clients",
-        1: "a client was left as it is, which is said; the others were changed",
+        1: "a client could not be changed; the others were",
         EX_CONFIG: "mcpd's configuration is faulty: nothing was changed",
     },
     arguments=(
@@ -161,17 +160,17 @@ INSTALL = CommandLine(
             "--scope",
             choices=("user", "project"),
             default="user",
-            help="for this user, or in the file of the project in the working directory, which others may share"
+            help="the user's file, or the project's in the working directory, which others may share"
             " (default: user)",
         ),
-        argument("--profile", metavar="P", help="the profile that the client gets"),
-        argument("--surface", metavar="S", help="the surface that the client gets"),
+        argument("--profile", metavar="P", help="the client's profile"),
+        argument("--surface", metavar="S", help="the client's surface"),
         flag(
             "--one-to-one",
-            "leave each server under its own name, and reach it through mcpd (`mcpd connect --server"
-            " NAME`), so that the client's own rules about its tools go on to hold",
+            "keep each server under its own name, through mcpd (`mcpd connect --server NAME`), so that the"
+            " client's rules about its tools hold",
         ),
-        flag("--keep", "leave the client's servers, those mcpd has too"),
+        flag("--keep", "keep the client's servers, also those that mcpd has"),
         flag("--yes", "with --all: ask nothing"),
     ),
     json=False,
@@ -182,9 +181,8 @@ INSTALL = CommandLine(
 
 UNINSTALL = CommandLine(
     "uninstall",
-    "Take mcpd out of a client's configuration again. A file that nobody has changed since is as it was"
-    " before `mcpd install`, byte for byte, and one that was made for it is removed. What was edited since"
-    " stays: then only mcpd's entry is removed, and the servers that it stood for are put back.",
+    "Take mcpd out of a client's configuration. An unedited file is restored byte for byte, or removed if"
+    " mcpd made it. In an edited file only mcpd's entry is replaced by the servers that it stood for.",
     examples=("mcpd uninstall claude-code", "mcpd uninstall --all --dry-run", "mcpd uninstall --all"),
     exits={0: "mcpd is in none of these clients", 1: "one could not be changed; the others were"},
     arguments=(_clients,),
@@ -196,12 +194,11 @@ UNINSTALL = CommandLine(
 
 ADD = CommandLine(
     "add",
-    "Add a server to the configuration, as a person would: comments, order and layout of the file stay."
-    " The result is checked before it is written; the daemon, if one runs, reads it again, and the server's"
-    " tools are shown when it is up. A server that cannot come up as it was added is taken back, unless you"
-    " say --keep; one that waits for a login, a variable or a service stays. Packages without a version are"
-    " pinned to the newest, and values of credentials are kept in the file 'env' beside the configuration,"
-    " which only you can read.",
+    "Add a server to the configuration; comments, order and layout stay. The result is checked before it is"
+    " written. A running daemon reloads, and the server's tools are shown once it is up. A server that"
+    " cannot come up is removed again, unless it waits for a login, a variable or a service, or you pass"
+    " --keep. Packages without a version are pinned to the newest; credentials go to the file 'env' next to"
+    " the configuration, which only you can read.",
     usage="[options] NAME -- COMMAND ... | NAME URL | [NAME] npm:PACKAGE | [NAME] pypi:PACKAGE",
     examples=(
         "mcpd add pypi:mcp-server-time",
@@ -212,20 +209,26 @@ ADD = CommandLine(
     ),
     exits={
         0: "added; if a daemon runs, the server is up",
-        1: "not added (the name is taken, the file cannot be written), or the server does not come up",
+        1: "not added (name taken, file not writable), or the server does not come up",
         EX_CONFIG: "the configuration is faulty, or would be: nothing was changed",
     },
     arguments=(
-        argument("words", metavar="NAME", nargs="*", help="the server's name, and what it is"),
-        argument("--env", metavar="K=V", action="append", default=[], help="a variable that it gets"),
-        argument("--header", metavar="'K: V'", action="append", default=[], help="a header for its url"),
-        argument("--type", metavar="T", help="its transport, where the url does not tell: sse"),
-        argument("--share", metavar="S", help="who shares an instance of it: all, workspace or session"),
-        argument("--description", metavar="D", help="what it is good for, in a sentence, for models"),
-        flag("--replace", "replace the server that has the name"),
+        argument(
+            "words", metavar="NAME", nargs="*", help="the server's name, then its command, URL or package"
+        ),
+        argument(
+            "--env", metavar="K=V", action="append", default=[], help="a variable for the server (repeatable)"
+        ),
+        argument(
+            "--header", metavar="'K: V'", action="append", default=[], help="a header for the URL (repeatable)"
+        ),
+        argument("--type", metavar="T", help="the transport, where the URL does not show it: sse"),
+        argument("--share", metavar="S", help="the clients that share an instance: all, workspace or session"),
+        argument("--description", metavar="D", help="the server's purpose in a sentence, for models"),
+        flag("--replace", "replace the server of that name"),
         either(
-            flag("--keep", "keep it whatever keeps it from coming up"),
-            flag("--or-undo", "take it back also if it waits for a login, a variable or a service"),
+            flag("--keep", "keep the server even if it does not come up"),
+            flag("--or-undo", "remove it again even if it waits for a login, a variable or a service"),
         ),
         _NO_RELOAD,
         _DIFF,
@@ -241,16 +244,16 @@ ADD = CommandLine(
 
 REMOVE = CommandLine(
     "remove",
-    "Take a server out of the configuration, with the comments that belong to it; all else stays as it is."
-    " The result is checked before it is written: categories and profiles that still name the"
-    " server are listed, and nothing is changed. The daemon, if one runs, stops the server.",
+    "Remove a server from the configuration, with its comments; all else stays. The result is checked before"
+    " it is written: if categories or profiles still name the server, they are listed, and nothing changes."
+    " A running daemon stops the server.",
     examples=("mcpd remove time", "mcpd remove time --dry-run"),
     exits={
         0: "removed",
-        1: "no such server, the file cannot be written, or the daemon did not take it up",
+        1: "no such server, the file is not writable, or the daemon refused",
         EX_CONFIG: "the configuration is faulty, or would be: nothing was changed",
     },
-    arguments=(argument("server", metavar="SERVER", help="its name"), _NO_RELOAD, _DIFF, _CONFIG),
+    arguments=(argument("server", metavar="SERVER", help="the server's name"), _NO_RELOAD, _DIFF, _CONFIG),
     json=False,
     seconds=RELOAD_SECONDS,
     needs=False,
@@ -260,27 +263,26 @@ REMOVE = CommandLine(
 
 LOGIN = CommandLine(
     "login",
-    "Log in to a server that wants OAuth. Prints the link to the page where you log in, and opens it where"
-    " there is a screen. If your browser runs on another machine, it ends at an address that it cannot"
-    " reach: paste that here. The login is kept for the daemon's user only, and renewed by itself;"
-    " `mcpd logout` ends it. A second `mcpd login` with the same options joins the first, one with others"
-    " ends it.",
+    "Log in to a server that wants OAuth. Prints the link to the login page, and opens it where there is a"
+    " screen. A browser on another machine ends at an address that it cannot reach: paste that here. Only"
+    " the daemon's user can read the login, which renews itself until `mcpd logout`. A second `mcpd login`"
+    " joins the first, or replaces it if its options differ.",
     examples=(
         "mcpd login github",
         "mcpd login github --no-browser",
-        "mcpd login github --device      # type a code on your phone, where that is offered",
+        "mcpd login github --device      # type a code on your phone, where the server offers it",
         "mcpd login github --scope 'repo read:user'",
     ),
     exits={
         0: "logged in, and the server is up",
-        1: "not logged in, or the server is not up with it: the reason is on stderr",
-        130: "given up with Ctrl-C",
+        1: "not logged in, or the server is not up: see stderr",
+        130: "ended with Ctrl-C",
     },
     arguments=(
-        argument("server", metavar="SERVER", help="its name, as `mcpd status` shows it"),
-        flag("--no-browser", "open no browser: only print the link"),
-        flag("--device", "log in with a code on another device, where that is offered"),
-        argument("--scope", metavar="S", help="ask for these scopes instead of what the server wants"),
+        argument("server", metavar="SERVER", help="the server's name, as in `mcpd status`"),
+        flag("--no-browser", "only print the link"),
+        flag("--device", "log in with a code on another device, where the server offers it"),
+        argument("--scope", metavar="S", help="request these scopes instead of the server's"),
     ),
     seconds=LOGIN_SECONDS,
     run=later("daemon.cli.login", "log_in"),
@@ -292,29 +294,28 @@ LOGIN = CommandLine(
 def _service_actions(made: argparse.ArgumentParser) -> None:
     actions = made.add_subparsers(dest="action", metavar="install|uninstall|status", required=True)
     install = actions.add_parser("install", help="write the units, enable and start them")
-    install.add_argument(
-        "--dry-run", action="store_true", help="show what would be written, and change nothing"
-    )
+    install.add_argument("--dry-run", action="store_true", help="show the diff, and change nothing")
     install.add_argument(
         "--linger",
         action=argparse.BooleanOptionalAction,
-        help="run without a login, too: from boot on, and after the last logout (loginctl enable-linger;"
-        " default: ask)",
+        help="run from boot on, and after the last logout (loginctl enable-linger; default: ask)",
     )
-    now = "start it (default), or only enable it"
+    now = "start the service (default), or only enable it"
     install.add_argument("--now", action=argparse.BooleanOptionalAction, default=True, help=now)
-    install.add_argument("--yes", action="store_true", help="ask nothing: as with --linger")
-    actions.add_parser("uninstall", help="stop it, and remove what `install` wrote")
+    install.add_argument("--yes", action="store_true", help="ask nothing, as with --linger")
+    actions.add_parser("uninstall", help="stop the service, and remove the units")
     add_json(
-        actions.add_parser("status", help="whether it is installed, enabled, active, and as of this version")
+        actions.add_parser(
+            "status", help="show whether the service is installed, enabled, active and up to date"
+        )
     )
 
 
 SERVICE = CommandLine(
     "service",
-    "Have the daemon run as a service of your own systemd: it is started at boot or with the first client,"
-    " and again when it has crashed; its log is in the journal. `install` writes the units of this version"
-    " to ~/.config/systemd/user, with the PATH of your login shell.",
+    "Run the daemon as a service of your systemd, which starts it at boot or for the first client, and again"
+    " after a crash; the journal has its log. `install` writes the units of this version to"
+    " ~/.config/systemd/user, with the PATH of your login shell.",
     examples=(
         "mcpd service install",
         "mcpd service install --yes --no-linger",
@@ -322,7 +323,10 @@ SERVICE = CommandLine(
         "mcpd service status --json",
         "mcpd service uninstall",
     ),
-    exits={0: "done; status: it is installed, enabled and active", 1: "not done; status: it is not"},
+    exits={
+        0: "done; status: installed, enabled and active",
+        1: "not done; status: not installed, enabled and active",
+    },
     arguments=(_service_actions,),
     json=False,
     seconds=None,
@@ -332,10 +336,10 @@ SERVICE = CommandLine(
 
 START = CommandLine(
     "start",
-    "Start the daemon in the background, unless one runs: by systemd if its user units are installed (`mcpd"
-    " service install`) and no option names a file, else detached from this terminal, with its log in"
-    " daemon.log in the state directory. Returns when it serves clients. `mcpd connect` does the same where"
-    ' none runs, unless the configuration says "autostart": false.',
+    "Start the daemon in the background, unless one runs, and wait until it serves. Uses systemd if the user"
+    " units are installed (`mcpd service install`) and no option names a file; else the daemon detaches from"
+    " the terminal, with its log in daemon.log in the state directory. `mcpd connect` does the same, unless"
+    ' the configuration says "autostart": false.',
     examples=(
         "mcpd start",
         "mcpd start --config ./mcpd.json --socket ./mcpd.sock",
@@ -343,13 +347,13 @@ START = CommandLine(
     ),
     exits={
         0: "a daemon runs",
-        1: "none runs, or it does not serve in time",
+        1: "no daemon runs, or it does not serve in time",
         EX_CONFIG: "the configuration is faulty",
     },
     arguments=(
-        argument("--config", metavar="F", help="configuration (default: see mcpd check)"),
-        argument("--state-dir", metavar="D", help="where state and log are kept"),
-        _wait("--timeout", SERVE_SECONDS, "until it serves"),
+        argument("--config", metavar="F", help="the configuration (default: as `mcpd check`)"),
+        argument("--state-dir", metavar="D", help="the directory for state and log"),
+        _wait("--timeout", SERVE_SECONDS, "until the daemon serves"),
         argument("--window", choices=("new", "known"), default="", help=argparse.SUPPRESS),
     ),
     seconds=None,
@@ -358,16 +362,15 @@ START = CommandLine(
 
 STOP = CommandLine(
     "stop",
-    "Stop the daemon: systemd's units if it is theirs, so that no client starts it; else the process. Calls"
-    " in flight are answered and servers are ended. Clients that are open now do not start it again; `mcpd"
-    ' start` does, and so does a client that is opened anew, unless the configuration says "autostart":'
-    " false.",
+    "Stop the daemon, or its systemd units, so that no client starts it. Answers calls in flight, and ends"
+    " servers. Clients that are open now do not start it again; `mcpd start` does, and so does a newly"
+    ' opened client, unless the configuration says "autostart": false.',
     examples=("mcpd stop", "mcpd stop && mcpd start"),
-    exits={0: "no daemon runs any more", 1: "it goes on running"},
+    exits={0: "no daemon runs", 1: "the daemon still runs"},
     arguments=(
         argument("servers", nargs="*", help=argparse.SUPPRESS),
         argument("--control", metavar="P", help="the daemon's socket for commands (default: $MCPD_CONTROL)"),
-        _wait("--timeout", STOP_SECONDS, "for its end"),
+        _wait("--timeout", STOP_SECONDS, "for the daemon's end"),
     ),
     json=False,
     seconds=None,
@@ -379,10 +382,10 @@ STOP = CommandLine(
 CHECK = CommandLine(
     "check",
     "Validate a configuration without starting anything: all faults at once, each with its place in the"
-    " file. Notes (what other clients write and is understood) and warnings (a command that is not on PATH,"
+    " file. Notes (keys of other clients that mcpd understands) and warnings (a command that is not on PATH,"
     " a package without a version, a server without a description) do not fail it.",
     examples=("mcpd check", "mcpd check config/demo.json", "mcpd check mcpd.json --json | jq .faults"),
-    exits={0: "it can be used", 78: "it has faults"},
+    exits={0: "the configuration can be used", 78: "the configuration has faults"},
     arguments=(
         argument(
             "file",
@@ -392,7 +395,7 @@ CHECK = CommandLine(
             help="the configuration (default: $MCPD_CONFIG, else $XDG_CONFIG_HOME/mcpd/mcpd.json, else"
             " /etc/mcpd/mcpd.json)",
         ),
-        argument("--config", metavar="F", type=Path, help="the same, as other commands take it"),
+        argument("--config", metavar="F", type=Path, help="the same, as for other commands"),
     ),
     seconds=None,
     reaches=False,
@@ -401,33 +404,33 @@ CHECK = CommandLine(
 
 DOCTOR = CommandLine(
     "doctor",
-    "Look at the configuration, the sockets, the state, systemd's units, the limits, each server and what"
-    " killed daemons have left; say what is wrong, why, and what to do. Works with and without a running"
-    " daemon; starts nothing, changes nothing without --end-leftovers, asks nobody outside this machine,"
-    " and prints no secret.",
+    "Check the configuration, the sockets, the state, systemd's units, the limits, each server, and"
+    " leftovers of killed daemons; report each fault with its reason and remedy. Works with and without a"
+    " running daemon, starts nothing, contacts nobody outside this machine, prints no secret, and changes"
+    " nothing without --end-leftovers.",
     examples=(
         "mcpd doctor",
         "mcpd doctor --config mcpd.json",
         "mcpd doctor --end-leftovers",
         "mcpd doctor --json | jq '.findings[] | select(.level != \"ok\")'",
     ),
-    exits={0: "there is no fault, perhaps warnings", 1: "there is a fault"},
+    exits={0: "no fault, perhaps warnings", 1: "a fault"},
     arguments=(
         argument(
             "--config",
             metavar="F",
             type=Path,
-            help="the configuration (default: the running daemon's, else the one that `mcpd run` would use)",
+            help="the configuration (default: the running daemon's, else that of `mcpd run`)",
         ),
         argument(
             "--state-dir",
             metavar="D",
             type=Path,
-            help="where state is kept (default: where the running daemon has it, else where `mcpd run` would)",
+            help="the state directory (default: the running daemon's, else that of `mcpd run`)",
         ),
         flag(
             "--end-leftovers",
-            "end the processes that a killed daemon left behind: SIGTERM, then SIGKILL after 2 s",
+            "end leftover processes of a killed daemon: SIGTERM, then SIGKILL after 2 s",
         ),
     ),
     seconds=None,

@@ -146,23 +146,22 @@ class LogLines(EventLines):
 def _run(options: argparse.Namespace) -> int:
     if options.daemon:
         if options.server is not None or options.json:
-            raise UsageError("--daemon shows the daemon's own log as it is: leave SERVER and --json out")
+            raise UsageError("--daemon shows the daemon's own log: leave SERVER and --json out")
         return _show_daemons(options)
     if options.server is None:
         if options.follow or options.since or options.last is not None:
-            raise UsageError("name the SERVER whose lines are to be shown, or --daemon for mcpd's own log")
+            raise UsageError("name the SERVER, or write --daemon for mcpd's own log")
         return _show_counts(options)
     return _follow(options) if options.follow else _show(options)
 
 
 LOGS = CommandLine(
     "logs",
-    "Show what a server wrote on its stderr, oldest line first, as far as it is kept: 1000 lines, 64 KiB,"
-    " over restarts of the server; each with the time when it was read and the number of the run that wrote"
-    " it, and between them, marked with --, what happened to the server (`mcpd events` has more). Where"
-    " clients do not share a server, the lines of all instances that run, each with its name, or those of"
-    " the INSTANCE that is named. Without SERVER, show how many lines there are of each. Terminal escapes"
-    " are spelt out, known secrets are left out. Changes nothing.",
+    "Show a server's stderr, oldest line first, over restarts of the server, as far as it is kept (1000"
+    " lines, 64 KiB). Each line has its time and the number of its run; events of the server stand between"
+    " them, marked with --. If clients do not share the server, the lines of every running instance are"
+    " shown, or those of INSTANCE. Without SERVER, show the number of kept lines of each. Control characters"
+    " are spelt out and known secrets left out. Changes nothing.",
     examples=(
         "mcpd logs",
         "mcpd logs git -n 20",
@@ -170,25 +169,25 @@ LOGS = CommandLine(
         "mcpd logs git --json | jq -r .text",
         "mcpd logs --daemon -f",
     ),
-    exits={0: "shown, also if Ctrl-C ended it", 1: "no such server, or --daemon: there is no log here"},
+    exits={0: "shown, also if Ctrl-C ended it", 1: "no such server, or no log of the daemon here"},
     run=_run,
     arguments=(
-        argument("server", metavar="SERVER|INSTANCE", nargs="?", help="its name, as `mcpd status` shows it"),
+        argument("server", metavar="SERVER|INSTANCE", nargs="?", help="the server's name, as in `mcpd status`"),
         argument(
             "--daemon",
             action="store_true",
-            help="show the daemon's own log, whether it runs or not: the journal of mcpd.service, or daemon.log"
-            " in the state directory",
+            help="show the daemon's own log, also of a stopped daemon: the journal of mcpd.service, or"
+            " daemon.log in the state directory",
         ),
-        partial(add_follow, meaning="go on with each new line, also over restarts"),
-        argument("--no-events", action="store_true", help="only the lines, without what happened between them"),
+        partial(add_follow, meaning="print each new line, also over restarts"),
+        argument("--no-events", action="store_true", help="leave out events"),
         argument(
             "--since",
             metavar="WHEN",
             type=moment,
             default=0.0,
-            help="only what was written since (as `mcpd events`)",
+            help="only lines since then (as for `mcpd events`)",
         ),
-        partial(add_last, meaning="no more than the last N lines and events (default: all that is kept)"),
+        partial(add_last, meaning="the last N lines and events (default: all)"),
     ),
 )

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SOCKET = (
-    "the socket that the daemon's clients connect to (default: $MCPD_SOCKET, else mcpd.sock in"
-    " $XDG_RUNTIME_DIR/mcpd, or the system's)"
+    "the daemon's socket for clients (default: $MCPD_SOCKET, else mcpd.sock in $XDG_RUNTIME_DIR/mcpd, or the"
+    " system's)"
 )
 
 EXITS = {2: "usage", 3: "the daemon cannot be reached"}
@@ -71,9 +71,7 @@ def add_json(parsed: argparse.ArgumentParser) -> None:
 
 def add_session(parsed: argparse.ArgumentParser) -> None:
     """Add the argument SESSION."""
-    parsed.add_argument(
-        "session", metavar="SESSION", help="its number or its key, as `mcpd sessions` and `mcpd status` show it"
-    )
+    parsed.add_argument("session", metavar="SESSION", help="the session's number or key, as in `mcpd sessions`")
 
 
 def add_follow(parsed: argparse.ArgumentParser, meaning: str) -> None:
@@ -91,15 +89,15 @@ def add_control(parsed: argparse.ArgumentParser, seconds: float = ANSWER_SECONDS
     parsed.add_argument(
         "--control",
         metavar="P",
-        help="the daemon's socket for commands, where that is not control.sock beside the other"
-        " (default: $MCPD_CONTROL)",
+        help="the daemon's socket for commands (default: $MCPD_CONTROL, else control.sock next to the"
+        " clients' socket)",
     )
     parsed.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=positive,
         default=seconds,
-        help="how long to wait for the answer (default: %(default)g)",
+        help="seconds to wait for the answer (default: %(default)g)",
     )
 
 

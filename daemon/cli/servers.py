@@ -29,11 +29,10 @@ LOGOUT_SECONDS = 75.0
 _SWITCHED = argument(
     "name",
     metavar="SERVER[/TOOL]",
-    help="a server's name in mcpServers; or what it lists: SERVER/TOOL, SERVER/prompt:NAME,"
-    " SERVER/resource:URI, SERVER/template:TEMPLATE; a tool whose own name begins as one of these is"
-    " SERVER/tool:NAME",
+    help="a server's name in mcpServers, or SERVER/TOOL, SERVER/prompt:NAME, SERVER/resource:URI,"
+    " SERVER/template:TEMPLATE; write SERVER/tool:NAME for a tool whose name begins like one of these",
 )
-_NOT_SWITCHED = "nothing has that name, or it is the configuration that switches it off"
+_NOT_SWITCHED = "no such name, or the configuration disables it"
 
 
 def switched(answer: Json) -> str:
@@ -51,20 +50,18 @@ def switched(answer: Json) -> str:
 
 ENABLE = CommandLine(
     "enable",
-    "Switch a server, or one of its tools, prompts, resources or templates, on again that was switched off"
-    " with `mcpd disable`. What the configuration switches off is switched on there. Waits a few seconds"
-    " for the outcome.",
+    "Switch a server, or one of its tools, prompts, resources or templates, on again after `mcpd disable`."
+    " Entries that the configuration disables must be enabled there. Waits a few seconds for the outcome.",
     examples=("mcpd enable git", "mcpd enable git/git_push", "mcpd enable git/prompt:review"),
-    exits={0: "it is switched on, also if it was already", 1: _NOT_SWITCHED},
+    exits={0: "it is on, perhaps already", 1: _NOT_SWITCHED},
     arguments=(_SWITCHED,),
     run=asking("switch", lambda options: {"name": options.name, "off": False}, switched),
 )
 
 DISABLE = CommandLine(
     "disable",
-    "Switch a server off: it is stopped, and its tools are offered to nobody. Or one of its"
-    " tools, prompts, resources or templates of resources: it can be neither seen nor used. Remembered"
-    " until `mcpd enable`. Anything may be named before its server has listed any.",
+    "Switch a server off: it stops, and nobody gets its tools. Or switch off one of its tools, prompts,"
+    " resources or templates, also before the server has listed it. Lasts until `mcpd enable`.",
     examples=(
         "mcpd disable git",
         "mcpd disable git/git_push",
@@ -73,7 +70,7 @@ DISABLE = CommandLine(
         "mcpd disable docs/resource:file:///etc/motd",
         "mcpd disable docs/template:file:///{path}",
     ),
-    exits={0: "it is switched off, also if it was already", 1: _NOT_SWITCHED},
+    exits={0: "it is off, perhaps already", 1: _NOT_SWITCHED},
     arguments=(_SWITCHED,),
     run=asking("switch", lambda options: {"name": options.name, "off": True}, switched),
 )
@@ -84,7 +81,7 @@ DISABLE = CommandLine(
 def _restart(options: argparse.Namespace) -> int:
     """Restart servers one after another, past those that fail."""
     if bool(options.servers) == options.all:
-        raise UsageError("name the servers to restart, or say --all")
+        raise UsageError("name the servers to restart, or write --all")
     names = options.servers
     if options.all:
         servers = ask_with(options, "status", {})["servers"]
@@ -114,21 +111,19 @@ def _restarted(now: Json) -> str:
 
 RESTART = CommandLine(
     "restart",
-    "Restart servers now, one after the other. One that waits for its next try, or was given up until"
-    " somebody looks (failed, needs_auth), is tried at once. Waits a few seconds for each outcome. Where"
-    " clients do not share a server, all instances that run, or the INSTANCE that is named.",
+    "Restart servers now, one after another, also those that wait for a retry or were given up (failed,"
+    " needs_auth). Waits a few seconds for each outcome. If clients do not share a server, restart all its"
+    " running instances, or INSTANCE.",
     examples=(
         "mcpd restart git",
         "mcpd restart git time",
         "mcpd restart --all",
         "mcpd restart 'playwright#12'",
     ),
-    exits={0: "the servers are being restarted", 1: "no such server"},
+    exits={0: "the servers restart", 1: "no such server"},
     arguments=(
-        argument(
-            "servers", metavar="SERVER|INSTANCE", nargs="*", help="their names, as `mcpd status` shows them"
-        ),
-        flag("--all", "every server that is switched on"),
+        argument("servers", metavar="SERVER|INSTANCE", nargs="*", help="names, as in `mcpd status`"),
+        flag("--all", "restart every enabled server"),
     ),
     run=_restart,
 )
@@ -160,14 +155,13 @@ def _news(told: Json) -> str:
 
 REFRESH = CommandLine(
     "refresh",
-    "Have a server list what it offers now instead of when it says that it changed, or in its time"
-    " (timeouts.refresh). Shows its epoch, and what came, went or changed. One that sleeps is"
-    " woken. Without SERVER: all that are up. Where clients do not share a server: all instances that run,"
-    " or the INSTANCE that is named.",
+    "Have a server list its tools, prompts and resources now, instead of after its next notification or"
+    " interval (timeouts.refresh). Shows its epoch, and changes. Wakes a dormant server. Without SERVER:"
+    " every running server. If clients do not share a server: all its running instances, or INSTANCE.",
     examples=("mcpd refresh git", "mcpd refresh"),
     exits={0: "listed", 1: "no such server, or one could not be listed"},
     arguments=(
-        argument("server", metavar="SERVER|INSTANCE", nargs="?", help="its name, as `mcpd status` has it"),
+        argument("server", metavar="SERVER|INSTANCE", nargs="?", help="the server's name, as in `mcpd status`"),
     ),
     seconds=REFRESH_SECONDS,
     run=asking(
@@ -219,14 +213,13 @@ def _reload(options: argparse.Namespace) -> int:
 
 RELOAD = CommandLine(
     "reload",
-    "Read the configuration again. Only servers whose entry has changed are touched: new ones are started,"
-    " removed ones stopped, changed ones restarted. A server whose entry is faulty is `failed`; any other"
-    " fault changes nothing. `mcpd check` looks for faults without a daemon; SIGHUP does the same as this,"
-    ' and so does every change of the file if it says "watch": true.',
+    "Reload the configuration. Only servers whose entries have changed are started, stopped or restarted. A"
+    " server with a faulty entry is `failed`; any other fault changes nothing. SIGHUP does the same, and so"
+    ' does a change of the file under "watch": true. `mcpd check` finds faults without a daemon.',
     examples=("mcpd reload", "mcpd reload --json | jq .needsRestartOfDaemon"),
     exits={
-        0: "the configuration is in force",
-        1: "the daemon refused: it is going down",
+        0: "the configuration is in effect",
+        1: "the daemon refused: it is stopping",
         EX_CONFIG: "the configuration is faulty: nothing was changed",
     },
     seconds=RELOAD_SECONDS,
@@ -253,14 +246,14 @@ def logged_out(answer: Json) -> str:
 
 LOGOUT = CommandLine(
     "logout",
-    "End the login at a server: it is forgotten here, its authorization server is told to end it, too, and"
-    " the server is started again without it.",
+    "End the login at a server: mcpd forgets it, revokes it at the authorization server, and restarts the"
+    " server without it.",
     examples=("mcpd logout github",),
     exits={
-        0: "there is no login any more",
-        1: "no such server, or its authorization server could not be told: it is said why",
+        0: "logged out",
+        1: "no such server, or its authorization server could not be reached",
     },
-    arguments=(argument("server", metavar="SERVER", help="its name, as `mcpd status` shows it"),),
+    arguments=(argument("server", metavar="SERVER", help="the server's name, as in `mcpd status`"),),
     seconds=LOGOUT_SECONDS,
     run=asking(
         "logout", lambda options: {"server": options.server}, logged_out, lambda answer: answer["problem"]

@@ -29,7 +29,7 @@ _move = asking(
 
 def _sessions(options: argparse.Namespace) -> int:
     if options.profile is not None and options.key is None:
-        raise UsageError("--profile says which profile a session gets: name the session, too")
+        raise UsageError("--profile changes a session's profile: name the session, too")
     return _show(options) if options.profile is None else _move(options)
 
 
@@ -45,10 +45,9 @@ def _show(options: argparse.Namespace) -> int:
 
 SESSIONS = CommandLine(
     "sessions",
-    "Show the sessions, those with a key also while nobody is connected; with KEY, or the number of"
-    " a connection, the tools that this one has loaded: whether each can still be used, why not, who loaded"
-    " it and when. Changes nothing, except with --profile: that gives the session another profile while its"
-    " client is connected.",
+    "Show the sessions, also absent ones with a key. With KEY, or the number of a connection, show its"
+    " loaded tools: status, reason, who loaded each and when. Changes nothing, except that --profile gives"
+    " the session another profile while its client is connected.",
     examples=(
         "mcpd sessions",
         "mcpd sessions /home/me/project",
@@ -57,7 +56,7 @@ SESSIONS = CommandLine(
         "mcpd sessions KEY --json | jq '.[] | select(.status != \"valid\")'",
     ),
     exits={
-        0: "shown, or given the profile",
+        0: "shown, or moved to the profile",
         1: "no such session or profile, or not all sessions could be read",
     },
     arguments=(
@@ -65,13 +64,12 @@ SESSIONS = CommandLine(
             "key",
             metavar="KEY",
             nargs="?",
-            help="the session's key, as in `mcpd connect --session`; 4 is connection 4, which need not have"
-            " one",
+            help="the session's key, as in `mcpd connect --session`; 4 is connection 4",
         ),
         argument(
             "--profile",
             metavar="NAME",
-            help="give the session this profile, and its surface, until it is given another or the daemon ends",
+            help="move the session to this profile until the next move, or the daemon's end",
         ),
     ),
     run=_sessions,
@@ -82,7 +80,7 @@ SESSIONS = CommandLine(
 
 def _wanted(options: argparse.Namespace) -> dict[str, Any]:
     if options.seconds is not None and (options.revoke or options.tool is None):
-        raise UsageError("--for says how long a tool is allowed: name the tool, without --revoke")
+        raise UsageError("--for limits the permission for a tool: name the tool, without --revoke")
     params = {"session": options.session, "tool": options.tool, "seconds": options.seconds}
     return {**params, "revoke": options.revoke}
 
@@ -100,10 +98,9 @@ def allowed(answer: Mapping[str, Any]) -> str:
 
 ALLOW = CommandLine(
     "allow",
-    'Let a session call a tool that its user is asked about (`permissions`, "then": "ask"), for clients'
-    " that cannot ask. It holds for the tool as it is now, in this session, as long as the session is in"
-    " use or as long as --for says, and ends with the daemon: it is kept in memory only. Without"
-    " SERVER/TOOL: what the session may call.",
+    'Let a session call a tool without asking its user (`permissions`, "then": "ask"), for clients that'
+    " cannot ask. Holds for the present definition of the tool, in this session, until the session or --for"
+    " ends, or the daemon: it is kept in memory. Without SERVER/TOOL, show the session's permissions.",
     examples=(
         "mcpd allow 4",
         "mcpd allow 4 filesystem/write_file",
@@ -118,16 +115,16 @@ ALLOW = CommandLine(
             "tool",
             metavar="SERVER/TOOL",
             nargs="?",
-            help="a tool, or a pattern as in the configuration; it must fit a tool that asks",
+            help="a tool, or a pattern as in the configuration, that fits a tool which asks",
         ),
         argument(
             "--for",
             dest="seconds",
             metavar="TIME",
             type=seconds_of,
-            help="for so long: 90s, 30m, 1h, 2d (default: as long as the session is in use)",
+            help="duration: 90s, 30m, 1h, 2d (default: as long as the session is in use)",
         ),
-        argument("--revoke", action="store_true", help="ask again about TOOL, or about everything"),
+        argument("--revoke", action="store_true", help="ask again about TOOL, or about every tool"),
     ),
     run=asking("allow", _wanted, allowed),
 )
@@ -144,23 +141,23 @@ def unloaded(answer: Mapping[str, Any]) -> str:
 
 UNLOAD = CommandLine(
     "unload",
-    "Take a tool that a session has loaded away from it, or all of them: its client is told that its list"
-    " of tools has changed, and a call to the tool is answered with how to load it. Remembered as what is"
-    " loaded is, also by other daemons on the same store. The model may load the tool again; what its"
-    " profile preloads comes back when a server's tools change. `mcpd disable` keeps it from everybody.",
+    "Unload a tool, or all, from a session. Its client is notified, and a further call is answered with the"
+    " way to load the tool. Holds over restarts, and for other daemons on the same store. The model may load"
+    " the tool again, and a profile's preload returns when its server's tools change; `mcpd disable`"
+    " prevents both.",
     examples=(
         "mcpd unload 4 git/git_push",
         "mcpd unload /home/me/project git/git_push",
         "mcpd unload /home/me/project",
     ),
-    exits={0: "unloaded", 1: "no such session, or it has not loaded that"},
+    exits={0: "unloaded", 1: "no such session, or the tool is not loaded"},
     arguments=(
         add_session,
         argument(
             "tool",
             metavar="SERVER/TOOL",
             nargs="?",
-            help="the tool, as `mcpd sessions SESSION` has it (default: all)",
+            help="the tool, as in `mcpd sessions SESSION` (default: all)",
         ),
     ),
     run=asking("unload", lambda options: {"session": options.session, "tool": options.tool}, unloaded),

@@ -38,7 +38,7 @@ _CONFIG = argument(
     "--config",
     metavar="F",
     type=Path,
-    help="write this configuration as you, instead of having the daemon write its own",
+    help="write this file as you, instead of having the daemon write its own",
 )
 
 
@@ -78,16 +78,15 @@ _ask_to_describe = asking("describe", lambda options: {"tool": options.tool, "te
 
 def _describe(options: argparse.Namespace) -> int:
     if (options.text is None) is not options.reset:
-        raise UsageError("write the description, or --reset to take it out")
+        raise UsageError("write the description, or --reset")
     return _ask_to_describe(options)
 
 
 DESCRIBE = CommandLine(
     "describe",
-    "Give a tool another description than its server does: models choose tools by it. It is written into"
-    " the configuration, with its comments and its layout kept: into each category that holds the tool"
-    ' ("overrides"), or, where none is configured that does, into each profile'
-    ' ("toolDescriptionOverrides"). The daemon reads it at once, and clients are told.',
+    "Give a tool another description, by which models choose it. Written into the configuration, with"
+    ' comments and layout kept: into each category that holds the tool ("overrides"), or else into each'
+    ' profile ("toolDescriptionOverrides"). The daemon reads it at once, and notifies clients.',
     examples=(
         "mcpd describe git/git_log 'Shows the last commits; ask for at most 20.'",
         "mcpd describe git/git_log --reset",
@@ -98,9 +97,9 @@ DESCRIBE = CommandLine(
         EX_CONFIG: "the configuration is faulty: nothing was changed",
     },
     arguments=(
-        argument("tool", metavar="SERVER/TOOL", type=tool_name, help="the tool, as `mcpd tools` shows it"),
-        argument("text", metavar="TEXT", nargs="?", help="what models are shown"),
-        flag("--reset", "show what the server itself says again"),
+        argument("tool", metavar="SERVER/TOOL", type=tool_name, help="the tool, as in `mcpd tools`"),
+        argument("text", metavar="TEXT", nargs="?", help="the description for models"),
+        flag("--reset", "return to the server's own description"),
     ),
     seconds=PATIENCE,
     run=_describe,
@@ -154,26 +153,25 @@ def _lazy(options: argparse.Namespace) -> int:
     if options.config is None:
         return _ask_to_switch(options)
     if options.switch is None:
-        raise UsageError("--config writes a switch: say on or off")
+        raise UsageError("--config writes a switch: write on or off, too")
     trail = ("lazy",) if options.profile is None else ("profiles", options.profile, "lazy")
     return write(options, trail, options.switch == "on")
 
 
 LAZY = CommandLine(
     "lazy",
-    "Show the switches of loading on demand, or throw one. The master switch (`lazy`) off: every profile"
-    " shows every tool. A profile's switch (`profiles.P.lazy`) off: that profile does. It is written into"
-    " the configuration where it stands, with comments and layout kept, and counts at once: sessions that"
-    " are open get the other tools and are told.",
+    "Show the switches of loading on demand, or set one. With the master switch (`lazy`) off every profile"
+    " lists every tool; with a profile's switch (`profiles.P.lazy`) off that profile does. Written into the"
+    " configuration, with comments and layout kept, and in effect at once, also for open sessions.",
     examples=("mcpd lazy", "mcpd lazy off", "mcpd lazy on --profile reader"),
     exits={
-        0: "shown, or as wished",
+        0: "shown, or set",
         1: "there is no such profile, or the configuration cannot be written",
         EX_CONFIG: "the configuration is faulty: nothing was changed",
     },
     arguments=(
-        argument("switch", metavar="on|off", nargs="?", choices=("on", "off"), help="how it is to be"),
-        argument("--profile", metavar="PROFILE", help="this profile's switch, not the master switch"),
+        argument("switch", metavar="on|off", nargs="?", choices=("on", "off"), help="the new position"),
+        argument("--profile", metavar="PROFILE", help="set this profile's switch instead of the master switch"),
         _CONFIG,
     ),
     seconds=PATIENCE,
@@ -237,15 +235,15 @@ def _summaries(options: argparse.Namespace) -> int:
     if options.config is None:
         return _ask_of_summaries(options)
     if options.model is None:
-        raise UsageError("--config writes the model: name it with --model")
+        raise UsageError("--config writes the model: name it with --model, too")
     return write(options, ("summaries", "model"), options.model)
 
 
 SUMMARIES = CommandLine(
     "summaries",
-    "Show how the model that shortens descriptions is doing (`summaries` of the configuration), the fixed"
-    " prompt, and what is sent to its endpoint; list the models that the endpoint offers; choose one; or"
-    " put a question to it. The choice is written into the configuration and counts at once.",
+    "Show the state of the model that shortens descriptions (`summaries` of the configuration), its fixed"
+    " prompt, and the data that its endpoint gets; or list the endpoint's models, choose one, or ask it a"
+    " question. The choice is written into the configuration, and in effect at once.",
     examples=(
         "mcpd summaries",
         "mcpd summaries --models",
@@ -255,20 +253,20 @@ SUMMARIES = CommandLine(
     ),
     exits={
         0: "done",
-        1: "the endpoint cannot be asked, it lists no such model, or its answer cannot be used",
+        1: "the endpoint fails, lacks the model, or its answer cannot be used",
         EX_CONFIG: "the configuration is faulty: nothing was changed",
     },
     arguments=(
         either(
-            flag("--models", "list the models that the endpoint offers"),
-            argument("--model", metavar="NAME", help="choose this one of them"),
+            flag("--models", "list the endpoint's models"),
+            argument("--model", metavar="NAME", help="choose this model"),
             argument(
                 "--test",
                 metavar="QUESTION",
                 nargs="?",
                 const="",
-                help="put a question to the model, behind the fixed prompt; without QUESTION: one about a tool"
-                " that mcpd has made up, and whether the answer can be used",
+                help="ask the model QUESTION, after the fixed prompt; by default about a made-up tool, and"
+                " report whether the answer can be used",
             ),
         ),
         _CONFIG,

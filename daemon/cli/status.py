@@ -88,9 +88,8 @@ def exit_status(servers: dict[str, ServerReport], persistence: PersistenceReport
 
 STATUS = CommandLine(
     "status",
-    "Show every server with its state, the reason if it is not ready, and its numbers; then the sessions"
-    " and what the meta-tools save. With SERVER, all that is known of that one. Starts no server and"
-    " changes nothing.",
+    "Show every server with its state, reason and numbers, then the sessions and the savings of meta-tools."
+    " With SERVER, show all about that one. Starts no server and changes nothing.",
     examples=(
         "mcpd status",
         "mcpd status git",
@@ -98,15 +97,15 @@ STATUS = CommandLine(
         "mcpd status --json | jq '.servers | map_values(select(.state != \"ready\"))'",
     ),
     exits={
-        0: "every enabled server is ready (or dormant: started by its next call)",
-        1: "a server is unavailable or degraded, or persistence is, or the daemon refused to answer",
+        0: "every enabled server is ready, or dormant: its next call starts it",
+        1: "a server or persistence is unavailable or degraded, or the daemon refused",
     },
     arguments=(
         argument(
             "server",
             metavar="SERVER|INSTANCE",
             nargs="?",
-            help="all of one: what runs, its calls in flight, its last errors and events, what helps",
+            help="show one in full: processes, calls in flight, last errors and events, remedy",
         ),
         argument(
             "-w",
@@ -115,9 +114,8 @@ STATUS = CommandLine(
             type=_interval,
             nargs="?",
             const=WATCH_SECONDS,
-            help="keep it on the screen and current, with keys to sort, filter and look closer (? lists them),"
-            " until q; without a terminal print it every so often, until Ctrl-C (default:"
-            f" {WATCH_SECONDS:g} s)",
+            help="keep the status on the screen, with keys to sort, filter and look closer (? lists them),"
+            f" until q; without a terminal print it repeatedly until Ctrl-C (default: {WATCH_SECONDS:g} s)",
         ),
     ),
     run=_status,

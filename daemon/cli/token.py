@@ -83,13 +83,11 @@ def _run(options: argparse.Namespace) -> int:
 
 TOKEN = CommandLine(
     "token",
-    "Show the token that the daemon has made for clients over HTTP, alone on the last line; make, list,"
-    " confirm or revoke tokens with names, which count besides those of the configuration. Only digests"
-    " are kept: a token with a name is shown once, the one without as long as the daemon runs that made"
-    " it. Where systemd runs the daemon, tokens count over its restarts. Elsewhere, and after a boot,"
-    " `confirm` lets each in again, because any server can write the file with their digests. What a"
-    " revoked token had open ends. For the daemon of another user, the system's for one, this takes"
-    " root.",
+    "Show the daemon's token for clients over HTTP on the last line; or make, list, confirm or revoke named"
+    " tokens, which count besides the configuration's. Only digests are kept: a named token is shown once,"
+    " the unnamed one while the daemon that made it runs. Under systemd tokens outlive restarts; elsewhere,"
+    " and after a boot, `confirm` admits each again, since any server can write the file of digests."
+    " Revoking ends open connections. For another user's daemon this takes root.",
     examples=(
         "mcpd token",
         'export MCPD_TOKEN="$(mcpd token)"',
@@ -105,28 +103,26 @@ TOKEN = CommandLine(
     run=_run,
     arguments=(
         argument("action", nargs="?", choices=ACTIONS, default="show", help="default: show"),
-        argument("name", metavar="NAME", nargs="?", help="of the token to make, confirm or revoke"),
+        argument("name", metavar="NAME", nargs="?", help="the token to make, confirm or revoke"),
         argument(
             "--profile",
             metavar="P",
             action="append",
-            help="a profile that the new token may use; may be repeated, the first is for paths that name none"
-            " (default: all of them)",
+            help="a profile for the new token (repeatable; the first serves paths without a profile; default:"
+            " all)",
         ),
         argument(
             "--console",
             choices=("read", "control"),
-            help="let whoever signs in to the console with the new token read it, or change things (default:"
-            " neither)",
+            help="let holders of the new token read the console, or change things there (default: neither)",
         ),
         argument(
             "--workspace",
             metavar="GLOB",
             action="append",
-            help="directories that clients with the new token may name as workspaces, * standing for any"
-            " characters, ~/ for the home of the daemon's user; may be repeated, quote it for your shell"
-            " (default: none)",
+            help="directories that holders of the new token may name as workspaces; * matches any characters,"
+            " ~/ the home of the daemon's user (repeatable, quote it; default: none)",
         ),
-        flag("--default", "confirm the one without a name; or revoke it, and a new one takes its place"),
+        flag("--default", "confirm the unnamed token, or replace it on revoke"),
     ),
 )

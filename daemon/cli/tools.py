@@ -56,9 +56,7 @@ def _tools(options: argparse.Namespace) -> int:
         raise UsageError("name a category (--category), or a server or a tool, not both")
     is_of_clients = options.surface is not None or options.profile is not None
     if options.surface is not None and (options.name is not None or options.category is not None):
-        raise UsageError(
-            "--surface shows all that a model sees: leave the server, the tool or the category out"
-        )
+        raise UsageError("--surface shows a model's whole view: leave the server, the tool or the category out")
     if options.format is not None and options.surface is None:
         raise UsageError("--format text goes with --surface, as in `mcpd tools --surface full --format text`")
     if options.name is not None and is_of_clients:
@@ -165,10 +163,10 @@ def _cost(count: int) -> str:
 
 TOOLS = CommandLine(
     "tools",
-    "Show the categories and the tools in them; tools that are switched off or cannot be called now are"
-    " marked. With SERVER: its tools, whatever category they are in. With SERVER/TOOL: what the tool takes,"
-    " what its server says of its effects, and an example call. With --surface: what a model is told when"
-    " it connects, with what it costs.",
+    "Show the categories and their tools; disabled and unavailable ones are marked. With SERVER, show its"
+    " tools of every category. With SERVER/TOOL, show the tool's arguments, its effects as its server"
+    " declares them, and an example call. With --surface, show a model's view after connecting, and its"
+    " cost.",
     examples=(
         "mcpd tools",
         "mcpd tools git",
@@ -184,7 +182,7 @@ TOOLS = CommandLine(
             "name",
             metavar="SERVER[/TOOL]",
             nargs="?",
-            help="a server's tools, or one tool; a category where no server has that name",
+            help="a server, a tool, or a category without a server of that name",
         ),
         argument("--category", metavar="C", help="only this category"),
         argument(
@@ -192,15 +190,14 @@ TOOLS = CommandLine(
             metavar="NAME",
             nargs="?",
             const="",
-            help="show exactly what a model sees: on this surface, or without a name on that of an unknown"
-            " client",
+            help="show a model's view of this surface, or without a name of an unknown client's",
         ),
-        argument("--profile", metavar="N", help="as clients of this profile see it (default: `default`)"),
+        argument("--profile", metavar="N", help="show the view of this profile (default: `default`)"),
         argument(
             "--format",
             choices=("text",),
-            help="text: with --surface, its tools as a text for a model that takes no list of tools, as the"
-            " prompt mcpd_tools has them",
+            help="text: with --surface, print the tools for a model without a list of tools, as the prompt"
+            " mcpd_tools does",
         ),
     ),
     run=_tools,
@@ -212,7 +209,7 @@ TOOLS = CommandLine(
 def _search(options: argparse.Namespace) -> int:
     query = " ".join(options.words).strip()
     if not query and not options.also:
-        raise UsageError("say what you need, as in: mcpd search read a file")
+        raise UsageError("write words, as in: mcpd search read a file")
     phrasings = [query, *(" ".join(words) for words in options.also)]
     queries = [text for text in phrasings if text.strip()]
     among = {"category": options.category, "profile": options.profile}
@@ -234,16 +231,16 @@ def _nothing(queries: list[str], suggestions: list[str]) -> str:
 
 SEARCH = CommandLine(
     "search",
-    "Find tools for a need, by words or by name, best first: what the tool search of the surfaces `search`"
-    " and `load` finds. Further phrasings of the same need (--or) find more than either.",
+    "Find tools by words or by name, best first, as the tool search of the surfaces `search` and `load`"
+    " does. Further phrasings (--or) find more.",
     examples=(
         "mcpd search read a file",
         "mcpd search what changed lately --or commit history",
         "mcpd search list --category git-read --json",
     ),
-    exits={0: "found", 1: "nothing fits, or there is no such category or profile"},
+    exits={0: "found", 1: "no tool fits, or no such category or profile"},
     arguments=(
-        argument("words", metavar="WORDS", nargs="*", help="what you need"),
+        argument("words", metavar="WORDS", nargs="*", help="words for the need, or a tool's name"),
         argument(
             "--or",
             dest="also",
@@ -251,13 +248,13 @@ SEARCH = CommandLine(
             nargs="+",
             action="append",
             default=[],
-            help="another phrasing of it; repeatable",
+            help="another phrasing (repeatable)",
         ),
         argument("--category", metavar="C", help="only this category's tools"),
         argument(
             "--limit", metavar="N", type=count, default=SHOWN, help="tools to show (default: %(default)d)"
         ),
-        argument("--profile", metavar="N", help="as clients of this profile see it (default: `default`)"),
+        argument("--profile", metavar="N", help="show the view of this profile (default: `default`)"),
     ),
     run=_search,
 )

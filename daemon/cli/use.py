@@ -153,23 +153,22 @@ def _completed(options: argparse.Namespace, server: str, tool: str, given: Json)
 
 CALL = CommandLine(
     "call",
-    "Call one tool and print its result. Arguments are one JSON object, or KEY=VALUE pairs, or - to read a"
-    " JSON object from stdin. A VALUE that is JSON is taken as JSON, anything else as text: limit=3 is a"
-    " number, path=/tmp a text, tags='[\"a\"]' a list, and id='\"3\"' the text 3. Progress is shown on"
-    " stderr."
-    " A required argument that is missing is asked for in a terminal, else it is named and nothing is sent."
-    " What the server asks meanwhile is asked here: a form question by question, a page to open only after"
-    " a yes. Without a terminal, or with --no-input, it is declined.",
+    "Call a tool and print its result. Arguments are one JSON object, KEY=VALUE pairs, or - for a JSON"
+    " object on stdin. A VALUE that is JSON counts as JSON, any other as text: limit=3 is a number,"
+    " path=/tmp a text, tags='[\"a\"]' a list, id='\"3\"' the text 3. Progress goes to stderr. In a terminal"
+    " the command asks for missing required arguments, and passes on the server's questions: a form question"
+    " by question, a page only after a yes. Without a terminal, or with --no-input, it names missing"
+    " arguments, and declines questions.",
     examples=(
         "mcpd call time/get_current_time timezone=Europe/Berlin",
         'mcpd call git/git_log \'{"repo_path": ".", "max_count": 3}\'',
         "mcpd call fs/read_file - <arguments.json",
         "mcpd tools git/git_log      # its arguments, with an example call",
     ),
-    exits={0: "the tool's result is printed", 1: "the call failed: the reason is on stderr"},
+    exits={0: "the result is printed", 1: "the call failed: see stderr"},
     arguments=(
-        argument("tool", metavar="SERVER/TOOL", type=tool_name, help="as `mcpd tools` shows them"),
-        argument("arguments", metavar="ARGS", nargs="*", help="JSON object, KEY=VALUE ..., or -"),
+        argument("tool", metavar="SERVER/TOOL", type=tool_name, help="the tool, as in `mcpd tools`"),
+        argument("arguments", metavar="ARGS", nargs="*", help="a JSON object, KEY=VALUE ..., or -"),
         add_conversation,
     ),
     seconds=CALL_SECONDS,
@@ -188,8 +187,7 @@ def _of_server(options: argparse.Namespace) -> Json:
 
 PROMPTS = CommandLine(
     "prompts",
-    "Show the prompts that servers offer: each with its arguments and what it is for. What is switched off,"
-    " or cannot be used now because its server is down, is marked.",
+    "Show the prompts of servers, with their arguments and purposes. Disabled and unavailable ones are marked.",
     examples=("mcpd prompts", "mcpd prompts git", "mcpd prompts --json"),
     exits={0: "shown", 1: "no such server"},
     arguments=(_OF_SERVER,),
@@ -198,8 +196,8 @@ PROMPTS = CommandLine(
 
 RESOURCES = CommandLine(
     "resources",
-    "Show the resources that servers offer, by URI, and the templates of further URIs (RFC 6570). What is"
-    " switched off, or cannot be read now because its server is down, is marked.",
+    "Show the resources of servers by URI, and the templates of further URIs (RFC 6570). Disabled and"
+    " unavailable ones are marked.",
     examples=("mcpd resources", "mcpd resources everything", "mcpd resources --json"),
     exits={0: "shown", 1: "no such server"},
     arguments=(_OF_SERVER,),
@@ -227,12 +225,12 @@ def messages(result: Json) -> Iterator[str]:
 
 PROMPT = CommandLine(
     "prompt",
-    "Print the messages of a prompt: who says what. Arguments are KEY=VALUE pairs, or one JSON object of"
-    " texts; their values are always texts.",
+    "Print the messages of a prompt with their roles. Arguments are KEY=VALUE pairs, or one JSON object of"
+    " texts.",
     examples=("mcpd prompt git/review branch=main", 'mcpd prompt git/review \'{"branch": "main"}\' --json'),
-    exits={0: "the messages are printed", 1: "there is no such prompt, or its server refuses it"},
+    exits={0: "the messages are printed", 1: "no such prompt, or its server refuses"},
     arguments=(
-        argument("prompt", metavar="SERVER/NAME", help="as `mcpd prompts` shows them"),
+        argument("prompt", metavar="SERVER/NAME", help="the prompt, as in `mcpd prompts`"),
         argument("arguments", metavar="ARGS", nargs="*", help="KEY=VALUE ..., or a JSON object"),
         add_conversation,
     ),
@@ -334,21 +332,21 @@ def write_parts(parts: list[Part], path: Path) -> None:
 
 READ = CommandLine(
     "read",
-    "Print what a resource holds, as it is; on a terminal, control characters are spelt out. Binary content"
-    " is printed only into a file or a pipe. Where several servers may have a URI, SERVER/URI names one.",
+    "Print a resource as it is; on a terminal control characters are spelt out. Binary content goes only to"
+    " a file or a pipe. SERVER/URI names one of several servers with the same URI.",
     examples=(
         "mcpd read file:///srv/notes.md",
         "mcpd read everything/demo://resource/static/document/features.md",
         "mcpd read demo://resource/dynamic/blob/1 --output blob",
     ),
-    exits={0: "it is printed or written", 1: "there is no such resource, or it cannot be shown"},
+    exits={0: "printed or written", 1: "no such resource, or it cannot be shown"},
     arguments=(
-        argument("resource", metavar="URI|SERVER/URI", help="as `mcpd resources` shows them"),
+        argument("resource", metavar="URI|SERVER/URI", help="the resource, as in `mcpd resources`"),
         argument(
             "--output",
             metavar="FILE",
             type=Path,
-            help="write it there; further contents to FILE.2, FILE.3, ...",
+            help="write to FILE; further contents to FILE.2, FILE.3, ...",
         ),
         add_conversation,
     ),

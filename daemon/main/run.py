@@ -143,37 +143,46 @@ def make_parser() -> argparse.ArgumentParser:
         " 78 faulty configuration, 69 socket not available, 70 a fault of mcpd's own",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--config", type=Path, metavar="F", help="configuration (default: see mcpd check)")
+    parser.add_argument("--config", type=Path, metavar="F", help="the configuration (default: as `mcpd check`)")
     parser.add_argument(
-        "--socket", type=Path, metavar="P", help="where clients connect; operators' commands beside it"
+        "--socket", type=Path, metavar="P", help="the socket for clients; the one for commands is next to it"
     )
-    parser.add_argument("--state-dir", type=Path, metavar="D", help="where state is kept")
+    parser.add_argument("--state-dir", type=Path, metavar="D", help="the state directory")
     parser.add_argument(
         "--http",
         nargs="?",
         const="",
         metavar="ADDR",
-        help="serve clients over HTTP and WebSocket, too: on HOST:PORT, else where `listen.http` says, else on"
-        f" {DEFAULT_HTTP_ADDRESS}; `mcpd token` shows the token that lets them in",
+        help="serve clients over HTTP and WebSocket too: on HOST:PORT, else where `listen.http` says, else"
+        f" on {DEFAULT_HTTP_ADDRESS}; `mcpd token` shows the token",
     )
     parser.add_argument(
         "--lazy",
         action=argparse.BooleanOptionalAction,
-        help=f"show tools on demand, on the surface {LAZY} unless a profile says otherwise; or all of them at"
-        " once, whatever the profiles say (default: what the configuration says)",
+        help=f"load tools on demand, on the surface {LAZY} unless a profile names another; or list all at"
+        " once, whatever the profiles say (default: as configured)",
     )
     parser.add_argument(
         "--detached",
         action="store_true",
-        help=f"write the log to {LOG} in the state directory, and obey `idle` of the configuration: what"
-        " `mcpd start` runs",
+        help=f"write the log to {LOG} in the state directory, and obey `idle` of the configuration, as under"
+        " `mcpd start`",
     )
     parser.add_argument(
-        "--log-format", choices=("text", "dated", "journal", "json"), help="default: fits the place"
+        "--log-format",
+        choices=("text", "dated", "journal", "json"),
+        help="the format of the log (default: fits the output)",
     )
     # For `mcpd start` on behalf of a client: the client's socket.
     parser.add_argument("--window", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--log-level", default="INFO", metavar="L", type=str.upper, choices=LEVELS)
+    parser.add_argument(
+        "--log-level",
+        default="INFO",
+        metavar="L",
+        type=str.upper,
+        choices=LEVELS,
+        help="the least level to log (default: INFO)",
+    )
     return parser
 
 

@@ -46,7 +46,7 @@ class Withdrawn(Exception):
 def add_conversation(parsed: argparse.ArgumentParser) -> None:
     """Add the options of commands whose server may report progress and ask questions."""
     parsed.add_argument("-q", "--quiet", action="store_true", help="show no progress")
-    declined = "answer no questions of the server: they are declined, as they are without a terminal"
+    declined = "decline the server's questions, as without a terminal"
     parsed.add_argument("--no-input", action="store_true", help=declined)
     parsed.add_argument(
         "--root",
@@ -54,13 +54,13 @@ def add_conversation(parsed: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         type=Path,
-        help="a directory that the server is told it may work in, if it asks (MCP roots); repeatable",
+        help="a directory to name to a server that asks for roots (MCP roots; repeatable)",
     )
     parsed.add_argument(
         "--workspace",
         metavar="DIR",
-        help="whose instance to use of a server that has one for each directory that clients work in (default:"
-        " that of the directory where this is run)",
+        help="the directory whose instance to use, for servers with an instance for each (default: the"
+        " working directory)",
     )
 
 

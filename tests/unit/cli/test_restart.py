@@ -61,4 +61,4 @@ def test_one_that_is_not_there_keeps_no_other_from_it(control: Controls) -> None
 def test_what_to_restart_is_said_in_one_way(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(words)
-    assert "name the servers to restart, or say --all" in capsys.readouterr().err
+    assert "name the servers to restart, or write --all" in capsys.readouterr().err
