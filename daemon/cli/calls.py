@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from daemon.operators.reports import CallInFlight, EndedCall
+    from daemon.operators.reports import CallInFlight, CallsReport, EndedCall
 
 MOST = 1000
 """Most ended calls to ask for: as many as the daemon keeps."""
@@ -37,11 +37,11 @@ def _calls(options: argparse.Namespace) -> int:
 
 def _follow(options: argparse.Namespace) -> int:
 
-    def after(seen: dict[str, Any]) -> dict[str, Any]:
+    def after(seen: CallsReport) -> Any:
         last = {"limit": MOST, "after": seen["next"], "source": seen["source"]}
         return news(options, "calls", {**_wanted(options), **last})
 
-    def show(answer: dict[str, Any]) -> None:
+    def show(answer: CallsReport) -> None:
         for call in answer["recent"]:
             print(json_line(call) if options.json else _line(call))
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
 
-    Answer = dict[str, Any]
+    from daemon.cli.control import Message
+
     AddArgument = Callable[[Any], object]
 
 _YES = frozenset({"", "y", "yes"})
@@ -113,9 +114,9 @@ def either(*options: AddArgument) -> AddArgument:
 
 def asking(
     method: str,
-    params: Callable[[argparse.Namespace], dict[str, Any]],
-    words: Callable[[Answer], str],
-    failed: Callable[[Answer], object] = lambda _answer: False,
+    params: Callable[[argparse.Namespace], Message],
+    words: Callable[[Any], str],
+    failed: Callable[[Any], object] = lambda _answer: False,
 ) -> Callable[[argparse.Namespace], int]:
     """The `run` of a command that puts one question to the daemon, and prints the answer.
 

@@ -44,6 +44,9 @@ _CHUNK = 64 * 1024
 _ID = 1
 _METHOD_NOT_FOUND = -32601
 
+Message = dict[str, Any]
+"""A JSON object of the protocol, whose members its sender chooses."""
+
 
 class DaemonUnreachable(Exception):
     """Raised when no daemon answers; the text names the socket, the reason and the remedy."""
@@ -119,17 +122,17 @@ class Wire:
         self._link = link
         self._received = bytearray()
         self._searched = 0
-        self._kept: deque[dict[str, Any]] = deque()
+        self._kept: deque[Message] = deque()
 
     def fileno(self) -> int:
         """The descriptor for `select`."""
         return self._link.fileno()
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Message) -> None:
         """Send a message."""
         self._link.sendall(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
-    def keep(self, message: dict[str, Any]) -> None:
+    def keep(self, message: Message) -> None:
         """Leave a received message for `next`."""
         self._kept.append(message)
 
@@ -141,11 +144,11 @@ class Wire:
         """Drop every kept message."""
         self._kept.clear()
 
-    def next(self, deadline: float) -> dict[str, Any]:
+    def next(self, deadline: float) -> Message:
         """The next kept message, or else the next received one (`receive`)."""
         return self._kept.popleft() if self._kept else self.receive(deadline)
 
-    def receive(self, deadline: float) -> dict[str, Any]:
+    def receive(self, deadline: float) -> Message:
         """The next message from the socket; `deadline` is on the clock `time.monotonic`.
 
         Raises TimeoutError, EOFError if the connection ends first, ValueError for no JSON object or an
@@ -173,7 +176,7 @@ class Wire:
             raise ValueError("a line of it is no JSON object")
         return message
 
-    def readable(self) -> Iterator[dict[str, Any]]:
+    def readable(self) -> Iterator[Message]:
         """The messages of a readable connection; waits for the rest of a message at most."""
         while True:
             yield self.receive(time.monotonic() + REST_SECONDS)
@@ -189,13 +192,13 @@ class Wire:
 class Companion(Protocol):
     """Takes the daemon's messages before its answer."""
 
-    def take(self, message: dict[str, Any], wire: Wire) -> float:
+    def take(self, message: Message, wire: Wire) -> float:
         """Take a notification or a request; returns the seconds that a person took, which do not count."""
 
 
 def ask(
-    method: str, params: dict[str, Any], *, path: str, timeout: float, companion: Companion | None = None
-) -> dict[str, Any]:
+    method: str, params: Message, *, path: str, timeout: float, companion: Companion | None = None
+) -> Message:
     """Ask the daemon at `path` one question; `timeout` covers connecting and answering.
 
     Raises DaemonUnreachable if nothing listens or no answer comes, RemoteFault if the answer is an error.
@@ -230,11 +233,11 @@ def ask(
 def ask_with(
     options: argparse.Namespace,
     method: str,
-    params: dict[str, Any],
+    params: Message,
     companion: Companion | None = None,
     *,
     timeout: float | None = None,
-) -> dict[str, Any]:
+) -> Any:
     """`ask` with the socket and the default timeout of the command line (`add_control`)."""
     path = options.control or str(control_socket(os.environ, options.socket))
     return ask(method, params, path=path, timeout=timeout or options.timeout, companion=companion)
@@ -295,7 +298,7 @@ def _connected(path: str, timeout: float) -> socket.socket:
     return link
 
 
-def _answer(wire: Wire, deadline: float, companion: Companion | None) -> dict[str, Any]:
+def _answer(wire: Wire, deadline: float, companion: Companion | None) -> Message:
     while True:
         message = wire.next(deadline)
         if "method" in message:
@@ -305,7 +308,7 @@ def _answer(wire: Wire, deadline: float, companion: Companion | None) -> dict[st
             return message
 
 
-def _result(answer: dict[str, Any], method: str, path: str) -> dict[str, Any]:
+def _result(answer: Message, method: str, path: str) -> Message:
     error = answer.get("error")
     if isinstance(error, dict):
         code, message = error.get("code", 0), str(error.get("message", ""))

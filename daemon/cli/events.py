@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
-    from daemon.cli.command import Answer
+    from daemon.cli.control import Message
     from daemon.operators.reports import EventReport
 
 SHOWN = 100
@@ -92,7 +92,7 @@ def _events(options: argparse.Namespace) -> int:
     return 0
 
 
-def _asked(options: argparse.Namespace) -> Answer:
+def _asked(options: argparse.Namespace) -> Message:
     most = options.last or (SHOWN if options.since is None else MOST)
     return {
         "server": options.server,

@@ -7,7 +7,7 @@ import select
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daemon.cli import EX_PIPE
 from daemon.cli.control import DaemonUnreachable, ask_with, note
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from daemon.cli.command import Answer
+    from daemon.cli.control import Message
 
 WAIT_SECONDS = 20.0
 """Seconds that the daemon holds a question without news."""
@@ -31,7 +31,7 @@ _STDOUT = 1
 """The descriptor, since `sys.stdout` may be a wrapper."""
 
 
-def follow(first: Answer, after: Callable[[Answer], Answer], show: Callable[[Answer], object]) -> int:
+def follow(first: Any, after: Callable[[Any], Any], show: Callable[[Any], object]) -> int:
     """Show an answer and all later ones until Ctrl-C; a daemon that is away is reported once and awaited."""
     end_without_reader()
     seen, away = first, False
@@ -69,7 +69,7 @@ def _wait_for_no_reader() -> None:
     os._exit(EX_PIPE)
 
 
-def news(options: argparse.Namespace, method: str, params: Answer) -> Answer:
+def news(options: argparse.Namespace, method: str, params: Message) -> Any:
     """Ask the daemon, and have it hold the question until there is an answer."""
     wanted = {**params, "wait": WAIT_SECONDS}
     return ask_with(options, method, wanted, timeout=options.timeout + WAIT_SECONDS)

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed, is_coloured
 from daemon.cli.command import browse, has_screen
@@ -21,15 +21,14 @@ from daemon.safety.escape import document, visible
 if TYPE_CHECKING:
     import argparse
 
-    from daemon.cli.control import Wire
+    from daemon.cli.control import Message, Wire
+    from daemon.operators.change_reports import LoginReport
 
 SHOWN_TOOLS = 8
 """Names of tools in the outcome; `mcpd tools` shows all."""
 
 LINK, DEVICE_CODE = "notifications/login/link", "notifications/login/device"
 _ANSWER_ID = "answer"
-
-Json = dict[str, Any]
 
 
 class Over(Exception):
@@ -49,16 +48,16 @@ def log_in(options: argparse.Namespace) -> int:
         stderr=sys.stderr,
         opens=not options.no_browser and has_screen(os.environ),
     )
-    answer = ask_with(options, "login", params, companion)
+    answer: LoginReport = ask_with(options, "login", params, companion)
     print(document(answer) if options.json else in_words(answer))
     if answer["state"] in {"ready", "dormant"}:
         return 0
     raise CommandFailed(f"{answer['server']} is {answer['state']}: {answer['reason']}")
 
 
-def in_words(answer: Json) -> str:
+def in_words(answer: LoginReport) -> str:
     """The outcome, with the tools that the server offers."""
-    tools: list[str] = answer["tools"]
+    tools = answer["tools"]
     more = f" and {len(tools) - SHOWN_TOOLS} more" if len(tools) > SHOWN_TOOLS else ""
     offers = f"; it offers {len(tools)} tools: {', '.join(tools[:SHOWN_TOOLS])}{more}" if tools else ""
     return visible(f"logged in to {answer['server']}{offers}")
@@ -73,7 +72,7 @@ class LoginCompanion(NamedTuple):
     stderr: TextIO
     opens: bool
 
-    def take(self, message: Json, wire: Wire) -> float:
+    def take(self, message: Message, wire: Wire) -> float:
         """Take a message of the daemon's; returns the seconds that a person took."""
         params = message.get("params")
         params = params if isinstance(params, dict) else {}

@@ -19,7 +19,7 @@ from daemon.safety.escape import visible
 if TYPE_CHECKING:
     import argparse
 
-    from daemon.cli.command import Answer
+    from daemon.cli.control import Message
 
 NO_STDERR = "it is reached over a connection (type {type}) and has no stderr here: see its log where it runs"
 """Remark on a server that is not a child of the daemon."""
@@ -34,8 +34,8 @@ def _show_daemons(options: argparse.Namespace) -> int:
     return daemon_log.show(control, last=options.last, follow=options.follow)
 
 
-def _counts(answer: Answer) -> str:
-    servers: Answer = answer["servers"]
+def _counts(answer: Message) -> str:
+    servers: Message = answer["servers"]
     width = max(map(len, servers), default=0)
     lines = [
         f"{visible(name):<{width}}  {kept['lines']} {'line' if kept['lines'] == 1 else 'lines'}"
@@ -59,7 +59,7 @@ def _show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _silent(answer: Answer) -> str:
+def _silent(answer: Message) -> str:
     """Remark on a server without lines; lines are kept as long as mcpd runs."""
     if (at := answer.get("startedAt")) is None:
         return "it has not written anything on its stderr"
@@ -67,22 +67,22 @@ def _silent(answer: Answer) -> str:
     return f"it has written nothing on its stderr since mcpd started at {began}"
 
 
-def _first(options: argparse.Namespace) -> Answer:
+def _first(options: argparse.Namespace) -> Any:
     last = {} if options.last is None else {"last": options.last}
     return ask_with(options, "logs", {**_asked(options), **last})
 
 
-def _asked(options: argparse.Namespace) -> Answer:
+def _asked(options: argparse.Namespace) -> Message:
     return {"server": options.server, "events": not options.no_events}
 
 
 def _follow(options: argparse.Namespace) -> int:
     first, lines = _first(options), LogLines(options)
 
-    def after(seen: Answer) -> Answer:
+    def after(seen: Message) -> Any:
         return news(options, "logs", {**_asked(options), **_seen(seen)})
 
-    def show(answer: Answer) -> None:
+    def show(answer: Message) -> None:
         if answer is first:
             lines.show(answer, options.last)
             return
@@ -93,14 +93,14 @@ def _follow(options: argparse.Namespace) -> int:
     return follow(first, after, show)
 
 
-def _pages(answer: Answer) -> Answer:
+def _pages(answer: Message) -> Message:
     """The lines by instance; the name is empty for a server that all clients share."""
-    pages: Answer = answer.get("instances", {"": answer})
+    pages: Message = answer.get("instances", {"": answer})
     return pages
 
 
-def _seen(answer: Answer) -> Answer:
-    seen: Answer = {
+def _seen(answer: Message) -> Message:
+    seen: Message = {
         name: {"after": page["next"], "source": page["source"]} for name, page in _pages(answer).items()
     }
     told = {"eventsAfter": answer["eventsNext"]} if "eventsNext" in answer else {}
@@ -114,7 +114,7 @@ class LogLines(EventLines):
         super().__init__(options)
         self._since: float = options.since
 
-    def show(self, answer: Answer, last: int | None = None) -> None:
+    def show(self, answer: Message, last: int | None = None) -> None:
         """Print the lines and events of an answer, the last `last` of them."""
         lines = [
             {**line, "instance": instance} if instance else line

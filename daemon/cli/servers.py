@@ -12,8 +12,17 @@ from daemon.safety.escape import document, json_line, visible
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
-Json = dict[str, Any]
+    from daemon.operators.change_reports import (
+        LogoutReport,
+        RefreshedReport,
+        RefreshReport,
+        ReloadReport,
+        RestartReport,
+        SwitchReport,
+    )
+    from daemon.operators.reports import StateReport
 
 REFRESH_SECONDS = 60.0
 """Seconds to wait: a server has `timeouts.list` to answer, and a dormant one starts first."""
@@ -35,17 +44,17 @@ _SWITCHED = argument(
 _NOT_SWITCHED = "no such name, or the configuration disables it"
 
 
-def switched(answer: Json) -> str:
+def switched(answer: SwitchReport) -> str:
     """The outcome in one line."""
-    server, tool = answer["server"], answer.get("tool")
+    server, tool = answer["server"], answer["tool"]
     word = "off" if answer["off"] else "on"
     name = f"{server}/{tool}" if tool else server
     said = f"{name}: was switched {word} already" if answer["already"] else f"{name}: switched {word}"
-    if not tool and answer.get("state"):
+    if not tool and answer["state"]:
         said += f", now {answer['state']}"
-        if not answer["off"] and answer.get("reason"):
+        if not answer["off"] and answer["reason"]:
             said += f" ({answer['reason']})"
-    return visible(f"{said}; {answer['note']}" if answer.get("note") else said)
+    return visible(f"{said}; {answer['note']}" if answer["note"] else said)
 
 
 ENABLE = CommandLine(
@@ -96,16 +105,16 @@ def _restart(options: argparse.Namespace) -> int:
     return max((guarded(partial(one, name)) for name in names), default=0)
 
 
-def restarted(answer: Json) -> str:
+def restarted(answer: RestartReport) -> str:
     """The state after the restart, of the server or of each instance."""
-    instances: Json = answer.get("instances", {answer["server"]: answer})
+    instances: Mapping[str, StateReport] = answer.get("instances", {answer["server"]: answer})
     if not instances:
         return visible(f"{answer['server']}: no instance of it runs; each is started at its first use")
     return lines(*(f"{name}: {_restarted(now)}" for name, now in instances.items()))
 
 
-def _restarted(now: Json) -> str:
-    why = f", {now['reason']}" if now.get("reason") else ""
+def _restarted(now: StateReport) -> str:
+    why = f", {now['reason']}" if now["reason"] else ""
     return f"restarted, now {now['state']}{why}" if now["state"] else "has ended meanwhile"
 
 
@@ -131,15 +140,15 @@ RESTART = CommandLine(
 # --- refresh ----------------------------------------------------------------------------------------------
 
 
-def refreshed(answer: Json) -> str:
+def refreshed(answer: RefreshReport) -> str:
     """The changes of each server's lists, a line each."""
     told = (f"{name}: {_news(each)}" for name, each in answer["servers"].items())
     return lines(*told) or "no server is up"
 
 
-def _news(told: Json) -> str:
+def _news(told: RefreshedReport) -> str:
     if told["problem"]:
-        return str(told["problem"])
+        return told["problem"]
     renamed = dict(told["renamed"])
     news = {
         "came": [name for name in told["came"] if name not in renamed.values()],
@@ -185,17 +194,18 @@ _DONE = {
 }
 
 
-def reloaded(answer: Json) -> str:
+def reloaded(answer: ReloadReport) -> str:
     """The changes in one line, then the state of each started server."""
-    done = [f"{word}: {', '.join(answer[key])}" for key, word in _DONE.items() if answer.get(key)]
+    plan: Mapping[str, Any] = answer
+    done = [f"{word}: {', '.join(plan[key])}" for key, word in _DONE.items() if plan[key]]
     parts = [*(done or ["nothing has changed"]), f"unchanged: {len(answer['kept'])}"]
-    if answer.get("needsRestartOfDaemon"):
+    if answer["needsRestartOfDaemon"]:
         parts.append(f"needs a new start: {', '.join(answer['needsRestartOfDaemon'])}")
     return lines("; ".join(parts), *(f"{name}: {_state(state)}" for name, state in answer["states"].items()))
 
 
-def _state(state: dict[str, str]) -> str:
-    return f"{state['state']}, {state['reason']}" if state.get("reason") else state["state"]
+def _state(state: StateReport) -> str:
+    return f"{state['state']}, {state['reason']}" if state["reason"] else state["state"]
 
 
 _ask_to_reload = asking("reload", lambda _options: {}, reloaded)
@@ -229,7 +239,7 @@ RELOAD = CommandLine(
 # --- logout -----------------------------------------------------------------------------------------------
 
 
-def logged_out(answer: Json) -> str:
+def logged_out(answer: LogoutReport) -> str:
     """The outcome in one line."""
     server, problem = answer["server"], answer["problem"]
     if not answer["existed"]:

@@ -13,7 +13,8 @@ from daemon.safety.escape import document
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+
+    from daemon.operators.change_reports import AllowReport, UnloadReport
 
 EX_INCOMPLETE = 1
 """Some sessions could not be shown."""
@@ -85,7 +86,7 @@ def _wanted(options: argparse.Namespace) -> dict[str, Any]:
     return {**params, "revoke": options.revoke}
 
 
-def allowed(answer: Mapping[str, Any]) -> str:
+def allowed(answer: AllowReport) -> str:
     """The session's permissions, a line each."""
     if not answer["allowed"]:
         return lines(f"session {answer['session']}: nothing is allowed beyond its profile")
@@ -132,7 +133,7 @@ ALLOW = CommandLine(
 # --- unload -----------------------------------------------------------------------------------------------
 
 
-def unloaded(answer: Mapping[str, Any]) -> str:
+def unloaded(answer: UnloadReport) -> str:
     """The tools that have left the session."""
     names, session = answer["unloaded"], answer["session"]
     said = [f"session {session}: {name} is not loaded any more" for name in names]

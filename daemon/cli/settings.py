@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daemon.cli.command import CommandLine, UsageError, argument, asking, either, flag, lines
 from daemon.cli.control import say
@@ -21,11 +21,17 @@ from daemon.operators.report_words import RISKS
 if TYPE_CHECKING:
     import argparse
 
+    from daemon.operators.change_reports import (
+        DescribeReport,
+        LazyReport,
+        ModelTestReport,
+        ProfileSwitchReport,
+        SummariesReport,
+        WrittenReport,
+    )
     from daemon.setup import settings
 else:
     settings = later("daemon.setup.settings")
-
-Json = dict[str, Any]
 
 PATIENCE = 60.0
 """Seconds to wait: the daemon reloads its configuration, and another reload may be running."""
@@ -55,7 +61,7 @@ def write(options: argparse.Namespace, trail: tuple[str, ...], value: object) ->
     return 0
 
 
-def written(changed: dict[str, Any]) -> str:
+def written(changed: WrittenReport) -> str:
     """The key and the file that the daemon has written."""
     word = "stood already at" if changed["already"] else "written at"
     return f"{word} {changed['place']} in {changed['file']}"
@@ -64,7 +70,7 @@ def written(changed: dict[str, Any]) -> str:
 # --- describe ---------------------------------------------------------------------------------------------
 
 
-def described(answer: Json) -> str:
+def described(answer: DescribeReport) -> str:
     """The tool's new description, and the places that changed."""
     tool, places = answer["tool"], answer["places"]
     what = "its server's own description" if answer["description"] is None else "that description"
@@ -117,7 +123,7 @@ _SHOWS = {
 }
 
 
-def switches(answer: Json) -> str:
+def switches(answer: LazyReport) -> str:
     """Every switch of loading on demand, with its effect."""
     said = [written(answer["changed"])] if answer["changed"] else []
     if answer["note"]:
@@ -129,7 +135,7 @@ def switches(answer: Json) -> str:
     return lines(*said, *([RISKS] if answer["lazy"] else []))
 
 
-def _profile(name: str, told: dict[str, Any]) -> str:
+def _profile(name: str, told: ProfileSwitchReport) -> str:
     surface = told["surface"]
     shows = f"{surface}, {_SHOWS[surface]}" if surface in _SHOWS else surface
     return f"  {name} {_on(told['on'])}: {shows}; {counted(told['sessions'], 'session')}"
@@ -182,7 +188,7 @@ LAZY = CommandLine(
 # --- summaries --------------------------------------------------------------------------------------------
 
 
-def summaries(answer: Json) -> str:
+def summaries(answer: SummariesReport) -> str:
     """The requested detail, or the state, the prompt and the data that the endpoint gets."""
     if "models" in answer:
         return lines(*_models(answer))
@@ -191,21 +197,21 @@ def summaries(answer: Json) -> str:
     return lines(*(_test(answer["test"]) if "test" in answer else _state(answer)))
 
 
-def _models(answer: dict[str, Any]) -> list[str]:
+def _models(answer: SummariesReport) -> list[str]:
     chosen = (answer["state"] or {}).get("model")
     if not answer["models"]:
         return ["the endpoint lists no models"]
     return [f"{'*' if name == chosen else ' '} {name}" for name in answer["models"]]
 
 
-def _test(test: dict[str, Any]) -> list[str]:
+def _test(test: ModelTestReport) -> list[str]:
     tokens = {"read": test["tokensRead"], "written": test["tokensWritten"]}
     counts = [counted(n, f"token {word}", f"tokens {word}") for word, n in tokens.items() if n is not None]
     said = [*test["answer"].splitlines(), "", ", ".join([span(test["seconds"]), *counts])]
     return [*said, f"it cannot be used: {test['fault']}"] if test["fault"] else said
 
 
-def _state(answer: dict[str, Any]) -> list[str]:
+def _state(answer: SummariesReport) -> list[str]:
     state = answer["state"]
     if state is None:
         return [f"no model is configured (`summaries` in {answer['config']}): descriptions are cut"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daemon.cli.command import CommandLine, UsageError, argument, flag
 from daemon.cli.control import CommandFailed, ask_with, note, say
@@ -11,6 +11,8 @@ from daemon.safety.escape import document
 
 if TYPE_CHECKING:
     import argparse
+
+    from daemon.operators.change_reports import TokenReport, TokensReport
 
 ACTIONS = ("show", "new", "list", "confirm", "revoke")
 
@@ -37,7 +39,7 @@ def _check_usage(options: argparse.Namespace) -> None:
             raise UsageError(f"--{option} goes with `mcpd token {actions[-1]}`")
 
 
-def _tell(options: argparse.Namespace, answer: dict[str, Any]) -> None:
+def _tell(options: argparse.Namespace, answer: TokensReport) -> None:
     if options.action == "list":
         if options.json:
             print(document({"tokens": answer["tokens"], "problem": answer["problem"]}))
@@ -55,11 +57,12 @@ def _tell(options: argparse.Namespace, answer: dict[str, Any]) -> None:
         say(f"{options.name}: revoked" if options.name else "revoked; `mcpd token` shows the new one")
 
 
-def _in_words(token: dict[str, Any]) -> str:
+def _in_words(token: TokenReport) -> str:
     profiles = "all profiles" if token["profiles"] is None else ", ".join(token["profiles"])
     origin = "configured" if token["since"] is None else f"made {_day(token['since'])}"
     role = f"; the console, to {token['console']}" if token.get("console") else ""
-    places = f"; workspaces {', '.join(token['workspaces'])}" if token.get("workspaces") else ""
+    workspaces = token.get("workspaces") or ()
+    places = f"; workspaces {', '.join(workspaces)}" if workspaces else ""
     seen = f", last used {_day(token['lastUsed'])}" if token["lastUsed"] else ""
     name = token["name"]
     wanted = "" if token["counts"] else f"; COUNTS NOT until `mcpd token confirm {name or '--default'}`"
@@ -74,7 +77,9 @@ def _run(options: argparse.Namespace) -> int:
     _check_usage(options)
     params = {"action": options.action, "name": options.name, "profiles": options.profile}
     params |= {"console": options.console, "workspaces": options.workspace}
-    answer = ask_with(options, "tokens", {key: each for key, each in params.items() if each is not None})
+    answer: TokensReport = ask_with(
+        options, "tokens", {key: each for key, each in params.items() if each is not None}
+    )
     _tell(options, answer)
     if answer["problem"]:
         raise CommandFailed(answer["problem"])

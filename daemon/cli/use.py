@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Iterator
 
+    from daemon.cli.control import Message
+
 CALL_SECONDS = 660.0
 """Seconds to wait for a result, without questions to a person: longer than the daemon waits for a call
 (`timeouts.callMax`, 600 s), so that its answer says what happened."""
 
-Json = dict[str, Any]
-
 # --- arguments --------------------------------------------------------------------------------------------
 
 
-def parse_arguments(words: list[str]) -> Json:
+def parse_arguments(words: list[str]) -> Message:
     """A tool's arguments: one JSON object, `-` for stdin, or KEY=VALUE pairs. Raises UsageError."""
     return _object(sys.stdin.read(), "stdin") if words == ["-"] else _pairs(words, _value)
 
@@ -44,10 +44,10 @@ def parse_texts(words: list[str]) -> dict[str, str]:
     return arguments
 
 
-def _pairs(words: list[str], read: Callable[[str], object]) -> Json:
+def _pairs(words: list[str], read: Callable[[str], object]) -> Message:
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         return _object(words[0], "the argument")
-    arguments: Json = {}
+    arguments: Message = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
@@ -58,7 +58,7 @@ def _pairs(words: list[str], read: Callable[[str], object]) -> Json:
     return arguments
 
 
-def _object(text: str, source: str) -> Json:
+def _object(text: str, source: str) -> Message:
     try:
         value = json.loads(text, parse_constant=_no_number)
     except ValueError as error:
@@ -87,7 +87,7 @@ def show_text(text: str, stream: TextIO) -> None:
     print(visible(text, lines=True) if stream.isatty() else text, file=stream)
 
 
-def _show(options: argparse.Namespace, result: Json, said: Iterable[str], stream: TextIO) -> None:
+def _show(options: argparse.Namespace, result: Message, said: Iterable[str], stream: TextIO) -> None:
     if options.json:
         print(document(result))
         return
@@ -95,7 +95,7 @@ def _show(options: argparse.Namespace, result: Json, said: Iterable[str], stream
         show_text(text, stream)
 
 
-def texts(result: Json) -> list[str]:
+def texts(result: Message) -> list[str]:
     """A CallToolResult as texts: its content, or else its structured content."""
     content = result.get("content") or []
     if not content and result.get("structuredContent") is not None:
@@ -103,7 +103,7 @@ def texts(result: Json) -> list[str]:
     return [text_of(item) for item in content]
 
 
-def text_of(item: Json) -> str:
+def text_of(item: Message) -> str:
     """One item of content: text as it is, anything else as a one-line description."""
     kind = item.get("type")
     if kind == "text":
@@ -138,7 +138,7 @@ def _call(options: argparse.Namespace) -> int:
     return EX_FAULT if failed else 0
 
 
-def _completed(options: argparse.Namespace, server: str, tool: str, given: Json) -> Json:
+def _completed(options: argparse.Namespace, server: str, tool: str, given: Message) -> Message:
     person = CallCompanion.of(options, server).person()
     if person is None or options.arguments == ["-"]:
         return given
@@ -181,7 +181,7 @@ CALL = CommandLine(
 _OF_SERVER = argument("server", metavar="SERVER", nargs="?", help="only this server's")
 
 
-def _of_server(options: argparse.Namespace) -> Json:
+def _of_server(options: argparse.Namespace) -> Message:
     return {} if options.server is None else {"server": options.server}
 
 
@@ -215,7 +215,7 @@ def _prompt(options: argparse.Namespace) -> int:
     return 0
 
 
-def messages(result: Json) -> Iterator[str]:
+def messages(result: Message) -> Iterator[str]:
     """A GetPromptResult as texts: the role and the content of each message."""
     for message in result.get("messages") or []:
         content = message.get("content")
@@ -274,7 +274,7 @@ def _read(options: argparse.Namespace) -> int:
     return 0
 
 
-def parts_of(result: Json) -> list[Part]:
+def parts_of(result: Message) -> list[Part]:
     """The contents of a ReadResourceResult. Raises CommandFailed if one is neither text nor base64."""
     contents = result.get("contents")
     if not isinstance(contents, list) or not all(isinstance(each, dict) for each in contents):

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from daemon.cli.control import Wire
-
-
-Json = dict[str, Any]
+    from daemon.cli.control import Message, Wire
 
 MAX_ROUNDS = 20
 """Rounds in which a server of MCP 2026-07-28 may ask before it answers."""
@@ -35,7 +32,7 @@ URL_REQUIRED = -32042
 """Code of a server's error that sends its user to a page first (MCP 2025-11-25)."""
 INVALID_REQUEST = -32600
 
-ELICITATION: Json = {"form": {}, "url": {}}
+ELICITATION: Message = {"form": {}, "url": {}}
 """Questions that a terminal can ask (MCP, `ClientCapabilities.elicitation`)."""
 
 
@@ -64,10 +61,10 @@ def add_conversation(parsed: argparse.ArgumentParser) -> None:
     )
 
 
-def converse(options: argparse.Namespace, server: str, method: str, params: Json) -> Json:
+def converse(options: argparse.Namespace, server: str, method: str, params: Message) -> Message:
     """Ask the daemon for a server's work, and answer the server's questions; raises as `control.ask_with`."""
     companion = CallCompanion.of(options, server)
-    wishes: Json = {"progress": True} if companion.progress is not None else {}
+    wishes: Message = {"progress": True} if companion.progress is not None else {}
     if capabilities := companion.capabilities:
         wishes["capabilities"] = capabilities
     # All rounds of a command go to one instance.
@@ -75,7 +72,7 @@ def converse(options: argparse.Namespace, server: str, method: str, params: Json
     asked = {**params, **wishes}
     for _ in range(MAX_ROUNDS):
         try:
-            result = ask_with(options, method, asked, companion)
+            result: Message = ask_with(options, method, asked, companion)
         except DaemonSilent as silent:
             raise explained(options, server, silent) from None
         finally:
@@ -87,7 +84,7 @@ def converse(options: argparse.Namespace, server: str, method: str, params: Json
     raise RemoteFault(INVALID_REQUEST, f"server {server} has asked {MAX_ROUNDS} times, and not answered")
 
 
-def _place(workspace: str | None) -> Json:
+def _place(workspace: str | None) -> Message:
     if workspace is not None:
         return {"workspace": str(Path(workspace).absolute())}
     try:
@@ -97,7 +94,7 @@ def _place(workspace: str | None) -> Json:
         return {}
 
 
-def pages_of(result: Json) -> list[Json]:
+def pages_of(result: Message) -> list[Message]:
     """The pages to open before the call is repeated (MCP 2025-11-25); usually none."""
     place = result
     for key in ("structuredContent", "error", "upstream"):
@@ -108,7 +105,7 @@ def pages_of(result: Json) -> list[Json]:
     return [each for each in pages if isinstance(each, dict)] if isinstance(pages, list) else []
 
 
-def _members(value: object) -> Json:
+def _members(value: object) -> Message:
     return value if isinstance(value, dict) else {}
 
 
@@ -152,7 +149,7 @@ class CallCompanion(NamedTuple):
         )
 
     @property
-    def capabilities(self) -> Json:
+    def capabilities(self) -> Message:
         """The questions that the server may ask (MCP, `ClientCapabilities`)."""
         asked = {"elicitation": ELICITATION} if self.stdin is not None else {}
         return {**asked, **({"roots": {}} if self.roots else {})}
@@ -162,7 +159,7 @@ class CallCompanion(NamedTuple):
         if self.progress is not None:
             self.progress.clear()
 
-    def take(self, message: Json, wire: Wire) -> float:
+    def take(self, message: Message, wire: Wire) -> float:
         """Take a message of the daemon's; returns the seconds that a person took."""
         method, request_id, params = message.get("method"), message.get("id"), _members(message.get("params"))
         if request_id is None:
@@ -178,7 +175,7 @@ class CallCompanion(NamedTuple):
             wire.send({"id": request_id, **told})
         return time.monotonic() - begun
 
-    def inputs(self, wants: Json) -> Json:
+    def inputs(self, wants: Message) -> Message:
         """The answers to an `input_required` result, as members of the next request (MCP 2026-07-28)."""
         responses = {}
         for key, request in _members(wants.get("inputRequests")).items():
@@ -190,7 +187,7 @@ class CallCompanion(NamedTuple):
         state = {"requestState": wants["requestState"]} if "requestState" in wants else {}
         return {"inputResponses": responses, **state}
 
-    def visits(self, pages: list[Json]) -> bool:
+    def visits(self, pages: list[Message]) -> bool:
         """Send the person to pages; returns whether all were accepted, so that the call is repeated."""
         person = self.person()
         if not pages or person is None:
@@ -203,7 +200,7 @@ class CallCompanion(NamedTuple):
             return False
         return True
 
-    def _answer(self, method: str, params: Json, asked: tuple[Wire, object] | None) -> Json:
+    def _answer(self, method: str, params: Message, asked: tuple[Wire, object] | None) -> Message:
         if method == "elicitation/create":
             return {"result": self._elicit(params, asked)}
         if method == "roots/list" and self.roots:
@@ -211,7 +208,7 @@ class CallCompanion(NamedTuple):
             return {"result": {"roots": roots}}
         return {"error": {"code": METHOD_NOT_FOUND, "message": f"nobody at a terminal can answer {method}"}}
 
-    def _elicit(self, params: Json, asked: tuple[Wire, object] | None) -> Json:
+    def _elicit(self, params: Message, asked: tuple[Wire, object] | None) -> Message:
         meanwhile = None if asked is None else (asked[0].fileno(), lambda: _attend(*asked))
         person = self.person(meanwhile)
         if self.stdin is None or person is None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from urllib.parse import SplitResult
 
+    from daemon.cli.control import Message
+
 
 MAX_LINE = 64 * 1024
 """Bytes of a typed line: more than a terminal hands over at once."""
@@ -92,8 +94,6 @@ def is_coloured(stream: TextIO, environ: Mapping[str, str]) -> bool:
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
-Json = dict[str, Any]
-
 MAX_TEXT = 4000
 """Characters of a server's message or description: two screens."""
 
@@ -109,7 +109,7 @@ _WARNING = (
 )
 
 
-def answer(server: str, params: Json, person: Terminal, browse: Callable[[str], bool]) -> Json:
+def answer(server: str, params: Message, person: Terminal, browse: Callable[[str], bool]) -> Message:
     """Ask the person; returns the result of `elicitation/create`. `browse` opens a page, or returns False."""
     try:
         message = params.get("message")
@@ -124,9 +124,9 @@ def answer(server: str, params: Json, person: Terminal, browse: Callable[[str], 
     return {"action": "accept", "content": content}
 
 
-def missing(schema: Json, given: Json, person: Terminal) -> Json:
+def missing(schema: Message, given: Message, person: Terminal) -> Message:
     """Ask for missing required arguments, as far as forms can. Raises Declined or Interrupted."""
-    properties, asked = schema.get("properties"), Json()
+    properties, asked = schema.get("properties"), dict[str, Any]()
     members = properties if isinstance(properties, dict) else {}
     for name in schema.get("required") or ():
         with suppress(Unaskable):
@@ -136,7 +136,7 @@ def missing(schema: Json, given: Json, person: Terminal) -> Json:
     return asked
 
 
-def _form(server: str, message: str, schema: object, person: Terminal) -> Json:
+def _form(server: str, message: str, schema: object, person: Terminal) -> Message:
     try:
         fields = fields_of(schema)
     except Unaskable as error:
@@ -186,7 +186,7 @@ def _said(server: str, message: str) -> str:
     return _told(message.removeprefix(f"Server {server} asks: "))
 
 
-def _url(server: str, message: str, url: object, person: Terminal, browse: Callable[[str], bool]) -> Json:
+def _url(server: str, message: str, url: object, person: Terminal, browse: Callable[[str], bool]) -> Message:
     parts = _page(url)
     if parts is None:
         person.say(f"{visible(server)} asks: {_said(server, message)}")

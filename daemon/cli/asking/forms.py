@@ -13,8 +13,7 @@ from daemon.kit.wording import suggestion
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
-Json = dict[str, Any]
+    from daemon.cli.control import Message
 
 MAX_FIELDS = 100
 """Questions of a form: nobody answers more, and a server may send any number."""
@@ -70,7 +69,7 @@ def _field(name: str, member: object, *, required: bool) -> Field:
     return field._replace(default=default) if default is not None and fits(field, default) else field
 
 
-def _kind(member: Json, said: str) -> tuple[str, tuple[Choice, ...]]:
+def _kind(member: Message, said: str) -> tuple[str, tuple[Choice, ...]]:
     kind = member.get("type")
     if kind == "array":
         items = member.get("items")
@@ -85,7 +84,7 @@ def _kind(member: Json, said: str) -> tuple[str, tuple[Choice, ...]]:
     return kind, ()
 
 
-def _choices_of(member: Json, said: str) -> tuple[Choice, ...] | None:
+def _choices_of(member: Message, said: str) -> tuple[Choice, ...] | None:
     """The values that a schema lists in one of MCP's ways; None if it lists none."""
     plain, titled = member.get("enum"), member.get("oneOf", member.get("anyOf"))
     if plain is None and titled is None:
@@ -115,7 +114,7 @@ def _listed(choices: object, said: str) -> list[Any]:
     return choices
 
 
-def _bounds(member: Mapping[str, Any], kind: str, said: str) -> Json:
+def _bounds(member: Mapping[str, Any], kind: str, said: str) -> Message:
     """The sound keywords that bound an answer."""
     keys = ("minItems", "maxItems") if kind == "choices" else BOUNDS
     schema = {key: member[key] for key in keys if member.get(key) is not None}
@@ -192,7 +191,7 @@ class Field(NamedTuple):
     about: str
     kind: str
     """`string`, `number`, `integer`, `boolean`, `choice` or `choices`."""
-    schema: Json
+    schema: Message
     """Keywords that bound a text, a number, or the number of choices."""
     choices: tuple[Choice, ...] = ()
     required: bool = False
@@ -254,7 +253,7 @@ def fits(field: Field, value: object) -> bool:
     return validator(schema).is_valid(value)  # type: ignore[no-any-return]
 
 
-def validator(schema: Json) -> Any:
+def validator(schema: Message) -> Any:
     """The compiled schema, which checks formats too. Raises ValueError: the schema is faulty."""
     import jsonschema_rs  # noqa: PLC0415 - 6 ms, and only a form needs it
 

@@ -44,7 +44,8 @@ def test_a_server_is_switched_on(control: Controls, capsys: pytest.CaptureFixtur
     ],
 )
 def test_the_words_say_what_became_of_it(changed: dict[str, Any], words: str) -> None:
-    assert switched({**ON, **changed}) == words
+    answer: Any = {**ON, **changed}
+    assert switched(answer) == words
 
 
 def test_no_name_is_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,8 +50,10 @@ def test_a_switch_is_thrown_and_what_was_written_is_said(control: Controls) -> N
     assert main(["off", "--profile", "reader"]) == 0
     assert daemon.asked == [("lazy", {"on": False, "profile": "reader"})]
     changed = {"file": "/c.json", "place": "$.lazy", "already": False}
-    told = switches({**ANSWER, "changed": changed, "note": "and so on", "lazy": False})
-    assert told.startswith("written at $.lazy in /c.json\nnote: and so on\nlazy off: every profile shows every")
+    answer: Any = {**ANSWER, "changed": changed, "note": "and so on", "lazy": False}
+    assert switches(answer).startswith(
+        "written at $.lazy in /c.json\nnote: and so on\nlazy off: every profile shows every"
+    )
 
 
 def test_a_configuration_is_written_without_a_daemon(

@@ -85,7 +85,8 @@ def test_a_login_that_is_refused_is_said_once(control: Controls, capsys: pytest.
 
 
 def test_of_many_tools_some_are_named() -> None:
-    assert in_words({**READY, "tools": [str(number) for number in range(20)]}).endswith("6, 7 and 12 more")
+    answer: Any = {**READY, "tools": [str(number) for number in range(20)]}
+    assert in_words(answer).endswith("6, 7 and 12 more")
 
 
 @pytest.mark.parametrize(

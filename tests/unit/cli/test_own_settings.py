@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daemon.cli import implementation
 from daemon.cli.settings import written
@@ -27,5 +27,5 @@ def test_a_faulty_configuration_is_another_end_than_a_refusal(
 
 
 def test_what_stood_there_already_is_said_to_have() -> None:
-    changed = {"file": "/c.json", "place": "$.lazy", "already": True}
+    changed: Any = {"file": "/c.json", "place": "$.lazy", "already": True}
     assert written(changed) == "stood already at $.lazy in /c.json"

@@ -72,7 +72,8 @@ def test_the_plan_is_told_in_words(control: Controls, capsys: pytest.CaptureFixt
     ],
 )
 def test_only_what_happened_is_named(changed: dict[str, Any], words: str) -> None:
-    assert reloaded({**PLAN, **changed}) == words
+    answer: Any = {**PLAN, **changed}
+    assert reloaded(answer) == words
 
 
 def test_a_faulty_file_is_78_with_every_fault(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:

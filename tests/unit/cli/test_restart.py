@@ -25,7 +25,7 @@ def test_the_new_state_is_shown(control: Controls, capsys: pytest.CaptureFixture
 
 
 def test_the_instances_of_a_server_are_a_line_each() -> None:
-    answer: dict[str, Any] = {"server": "web", "state": "ready", "reason": "", "instances": {}}
+    answer: Any = {"server": "web", "state": "ready", "reason": "", "instances": {}}
     assert restarted(answer) == "web: no instance of it runs; each is started at its first use"
     answer["instances"] = {
         "web#3": {"state": "ready", "reason": ""},
