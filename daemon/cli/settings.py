@@ -16,6 +16,7 @@ from daemon.cli.taking_effect import reloaded
 from daemon.cli.tools import tool_name
 from daemon.kit.later import later
 from daemon.kit.wording import counted, span
+from daemon.operators.report_columns import SURFACES
 from daemon.operators.report_words import RISKS
 
 if TYPE_CHECKING:
@@ -113,15 +114,6 @@ DESCRIBE = CommandLine(
 
 # --- lazy -------------------------------------------------------------------------------------------------
 
-_SHOWS = {
-    "auto": "the surface that fits the client",
-    "category": "a tool for each category of tools, called through one tool",
-    "browse": "tools to list categories, to describe tools and to call them",
-    "search": "a tool that finds tools, and one that calls them",
-    "load": "tools to load servers' tools, which are then listed",
-    "full": "every tool, with its whole description",
-}
-
 
 def switches(answer: LazyReport) -> str:
     """Every switch of loading on demand, with its effect."""
@@ -137,7 +129,7 @@ def switches(answer: LazyReport) -> str:
 
 def _profile(name: str, told: ProfileSwitchReport) -> str:
     surface = told["surface"]
-    shows = f"{surface}, {_SHOWS[surface]}" if surface in _SHOWS else surface
+    shows = f"{surface}, {SURFACES[surface]}" if surface in SURFACES else surface
     return f"  {name} {_on(told['on'])}: {shows}; {counted(told['sessions'], 'session')}"
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from daemon.cli.terminal import ROOMY, grid, milliseconds, paragraph, safe
+from daemon.cli.terminal import ROOMY, SEVERITIES, grid, paragraph, safe
 from daemon.kit.wording import counted, short_size, span
+from daemon.operators.report_columns import MINUTES, SERVERS
 from daemon.operators.report_words import is_coming, oddities, remark_lines
 from daemon.safety.escape import visible
 from daemon.states import WELL
@@ -40,9 +41,6 @@ STYLES = {
 }
 """Colour by state; the name is shown too, so colour is never the only sign."""
 
-_SEVERITIES = {"warning": "yellow", "helps": "bold", "quiet": "dim"}
-
-MINUTES = 5
 
 LEGEND = f"open: calls in flight. calls, err and p50/p95 (ms): the last {MINUTES} minutes."
 """Explains the short headings of a narrow table."""
@@ -57,23 +55,25 @@ WIDE = 120
 
 
 class ServerColumn(NamedTuple):
-    """A column of the table, besides the names."""
+    """A column of the table, besides the names: a member of `SERVERS`."""
 
-    heading: str
-    cell: Callable[[ServerReport, float], str]
-    """The text for a server or an instance at a time in seconds since the epoch."""
+    name: str
     worth: int
     """On a narrow screen the columns of least worth are dropped first."""
-    long: str = ""
+    short: str = ""
+    """Heading on a narrow screen, if another one."""
+    cell: Callable[[ServerReport, float], str] | None = None
+    """The text for a server or an instance at a time in seconds since the epoch; None: the column's words."""
     if_any: bool = False
     """Dropped where room is short, or where every cell is empty."""
 
+    def heading(self, width: int) -> str:
+        """The heading for a screen of this width."""
+        return self.short if self.short and width < WIDE else SERVERS[self.name].heading
 
-def _latency(server: ServerReport, _now: float) -> str:
-    recent = server["recent"]
-    if recent["p50Ms"] is None:
-        return "-"
-    return f"{milliseconds(recent['p50Ms'])}/{milliseconds(recent['p95Ms'])}"
+    def text(self, server: ServerReport, now: float) -> str:
+        """The cell's text."""
+        return SERVERS[self.name].words(server) if self.cell is None else self.cell(server, now)
 
 
 def _idle(server: ServerReport, _now: float) -> str:
@@ -82,20 +82,20 @@ def _idle(server: ServerReport, _now: float) -> str:
 
 
 _COLUMNS = (
-    ServerColumn("state", lambda server, _: server["state"], 99),
-    ServerColumn("for", lambda server, now: span(now - server["since"], parts=1), 12, "since"),
-    ServerColumn("tools", lambda server, _: str(server["tools"]), 7),
-    ServerColumn("prompts", lambda server, _: str(server.get("prompts", "")), 4, if_any=True),
-    ServerColumn("resources", lambda server, _: str(server.get("resources", "")), 5, if_any=True),
-    ServerColumn("templates", lambda server, _: str(server.get("templates", "")), 6, if_any=True),
-    ServerColumn("open", lambda server, _: str(server["inFlight"] or "-"), 11, "in flight"),
-    ServerColumn("calls", lambda server, _: str(server["recent"]["calls"]), 10, f"calls {MINUTES}m"),
-    ServerColumn("err", lambda server, _: str(server["recent"]["errors"] or "-"), 9, f"errors {MINUTES}m"),
-    ServerColumn("p50/p95", _latency, 8, "p50/p95 ms"),
-    ServerColumn("restarts", lambda server, _: str(server["restarts"] or "-"), 2),
-    ServerColumn("memory", lambda server, _: short_size(server["rssBytes"]), 3),
-    ServerColumn("pid", lambda server, _: "-" if server["pid"] is None else str(server["pid"]), 0),
-    ServerColumn("idle", _idle, 1, if_any=True),
+    ServerColumn("state", 99),
+    ServerColumn("since", 12, "for", lambda server, now: span(now - server["since"], parts=1)),
+    ServerColumn("tools", 7),
+    ServerColumn("prompts", 4, if_any=True),
+    ServerColumn("resources", 5, if_any=True),
+    ServerColumn("templates", 6, if_any=True),
+    ServerColumn("inFlight", 11, "open"),
+    ServerColumn("calls", 10, "calls"),
+    ServerColumn("errors", 9, "err"),
+    ServerColumn("latency", 8, "p50/p95"),
+    ServerColumn("restarts", 2),
+    ServerColumn("memory", 3, cell=lambda server, _: short_size(server["rssBytes"])),
+    ServerColumn("pid", 0),
+    ServerColumn("idle", 1, cell=_idle, if_any=True),
 )
 
 
@@ -104,10 +104,9 @@ def table(servers: Mapping[str, ServerReport], now: float, screen: Screen) -> Ta
     rows = [row for name, server in servers.items() for row in _rows(name, server)]
     columns = {}
     for each in _COLUMNS:
-        cells = [each.cell(server, now) for _name, server in rows]
+        cells = [each.text(server, now) for _name, server in rows]
         if not each.if_any or (screen.width >= ROOMY and any(cell not in {"", "0"} for cell in cells)):
-            heading = each.long if each.long and screen.width >= WIDE else each.heading
-            columns[each] = [heading, *cells]
+            columns[each] = [each.heading(screen.width), *cells]
     for place, (_name, server) in enumerate(rows, 1):
         if many := len(server.get("instances", ())):
             counts = f", {counted(many, 'instance')}" if screen.width >= ROOMY else f" ({many})"
@@ -125,8 +124,9 @@ def table(servers: Mapping[str, ServerReport], now: float, screen: Screen) -> Ta
     for each in widths:
         drawn.add_column(columns[each][0], justify="left" if each is _COLUMNS[0] else "right", no_wrap=True)
     for place, (name, (_name, server)) in enumerate(zip(names, rows, strict=True), 1):
-        state, *rest = (columns[each][place] for each in widths)
-        drawn.add_row(safe(name), safe(state, STYLES.get(server["state"], "")), *map(safe, rest))
+        styles = {each: SEVERITIES[SERVERS[each.name].severity(server)] for each in widths}
+        styles[_COLUMNS[0]] = STYLES.get(server["state"], "")
+        drawn.add_row(safe(name), *(safe(columns[each][place], styles[each]) for each in widths))
     return drawn
 
 
@@ -221,7 +221,7 @@ def _remarks(group: list[tuple[str, ServerReport]]) -> Iterator[RenderableType]:
 def told(lines: Iterable[tuple[str, str]]) -> Iterator[RenderableType]:
     """Remarks as paragraphs."""
     for text, severity in lines:
-        yield paragraph(text, indent=2, style=_SEVERITIES.get(severity, ""))
+        yield paragraph(text, indent=2, style=SEVERITIES[severity])
 
 
 def _shared_lines(group: list[tuple[str, ServerReport]]) -> Iterator[tuple[str, str]]:

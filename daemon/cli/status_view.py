@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import textwrap
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from daemon.cli.status_servers import STYLES, below, legend, remarks, table, told
-from daemon.cli.terminal import Column, ago, draw, listing, milliseconds, numbers, paragraph, safe
+from daemon.cli.terminal import Column, ago, draw, listing, numbers, of_report, paragraph, safe
 from daemon.cli.views import in_flight
 from daemon.kit.wording import DAY, HOUR, bytes_in_words, counted, span
+from daemon.operators.report_columns import CONNECTIONS, milliseconds
 from daemon.operators.report_words import remark_lines, switches
 from daemon.safety.escape import visible
 from daemon.states import WELL
@@ -151,37 +151,38 @@ def _summarized(summarizer: Mapping[str, Any]) -> Iterator[str]:
         yield f"the last question failed: {error.rstrip('.')}"
 
 
-def _word(name: str, told: Mapping[str, Any]) -> str:
-    return str(told[name] or "-")
-
-
-def _saved(tokens: int | None) -> str:
-    return "n/a" if tokens is None else f"{tokens:,}"
-
-
-_IF_ANY = (
-    Column("token", partial(_word, "token")),
-    Column("key", partial(_word, "key")),
-    numbers("loaded", lambda each: each["loadedTools"]),
-    numbers("repaired", lambda each: each["repairedCalls"]),
-    numbers("saved", lambda each: _saved(each["estimatedTokensNotSent"])),
-)
+_SHOWN = [
+    "session",
+    "client",
+    "protocol",
+    "profile",
+    "surface",
+    "token",
+    "key",
+    "since",
+    "calls",
+    "inFlight",
+    "loaded",
+    "repaired",
+    "saved",
+]
+_IF_ANY = {"token", "key", "loaded", "repaired", "saved"}  # dropped where every cell is empty
 
 
 def _sessions(sessions: list[ConnectionReport], now: float, screen: Screen) -> Table:
-    wanted = [each for each in _IF_ANY if any(each.cell(row) not in {"-", "0", 0} for row in sessions)]
-    columns = (
-        Column("session", lambda each: f"#{each['number']}"),
-        *(Column(word, partial(_word, word)) for word in ("client", "protocol", "profile")),
-        Column(
-            "surface", lambda each: ": ".join([each["surface"], *filter(None, [", ".join(each["servers"])])])
-        ),
-        *(each for each in wanted if not each.right),
-        numbers("since", lambda each: ago(now, each["since"])),
-        numbers("calls", lambda each: each["calls"]),
-        numbers("in flight", lambda each: each["inFlight"]),
-        *(each for each in wanted if each.right),
-    )
+    filled = {
+        name for name in _IF_ANY if any(CONNECTIONS[name].words(each) not in {"-", "0"} for each in sessions)
+    }
+    cells = {
+        "session": lambda each: f"#{each['number']}",
+        "surface": lambda each: ": ".join([each["surface"], *filter(None, [", ".join(each["servers"])])]),
+        "since": lambda each: ago(now, each["since"]),
+    }
+    columns = [
+        of_report(CONNECTIONS[name], cells.get(name), whole=name == "since")
+        for name in _SHOWN
+        if name not in _IF_ANY or name in filled
+    ]
     return listing(columns, sessions, screen)
 
 
@@ -344,7 +345,7 @@ def _below(answer: OneStatusReport, now: float, screen: Screen) -> Iterator[Rend
     if errors := answer["lastErrors"]:
         columns = [
             numbers("ago", lambda each: ago(now, each["at"])),
-            Column("tool", partial(_word, "tool")),
+            Column("tool", lambda each: each["tool"] or "-"),
             Column("error", lambda each: f"{each['code']}: {each['text']}"),
         ]
         yield from _headed("Last errors of its calls", listing(columns, errors, screen))

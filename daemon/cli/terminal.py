@@ -11,13 +11,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from daemon.kit.wording import TWO_DIGITS, span
+from daemon.kit.wording import span
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rich.console import RenderableType
+
+    from daemon.operators.report_columns import ReportColumn
 
 UNBOUNDED = 10_000
 """Columns without a terminal: programs that read lines must get each of them whole."""
@@ -79,6 +81,30 @@ class Column(NamedTuple):
     """One line, cut at the screen's edge."""
 
 
+SEVERITIES = {"good": "green", "warning": "yellow", "fault": "red", "helps": "bold", "quiet": "dim", "": ""}
+"""The style of each severity of a report's column or remark."""
+
+
+def of_report(
+    column: ReportColumn,
+    cell: Callable[[Any], str] | None = None,
+    *,
+    whole: bool = False,
+    least: int | None = None,
+    cut: bool = False,
+) -> Column:
+    """A column of a report's table, with words of its own where `cell` gives them."""
+    words = cell or column.words
+    return Column(
+        column.heading,
+        lambda report: safe(words(report), SEVERITIES[column.severity(report)]),
+        right=column.number,
+        whole=whole or column.number,
+        least=least,
+        cut=cut,
+    )
+
+
 def numbers(heading: str, cell: Callable[[Any], object]) -> Column:
     """A column of numbers."""
     return Column(heading, cell, right=True, whole=True)
@@ -127,13 +153,6 @@ def paragraph(text: str, *, indent: int, style: str = "") -> Table:
     block.add_column(overflow="fold")
     block.add_row("", safe(text, style))
     return block
-
-
-def milliseconds(value: float | None) -> str:
-    """Milliseconds as `0.4` or `12`, or `-`."""
-    if value is None:
-        return "-"
-    return f"{value:.1f}" if value < TWO_DIGITS else f"{value:.0f}"
 
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s")

@@ -17,13 +17,14 @@ from daemon.cli.terminal import (
     draw,
     first_sentence,
     listing,
-    milliseconds,
     numbers,
+    of_report,
     paragraph,
     safe,
 )
 from daemon.kit.wording import called, counted, span
-from daemon.operators.report_words import AWAITED, SOURCES, STATUSES, advice, change_in_words, session_name
+from daemon.operators.report_columns import CALLS_IN_FLIGHT, ENDED_CALLS, LOADED_TOOLS, SESSIONS
+from daemon.operators.report_words import advice, change_in_words, session_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -177,27 +178,25 @@ def render_moved(answer: Mapping[str, Any], *, screen: Screen) -> str:
 
 def _all_sessions(sessions: list[SessionReport], now: float, screen: Screen) -> Table:
     about = (
-        Column("client", lambda each: each["client"] or "-"),
-        numbers("connected", lambda each: each["connections"] or "-"),
-        numbers("begun", lambda each: ago(now, each["createdAt"])),
+        of_report(SESSIONS["client"]),
+        of_report(SESSIONS["connected"]),
+        numbers(SESSIONS["begun"].heading, lambda each: ago(now, each["createdAt"])),
     )
     columns = (
         # Never cut, since users type it in again.
-        Column("session", lambda each: safe(_named(each), "" if each["key"] else "dim"), least=8),
+        Column(
+            SESSIONS["session"].heading, lambda each: safe(_named(each), "" if each["key"] else "dim"), least=8
+        ),
         *(about if screen.width >= _ALL_OF_SESSIONS else ()),
-        numbers("used", lambda each: ago(now, each["seenAt"])),
-        numbers("loaded", lambda each: each["loaded"]),
-        numbers("invalid", lambda each: _invalid(each["invalid"])),
+        numbers(SESSIONS["used"].heading, lambda each: ago(now, each["seenAt"])),
+        of_report(SESSIONS["loaded"]),
+        of_report(SESSIONS["invalid"], lambda each: "-" if each["invalid"] is None else str(each["invalid"])),
     )
     return listing(columns, sessions, screen)
 
 
 def _named(session: Mapping[str, Any]) -> str:
     return f"#{session['number']}, no key" if session["key"] is None else str(session["key"])
-
-
-def _invalid(count: int | None) -> Text:
-    return Text("-" if count is None else str(count), style="yellow" if count else "")
 
 
 def _heading(session: SessionReport, now: float) -> Iterator[RenderableType]:
@@ -219,13 +218,10 @@ def _heading(session: SessionReport, now: float) -> Iterator[RenderableType]:
 
 def _loaded_tools(loaded: list[LoadedToolReport], screen: Screen) -> Table:
     columns = (
-        Column("tool", lambda tool: f"{tool['server']}/{tool['name']}", least=8),
-        Column(
-            "status",
-            lambda tool: safe(STATUSES[tool["status"]], "green" if tool["status"] == "valid" else "yellow"),
-        ),
-        Column("loaded by", lambda tool: SOURCES[tool["source"]]),
-        numbers("age", lambda tool: span(tool["age"], parts=1)),
+        of_report(LOADED_TOOLS["tool"], least=8),
+        of_report(LOADED_TOOLS["status"]),
+        of_report(LOADED_TOOLS["loadedBy"]),
+        numbers(LOADED_TOOLS["age"].heading, lambda tool: span(tool["age"], parts=1)),
     )
     return listing(columns, loaded, screen)
 
@@ -292,19 +288,25 @@ def _caller(call: CallInFlight | EndedCall) -> str:
 
 
 _IN_FLIGHT = (
-    numbers("CALL", lambda call: call["id"]),
-    numbers("AGE", lambda call: span(call["ageSeconds"], parts=1)),
-    Column("WAITS FOR", lambda call: AWAITED[call["waitsFor"]], whole=True),
-    Column("TOOL", lambda call: called({**call, "server": call["instance"] or call["server"]}), cut=True),
-    Column("CLIENT", _caller, cut=True),
+    of_report(CALLS_IN_FLIGHT["call"]),
+    numbers(CALLS_IN_FLIGHT["age"].heading, lambda call: span(call["ageSeconds"], parts=1)),
+    of_report(CALLS_IN_FLIGHT["waitsFor"], whole=True),
+    of_report(
+        CALLS_IN_FLIGHT["tool"],
+        lambda call: called({**call, "server": call["instance"] or call["server"]}),
+        cut=True,
+    ),
+    of_report(CALLS_IN_FLIGHT["client"], _caller, cut=True),
 )
 
 _ENDED = (
-    Column("TIME", lambda call: time.strftime("%H:%M:%S", time.localtime(call["at"])), whole=True),
-    numbers("MS", lambda call: milliseconds(call["ms"])),
-    Column("OUTCOME", lambda call: safe(call["outcome"], "" if call["outcome"] == "ok" else "red"), whole=True),
-    Column("TOOL", called, cut=True),
-    Column("CLIENT", _caller, cut=True),
+    of_report(
+        ENDED_CALLS["time"], lambda call: time.strftime("%H:%M:%S", time.localtime(call["at"])), whole=True
+    ),
+    of_report(ENDED_CALLS["took"]),
+    of_report(ENDED_CALLS["outcome"], whole=True),
+    of_report(ENDED_CALLS["tool"], called, cut=True),
+    of_report(ENDED_CALLS["client"], _caller, cut=True),
 )
 
 

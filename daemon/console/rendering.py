@@ -20,7 +20,17 @@ from markupsafe import Markup, escape
 from daemon.console.page import server_page, session_page, tool_page, with_query
 from daemon.history.event_words import phrase
 from daemon.kit.wording import bytes_in_words, counted, span
-from daemon.operators.report_words import AWAITED, SOURCES, STATUSES, advice, session_name
+from daemon.operators.report_columns import (
+    CALLS_IN_FLIGHT,
+    CONNECTIONS,
+    ENDED_CALLS,
+    LOADED_TOOLS,
+    SERVERS,
+    SESSIONS,
+    ReportColumn,
+    chosen,
+)
+from daemon.operators.report_words import advice, session_name
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -39,6 +49,24 @@ KINDS = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
+
+
+TABLES = {
+    "servers": chosen(SERVERS, "server state calls errors latency inFlight memory tools"),
+    "in_flight": chosen(CALLS_IN_FLIGHT, "tool server client session age waitsFor"),
+    "server_in_flight": chosen(CALLS_IN_FLIGHT, "tool client session age waitsFor"),
+    "ended": chosen(ENDED_CALLS, "tool server client session time took outcome"),
+    "connections": chosen(
+        CONNECTIONS, "session client profile surface worksIn protocol since calls inFlight loaded"
+    ),
+    "session_connections": chosen(
+        CONNECTIONS, "session client profile surface worksIn protocol calls inFlight"
+    ),
+    "sessions": SESSIONS,
+    "loaded": LOADED_TOOLS,
+    "tool_loaded": chosen({**SESSIONS, **LOADED_TOOLS}, "session client status loadedBy age"),
+}
+"""The columns of each table, in order; the first one names the row."""
 
 
 class StaticFile:
@@ -74,6 +102,7 @@ class Rendering:
             "form_token": FORM_TOKEN,
             "here": HERE,
             "static": {name: each.path for name, each in static.items()},
+            "tables": TABLES,
         }
 
     def fragment(self, fragment: Fragment) -> str:
@@ -176,7 +205,15 @@ def size(count: int | None) -> str:
     return "\N{EN DASH}" if count is None else bytes_in_words(count)
 
 
+def heading(column: ReportColumn) -> str:
+    """A column's heading, with a capital where it begins with a word."""
+    text = column.heading
+    return text if text[1].isdigit() else text[0].upper() + text[1:]
+
+
 FILTERS: dict[str, Any] = {
+    "heading": heading,
+    "headings": lambda columns: [heading(column) for column in columns.values()],
     "foreign": foreign,
     "marked": marked,
     "by_button": by_button,
@@ -189,11 +226,9 @@ FILTERS: dict[str, Any] = {
     "size": size,
     "span": span,
     "count": lambda number: f"{number:,}",
+    "grouped": lambda words: f"{int(words):,}" if words.isdecimal() else words,
     "plural": counted,
     "phrase": phrase,
-    "awaited": AWAITED.__getitem__,
     "session": session_name,
-    "loaded": STATUSES.__getitem__,
-    "loader": SOURCES.__getitem__,
     "advice": advice,
 }

@@ -16,6 +16,7 @@ from daemon.errors import ConfigError, InvalidArguments
 from daemon.kit.wording import counted, span
 from daemon.operators.base import NoParams
 from daemon.operators.config_changes import LazyParams, SummariesParams, lazy, summaries
+from daemon.operators.report_columns import SURFACES as SURFACE_WORDS
 from daemon.operators.report_words import RISKS
 from daemon.operators.server_changes import reload
 from daemon.surfaces.table import SURFACES
@@ -35,15 +36,6 @@ MAX_NOTES = 50
 
 MAX_WORD = 300
 """Characters of a profile's or model's name in a form."""
-
-_SHOWS = {
-    "auto": "the surface that fits the client",
-    "category": "a tool for each category of tools, and one that calls them",
-    "browse": "tools that list categories, describe tools and call them",
-    "search": "a tool that finds tools, and one that calls them",
-    "load": "tools that load others, which are then listed",
-    "full": "every tool, with its whole description",
-}
 
 
 async def _fragments(viewer: Viewer) -> Holders:
@@ -78,7 +70,7 @@ def _profile(
         **told,
         name=name,
         master=master,
-        shows=_SHOWS.get(told["surface"], ""),
+        shows=SURFACE_WORDS.get(told["surface"], ""),
         idle=_idle(context.config.profiles.get(name), told["surface"]),
         may_change=may_change,
     )

@@ -56,7 +56,7 @@ def test_calls_are_shown_with_what_they_wait_for(control: Controls, capsys: pyte
     assert main([]) == 0
     out = capsys.readouterr().out
     assert [line.split() for line in out.splitlines()[:2]] == [
-        ["CALL", "AGE", "WAITS", "FOR", "TOOL", "CLIENT"],
+        ["call", "age", "waits", "for", "tool", "client"],
         ["17", "46s", "the", "answer", "git/git_log", "agent", "1", "#4"],
     ]
     assert "git/git_log" in out.splitlines()[-1]

@@ -251,7 +251,7 @@ def test_sessions_are_listed() -> None:
     session = session_of(number=3, since=NOW - 42, calls=7, inFlight=1)
     text = shown({"git": server()}, sessions=[session, {**session, "number": 4, "client": ""}])
     assert re.search(r"#3 +agent 1.0 +2025-06-18 +default +category +42s +7 +1\n", text)
-    assert re.search(r"#4 +- +2025", text)
+    assert re.search(r"#4 +unnamed +2025", text)
     assert max(map(len, text.splitlines())) <= 80
 
 

@@ -7,8 +7,9 @@ import io
 import pytest
 from rich.text import Text
 
-from daemon.cli.terminal import UNBOUNDED, Screen, draw, grid, milliseconds, paragraph, safe
+from daemon.cli.terminal import UNBOUNDED, Screen, draw, grid, paragraph, safe
 from daemon.kit.wording import short_size
+from daemon.operators.report_columns import milliseconds
 
 
 class Tty(io.StringIO):

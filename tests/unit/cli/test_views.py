@@ -45,7 +45,7 @@ def test_a_session_is_one_line_with_all_its_numbers() -> None:
     lines = shown(session(loaded=5, invalid=2), anonymous(client="")).splitlines()
     assert lines[0].split() == ["session", "client", "connected", "begun", "used", "loaded", "invalid"]
     assert lines[1].split() == ["project", "agent", "1", "1", "15m", "50s", "5", "2"]
-    assert lines[2].split() == ["#3,", "no", "key", "-", "1", "42s", "-", "0", "-"]
+    assert lines[2].split() == ["#3,", "no", "key", "unnamed", "1", "42s", "-", "0", "-"]
 
 
 def test_how_to_see_why_tools_are_invalid_is_said_where_some_are() -> None:

@@ -113,7 +113,7 @@ async def test_switches_show_what_they_mean_and_no_token_is_shown(config: Path) 
         "Master switch",
         "reader",
         "reads",
-        "browse: tools that list",
+        "browse: tools to list",
         "no answer",
         "Names.",
         "You write.",

@@ -1,0 +1,163 @@
+"""Columns of the tables that the command line, the watch screen and the console draw: heading, words, severity.
+
+Tables show a selection, and may draw a cell in a way of their own, as a link or an age. Standard library only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daemon.kit.wording import TWO_DIGITS
+from daemon.operators.report_words import AWAITED, SOURCES, STATUSES, session_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Cell = Callable[[Mapping[str, Any]], str]
+
+MINUTES = 5
+"""Minutes of a server's `recent` calls."""
+
+
+class ReportColumn(NamedTuple):
+    """A column of a table of reports; its words may come from outside."""
+
+    heading: str
+    words: Cell
+    number: bool = False
+    severity: Cell = lambda _report: ""
+    """`good`, `warning` or `fault`; empty: none."""
+
+
+SURFACES = {
+    "auto": "the surface that fits the client",
+    "category": "a tool for each category of tools, called through one tool",
+    "browse": "tools to list categories, to describe tools and to call them",
+    "search": "a tool that finds tools, and one that calls them",
+    "load": "tools to load servers' tools, which are then listed",
+    "full": "every tool, with its whole description",
+}
+"""The tools that each surface lists."""
+
+
+def chosen(columns: Mapping[str, ReportColumn], names: str) -> dict[str, ReportColumn]:
+    """Some columns of a table, in the order of their names."""
+    return {name: columns[name] for name in names.split()}
+
+
+def milliseconds(value: float | None) -> str:
+    """Milliseconds as `0.4` or `12`, or `-`."""
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if value < TWO_DIGITS else f"{value:.0f}"
+
+
+def _text(heading: str, member: str) -> ReportColumn:
+    return ReportColumn(heading, lambda report: str(report.get(member) or "-"))
+
+
+def _number(heading: str, member: str, *, zero: str = "0", severity: str = "") -> ReportColumn:
+    """A column of counts, which have a severity unless they are 0."""
+    *path, last = member.split(".")
+
+    def value(report: Mapping[str, Any]) -> Any:
+        for name in path:
+            report = report[name]
+        return report.get(last)
+
+    def words(report: Mapping[str, Any]) -> str:
+        count = value(report)
+        return "" if count is None else str(count) if count else zero
+
+    return ReportColumn(heading, words, number=True, severity=lambda report: severity if value(report) else "")
+
+
+def _latency(server: Mapping[str, Any]) -> str:
+    recent = server["recent"]
+    if recent["p50Ms"] is None:
+        return "-"
+    return f"{milliseconds(recent['p50Ms'])}/{milliseconds(recent['p95Ms'])}"
+
+
+def _outcome(call: Mapping[str, Any]) -> str:
+    return "good" if call["outcome"] == "ok" else "fault"
+
+
+def _validity(tool: Mapping[str, Any]) -> str:
+    return "good" if tool["status"] == "valid" else "warning"
+
+
+_CLIENT = ReportColumn("client", lambda report: report["client"] or "unnamed")
+_SESSION = ReportColumn("session", session_name)
+_CALLER = {
+    "tool": _text("tool", "tool"),
+    "server": _text("server", "server"),
+    "client": _CLIENT,
+    "session": _SESSION,
+}
+
+CALLS_IN_FLIGHT = {
+    "call": ReportColumn("call", lambda call: str(call["id"]), number=True),
+    **_CALLER,
+    "age": _text("age", "since"),
+    "waitsFor": ReportColumn("waits for", lambda call: AWAITED[call["waitsFor"]]),
+}
+ENDED_CALLS = {
+    **_CALLER,
+    "time": _text("time", "at"),
+    "took": ReportColumn("took", lambda call: f"{milliseconds(call['ms'])} ms", number=True),
+    "outcome": ReportColumn("outcome", lambda call: call["outcome"], severity=_outcome),
+}
+CONNECTIONS = {
+    "session": _SESSION,
+    "client": _CLIENT,
+    "protocol": _text("protocol", "protocol"),
+    "profile": _text("profile", "profile"),
+    "surface": _text("surface", "surface"),
+    "token": _text("token", "token"),
+    "key": _text("key", "key"),
+    "worksIn": _text("works in", "workspace"),
+    "since": _text("since", "since"),
+    "calls": _number("calls", "calls"),
+    "inFlight": _number("in flight", "inFlight"),
+    "loaded": _number("loaded", "loadedTools"),
+    "repaired": _number("repaired", "repairedCalls"),
+    "saved": ReportColumn("saved", lambda session: _saved(session["estimatedTokensNotSent"]), number=True),
+}
+SESSIONS = {
+    "session": _SESSION,
+    "client": _CLIENT,
+    "connected": _number("connected", "connections", zero="-"),
+    "begun": _text("begun", "createdAt"),
+    "used": _text("used", "seenAt"),
+    "loaded": _number("loaded", "loaded"),
+    "invalid": _number("invalid", "invalid", severity="warning"),
+}
+LOADED_TOOLS = {
+    "tool": ReportColumn("tool", lambda tool: f"{tool['server']}/{tool['name']}"),
+    "status": ReportColumn("status", lambda tool: STATUSES[tool["status"]], severity=_validity),
+    "why": _text("why", "reason"),
+    "loadedBy": ReportColumn("loaded by", lambda tool: SOURCES[tool["source"]]),
+    "age": _text("age", "loadedAt"),
+}
+SERVERS = {
+    "server": _text("server", "name"),
+    "state": _text("state", "state"),
+    "since": _text("since", "since"),
+    "tools": _number("tools", "tools"),
+    "prompts": _number("prompts", "prompts"),
+    "resources": _number("resources", "resources"),
+    "templates": _number("templates", "templates"),
+    "inFlight": _number("in flight", "inFlight", zero="-"),
+    "calls": _number(f"calls {MINUTES}m", "recent.calls"),
+    "errors": _number(f"errors {MINUTES}m", "recent.errors", zero="-", severity="fault"),
+    "latency": ReportColumn("p50/p95 ms", _latency, number=True),
+    "restarts": _number("restarts", "restarts", zero="-"),
+    "memory": _text("memory", "rssBytes"),
+    "pid": ReportColumn("pid", lambda server: str(server["pid"] or "-")),
+    "idle": _text("idle", "idleMs"),
+}
+
+
+def _saved(tokens: int | None) -> str:
+    return "n/a" if tokens is None else f"{tokens:,}"
