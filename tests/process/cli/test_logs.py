@@ -171,7 +171,7 @@ def test_which_lines_are_meant_is_asked_where_none_are_named(
     """The numbers of lines of all servers are no answer to "since when"."""
     with pytest.raises(SystemExit):
         main(words)
-    assert "name the SERVER whose lines are to be shown, or --daemon" in capsys.readouterr().err
+    assert "name the SERVER, or write --daemon" in capsys.readouterr().err
 
 
 class Following:
