@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.command import CommandLine, argument, asking, drawn
 from daemon.cli.control import ask_with
-from daemon.cli.following import follow, news
+from daemon.cli.events import follow, news
 from daemon.cli.options import add_follow, add_last, count
 from daemon.kit.wording import called, span
 from daemon.operators.report_words import session_name

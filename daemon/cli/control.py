@@ -203,8 +203,14 @@ def ask(
 
     Raises DaemonUnreachable if nothing listens or no answer comes, RemoteFault if the answer is an error.
     """
-    named = {key: _as_text(value) if isinstance(value, str) else value for key, value in params.items()}
-    request = {"id": _ID, "method": method, "params": named}
+    # Words of the command line may have undecodable bytes (PEP 383), which no daemon could read.
+    readable = {
+        key: value.encode(errors="surrogateescape").decode(errors="replace")
+        if isinstance(value, str)
+        else value
+        for key, value in params.items()
+    }
+    request = {"id": _ID, "method": method, "params": readable}
     deadline = time.monotonic() + timeout
     with _connected(path, timeout) as link:
         try:
@@ -277,11 +283,6 @@ def guarded(action: Callable[[], int], changing: str | None = None) -> int:
 
 
 _UNCHANGED = "\nmcpd: nothing was changed"
-
-
-def _as_text(word: str) -> str:
-    """A word of the command line without undecodable bytes (PEP 383), which no daemon could read."""
-    return word.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _connected(path: str, timeout: float) -> socket.socket:

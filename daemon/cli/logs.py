@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.command import CommandLine, UsageError, argument, asking
 from daemon.cli.control import ask_with, note
-from daemon.cli.events import EventLines, moment
-from daemon.cli.following import end_without_reader, follow, news
+from daemon.cli.events import EventLines, end_without_reader, follow, moment, news
 from daemon.cli.options import add_follow, add_last
 from daemon.host.paths import control_socket
 from daemon.safety.escape import visible

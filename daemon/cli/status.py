@@ -26,10 +26,6 @@ WATCH_SECONDS = 2.0
 """Default interval of `--watch`."""
 
 
-def _status(options: argparse.Namespace) -> int:
-    return _show(options) if options.watch is None else _watch(options)
-
-
 def _interval(text: str) -> float:
     """The seconds of `--watch`; the error explains that a server's name stands before it."""
     import argparse  # noqa: PLC0415 - loaded by now: by options
@@ -118,5 +114,5 @@ STATUS = CommandLine(
             f" until q; without a terminal print it repeatedly until Ctrl-C (default: {WATCH_SECONDS:g} s)",
         ),
     ),
-    run=_status,
+    run=lambda options: _show(options) if options.watch is None else _watch(options),
 )

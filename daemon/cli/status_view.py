@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from daemon.cli.status_servers import STYLES, below, legend, remarks, table, told
-from daemon.cli.terminal import Column, ago, draw, listing, numbers, of_report, paragraph, safe
+from daemon.cli.terminal import Column, ago, columns_of, draw, listing, numbers, paragraph, safe
 from daemon.cli.views import in_flight
 from daemon.kit.wording import DAY, HOUR, bytes_in_words, counted, span
 from daemon.operators.report_columns import CONNECTIONS, milliseconds
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from daemon.operators.reports import (
         ConnectionReport,
         DaemonReport,
-        HappenedReport,
         LatelyReport,
         OneStatusReport,
         OverReport,
@@ -151,38 +150,22 @@ def _summarized(summarizer: Mapping[str, Any]) -> Iterator[str]:
         yield f"the last question failed: {error.rstrip('.')}"
 
 
-_SHOWN = [
-    "session",
-    "client",
-    "protocol",
-    "profile",
-    "surface",
-    "token",
-    "key",
-    "since",
-    "calls",
-    "inFlight",
-    "loaded",
-    "repaired",
-    "saved",
-]
+_SHOWN = (
+    *("session", "client", "protocol", "profile", "surface", "token", "key"),
+    *("since", "calls", "inFlight", "loaded", "repaired", "saved"),
+)
 _IF_ANY = {"token", "key", "loaded", "repaired", "saved"}  # dropped where every cell is empty
 
 
 def _sessions(sessions: list[ConnectionReport], now: float, screen: Screen) -> Table:
-    filled = {
-        name for name in _IF_ANY if any(CONNECTIONS[name].words(each) not in {"-", "0"} for each in sessions)
-    }
-    cells = {
-        "session": lambda each: f"#{each['number']}",
-        "surface": lambda each: ": ".join([each["surface"], *filter(None, [", ".join(each["servers"])])]),
-        "since": lambda each: ago(now, each["since"]),
-    }
-    columns = [
-        of_report(CONNECTIONS[name], cells.get(name), whole=name == "since")
-        for name in _SHOWN
-        if name not in _IF_ANY or name in filled
-    ]
+    empty = {name for name in _IF_ANY if all(CONNECTIONS[name].words(each) in {"-", "0"} for each in sessions)}
+    columns = columns_of(
+        CONNECTIONS,
+        " ".join(name for name in _SHOWN if name not in empty),
+        session=lambda each: f"#{each['number']}",
+        surface=lambda each: ": ".join([each["surface"], *filter(None, [", ".join(each["servers"])])]),
+        since=lambda each: ago(now, each["since"]),
+    )
     return listing(columns, sessions, screen)
 
 
@@ -352,17 +335,18 @@ def _below(answer: OneStatusReport, now: float, screen: Screen) -> Iterator[Rend
     if events := answer["events"]:
         columns = [
             numbers("when", lambda each: _when(each["at"], now)),
-            Column("what", lambda each: f"{_whom(each, name)}{each['text']}"),
+            Column(
+                "what",
+                lambda each: (
+                    f"{each['instance']}: ".removeprefix(f"{name}: ").removeprefix(": ") + each["text"]
+                ),
+            ),
         ]
         yield from _headed(f"Last events (`mcpd events {name}` has more)", listing(columns, events, screen))
 
 
 def _headed(heading: str, drawn: RenderableType) -> Iterator[RenderableType]:
     yield from (Text(""), safe(heading, "bold"), drawn)
-
-
-def _whom(event: HappenedReport, name: str) -> str:
-    return "" if event["instance"] in {"", name} else f"{event['instance']}: "
 
 
 def _when(at: float, now: float) -> str:

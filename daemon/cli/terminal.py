@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from daemon.kit.wording import span
+from daemon.operators.report_columns import chosen
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -85,24 +87,31 @@ SEVERITIES = {"good": "green", "warning": "yellow", "fault": "red", "helps": "bo
 """The style of each severity of a report's column or remark."""
 
 
-def of_report(
-    column: ReportColumn,
-    cell: Callable[[Any], str] | None = None,
+def columns_of(
+    reports: Mapping[str, ReportColumn],
+    names: str,
     *,
-    whole: bool = False,
+    whole: str = "",
+    cut: str = "",
     least: int | None = None,
-    cut: bool = False,
-) -> Column:
-    """A column of a report's table, with words of its own where `cell` gives them."""
-    words = cell or column.words
-    return Column(
-        column.heading,
-        lambda report: safe(words(report), SEVERITIES[column.severity(report)]),
-        right=column.number,
-        whole=whole or column.number,
-        least=least,
-        cut=cut,
-    )
+    **cells: Callable[[Any], str],
+) -> list[Column]:
+    """Columns of a table of reports, by name; `cells` gives some of them words of their own."""
+    return [
+        Column(
+            each.heading,
+            partial(_cell, each, cells.get(name, each.words)),
+            right=each.number,
+            whole=each.number or name in whole.split(),
+            least=None if each.number else least,
+            cut=name in cut.split(),
+        )
+        for name, each in chosen(reports, names).items()
+    ]
+
+
+def _cell(column: ReportColumn, words: Callable[[Any], str], report: Any) -> Text:
+    return safe(words(report), SEVERITIES[column.severity(report)])
 
 
 def numbers(heading: str, cell: Callable[[Any], object]) -> Column:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.command import CommandLine, UsageError, argument, drawn
-from daemon.cli.control import EX_FAULT, RemoteFault, ask_with
+from daemon.cli.control import EX_FAULT, RemoteFault, ask_with, note
 from daemon.cli.options import count
 from daemon.config.labels import split_off
 from daemon.kit.wording import BYTES_PER_TOKEN, counted, suggestion
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from daemon.operators.reports import CategoryReport, SurfaceReport, ToolsReport
+    from daemon.operators.reports import SurfaceReport, ToolsReport
 
 _CLIENTS = "__"
 """Separator in clients' names of tools (`git__git_log`, `mcp__git__git_log`)."""
@@ -44,7 +41,7 @@ def read_tool(options: argparse.Namespace, name: str) -> tuple[str, str]:
     if server:
         return server, tool
     answer = ask_with(options, "tool", {"tool": name})
-    print(visible(f"mcpd: {name} is {answer['server']}/{answer['tool']}"), file=sys.stderr)
+    note(f"{name} is {answer['server']}/{answer['tool']}")
     return str(answer["server"]), str(answer["tool"])
 
 
@@ -72,7 +69,7 @@ def _show_all(options: argparse.Namespace) -> int:
     wish = {"profile": options.profile, "surface": options.surface}
     answer: Any = ask_with(options, "tools", {key: value for key, value in wish.items() if value})
     if options.category is not None and options.category not in answer["categories"]:
-        print(visible(_unknown(options.category, answer["categories"])), file=sys.stderr)
+        note(f"no category is named '{options.category}'{suggestion(options.category, answer['categories'])}")
         return EX_FAULT
     return _show_categories(options, answer)
 
@@ -99,8 +96,7 @@ def _show_server(options: argparse.Namespace) -> int:
     except RemoteFault as fault:
         return _show_instead(options, fault)
     if answer["isCategory"]:
-        words = f"mcpd: there is a category {options.name!r}, too: `mcpd tools --category {options.name}`"
-        print(visible(words), file=sys.stderr)
+        note(f"there is a category {options.name!r}, too: `mcpd tools --category {options.name}`")
     print(document(answer) if options.json else drawn("daemon.cli.views:render_server_tools")(answer))
     return 0
 
@@ -130,10 +126,6 @@ def _show_tool(options: argparse.Namespace) -> int:
         return _show_categories(options, known)
     print(document(answer) if options.json else drawn("daemon.cli.definition_views:render_tool")(answer))
     return 0
-
-
-def _unknown(name: str, known: Mapping[str, CategoryReport]) -> str:
-    return f"mcpd: no category is named '{name}'{suggestion(name, known)}"
 
 
 def surface_text(surface: SurfaceReport) -> str:
@@ -220,13 +212,13 @@ def _search(options: argparse.Namespace) -> int:
     elif answer["tools"]:
         print(drawn("daemon.cli.views:render_search")(answer))
     else:
-        print(visible(_nothing(queries, answer["suggestions"])), file=sys.stderr)
+        note(_nothing(queries, answer["suggestions"]))
     return 0 if answer["tools"] else EX_FAULT
 
 
 def _nothing(queries: list[str], suggestions: list[str]) -> str:
     hint = f" Did you mean: {', '.join(suggestions)}?" if suggestions else " `mcpd tools` shows all of them."
-    return f"mcpd: no tool fits {' or '.join(queries)!r}.{hint}"
+    return f"no tool fits {' or '.join(queries)!r}.{hint}"
 
 
 SEARCH = CommandLine(

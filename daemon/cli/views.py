@@ -14,11 +14,11 @@ from daemon.cli.terminal import (
     Column,
     Screen,
     ago,
+    columns_of,
     draw,
     first_sentence,
     listing,
     numbers,
-    of_report,
     paragraph,
     safe,
 )
@@ -177,22 +177,18 @@ def render_moved(answer: Mapping[str, Any], *, screen: Screen) -> str:
 
 
 def _all_sessions(sessions: list[SessionReport], now: float, screen: Screen) -> Table:
-    about = (
-        of_report(SESSIONS["client"]),
-        of_report(SESSIONS["connected"]),
-        numbers(SESSIONS["begun"].heading, lambda each: ago(now, each["createdAt"])),
+    columns = columns_of(
+        SESSIONS,
+        "client connected begun used loaded invalid"
+        if screen.width >= _ALL_OF_SESSIONS
+        else "used loaded invalid",
+        begun=lambda each: ago(now, each["createdAt"]),
+        used=lambda each: ago(now, each["seenAt"]),
+        invalid=lambda each: "-" if each["invalid"] is None else str(each["invalid"]),
     )
-    columns = (
-        # Never cut, since users type it in again.
-        Column(
-            SESSIONS["session"].heading, lambda each: safe(_named(each), "" if each["key"] else "dim"), least=8
-        ),
-        *(about if screen.width >= _ALL_OF_SESSIONS else ()),
-        numbers(SESSIONS["used"].heading, lambda each: ago(now, each["seenAt"])),
-        of_report(SESSIONS["loaded"]),
-        of_report(SESSIONS["invalid"], lambda each: "-" if each["invalid"] is None else str(each["invalid"])),
-    )
-    return listing(columns, sessions, screen)
+    # Never cut, since users type it in again.
+    key = Column("session", lambda each: safe(_named(each), "" if each["key"] else "dim"), least=8)
+    return listing([key, *columns], sessions, screen)
 
 
 def _named(session: Mapping[str, Any]) -> str:
@@ -217,11 +213,8 @@ def _heading(session: SessionReport, now: float) -> Iterator[RenderableType]:
 
 
 def _loaded_tools(loaded: list[LoadedToolReport], screen: Screen) -> Table:
-    columns = (
-        of_report(LOADED_TOOLS["tool"], least=8),
-        of_report(LOADED_TOOLS["status"]),
-        of_report(LOADED_TOOLS["loadedBy"]),
-        numbers(LOADED_TOOLS["age"].heading, lambda tool: span(tool["age"], parts=1)),
+    columns = columns_of(
+        LOADED_TOOLS, "tool status loadedBy age", least=8, age=lambda tool: span(tool["age"], parts=1)
     )
     return listing(columns, loaded, screen)
 
@@ -287,26 +280,23 @@ def _caller(call: CallInFlight | EndedCall) -> str:
     return f"{call['client']} {session_name(call)}".strip()
 
 
-_IN_FLIGHT = (
-    of_report(CALLS_IN_FLIGHT["call"]),
-    numbers(CALLS_IN_FLIGHT["age"].heading, lambda call: span(call["ageSeconds"], parts=1)),
-    of_report(CALLS_IN_FLIGHT["waitsFor"], whole=True),
-    of_report(
-        CALLS_IN_FLIGHT["tool"],
-        lambda call: called({**call, "server": call["instance"] or call["server"]}),
-        cut=True,
-    ),
-    of_report(CALLS_IN_FLIGHT["client"], _caller, cut=True),
+_IN_FLIGHT = columns_of(
+    CALLS_IN_FLIGHT,
+    "call age waitsFor tool client",
+    whole="waitsFor",
+    cut="tool client",
+    age=lambda call: span(call["ageSeconds"], parts=1),
+    tool=lambda call: called({**call, "server": call["instance"] or call["server"]}),
+    client=_caller,
 )
-
-_ENDED = (
-    of_report(
-        ENDED_CALLS["time"], lambda call: time.strftime("%H:%M:%S", time.localtime(call["at"])), whole=True
-    ),
-    of_report(ENDED_CALLS["took"]),
-    of_report(ENDED_CALLS["outcome"], whole=True),
-    of_report(ENDED_CALLS["tool"], called, cut=True),
-    of_report(ENDED_CALLS["client"], _caller, cut=True),
+_ENDED = columns_of(
+    ENDED_CALLS,
+    "time took outcome tool client",
+    whole="time outcome",
+    cut="tool client",
+    time=lambda call: time.strftime("%H:%M:%S", time.localtime(call["at"])),
+    tool=called,
+    client=_caller,
 )
 
 

@@ -52,8 +52,8 @@ def milliseconds(value: float | None) -> str:
     return f"{value:.1f}" if value < TWO_DIGITS else f"{value:.0f}"
 
 
-def _text(heading: str, member: str) -> ReportColumn:
-    return ReportColumn(heading, lambda report: str(report.get(member) or "-"))
+def _text(heading: str, member: str, *, number: bool = False) -> ReportColumn:
+    return ReportColumn(heading, lambda report: str(report.get(member) or "-"), number)
 
 
 def _number(heading: str, member: str, *, zero: str = "0", severity: str = "") -> ReportColumn:
@@ -99,7 +99,7 @@ _CALLER = {
 CALLS_IN_FLIGHT = {
     "call": ReportColumn("call", lambda call: str(call["id"]), number=True),
     **_CALLER,
-    "age": _text("age", "since"),
+    "age": _text("age", "since", number=True),
     "waitsFor": ReportColumn("waits for", lambda call: AWAITED[call["waitsFor"]]),
 }
 ENDED_CALLS = {
@@ -117,7 +117,7 @@ CONNECTIONS = {
     "token": _text("token", "token"),
     "key": _text("key", "key"),
     "worksIn": _text("works in", "workspace"),
-    "since": _text("since", "since"),
+    "since": _text("since", "since", number=True),
     "calls": _number("calls", "calls"),
     "inFlight": _number("in flight", "inFlight"),
     "loaded": _number("loaded", "loadedTools"),
@@ -128,8 +128,8 @@ SESSIONS = {
     "session": _SESSION,
     "client": _CLIENT,
     "connected": _number("connected", "connections", zero="-"),
-    "begun": _text("begun", "createdAt"),
-    "used": _text("used", "seenAt"),
+    "begun": _text("begun", "createdAt", number=True),
+    "used": _text("used", "seenAt", number=True),
     "loaded": _number("loaded", "loaded"),
     "invalid": _number("invalid", "invalid", severity="warning"),
 }
@@ -138,12 +138,12 @@ LOADED_TOOLS = {
     "status": ReportColumn("status", lambda tool: STATUSES[tool["status"]], severity=_validity),
     "why": _text("why", "reason"),
     "loadedBy": ReportColumn("loaded by", lambda tool: SOURCES[tool["source"]]),
-    "age": _text("age", "loadedAt"),
+    "age": _text("age", "loadedAt", number=True),
 }
 SERVERS = {
     "server": _text("server", "name"),
     "state": _text("state", "state"),
-    "since": _text("since", "since"),
+    "since": _text("since", "since", number=True),
     "tools": _number("tools", "tools"),
     "prompts": _number("prompts", "prompts"),
     "resources": _number("resources", "resources"),

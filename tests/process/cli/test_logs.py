@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from daemon.cli import EX_PIPE
-from daemon.cli.following import WAIT_SECONDS
+from daemon.cli.events import WAIT_SECONDS
 from daemon.cli.logs import LOGS, _seen
 from tests.unit.cli.daemons import SILENCE, FakeControl, environment, fake_control
 from tests.waiting import PATIENCE

@@ -101,7 +101,7 @@ def test_following_asks_for_what_comes_after(
         return answer(ended=({**ENDED, "number": 4},), next=4)
 
     monkeypatch.setattr("daemon.cli.calls.news", news)
-    monkeypatch.setattr("daemon.cli.following.end_without_reader", lambda: None)
+    monkeypatch.setattr("daemon.cli.events.end_without_reader", lambda: None)
     assert main(["-f", *(["--json"] if as_json else [])]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2

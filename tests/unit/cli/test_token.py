@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.token import TOKEN
+from daemon.cli.about import TOKEN
 
 if TYPE_CHECKING:
     from pathlib import Path
