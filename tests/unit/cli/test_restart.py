@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 main = implementation("restart").main
 
-STARTING = {"server": "git", "state": "starting"}
+STARTING = {"server": "git", "state": "starting", "reason": ""}
 
 
 def test_the_new_state_is_shown(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
