@@ -44,7 +44,6 @@ class Control:
     """Serves one operator over one link."""
 
     def __init__(self, link: Link, context: OperatorContext) -> None:
-        """Attach to a link; `run` does the work."""
         self._context = context
         self._peer = Peer(link, context.outbox, self, strict=True)
         self._spawn: Callable[..., None] | None = None
@@ -92,7 +91,7 @@ class Control:
         """Do nothing: `run` ends next."""
 
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
-        """Refuse what is not JSON-RPC; the connection is kept up to `MAX_FAULTS`."""
+        """Refuse malformed messages; the connection is kept up to `MAX_FAULTS`."""
         self._faults += 1
         self._peer.refuse(fault.request_id, fault.code, fault.message)
         if self._faults >= MAX_FAULTS:

@@ -1,7 +1,7 @@
 """The librarian: keeps the search index in step with the catalog, in a worker thread.
 
-Analysing texts takes a millisecond for a few tools, and searches meanwhile use the index that is there. If the
-configuration asks for it, vectors follow; until they are there, a search goes by words only.
+Analysing texts takes a millisecond for a few tools; searches meanwhile use the present index. Vectors follow,
+if the configuration asks for them; until then a search goes by words only.
 """
 
 from __future__ import annotations
@@ -24,22 +24,13 @@ class Librarian:
     """Keeps an index of the tools of a catalog."""
 
     def __init__(self, catalog: Watch[Catalog], search: Search) -> None:
-        """Start with nothing indexed.
-
-        Args:
-            catalog: the newest catalog.
-            search: whether tools are also found by meaning, and with which model.
-        """
         self.index = Watch(Index())
         self._catalog = catalog
         self._search = search
         self._vectors: Vectors | None = None
 
     async def run(self) -> None:
-        """Follow the catalog until cancelled.
-
-        A bug costs the search its newest tools, nothing else.
-        """
+        """Follow the catalog until cancelled; a bug costs the search its newest tools, nothing else."""
         async with trio.open_nursery() as nursery:
             if self._search.semantic:
                 nursery.start_soon(self._follow_with_vectors)

@@ -1,8 +1,7 @@
-"""Listeners on loopback that open when they are wanted: metrics at `metrics.listen`, and the console.
+"""Listeners on loopback that open on demand: metrics at `metrics.listen`, and the console.
 
 Metrics follow the configuration from one reload to the next; an address that cannot be bound is tried again,
-and the daemon serves clients meanwhile. The console has a port of its own from the first time that somebody
-asks, where HTTP is not served. What is served, and to whom, is in `clients.doors.http.local`.
+and the daemon serves clients meanwhile. Without HTTP, the console has a port of its own from its first use.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ ADDRESS = "127.0.0.1:0"
 
 
 class ConsoleOpening:
-    """Serves the console on a port of its own from the first time that somebody asks."""
+    """Serves the console on a port of its own from its first use."""
 
     def __init__(
         self,
@@ -50,13 +49,7 @@ class ConsoleOpening:
         outbox: Outbox,
         vet: Callable[[socket.socket], Awaitable[bool]] | None = None,
     ) -> None:
-        """Start with nothing opened.
-
-        Args:
-            console: makes what serves the pages.
-            outbox: the daemon's outbox.
-            vet: says whether the process at the other end of a connection may come in; None: any.
-        """
+        """Start with nothing opened; `vet` decides about the process at a connection's other end."""
         self._console = console
         self._outbox = outbox
         self._vet = vet
@@ -66,11 +59,7 @@ class ConsoleOpening:
         self._problem: OSError | None = None
 
     async def address(self) -> str:
-        """Have it served; returns where, as in `http://127.0.0.1:43210`.
-
-        Raises:
-            OSError: no socket can be opened.
-        """
+        """Have the console served; returns its address, as `http://127.0.0.1:43210`; raises `OSError`."""
         self._wanted.set()
         await self._tried.wait()
         if self._problem is not None:
@@ -78,7 +67,7 @@ class ConsoleOpening:
         return self._address
 
     async def run(self) -> None:
-        """Wait until it is wanted, then serve until cancelled."""
+        """Wait for the first use, then serve until cancelled."""
         while True:
             await self._wanted.wait()
             try:
@@ -108,16 +97,9 @@ class Exposition:
         readiness: Callable[[], Readiness],
         outbox: Outbox,
     ) -> None:
-        """Start with nothing opened.
-
-        Args:
-            catalog: the newest catalog, for its configuration.
-            export: makes the text.
-            readiness: whether the daemon takes new clients.
-            outbox: the daemon's outbox.
-        """
+        """Start with nothing opened; `export` returns the text of the metrics."""
         self.address: Watch[tuple[str, int] | None] = Watch(None)
-        """The address it listens on; None while it does not."""
+        """The address while it listens, else None."""
         self._catalog = catalog
         self._door = partial(metrics_door, export=export, readiness=readiness, outbox=outbox)
 
@@ -148,7 +130,7 @@ class Exposition:
             await trio.sleep(RETRY_SECONDS)
 
     async def _open(self, listen: str) -> str:
-        """Serve until that fails; return why."""
+        """Serve until that fails; returns the reason."""
         try:
             with closing(_bound(listen)) as listener:
                 self.address.set(listener.getsockname()[:2])
@@ -165,12 +147,7 @@ class Exposition:
 
 
 def _bound(listen: str) -> socket.socket:
-    """A socket that listens on an address.
-
-    Raises:
-        OSError: the address cannot be bound.
-        ValueError: it is not HOST:PORT on loopback, which the configuration's reader refuses already.
-    """
+    """A socket that listens on an address; raises `OSError`, or `ValueError` for an address off loopback."""
     host, _port = split_authority(listen)
     if host is None or not is_loopback(host):
         raise ValueError(f"{listen!r} is not HOST:PORT on a loopback address")

@@ -1,9 +1,8 @@
 """The recorder: owns the store, and keeps it in step with what is known.
 
-It watches the catalog and is handed sessions; whatever differs from what is on disk is written, everything in
-one transaction. Only callers that ask whether something is on disk, or that read, wait for it, and none for
-longer than a bound. A store that fails, hangs or is taken away costs nothing but time: unwritten changes stay
-known here, `persistence` says why, and they are tried again.
+It watches the catalog and takes sessions; every difference from the store is written, in one transaction. Only
+callers that ask whether something is on disk, or that read, wait for the store, and none beyond a bound. A
+store that fails, hangs or disappears costs time only: unwritten changes stay here, and are tried again.
 """
 
 from __future__ import annotations
@@ -19,16 +18,14 @@ import trio
 from loguru import logger
 
 from daemon.history.journal import History
-from daemon.state.event_notes import EventNotes, StoredEvents
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.health import Health
-from daemon.state.hours import HourlyCounts, hours_since
-from daemon.state.listener import Listening, Looks
+from daemon.state.notes import EventNotes, HourlyCounts, SessionNotes, StoredEvents, Totals, hours_since
+from daemon.state.poll import Listening, StorePoll
 from daemon.state.recalling import Expiry, Recalling
-from daemon.state.rounds import EVENTS, TOUCH, Notes, Rounds
 from daemon.state.server_notes import ServerNotes
-from daemon.state.session_notes import SessionNotes, Totals
 from daemon.state.store_access import KEPT_OPEN, StoreAccess, own_fault
+from daemon.state.sync import EVENTS, TOUCH, Notes, Sync
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -40,11 +37,11 @@ if TYPE_CHECKING:
     from daemon.state.store_access import Opener
 
 OPERATION_SECONDS = 1.5
-"""Seconds that a caller waits for one operation at most: a client that loads a tool must not notice more."""
+"""Most seconds that a caller waits for one operation: a client that loads a tool must not notice more."""
 
 FINISH_SECONDS = 4.3
-"""Seconds that a stop leaves for all that is to be written: the 4 s that servers have to stop, and a moment for
-what happened to them; with the drain of calls before it under the promised 5 s."""
+"""Seconds of a stop for all that is to be written: the 4 s that servers have to stop, and a moment for their
+events; with the drain of calls before it under the promised 5 s."""
 
 BEGUN_AGAIN = frozenset({StoreCause.LOST, StoreCause.CORRUPT})
 """Faults after which a new store is begun, at once the first time."""
@@ -64,18 +61,18 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecorderStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the recorder has come (`Recorder.statistics`)."""
+    """The recorder's progress (`Recorder.statistics`)."""
 
     idle: bool
     """Whether the store works, holds everything known, and nothing is due."""
     failures: int
     """Failed tries in a row."""
     retry_at: float | None
-    """When the store is tried again (seconds, trio's clock); None if it did not fail."""
+    """The next try (seconds, trio's clock); None unless the last one failed."""
     unwritten: frozenset[str]
-    """The keys of sessions that are not on disk yet."""
-    told: bool
-    """Whether the store tells this daemon when others write."""
+    """The keys of unwritten sessions."""
+    notified: bool
+    """Whether the store notifies this daemon of others' writes."""
 
 
 class Recorder:
@@ -99,11 +96,11 @@ class Recorder:
             opener: opens the store.
             catalog: the newest catalog.
             tell: leaves a fact with the registry.
-            settle: returns once the facts told so far are in the catalog.
+            settle: returns once the facts left so far are in the catalog.
             timing: bounds and clocks.
-            count: returns what this daemon has counted since its start, by name.
-            history: what happens; None: of that nothing is written.
-            count_hourly: the same of what is kept by the hour.
+            count: returns this daemon's counters, by name.
+            history: the events to write; None for none.
+            count_hourly: returns the counters that are kept by the hour.
         """
         self._opener, self._timing = opener, timing
         self.shared = opener.shared
@@ -126,40 +123,40 @@ class Recorder:
         )
         self.events = StoredEvents(self._access)
         self.hours = partial(hours_since, self._access, self._notes.hours)
-        """Returns what was counted by the hour since a time in seconds since the epoch (`state.hours`)."""
+        """Returns the hourly counts since a time in seconds since the epoch (`state.notes`)."""
         self._listening = Listening(self._access, opener.listen, timing.rng)
         recalling = Recalling(
             self._notes.servers, catalog=catalog, tell=tell, settle=settle, where=opener.where
         )
-        self._looks = Looks(self._access, self._notes.sessions, recalling, self._listening)
-        self._rounds = Rounds(
+        self._poll = StorePoll(self._access, self._notes.sessions, recalling, self._listening)
+        self._sync = Sync(
             self._access,
             self._notes,
             recalling,
             Expiry(self._notes.sessions, self._access, idle=timing.session_idle, wall=timing.wall),
             self._health,
-            self._looks,
+            self._poll,
         )
         self._retry_at: float | None = None
 
     def statistics(self) -> RecorderStatistics:
-        """A snapshot of how far the recorder has come."""
+        """The recorder's progress."""
         return RecorderStatistics(
-            idle=not self._health.degraded and self._rounds.idle,
+            idle=not self._health.degraded and self._sync.idle,
             failures=self._health.failures,
             retry_at=self._retry_at,
             unwritten=frozenset(self._notes.sessions.waiting),
-            told=self._listening.works,
+            notified=self._listening.works,
         )
 
     # --- the daemon's side ---------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Open the store and tell the registry what it remembers; returns within the patience in any case."""
-        self._rounds.recall_vouched()
+        """Open the store and send its content to the registry; returns within the patience in any case."""
+        self._sync.recall_trusted()
         with trio.move_on_after(self._timing.patience) as scope:
             try:
-                await self._rounds.open()
+                await self._sync.open()
                 self._health.mend(self._notes.waiting)
             except Exception as error:  # noqa: BLE001 - the boundary: the daemon serves without a memory
                 self._failed(error)
@@ -167,19 +164,16 @@ class Recorder:
             self._access.overdue()
 
     async def run(self, live_keys: Callable[[], Iterable[str]], adopt: Callable[[SessionRecord], None]) -> None:
-        """Write changes until cancelled. A bug costs time, nothing else.
+        """Write changes until cancelled; a bug costs time, nothing else.
 
-        Args:
-            live_keys: returns the keys of the sessions in use.
-            adopt: takes a live session as another daemon has written it.
+        `live_keys` returns the keys of the sessions in use; `adopt` takes a live session that another daemon
+        wrote.
         """
-        self._looks.live_keys, self._looks.adopt = live_keys, adopt
-        self._rounds.start()
+        self._poll.live_keys, self._poll.adopt = live_keys, adopt
+        self._sync.start()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_catalog)
-            nursery.start_soon(
-                self._notes.events.follow, partial(self._rounds.later, EVENTS), self._access.moved
-            )
+            nursery.start_soon(self._notes.events.follow, partial(self._sync.later, EVENTS), self._access.moved)
             if self.shared:
                 nursery.start_soon(self.events.follow, self._notes.events.history)
             nursery.start_soon(self._listening.run)
@@ -189,7 +183,7 @@ class Recorder:
                     if (suspicion := self._access.suspicion) is not None:
                         self._access.suspicion = None
                         raise suspicion
-                    await self._rounds.once(self._timing.patience)
+                    await self._sync.once(self._timing.patience)
                 except Exception as error:  # noqa: BLE001 - the boundary
                     self._failed(error)
                 else:
@@ -197,23 +191,22 @@ class Recorder:
                     self._health.mend(self._notes.waiting)
 
     async def finish(self, ended: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint) -> None:
-        """Write what is left, close the store, and say what did not get there; `FINISH_SECONDS` at most.
+        """Write the rest, close the store, and log the loss, within `FINISH_SECONDS`.
 
-        Args:
-            ended: returns once nothing happens any more: what has happened by then is written, too.
+        `ended` returns once no further events come: those until then are written, too.
         """
         self._access.ends_at = ends_at = trio.current_time() + FINISH_SECONDS
         # While servers stop, which takes as long: a store that is only slow gets all of it.
-        await _at_last(self._rounds.last, ends_at)
+        await _at_last(self._sync.last, ends_at)
         await ended()
-        await _at_last(self._rounds.close, ends_at)
+        await _at_last(self._sync.close, ends_at)
         if lost := self._notes.lost:
             logger.error("{} did not get to the store {} and are lost", lost, self._opener.where)
 
     # --- the sessions' side --------------------------------------------------------------------------------
 
     def keep(self, record: SessionRecord) -> None:
-        """Keep the new state of a session; never blocks. It replaces an unwritten state of the same key."""
+        """Keep the new state of a session, replacing an unwritten one; never blocks."""
         sessions = self._notes.sessions
         sessions.keep(record)
         if sessions.dropped:
@@ -223,10 +216,10 @@ class Recorder:
     def touch(self, key: str, at: float) -> None:
         """Note that a session was used; written with the next batch, or after a minute."""
         self._notes.sessions.touch(key, at)
-        self._rounds.later(TOUCH)
+        self._sync.later(TOUCH)
 
     async def kept(self, key: str | None = None) -> bool:
-        """Whether a session, or without a key what operators said, is on disk; False if that takes too long."""
+        """Whether a session, or without a key operators' switches, is on disk; False if that takes long."""
         notes = self._notes
         with trio.move_on_after(self._timing.patience):
             while key in notes.sessions.waiting if key else notes.servers.lacks_words(notes.catalog.value):
@@ -237,22 +230,19 @@ class Recorder:
         return False
 
     async def look(self) -> None:
-        """Return once all that other daemons wrote before now is known here, or cannot be for now."""
+        """Return once all earlier writes of other daemons are known here, or cannot be for now."""
         if not self.shared:
             return
-        look = self._looks.want()
+        look = self._poll.request_refresh()
         self._access.moved.notify()
         with trio.move_on_after(self._timing.patience):
-            while self._looks.ended < look and not self._health.degraded:
+            while self._poll.ended < look and not self._health.degraded:
                 await self._access.moved.wait()
 
     async def recall(self, key: str) -> SessionRecord | None:
-        """Read a session by its key; None if there is none.
+        """Read a session by its key, or None; raises `StoreFault` if nothing is known of it here either.
 
-        What is known of it here, if it cannot be read: partial if there may be more in the store.
-
-        Raises:
-            StoreFault: it could not be read within the patience, and nothing is known of it.
+        If the store cannot be read, the session as known here: partial if there may be more in the store.
         """
         sessions = self._notes.sessions
         if (unwritten := sessions.unwritten(key)) is not None:
@@ -267,11 +257,7 @@ class Recorder:
         return sessions.complete(key, found)
 
     async def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
-        """List sessions, those used last first; if the store cannot be read, those that this daemon knows.
-
-        Args:
-            limit: the most sessions to return.
-        """
+        """List sessions, those used last first; if the store cannot be read, those that this daemon knows."""
         try:
             stored = await self._access.ask(lambda store: store.sessions(limit))
         except StoreFault:
@@ -294,7 +280,7 @@ class Recorder:
 
     async def _wait_due(self) -> None:
         while self._access.suspicion is None:
-            due = self._rounds.due_at if self._retry_at is None else self._retry_at
+            due = self._sync.due_at if self._retry_at is None else self._retry_at
             if due <= trio.current_time():
                 return
             with trio.move_on_at(due):
@@ -309,10 +295,10 @@ class Recorder:
         elif fault.cause not in KEPT_OPEN:
             self._access.close()
         if fault.cause is StoreCause.CORRUPT and in_use:
-            self._opener.condemn(fault)
+            self._opener.mark_corrupt(fault)
         if fault.cause is StoreCause.LOST:
             self._health.note_lost(fault)
-            self._rounds.start_over = True
+            self._sync.start_over = True
         at_once = in_use and fault.cause in BEGUN_AGAIN and not self._health.failures
         delay = self._health.next_delay(fault.cause)
         self._retry_at = trio.current_time() + (0 if at_once else delay)

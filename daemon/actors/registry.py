@@ -1,7 +1,4 @@
-"""The registry: the single writer of the catalog.
-
-Facts come in through a mailbox, frozen snapshots go out through a watch.
-"""
+"""The registry: the single writer of the catalog, from facts in a mailbox to snapshots in a watch."""
 
 from __future__ import annotations
 
@@ -36,14 +33,7 @@ class Registry:
         reserved: frozenset[str] = frozenset(),
         note: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        """Start with what the configuration says.
-
-        Args:
-            config: the configuration.
-            wall: seconds since the epoch.
-            reserved: the names of meta-tools, which no tool may have.
-            note: takes what changes.
-        """
+        """Start from the configuration; no tool may have a `reserved` name, and `note` takes events."""
         self.catalog = Watch(begin(config, wall(), reserved))
         self._mailbox: Mailbox[Fact] = Mailbox(_subject)
         self._note = note
@@ -57,16 +47,16 @@ class Registry:
         self._mailbox.tell(fact)
 
     def introduced(self, server: str) -> bytes:
-        """What a server has said of itself, as far as is known (`catalog.introduction`); empty if nothing."""
+        """A server's description of itself (`catalog.introduction`), as far as it is known."""
         entry = self.catalog.value.servers.get(server)
         return b"" if entry is None else entry.said.introduction
 
     def settle_names(self) -> None:
-        """Fix the names of tools, which a client is about to be shown: from now on none changes its meaning."""
+        """Fix the names of tools before a client is shown them: from now on none changes its meaning."""
         self.catalog.set(with_settled_names(self.catalog.value))
 
     async def settle(self) -> None:
-        """Return once everything told so far is in the catalog, and told of: the watchdog's round trip."""
+        """Return once every fact left so far is in the catalog and logged: the watchdog's round trip."""
         await self._mailbox.ask_settled()
         await self._news.wait_until(lambda news: not news)
 
@@ -90,7 +80,7 @@ class Registry:
         self._sum_up(catalog)
 
     async def _tell_news(self) -> None:
-        """Tell of changes in a turn of their own: of 5,000 tools that takes as long as to fold them."""
+        """Log changes in a turn of their own: of 5,000 tools that takes as long as to fold them."""
         while True:
             await self._news.wait_until(bool)
             # What came in while they were folded goes first.
@@ -98,7 +88,7 @@ class Registry:
             self._tell_next()
 
     def _tell_next(self) -> None:
-        """Log a line about each server whose tools have changed, and note it."""
+        """Log and note each server whose tools have changed."""
         untold = self._news.value
         self._news.set(())
         for before, catalog in untold:
@@ -109,7 +99,7 @@ class Registry:
                     self._note(changed(was, entry))
 
     def _warn_unresolved(self, catalog: Catalog) -> None:
-        """Warn, once per name, of a configured tool that its server does not list (seed 001, §4.2)."""
+        """Warn, once per name, of a configured tool that its server does not list."""
         for category in catalog.categories.values():
             for name in category.unresolved:
                 if name in self._warned:
@@ -139,7 +129,7 @@ class Registry:
                     logger.warning(text, profile.name, pattern, why)
 
     def _sum_up(self, catalog: Catalog) -> None:
-        """Log the start-up line of seed 001, §8, once, when every server has listed or failed."""
+        """Log the start-up line once, when every server has listed or failed."""
         if self._summed_up or any(entry.status.is_unsettled for entry in catalog.servers.values()):
             return
         self._summed_up = True

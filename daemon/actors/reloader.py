@@ -1,4 +1,4 @@
-"""The reloader: reads the configuration and applies it, one reload at a time, whatever asked for it.
+"""The reloader: reads the configuration and applies it, one reload at a time.
 
 SIGHUP, the watched file and operators all ask here. Each request waits for the one before, and an operator who
 disconnects while a configuration is applied leaves nothing half done.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from daemon.config.parse import Plan
 
 READ_SECONDS = 10.0
-"""Seconds that reading the file may take: a file system that hangs must not block every later reload."""
+"""Seconds for reading the file: a file system that hangs must not block every later reload."""
 
 
 class _Request:
@@ -49,16 +49,16 @@ class Reloader:
         patience: float = READ_SECONDS,
         note: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        """Start with nothing asked; `run` serves.
+        """Start without requests; `run` serves.
 
         Args:
             read: reads the configuration, in a worker thread; raises `ConfigError`.
             apply: applies it.
             source: the file as texts name it.
-            notify: tells the service manager.
-            redact: takes secrets out of what is shown.
-            patience: seconds that reading may take.
-            note: takes what came of each reload.
+            notify: sends a line to the service manager.
+            redact: takes secrets out of texts.
+            patience: seconds for reading.
+            note: takes the event of each reload.
         """
         self._read = read
         self._apply = apply
@@ -71,7 +71,7 @@ class Reloader:
         self._ask, self._asked = trio.open_memory_channel[_Request](0)
 
     async def run(self) -> None:
-        """Serve reloads, one at a time, until cancelled; requests that wait then are refused."""
+        """Serve reloads, one at a time, until cancelled; waiting requests are then refused."""
         async with self._asked:
             async for request in self._asked:
                 try:
@@ -86,9 +86,7 @@ class Reloader:
     async def reload(self) -> Plan:
         """Read the configuration and apply it, after any reload under way.
 
-        Raises:
-            ConfigError: it is faulty: nothing was changed.
-            Refused: the daemon is shutting down.
+        Raises `ConfigError` if it is faulty (nothing was changed), and `Refused` while the daemon shuts down.
         """
         request = _Request()
         try:
@@ -134,7 +132,7 @@ class Reloader:
 
 
 def _told(plan: Plan) -> dict[str, list[str]]:
-    """What a plan does, each with the names of whom or what."""
+    """The effects of a plan, each with the names of its servers or sections."""
     told = {
         "added": plan.added,
         "removed": plan.removed,

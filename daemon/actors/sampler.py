@@ -1,59 +1,44 @@
 """The sampler: closes each minute of the measurements, of every server and of the daemon.
 
-It wakes at the full minute of the wall clock, and when calls have ended, which the log of calls says four times
-a second at most: only then is it looked how many are in flight. Memory is measured once a minute, in a worker
-thread, if a server is a child.
+It wakes at the full minute of the wall clock, and counts the calls in flight when calls have ended, which the
+log of calls reports four times a second at most. Memory is measured once a minute, in a worker thread, if a
+server is a child.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 from loguru import logger
 
 from daemon.counting.series import SECONDS, MinuteOfDaemon, MinuteOfServer
-from daemon.counting.summary import INSTEAD, SPARED, hourly
+from daemon.counting.tally import INSTEAD, SPARED, hourly
 from daemon.processes.marks import memory_by_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from daemon.counting.measures import CallStats
     from daemon.counting.recent_calls import RecentCalls
     from daemon.counting.series import Series
     from daemon.counting.tally import Tally
+    from daemon.upstreams.servers import InstancedServer
+    from daemon.upstreams.upstream_access import UpstreamAccess
 
 LEAST = 1.0
-"""Seconds until the next sample at least: clocks differ, and a minute must not be closed twice."""
-
-
-class Sampled(Protocol):
-    """A server as the sampler needs it, or one of its instances."""
-
-    of: str
-    """The name of the server in the configuration."""
-    stats: CallStats
-    children: dict[int, int]
-    """The marks of its processes, by pid."""
-
-    @property
-    def in_flight(self) -> int:
-        """The number of calls that are not answered yet."""
+"""Fewest seconds until the next sample: clocks differ, and a minute must not be closed twice."""
 
 
 class SampledDaemon(msgspec.Struct, frozen=True, kw_only=True):
-    """What is measured."""
+    """The sources of the measurements."""
 
-    upstreams: Mapping[str, Sampled]
+    upstreams: Mapping[str, UpstreamAccess | InstancedServer]
     """The running servers by name."""
-    actors: Mapping[str, Sampled]
-    """What runs of them: servers that all clients share, and the instances of the others."""
+    actors: Mapping[str, UpstreamAccess | InstancedServer]
+    """Shared servers, and the instances of the others, by their own names."""
     tally: Tally
-    """The counters of the daemon."""
     recent: RecentCalls
-    """The last calls."""
 
 
 class Sampler:
@@ -66,14 +51,7 @@ class Sampler:
         wall: Callable[[], float],
         measure: Callable[[], Mapping[int, int]] = memory_by_mark,
     ) -> None:
-        """Start without measurements.
-
-        Args:
-            sources: what is measured.
-            series: takes the measurements.
-            wall: returns seconds since the epoch.
-            measure: returns resident bytes by mark; blocking.
-        """
+        """Start without measurements; `measure` returns resident bytes by mark, and blocks."""
         self._sources = sources
         self._series = series
         self._wall = wall
@@ -105,7 +83,7 @@ class Sampler:
             self._look()
 
     def _look(self) -> None:
-        """Note how many calls are in flight, if that is more than before in this minute."""
+        """Note the calls in flight, if they are more than before in this minute."""
         for name, each in self._sources.upstreams.items():
             if each.in_flight > self._most.get(name, 0):
                 self._most[name] = each.in_flight

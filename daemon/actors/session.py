@@ -1,6 +1,6 @@
-"""The session actor: one client's connection, which hands each message to what serves it (`clients.requests`).
+"""The session actor: one client's connection, which hands each message to its handler (`clients.requests`).
 
-What a call means is up to its surface; how it gets to a server and back is in `clients.dispatch`.
+A call's meaning is up to its surface; its way to a server and back is in `clients.dispatch`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from daemon.wire.outbox import Link
 
 MAX_FAULTS = 100
-"""Malformed messages after which a client is cut off: it does not speak JSON-RPC (reliability.md §4)."""
+"""Malformed messages after which a client is cut off: it does not speak JSON-RPC."""
 
 MAX_METHOD = 100
 """Characters of an unknown method that the answer repeats."""
@@ -71,10 +71,10 @@ OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None
     "completion/complete": complete,
     "subscriptions/listen": listen,
 }
-"""Methods that depend on what a session has loaded, or was given links to."""
+"""Methods that depend on a session's loaded tools or links."""
 
 OPTIONAL: Mapping[str, str] = {"prompts": "prompts", "resources": "resources", "completion": "completions"}
-"""The capability that a client must have been declared for methods that begin so; a profile may lack it."""
+"""The capability behind methods that begin so; a profile may lack it."""
 
 
 class Session:
@@ -83,7 +83,6 @@ class Session:
     def __init__(
         self, link: Link, number: int, context: SessionContext, principal: Principal = LOCAL_USER
     ) -> None:
-        """Attach to the link of a principal; `run` does the work."""
         self.number = number
         self._context = context
         self._link = link
@@ -92,7 +91,7 @@ class Session:
         self._attachments = self._connection.attachments
         self._client = self._connection.client
         self.calls = self._connection.calls
-        """Its calls that have no answer yet."""
+        """Calls without an answer."""
         self._settled = False
         """Whether a hello or a request was received, after which no hello is taken."""
         self._late_hello = False
@@ -129,15 +128,15 @@ class Session:
 
     @property
     def in_flight(self) -> int:
-        """The number of calls without an answer yet."""
+        """The number of calls without an answer."""
         return len(self.calls.open)
 
     def move(self, profile: str) -> None:
-        """Give the client another profile for an operator; it is told if that changes its tools."""
+        """Give the client another profile for an operator; notifies the client if that changes its tools."""
         self._connection.move(profile)
 
     def give_back(self) -> None:
-        """Have a bridge hold what was passed on to nobody, and all that follows, for the next daemon."""
+        """Have a bridge hold unsent requests, and all that follow, for the next daemon."""
         if self._client.holds:
             ids = b",".join(self.calls.give_back())
             self._peer.notify(protocol.UNSENT, b'{"ids":[%b]}' % ids)
@@ -196,12 +195,12 @@ class Session:
             self._connection.fail(request_id, method, error)
 
     def _lacks(self, method: str) -> bool:
-        """Whether the client's profile does without what this method belongs to."""
+        """Whether the client's profile lacks the capability behind a method."""
         wanted = OPTIONAL.get(method.partition("/")[0])
         return wanted is not None and wanted not in declared(self._connection)
 
     def on_notification(self, method: str, params: Raw | None) -> None:
-        """Take cancellations, what concerns the requests of servers, and the bridge's hello."""
+        """Take cancellations, answers about servers' requests, and the bridge's hello."""
         try:
             if method == protocol.CANCEL and params is not None:
                 cancel(self._connection, params)
@@ -228,11 +227,7 @@ class Session:
         """Do nothing: `run` ends next."""
 
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
-        """Refuse what is not JSON-RPC; the connection is kept up to `MAX_FAULTS`.
-
-        Raises:
-            ProtocolFault: there were too many malformed messages.
-        """
+        """Refuse malformed messages; raises `ProtocolFault` at `MAX_FAULTS`."""
         self._faults += 1
         self._peer.refuse(fault.request_id, fault.code, fault.message)
         if self._faults >= MAX_FAULTS:

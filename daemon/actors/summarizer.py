@@ -1,7 +1,7 @@
-"""The summarizer: asks a model for a sentence about every server and tool that has none, in the background.
+"""The summarizer: asks a model for a sentence about every server and tool without one, in the background.
 
-Nothing waits for it: until a sentence is there, the first sentence of the description is used. A misbehaving
-endpoint costs one question at a time. A daemon without `summaries` in its configuration has no summarizer.
+Nothing waits for it: until then, the first sentence of the description is used. A misbehaving endpoint costs
+one question at a time.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from daemon.summaries.prompt import Question
 
 SETTLE = 2.0
-"""Seconds after a change before anything is asked: servers that start together are asked about together, and
-what the store remembers is not asked for."""
+"""Seconds after a change before a question: servers that start together share one, and the store's summaries
+come first."""
 
 BACKOFF_BASE = 5.0
 """Seconds after the first failure; doubled with each further one."""
@@ -58,17 +58,17 @@ class SummarizerState:
     asked: int = 0
     """Questions sent."""
     answered: int = 0
-    """Questions whose answer could be read."""
+    """Questions with a readable answer."""
     sentences: int = 0
-    """Sentences accepted."""
+    """Accepted sentences."""
     refused: int = 0
-    """Sentences rejected as not fit to be shown to other models."""
+    """Sentences rejected as unfit for other models."""
     given_up: int = 0
     """Servers and tools left without a sentence for good."""
     waiting: int = 0
     """Servers and tools still to be asked about."""
     last_error: str = ""
-    """Why the last question has no answer; empty if it has one."""
+    """The fault of the last question, or empty."""
 
 
 class Summarizer:
@@ -84,15 +84,15 @@ class Summarizer:
         connect: Callable[[], Awaitable[Endpoint]] | None = None,
         rng: Callable[[], float] = random.random,
     ) -> None:
-        """Start with nothing asked.
+        """Start without questions.
 
         Args:
             catalog: the newest catalog.
-            summaries: how much to ask, and how often.
+            summaries: the configured pace.
             tell: leaves a fact with the registry.
             wall: seconds since the epoch.
-            connect: opens the endpoint; called once, by `run`. Raises `SummariesUnavailable` if it cannot work.
-                None: opens the configured one.
+            connect: opens the endpoint, once, in `run`; raises `SummariesUnavailable`. None for the configured
+                one.
             rng: a random number in [0, 1).
         """
         self._catalog = catalog
@@ -109,7 +109,7 @@ class Summarizer:
 
     @property
     def state(self) -> SummarizerState:
-        """The progress so far; looks at every tool, a millisecond for a few thousand."""
+        """The progress so far; reads every tool, a millisecond for a few thousand."""
         waiting = self._ledger.waiting(self._catalog.value)
         return attrs.evolve(self._tally, given_up=self._ledger.given_up, waiting=waiting)
 
@@ -153,7 +153,7 @@ class Summarizer:
         await trio.sleep(wait)
 
     async def _put(self, endpoint: Endpoint, question: Question) -> float:
-        """Ask one question; return the seconds to wait before the next."""
+        """Ask one question; returns the seconds to wait before the next."""
         self._sent.append(trio.current_time())
         self._note(asked=self._tally.asked + 1)
         try:
@@ -186,7 +186,7 @@ class Summarizer:
         return 0.0
 
     def _failed(self, question: Question, fault: EndpointFault) -> float:
-        """Record that there is no answer; return the seconds to wait."""
+        """Record a lack of an answer; returns the seconds to wait."""
         if fault.kind.blames_the_question:
             self._ledger.failed(question)
         if fault.kind is Failing.TIMEOUT:
@@ -203,7 +203,7 @@ class Summarizer:
         return wait
 
     def _backoff(self) -> float:
-        """Count a failure; return the seconds to wait, half of them fixed, half random."""
+        """Count a failure; returns the seconds to wait, half of them fixed, half random."""
         delay = self._retries.delay(self._failures)
         self._failures += 1
         return delay

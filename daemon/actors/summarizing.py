@@ -1,4 +1,4 @@
-"""Whether a model is asked for summaries, and which one, as the configuration says at each moment.
+"""Runs a summarizer for the configured model, if any.
 
 Where loading on demand is switched off, no summary is shown, and no description leaves the machine.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from daemon.kit.waiting import Watch
 
 SWITCHED_OFF = "nothing is asked: loading on demand is switched off, by lazy or in every profile"
-"""Why a configured model is not asked."""
+"""The reason why a configured model is not asked."""
 
 
 class Asking(Protocol):
@@ -40,19 +40,14 @@ class Summarizing:
     """Runs a summarizer for the configured model, replaced or ended when the configuration changes."""
 
     def __init__(self, catalog: Watch[Catalog], make: Callable[[Summaries], Asking]) -> None:
-        """Start without a summarizer.
-
-        Args:
-            catalog: the newest catalog, which holds the configuration.
-            make: makes a summarizer; imports its modules, so it is called in a worker thread.
-        """
+        """Start without a summarizer; `make` imports its modules, so it is called in a worker thread."""
         self._catalog = catalog
         self._make = make
         self._asking: Asking | None = None
 
     @property
     def state(self) -> Mapping[str, object] | None:
-        """The progress, the model and the endpoint's host; None if no model is configured."""
+        """The progress, the model and the endpoint's host; None without a configured model."""
         config = self._catalog.value.config
         summaries = config.summaries
         if summaries is None:

@@ -1,9 +1,7 @@
 """The actor of one upstream server, for one connection after the other.
 
 `run` is one incarnation, from opening the connection to losing it; the supervisor decides about the next.
-`upstreams.upstream_access` describes how callers reach the server meanwhile, `upstreams.events` what becomes of
-what the server says of its own accord. While connected, the actor's tasks list the tools when asked to, ping
-the server when it is silent, and give up calls that show no sign of life.
+Callers reach the server by `upstreams.upstream_access`; `upstreams.events` takes the server's own messages.
 """
 
 from __future__ import annotations
@@ -39,11 +37,11 @@ INSTALLERS = frozenset({"npx", "uvx", "docker", "podman", "bunx", "pnpm", "pipx"
 """Commands whose first start may download the server: they get `timeouts.firstInitialize`."""
 
 QUESTIONS_SECONDS = 2.0
-"""Seconds that what a server has asked before its first call (its clients' roots) may take to be answered: it
-may refuse a call that comes before. Clients answer without asking anybody, and some never do."""
+"""Seconds for answers to a server's questions before its first call (its clients' roots): it may refuse a call
+that comes before. Clients answer without asking anybody, and some never do."""
 
 REASON_SECONDS = 0.5
-"""Seconds that a lost request waits for the connection to say why it ended."""
+"""Seconds that a lost request waits for the connection's reason."""
 
 
 class UpstreamActor:
@@ -66,21 +64,21 @@ class UpstreamActor:
         Args:
             server: the server's configuration.
             tell: leaves a fact with the registry.
-            redact: takes secrets out of what the server says about itself.
+            redact: takes secrets out of the server's texts.
             outbox: the daemon's outbox.
-            opening: makes what a connection needs, of `server` and `events`.
+            opening: makes a connection's context, of `server` and `events`.
             wall: seconds since the epoch.
-            subscribers: the clients, for what belongs to no call.
-            settle: returns once the registry has processed the facts it was told.
+            subscribers: the clients, for messages that belong to no call.
+            settle: returns once the registry has processed the facts left so far.
         """
         lists = ServerLists(server, tell=tell, wall=wall, redact=redact, settle=settle)
         self.access = UpstreamAccess(
             server, lists, subscribers=subscribers, outbox=outbox, wall=wall, start_limit=self._start_limit
         )
-        """The server, as everybody else reaches it."""
+        """The server's interface for everybody else."""
         self.access.run, self.access.end = self.run, self.end
         self.events = ServerEvents(self.access, redact)
-        """Takes what the first connection reports."""
+        """Takes the reports of the first connection."""
         self._server = server
         self._context = opening(server=server, events=self.events)
         self._second: SecondConnection | None = None
@@ -97,11 +95,7 @@ class UpstreamActor:
         self._end_reason = HEALTHY
 
     async def run(self, lifecycle: Lifecycle) -> None:
-        """Connect, and serve until the connection is lost.
-
-        Raises:
-            RunError: why the run ended, for the supervisor.
-        """
+        """Connect, and serve until the connection is lost; raises `RunError` with the reason."""
         self.access.lifecycle = lifecycle
         self.access.log.begin(failing=self.access.child.status.value.attempt > 0)
         last = self.access.child.status.last.cause
@@ -109,7 +103,7 @@ class UpstreamActor:
         await self._connect(lifecycle)
 
     def end(self, reason: Reason) -> None:
-        """End this run for a reason of the daemon's, which its open calls are told."""
+        """End this run for a reason of the daemon's, with which its open calls fail."""
         if self._connection is None or self.access.lifecycle is None or self._end_asked.is_set():
             return
         self._end_reason = reason
@@ -205,7 +199,7 @@ class UpstreamActor:
                 self._report()
 
     def _report(self, _changed: Reason = HEALTHY) -> None:
-        """Report how it is, whatever has changed: silence says more than what is wrong with its list."""
+        """Report the state: silence counts before problems of the list."""
         if self.access.lifecycle is None or self.access.admission is None:
             return
         second = None if self._second is None else self._second.pings

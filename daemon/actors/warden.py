@@ -1,16 +1,15 @@
-"""The warden: watches how much memory servers use, and ends those above their ceiling.
+"""The warden: watches the memory of servers, and ends those above their ceiling.
 
-One walk over /proc measures every server that has a ceiling, with all that it started, in a worker thread;
-without ceilings there is no walk. Resident pages are counted first, because that is cheap; but a page that a
-server shares with its children counts once for each of them, so a tree that seems too large is measured again
-by its proportional share (proc(5), smaps_rollup), which takes the kernel milliseconds a process. A server is
-ended only if it is above twice in a row: one large answer is not a leak. Processes in a container are not seen:
-its engine started them, not the child.
+One walk over /proc measures every server with a ceiling and its process tree, in a worker thread; without
+ceilings there is no walk. Resident pages are cheap to count, but a shared page counts once for each process: a
+tree that seems too large is measured again by its proportional share (proc(5), smaps_rollup), which takes the
+kernel milliseconds a process. A server is ended only if it is above twice in a row: one large answer is not a
+leak. Processes in a container are not seen: its engine started them, not the child.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 from loguru import logger
@@ -23,7 +22,7 @@ from daemon.processes.marks import memory_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from daemon.config.config_model import Server
+    from daemon.upstreams.upstream_access import UpstreamAccess
 
 WALK_SECONDS = 2.0
 """Seconds between walks: each takes milliseconds, and a leak of 100 MB a second is ended within 500 MB."""
@@ -32,23 +31,12 @@ LOOKS = 2
 """Measurements in a row above the ceiling before a server is ended."""
 
 
-class Watched(Protocol):
-    """An upstream as the warden needs it."""
-
-    server: Server
-    children: dict[int, int]
-    """The marks of its processes, by pid."""
-
-    def end(self, reason: Reason) -> None:
-        """End the current run."""
-
-
 class Warden:
     """The actor that holds servers to their memory ceilings; `run` never returns."""
 
     def __init__(
         self,
-        upstreams: Mapping[str, Watched],
+        upstreams: Mapping[str, UpstreamAccess],
         measure: Callable[[Mapping[int, int]], Mapping[int, int]] | None = None,
         *,
         seconds: float = WALK_SECONDS,
@@ -57,7 +45,7 @@ class Warden:
 
         Args:
             upstreams: running servers by name; read again at each walk.
-            measure: returns bytes by mark, given the ceilings by mark; blocking. None: from /proc.
+            measure: returns bytes by mark, given the ceilings by mark; blocks. None for /proc.
             seconds: seconds between two walks.
         """
         self._upstreams = upstreams
@@ -104,8 +92,8 @@ def too_much(used: int, most: int) -> Reason:
     return Reason(text, Cause.MEMORY_CEILING, {"used": used, "limit": most})
 
 
-def _limited(upstreams: Iterable[Watched]) -> Iterator[tuple[int, Watched]]:
-    """The upstreams that have a ceiling and a process, by mark."""
+def _limited(upstreams: Iterable[UpstreamAccess]) -> Iterator[tuple[int, UpstreamAccess]]:
+    """The upstreams with a ceiling and a process, by mark."""
     for each in upstreams:
         if each.server.limits.memory_bytes is not None:
             yield from ((mark, each) for mark in each.children.values())

@@ -1,1 +1,1 @@
-"""Counters (`tally`, `measures`), for Prometheus (`readings`, `rendering`) and operators (`summary`)."""
+"""Counters (`tally`, `measures`), for Prometheus (`readings`, `prometheus`) and operators."""

@@ -16,20 +16,16 @@ GATHER_SECONDS = 60.0
 """Seconds whose events of one sort become one event with a count: a flood makes 1,440 a day."""
 
 MAX_SORTS = 100
-"""The most sorts that are told apart, more than there are doors and reasons; further ones go by kind."""
+"""Most sorts that are distinguished, more than there are doors and reasons; further ones go by kind."""
 
 Sort: TypeAlias = "tuple[EventKind, str, object, object]"
 
 
 class Gathering:
-    """Notes the first event of a sort, and once a minute how many there were since."""
+    """Notes the first event of a sort, and once a minute the number of further ones."""
 
     def __init__(self, note: Callable[[Event], None]) -> None:
-        """Begin without any.
-
-        Args:
-            note: takes the events that are made of them.
-        """
+        """Start without events; `note` takes the resulting ones."""
         self._note = note
         self._since: dict[Sort, tuple[Event, int]] = {}
         self._some = trio.Event()
@@ -48,7 +44,7 @@ class Gathering:
         self._tell(event, 1)
 
     async def run(self) -> None:
-        """Note how many there were, each minute in which there were some, until cancelled; then the rest."""
+        """Note the counts of each minute until cancelled; then the rest."""
         try:
             while True:
                 await self._some.wait()

@@ -1,4 +1,4 @@
-"""Bounded records of how a server behaves: its stderr, its noise, its latencies."""
+"""Bounded records of a server's behaviour: its stderr, its noise, its latencies."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 STDERR_BYTES = 64 * 1024
-"""The most bytes of a server's stderr that are kept: the chattiest real one writes 25 kB before its first
-call."""
+"""Most bytes of a server's stderr that are kept: the chattiest real one writes 25 kB before its first call."""
 
 STDERR_LINE = 8 * 1024
-"""The most characters of a line of stderr, or of a log notification, that are kept: they are for people."""
+"""Most characters of a line of stderr, or of a log notification: they are for people."""
 
 STDERR_LINES = 1000
-"""The most lines of stderr that are kept: empty ones cost memory, too."""
+"""Most lines of stderr that are kept: empty ones cost memory, too."""
 
 LATENCIES = 2048
-"""The newest latencies that are kept, which percentiles are computed over: all of a minute with up to 34 calls
-a second, in 64 KiB; of a busier one its end."""
+"""Newest latencies, for percentiles: all of a minute with up to 34 calls a second, in 64 KiB; the end of a
+busier one."""
 
 MINUTES = 15
-"""Closed minutes that are kept: windows reach so far back, in 4 KiB a server."""
+"""Closed minutes that windows reach back to, in 4 KiB a server."""
 
 POINTS = 64
-"""The most latencies of a closed minute that are kept, evenly spread: the error is within 1 % of the calls."""
+"""Most latencies kept of a closed minute, evenly spread: the error is within 1 % of the calls."""
 
 MINUTE = 60.0
 """Seconds in a minute."""
@@ -56,15 +55,15 @@ MAX_CLIENTS = 64
 """Clients whose repairs are counted separately: more kinds of agents than anybody runs."""
 
 LOG_BURST_BYTES = 256 * 1024
-"""Bytes of one server's stderr that may be logged in a burst: ten times what the chattiest real one writes
-before its first call."""
+"""Bytes of one server's stderr that may be logged in a burst: ten times the most of a real one before its first
+call."""
 
 LOG_BYTES_PER_SECOND = 4 * 1024
 """Bytes of it that may be logged per second in the long run: at most 350 MB a day."""
 
 LOG_RESUMES_BYTES = LOG_BURST_BYTES // 2
-"""Logging of a server's stderr resumes when there is room for this many bytes: what follows can be read in one
-piece, and omissions are reported at most twice a minute."""
+"""Free bytes at which logging of a server's stderr resumes: the rest can be read in one piece, and omissions
+are reported at most twice a minute."""
 
 LOG_LINE_COSTS = 64
 """Bytes of a log line in addition to its text: the time, the level, the server."""
@@ -73,15 +72,15 @@ _births = count(1)
 
 
 class StderrLine(NamedTuple):
-    """A line that a server has written to stderr."""
+    """A line of a server's stderr."""
 
     number: int
     """Its place among all lines, from 1."""
     text: str
     at: float
-    """When it was read, in seconds since the epoch."""
+    """The time of reading, in seconds since the epoch."""
     run: int
-    """The number of the run that has written it; 0 if that is not known."""
+    """The server's run, or 0."""
 
 
 class StderrTail:
@@ -89,26 +88,20 @@ class StderrTail:
 
     def __init__(self) -> None:
         self.birth = next(_births)
-        """Distinguishes this record from others of the same daemon, as line numbers start at 1 in each."""
+        """Distinguishes this record from others of the daemon, whose lines have the same numbers."""
         self.written = 0
-        """The number of the newest line, which is the count of all lines."""
+        """The number of the newest line, which is the count of all."""
         self._lines: deque[StderrLine] = deque()
         self._size = 0
         self.told: set[Callable[[], None]] = set()
         """Called after each line."""
 
     def __len__(self) -> int:
-        """How many lines are kept."""
+        """The number of kept lines."""
         return len(self._lines)
 
     def add(self, line: str, at: float = 0.0, run: int = 0) -> None:
-        """Append a line, dropping the oldest ones if necessary.
-
-        Args:
-            line: the line.
-            at: when it was read, in seconds since the epoch.
-            run: the number of the run that has written it.
-        """
+        """Append a line that a run wrote, read at `at` (seconds since the epoch); the oldest ones make room."""
         self.written += 1
         self._lines.append(StderrLine(self.written, line, at, run))
         self._size += len(line.encode())
@@ -118,7 +111,7 @@ class StderrTail:
             tell()
 
     def last(self, most: int, run: int | None = None) -> list[str]:
-        """The newest lines, oldest first; those of one run, if that is named."""
+        """The newest lines, oldest first; of one run, if that is named."""
         newest = (each.text for each in reversed(self._lines) if run is None or each.run == run)
         return list(islice(newest, most))[::-1]
 
@@ -142,12 +135,7 @@ class LogShare:
         self._bytes = 0
 
     def lines(self, text: str, now: float) -> tuple[str, ...]:
-        """The lines to log after the server has written a line.
-
-        Args:
-            text: the line.
-            now: seconds.
-        """
+        """The lines to log after the server has written a line, at `now` (seconds)."""
         self._room = min(LOG_BURST_BYTES, self._room + (now - self._at) * LOG_BYTES_PER_SECOND)
         self._at = now
         size = len(text.encode(errors="replace")) + LOG_LINE_COSTS
@@ -176,13 +164,7 @@ class Noise:
         self._in_window = 0
 
     def add(self, line: bytes, now: float, cut: Callable[[bytes, int], str]) -> bool:
-        """Count a line; True if that is one too many, once in `NOISE_SECONDS`.
-
-        Args:
-            line: the printed line.
-            now: seconds, on any clock.
-            cut: returns the beginning of a line without secrets (`safety.redact.Redactor.cut`).
-        """
+        """Count a line; True if that is one too many, once in `NOISE_SECONDS`; `cut` takes secrets out."""
         self.count += 1
         if not self.first:
             self.first = cut(line, NOISE_CHARACTERS)
@@ -194,26 +176,21 @@ class Noise:
 
     @property
     def is_unbearable(self) -> bool:
-        """Whether there is so much of it that the connection should end."""
+        """Whether there is so much noise that the connection should end."""
         return self._in_window > NOISE_END
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of the last minutes, the one under way included; latencies in milliseconds, None without calls."""
+    """Calls of the last minutes, the present one included; latencies in milliseconds, None without calls."""
 
     calls: int = 0
-    """Calls that ended."""
     errors: int = 0
-    """Those among them that ended without a result from the server."""
+    """Calls without a result from the server."""
     p50_ms: float | None = None
-    """The latency that half of them kept within."""
     p95_ms: float | None = None
-    """The latency that 95 % of them kept within."""
 
 
 class _Minute(msgspec.Struct, frozen=True):
-    """A minute that is over, or is not yet."""
-
     ended: float
     calls: int
     errors: int
@@ -225,37 +202,33 @@ class _Minute(msgspec.Struct, frozen=True):
 class CallStats:
     """Counts and latencies of calls forwarded to a server.
 
-    `record` is part of each call, so it knows no time: whoever has a clock says when a minute is over.
+    `record` is part of each call and knows no time: the owner of a clock calls `turn` after each minute.
     """
 
     calls: int = 0
-    """Calls that ended, successfully or not."""
+    """Ended calls."""
     errors: int = 0
-    """Calls that ended without a result from the server."""
+    """Ended calls without a result from the server."""
     _recent: deque[float] = attrs.field(factory=lambda: deque(maxlen=LATENCIES), init=False)
     _minutes: deque[_Minute] = attrs.field(factory=lambda: deque(maxlen=MINUTES), init=False)
     _before: tuple[int, int] = attrs.field(default=(0, 0), init=False)
-    """Calls and errors before the minute under way."""
+    """Calls and errors before the present minute."""
 
     def record(self, seconds: Sequence[float], *, ok: bool) -> None:
-        """Count calls that have ended, each after so many seconds."""
+        """Count ended calls, each with its duration."""
         self.calls += len(seconds)
         self.errors += 0 if ok else len(seconds)
         self._recent += seconds
 
     def percentile_ms(self, share: float) -> float | None:
-        """A percentile (0.95, say) of the recent latencies, in milliseconds; None if there are none."""
+        """A percentile (such as 0.95) of the recent latencies, in milliseconds; None without any."""
         if not self._recent:
             return None
         ordered = sorted(self._recent)
         return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000, 3)
 
     def turn(self, now: float) -> Window:
-        """End the minute under way, and return it; a new one begins.
-
-        Args:
-            now: seconds, on a clock that never goes back.
-        """
+        """End the present minute, and return it; `now` is in seconds on a monotonic clock."""
         ended = self._under_way(now)
         if ended.calls:
             self._minutes.append(ended)
@@ -263,12 +236,7 @@ class CallStats:
         return _window([ended])
 
     def window(self, minutes: int, now: float) -> Window:
-        """The calls of so many minutes that are over, at most `MINUTES`, and of the one under way.
-
-        Args:
-            minutes: how many minutes.
-            now: seconds, on the clock of `turn`.
-        """
+        """The calls of so many closed minutes, at most `MINUTES`, and the present one; `now` as in `turn`."""
         since = now - minutes * MINUTE
         return _window([*(each for each in self._minutes if each.ended > since), self._under_way(now)])
 
@@ -306,24 +274,23 @@ def _percentile_ms(weighed: Sequence[tuple[float, float]], rank: float) -> float
 
 
 class Pace:
-    """How fast a server finishes calls while others wait. Times are in seconds, on any clock."""
+    """A server's pace of finishing calls while others wait. Times are in seconds, on any clock."""
 
     def __init__(self, now: float) -> None:
-        """Start to measure."""
         self._ends = deque([now], maxlen=PACE_ENDS)
 
     def ended(self, now: float) -> None:
-        """Note that a call has ended."""
+        """Note the end of a call."""
         self._ends.append(now)
 
     def seconds_for(self, calls: int, now: float) -> float:
-        """Seconds that this many calls take to end; before the first end, as long as it has taken so far."""
+        """Seconds that this many calls take to end; before the first end, the time so far."""
         waited, ends = now - self._ends[0], len(self._ends) - 1
         return waited * calls / ends if ends else waited
 
 
 class RepairCounts:
-    """How often the arguments of calls had to be repaired, by client and kind of repair."""
+    """Repairs of calls' arguments, by client and kind."""
 
     def __init__(self) -> None:
         self._counts: dict[str, Counter[str]] = {}

@@ -1,9 +1,8 @@
 """All metrics with their names, types and labels, and their export in Prometheus' text format.
 
-`METRICS` is the one list of metrics; docs/metrics.md says the same, and a test compares. Names follow
-Prometheus' conventions: base units, the unit and `_total` at the end. The values of labels are bounded
-(`counting.tally`). Importing the client library takes 0.1 s: `readings` imports this module on the first
-request.
+`METRICS` is the one list of metrics; a test compares it with docs/metrics.md. Names follow Prometheus'
+conventions: base units, the unit and `_total` at the end. The values of labels are bounded (`counting.tally`).
+Importing the client library takes 0.1 s: `readings` imports this module on the first request.
 """
 
 from __future__ import annotations
@@ -36,22 +35,16 @@ class MetricKind(StrEnum):
     COUNTER = "counter"
     """A value that only rises, from zero at the start of the daemon."""
     GAUGE = "gauge"
-    """A current value."""
     HISTOGRAM = "histogram"
-    """Counters of values below certain bounds."""
 
 
 class Metric(msgspec.Struct, frozen=True):
     """The definition of a metric."""
 
     kind: MetricKind
-    """The type of the metric."""
     name: str
-    """The exported name."""
     help: str
-    """The help text."""
     labels: tuple[str, ...] = ()
-    """The names of its labels."""
     from_library: bool = False
     """Whether the client library itself reads and describes it."""
 
@@ -242,11 +235,7 @@ _BOUNDS = (*map(floatToGoString, LATENCY_BOUNDS), "+Inf")
 
 
 def render(reading: Reading) -> str:
-    """Render a reading as text. Reads /proc for the metrics of the daemon itself: call it in a thread.
-
-    Raises:
-        KeyError: the reading has no value for a metric of the table.
-    """
+    """Render a reading as text. Reads /proc for the daemon's own metrics: call it in a thread."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_ReadingCollector(reading))
     ProcessCollector(registry=registry)

@@ -1,7 +1,7 @@
 """The values of all metrics at one moment: copied on the event loop, rendered in a worker thread.
 
-The event loop only copies numbers that exist already. The client library, loaded when first needed, and the
-memory of the children, read from /proc, are left to the thread.
+The event loop only copies numbers that exist already. The thread loads the client library when it is first
+needed, and reads the children's memory from /proc.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class Distribution(msgspec.Struct, frozen=True):
     """The value of a histogram."""
 
     buckets: tuple[int, ...]
-    """How many values fell between two of `counting.tally.LATENCY_BOUNDS`; the last: beyond all."""
+    """Values between two of `counting.tally.LATENCY_BOUNDS`; the last one has those beyond all."""
     total: float
-    """The sum of what was observed."""
+    """The sum of the observations."""
 
 
 Values = dict[Labels, float | Distribution]
 
 
 class CountedUpstream(Protocol):
-    """The countable part of what runs of a server: the server itself, or an instance of it."""
+    """The countable part of a server or an instance."""
 
     name: str
     """Its own name."""
@@ -60,11 +60,11 @@ class CountedUpstream(Protocol):
 
     @property
     def in_flight(self) -> int:
-        """Calls without an answer yet, queued ones included."""
+        """Calls without an answer, queued ones included."""
 
     @property
     def queued(self) -> int:
-        """Calls that wait in the queue."""
+        """Calls in the queue."""
 
 
 class CountedServer(Protocol):
@@ -72,7 +72,7 @@ class CountedServer(Protocol):
 
     @property
     def instances(self) -> Instances | None:
-        """Its instances; None if all clients share one."""
+        """None if all clients share one."""
 
 
 def running(actors: Iterable[CountedUpstream]) -> dict[str, Values]:
@@ -98,12 +98,7 @@ def instances(divided: Mapping[str, Instances], actors: Iterable[CountedUpstream
 
 
 def memory(marks: Mapping[int, Labels], resident: Mapping[int, int]) -> dict[str, Values]:
-    """Resident memory by server, and by instance.
-
-    Args:
-        marks: what runs, by the mark of its processes.
-        resident: bytes by mark.
-    """
+    """Resident bytes by server and by instance, given those of each mark."""
     used: Counter[Labels] = Counter()
     of_instances: Counter[Labels] = Counter()
     for mark, labels in marks.items():
@@ -115,7 +110,7 @@ def memory(marks: Mapping[int, Labels], resident: Mapping[int, int]) -> dict[str
 
 
 def labels_of(actor: CountedUpstream) -> Labels:
-    """The labels of what runs: its server, and the instance where it is one."""
+    """The labels of an actor: its server, and for an instance its name."""
     return (actor.of,) if actor.name == actor.of else (actor.of, actor.name)
 
 
@@ -123,8 +118,7 @@ RENDERING = "daemon.counting.prometheus"
 """The module with `render(reading)`, imported by name because it loads the client library."""
 
 AT_ONCE = 1
-"""Exports at a time: reading all of /proc takes a core for some milliseconds, and requests must not multiply
-that."""
+"""Exports at a time: reading all of /proc takes a core for some milliseconds."""
 
 OFF = (
     'metrics are off. Put `"metrics": {"enabled": true}` into the configuration and `mcpd reload`; with'
@@ -139,14 +133,10 @@ class Reading(msgspec.Struct, frozen=True):
     values: Mapping[str, Values]
     """Values by metric, then by labels."""
     marks: Mapping[int, Labels] = msgspec.field(default_factory=dict)
-    """The server of each child's mark, to find its memory by; and the instance, where it is one."""
+    """The labels of each child's mark, to find its memory by."""
 
     def with_memory(self, resident: Mapping[int, int]) -> Reading:
-        """A reading with the memory of the servers' process trees added.
-
-        Args:
-            resident: bytes by mark.
-        """
+        """A reading with the memory of the servers' process trees, given resident bytes by mark."""
         return Reading({**self.values, **memory(self.marks, resident)}, self.marks)
 
 
@@ -167,17 +157,13 @@ class Exporter:
     """Exports the current metrics on request, to operators and to Prometheus over HTTP."""
 
     tally: Tally
-    """The counters of events."""
     catalog: Watch[Catalog]
-    """The newest catalog."""
     actors: Mapping[str, CountedUpstream]
-    """What runs of the servers: those that all clients share, and the instances of the others."""
+    """Shared servers, and the instances of the others, by their own names."""
     upstreams: Mapping[str, CountedServer]
     """Running servers by name."""
     sessions: Callable[[], Iterable[CountedSession]]
-    """Open sessions."""
     version: str
-    """The version of mcpd."""
     connections: Callable[[], Mapping[str, Connections]]
     """The connections through each door, by its name."""
     persistence: Watch[Persistence]
@@ -187,11 +173,7 @@ class Exporter:
     )
 
     async def text(self) -> str:
-        """All metrics in the text format of Prometheus.
-
-        Raises:
-            InvalidArguments: metrics are off in the configuration.
-        """
+        """All metrics in the text format of Prometheus; raises `InvalidArguments` where metrics are off."""
         if not self.catalog.value.config.metrics.enabled:
             raise InvalidArguments(OFF)
         async with self._limiter:

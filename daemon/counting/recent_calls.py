@@ -1,15 +1,14 @@
-"""The last thousand calls, and the last errors of each server: who called what, how long, with what outcome.
+"""The last thousand calls, and the last errors of each server: caller, duration and outcome.
 
-They are taken from what the log of calls gathers (`CallLogger`), so a call pays nothing for them.
-Arguments and results are never kept. Names of tools, and texts of errors, are kept as they came, bounded: who
-shows them takes secrets out (`config.redaction`).
+They come from the log of calls (`CallLogger`), so they cost a call nothing. Arguments and results are never
+kept. Names of tools, and texts of errors, are kept verbatim, bounded: reports take secrets out.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import trio
@@ -28,22 +27,21 @@ if TYPE_CHECKING:
 
 
 GATHERED = 10_000
-"""The most calls that wait to be logged, more than arrive in one interval; older ones are dropped and
-counted."""
+"""Most calls that wait to be logged, more than arrive in one interval; older ones are dropped and counted."""
 
 EVERY_SECONDS = 0.25
-"""How long a line may lag behind its call, in seconds."""
+"""Most seconds from a call to its line."""
 
 CALLS_PER_RECORD = 250
-"""Calls formatted at once, which takes a third of a millisecond, before the event loop runs again."""
+"""Calls formatted at once, in a third of a millisecond, before the event loop runs again."""
 
 
 class ShownToken(Protocol):
-    """How a client was let in."""
+    """The client's way in."""
 
     @property
     def token(self) -> str:
-        """The name of the token that it has shown; empty if none was, or if it has no name."""
+        """The name of its token; empty without a token or a name."""
 
 
 class Caller(Protocol):
@@ -60,26 +58,15 @@ class Caller(Protocol):
 
 
 EndedCall: TypeAlias = tuple[Caller, str | None, str, float, str, str, str, float]
-"""Client, key of the session, label, seconds, outcome; the server that the call went to and that server's own
-name of the tool, or nothing; and when the call ended, in seconds since the epoch. The label may be any name
-that a client has sent, unchecked and of any length."""
-
-
-class EndedCalls(Protocol):
-    """Keeps what it is told of calls that have ended (`counting.recent_calls`)."""
-
-    def digest(self, notes: Sequence[EndedCall], /) -> Any:
-        """What is to be kept of them; for a worker thread."""
-
-    def publish(self, digest: Any, /) -> None:
-        """Keep it; on the event loop."""
+"""Client, key of the session, label, seconds, outcome; the server and its own name of the tool, or nothing; and
+the end, in seconds since the epoch. The label may be any name from a client, unchecked and of any length."""
 
 
 class CallLogger:
     """Logs calls: session, category and name, latency, outcome."""
 
-    def __init__(self, ended: EndedCalls) -> None:
-        """Start without any calls; `ended` is told of each, whether it is logged or not."""
+    def __init__(self, ended: RecentCalls) -> None:
+        """Start without any calls; `ended` gets each, whether it is logged or not."""
         self._ended = ended
         self._notes: deque[EndedCall] = deque(maxlen=GATHERED)
         self._some = trio.Event()
@@ -87,7 +74,7 @@ class CallLogger:
         self.dropped = 0
 
     def note(self, ended: EndedCall) -> None:
-        """Note a call that has ended. Never blocks."""
+        """Note an ended call. Never blocks."""
         notes = self._notes
         if len(notes) == GATHERED:
             self.dropped += 1
@@ -114,7 +101,7 @@ class CallLogger:
         finally:
             self._write()
 
-    def _write(self) -> object:
+    def _write(self) -> Digest:
         written: list[EndedCall] = []
         if self.dropped:
             lost, self.dropped = self.dropped, 0
@@ -134,69 +121,61 @@ KEPT = 1000
 """Calls that are kept: the last minutes of a busy daemon, in half a megabyte."""
 
 FAILURES = 10
-"""Errors of each server that are kept: what it has failed with lately, not how often."""
+"""Errors of each server that are kept: the latest sorts, not their number."""
 
 NAME = 256
-"""The most characters of the name of a tool that are kept: a client may have made it up."""
+"""Most characters of the name of a tool: a client may have made it up."""
 
 TEXT = 500
-"""The most characters of what a server says about an error that are kept: enough to find its cause."""
+"""Most characters of a server's error text: enough to find its cause."""
 
 
 class RecentCall(NamedTuple):
-    """A call that has ended, or another request of a client's that went to a server."""
+    """An ended call, or another request of a client that went to a server."""
 
     at: float
-    """When it ended, in seconds since the epoch."""
+    """The end, in seconds since the epoch."""
     session: int | None
-    """The number of its client's connection; None: an operator's (`mcpd call`)."""
+    """The number of its client's connection; None for an operator's (`mcpd call`)."""
     key: str | None
-    """The key of its session; None if that has none."""
+    """The key of its session, or None."""
     client: str
-    """The name and version of its client; empty if it gave none."""
+    """The client's name and version; may be empty."""
     token: str
-    """The name of the token that its client has shown; empty if none, or one without a name."""
+    """The name of the client's token; empty without a token or a name."""
     server: str
-    """The server that it went to, by its name in the configuration; empty if mcpd answered it itself."""
+    """The server's name in the configuration; empty if mcpd answered it itself."""
     tool: str
-    """The server's own name of the tool; else what the log calls it, such as a meta-tool with what it was asked
-    for. Up to `NAME` characters."""
+    """The server's own name of the tool; else the log's label, such as a meta-tool with its argument. Up to
+    `NAME` characters."""
     seconds: float
-    """How long it took, from the client's request to its answer."""
+    """From the client's request to its answer."""
     outcome: str
-    """`ok`, an error code, or `isError` if the tool says in its result that it failed."""
+    """`ok`, an error code, or `isError` if the tool's result says that it failed."""
 
 
 class CallFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """An error that a call of a server ended with."""
+    """A failed call of a server."""
 
     at: float
-    """When, in seconds since the epoch."""
+    """Seconds since the epoch."""
     tool: str
     """The server's own name of the tool, with up to `NAME` characters."""
     code: str
-    """The error code, or `isError` if the tool says in its result that it failed."""
+    """The error code, or `isError` if the tool's result says that it failed."""
     text: str
-    """What the client was told, with up to `TEXT` characters: may quote the server, and hold a secret."""
+    """The client's error text, with up to `TEXT` characters: may quote the server, and hold a secret."""
 
 
 def named_key(key: str | None) -> str | None:
-    """The key of a session as operators may see it: one that nobody has chosen is worth the session."""
+    """The key of a session for operators; None if nobody chose it: to know it is to have the session."""
     return None if key is None or is_anonymous(key) else key
 
 
 class RecentCalls:
-    """The newest calls of all clients and operators, and the newest errors of each server.
-
-    `mcpd status SERVER` shows `failures(SERVER)` as its last errors.
-    """
+    """The newest calls of all clients and operators, and the newest errors of each server."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
-        """Start without any.
-
-        Args:
-            wall: returns seconds since the epoch.
-        """
         self.newest = Watch(0)
         """The number of the newest call."""
         self._calls: deque[RecentCall] = deque(maxlen=KEPT)
@@ -213,7 +192,7 @@ class RecentCalls:
         return tuple(self._failures.get(server, ()))
 
     def digest(self, notes: Sequence[EndedCall]) -> Digest:
-        """The calls to keep of those that have ended within the last moments; for a worker thread."""
+        """The calls to keep among those of the last moments; for a worker thread."""
         kept = islice(notes, max(0, len(notes) - KEPT), None)
         return len(notes), [
             RecentCall(

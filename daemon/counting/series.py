@@ -1,8 +1,8 @@
-"""What was measured in each minute of the last day: of each server, and of the daemon itself. Values only.
+"""The measurements of each minute of the last day, of each server and of the daemon itself. Values only.
 
-A minute takes 28 bytes of each server and 32 of the daemon: with 50 servers a day takes 2.1 MB, and with as
-many as are measured, 10.4 MB. Minutes are those of the wall clock, which may jump: a minute that it shows twice
-holds what was measured last, and one that it leaves out is left out.
+A minute takes 28 bytes of each server and 32 of the daemon: with 50 servers a day takes 2.1 MB, with the most
+10.4 MB. Minutes are those of the wall clock, which may jump: a repeated minute holds the latest values, and a
+skipped one is left out.
 """
 
 from __future__ import annotations
@@ -27,43 +27,41 @@ _MOST = 2**32 - 1
 """The largest number that is kept: 4 TiB in KiB."""
 
 _NEVER = 0
-"""The number of a minute that nothing was measured in yet: the first one of 1970."""
+"""The minute before any measurement: the first one of 1970."""
 
 
 class MinuteOfServer(NamedTuple):
-    """What was measured of a server in one minute, all its instances together."""
+    """One minute of a server, all its instances together."""
 
     at: int
-    """When the minute began, in seconds since the epoch."""
+    """The start of the minute, in seconds since the epoch."""
     calls: int = 0
     """Calls that ended in it."""
     errors: int = 0
-    """Those among them that ended without a result from the server."""
+    """Calls without a result from the server."""
     p50_ms: float | None = None
-    """The latency that half of them kept within, in milliseconds; None without calls."""
+    """None without calls."""
     p95_ms: float | None = None
-    """The latency that 95 % of them kept within, in milliseconds; None without calls."""
+    """None without calls."""
     in_flight: int = 0
-    """The most calls without an answer that were seen at a time: it is looked each minute, and four times a
-    second while calls end."""
+    """Most calls without an answer at a time, sampled each minute, and four times a second while calls end."""
     rss_bytes: int | None = None
-    """Resident memory of its processes, at the end of the minute, to 1 KiB; None if it has none here."""
+    """Resident memory of its processes, at the end of the minute, to 1 KiB; None without local processes."""
 
 
 class MinuteOfDaemon(NamedTuple):
-    """What the daemon counted in one minute."""
+    """One minute of the daemon's counters."""
 
     at: int
-    """When the minute began, in seconds since the epoch."""
+    """The start of the minute, in seconds since the epoch."""
     tokens_not_sent: int = 0
-    """About how many tokens clients were spared, less those that they were sent later instead: may be
-    negative."""
+    """Tokens that clients were spared, less those that they were sent later: may be negative."""
     lists_sent: int = 0
     """Answers to `tools/list`."""
     loads: int = 0
     """Tools that sessions loaded."""
     load_hits: int = 0
-    """Calls of tools that were loaded."""
+    """Calls of loaded tools."""
     load_misses: int = 0
     """Calls of tools that had to be loaded first."""
     invalidations: int = 0
@@ -82,11 +80,9 @@ class _Ring:
 
     @property
     def size(self) -> int:
-        """The bytes that the numbers take."""
         return sum(each.itemsize * len(each) for each in (self._minutes, *self._columns))
 
     def put(self, minute: int, row: Iterable[float]) -> None:
-        """Keep a row."""
         place = minute % KEPT
         self._minutes[place] = minute
         for column, value in zip(self._columns, row, strict=True):
@@ -104,7 +100,6 @@ class Series:
     """The minutes of the last day. They change only on the event loop, and may be read directly."""
 
     def __init__(self) -> None:
-        """Start without any."""
         self._newest = _NEVER
         self._servers: dict[str, _Ring] = {}
         self._daemon = _Ring("iIIIIII")
@@ -115,21 +110,18 @@ class Series:
         return self._daemon.size + sum(each.size for each in self._servers.values())
 
     def server(self, name: str) -> Sequence[MinuteOfServer]:
-        """The minutes in which a server was measured, oldest first; none if there is no such server."""
+        """The minutes of a server, oldest first; none for an unknown one."""
         ring = self._servers.get(name)
         return [] if ring is None else [_of_server(row) for row in ring.until(self._newest)]
 
     def daemon(self) -> Sequence[MinuteOfDaemon]:
-        """The minutes in which the daemon was measured, oldest first."""
+        """The minutes of the daemon, oldest first."""
         return [MinuteOfDaemon(row[0] * SECONDS, *row[1:]) for row in self._daemon.until(self._newest)]
 
     def note(self, daemon: MinuteOfDaemon, servers: Mapping[str, MinuteOfServer]) -> None:
-        """Keep what was measured in a minute.
+        """Keep the measurements of a minute, the daemon's `at`, of at most `MAX_SERVERS` servers.
 
-        Args:
-            daemon: of the daemon; its `at` is that of all.
-            servers: of each server of the configuration, by name: the first `MAX_SERVERS` are kept. What was
-                measured of servers that are not named is forgotten.
+        The measurements of servers that are not named are deleted.
         """
         minute = daemon.at // SECONDS
         self._newest = minute

@@ -1,9 +1,8 @@
-"""Counters of events since the daemon started, which only rise.
+"""Counters of events since the daemon started, which only rise, and their summaries.
 
 Counting is a few dictionary operations on the event loop: it waits for nothing and knows no clock. The number
 of counters is bounded whatever arrives: servers are those of the configuration, surfaces and meta-tools those
-of the table, methods those of MCP, outcomes the codes of `errors`. Anything else is counted together, under
-`OTHER`.
+of the table, methods those of MCP, outcomes the codes of `errors`. Anything else is counted as `OTHER`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import attrs
 import msgspec
@@ -33,23 +32,22 @@ LATENCY_BOUNDS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0),
 )
-"""Upper bounds of the latency buckets in seconds: from what a local server needs to the longest that a call may
-take (`timeouts.callMax`)."""
+"""Upper bounds of the latency buckets in seconds: from a local server's to `timeouts.callMax`."""
 
 MAX_SERVERS = 256
-"""The most servers that are counted separately, the first of the configuration: ten times what the largest real
-one has, and still a scrape of a few megabytes if every one of them meets every outcome on every surface."""
+"""Most servers that are counted separately, the first of the configuration: ten times the largest real one's,
+and a scrape of a few megabytes if every one of them meets every outcome on every surface."""
 
 MAX_TOOLS = 1000
-"""The most tools that are counted separately, over all restarts, the first ones called: few of the 1,519 of 46
-real servers ever are, and each is a row in the store."""
+"""Most tools that are counted separately over all restarts, the first ones called: few of the 1,519 of 46 real
+servers ever are, and each is a row in the store."""
 
 MAX_CLIENTS = 64
-"""The most programs of clients that are counted separately, the first ones seen: a person uses a few, and each
-is two rows an hour in the store."""
+"""Most client programs that are counted separately, the first ones seen: a person uses a few, and each is two
+rows an hour in the store."""
 
 MAX_NAME = 256
-"""The most characters of the name of such a tool or client, twice what real ones have."""
+"""Most characters of the name of such a tool or client, twice as many as real ones have."""
 
 OTHER = "_other"
 """Stands for everything not counted separately. No server has this name: names begin with a letter or digit."""
@@ -63,10 +61,9 @@ OK = "ok"
 CODES = frozenset(
     kind.code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, CallError)
 )
-"""The error codes that a call can end with."""
+"""The error codes of calls."""
 
 OUTCOMES = CODES | {OK}
-"""All outcomes of calls."""
 
 REQUESTS = frozenset(
     {
@@ -75,17 +72,15 @@ REQUESTS = frozenset(
         *("tasks/get", "tasks/result", "tasks/list", "tasks/cancel", "tasks/update"),
     }
 )
-"""The methods, other than `tools/call`, with which clients' requests go to servers."""
+"""The methods of clients' requests to servers, other than `tools/call`."""
 
 RELAYS = frozenset({"relayed", "parked", "refused"})
-"""What becomes of a request of a server to its client: put to the client, kept until the client answers it with
-its next request (MCP 2026-07-28), or answered in place of a client that cannot, or has too many before it."""
+"""The fate of a server's request to its client: put to the client, kept until the client's next request answers
+it (MCP 2026-07-28), or refused for a client that cannot answer, or has too many requests already."""
 
 SOURCES = frozenset(map(str, Source))
-"""The sources of loaded tools."""
 
 INVALIDATIONS = frozenset(map(str, LoadedStatus)) - {LoadedStatus.VALID}
-"""The statuses of loaded tools that are no longer valid."""
 
 HTTP_REFUSALS = frozenset(
     {"host", "origin", "places", "profile", "token_missing", "token_wrong", "server", "gone"}
@@ -93,7 +88,6 @@ HTTP_REFUSALS = frozenset(
 """The reasons why a request over HTTP (`clients.doors.http.admission`) or its connection is refused."""
 
 REPAIRS = frozenset(map(str, Repair))
-"""The kinds of repairs of arguments."""
 
 
 class ServerCalls(msgspec.Struct):
@@ -102,8 +96,7 @@ class ServerCalls(msgspec.Struct):
     outcomes: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
     """Calls by surface and outcome."""
     buckets: list[int] = msgspec.field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))
-    """Calls that took longer than one of `LATENCY_BOUNDS` and at most as long as the next; the last: longer
-    than all."""
+    """Calls between two of `LATENCY_BOUNDS`; the last one has those beyond all."""
     seconds: float = 0.0
     """The total duration of all calls."""
     requests: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
@@ -151,11 +144,10 @@ class Lists(Spared):
     """Counts of the answers to `tools/list` on one surface."""
 
     count: int = 0
-    """The number of answers."""
     sent: int = 0
     """Bytes of the tools in these answers."""
     full: int = 0
-    """Bytes that these answers would have had with all tools of the profile."""
+    """Bytes of these answers if they had all tools of the profile."""
 
 
 def tokens_in(size: int) -> int:
@@ -167,12 +159,7 @@ class Tally:
     """The counters of the daemon. They change only on the event loop, and may be read directly."""
 
     def __init__(self, servers: Iterable[str] = (), *, meta_tools: Mapping[str, Iterable[str]]) -> None:
-        """Start all counters at zero.
-
-        Args:
-            servers: names of the configuration's servers.
-            meta_tools: names of the meta-tools of each surface, by its name.
-        """
+        """Start all counters at zero; `meta_tools` has the names of each surface's meta-tools."""
         self.servers: dict[str, ServerCalls] = {}
         """Ended calls, by configured server."""
         self.elsewhere = ServerCalls()
@@ -184,25 +171,25 @@ class Tally:
         self.lookups: Counter[tuple[bool, str]] = Counter()
         """Calls on surfaces that load tools, by whether the tool was loaded, and source."""
         self.loads: Counter[str] = Counter(dict.fromkeys(sorted(SOURCES), 0))
-        """Tools that were loaded, by source."""
+        """Loaded tools, by source."""
         self.invalidations: Counter[str] = Counter(dict.fromkeys(sorted(INVALIDATIONS), 0))
         """Loaded tools that became invalid, by status."""
         self.repairs: Counter[str] = Counter(dict.fromkeys(sorted(REPAIRS), 0))
         """Calls whose arguments were repaired, by kind."""
         self.refusals: Counter[str] = Counter(dict.fromkeys(sorted(CODES), 0))
-        """Calls that were answered with an error before any server had them, by code."""
+        """Calls that failed before any server had them, by code."""
         self.http_refusals: Counter[str] = Counter(dict.fromkeys(sorted(HTTP_REFUSALS), 0))
-        """Requests over HTTP that were refused because of who made them, by reason."""
+        """Requests over HTTP that were refused for their sender, by reason."""
         self.lists: dict[str, Lists] = {name: Lists() for name in meta_tools}
         """Answers to `tools/list`, by surface."""
         self.clients: dict[str, Spared] = {}
-        """What was spared, by the name that clients give; at most `MAX_CLIENTS`, and `OTHER`."""
+        """Spared bytes, by the name that clients give; at most `MAX_CLIENTS`, and `OTHER`."""
         self._surfaces = frozenset(meta_tools) | {OPERATOR}
         self._meta_tools = {(name, tool) for name, tools in meta_tools.items() for tool in tools}
         self.serve(servers)
 
     def serve(self, servers: Iterable[str]) -> None:
-        """Set the configured servers. Counts of one that is gone are added to `OTHER`."""
+        """Set the configured servers. Counts of a removed one are added to `OTHER`."""
         names = list(islice(servers, MAX_SERVERS))
         known, self.servers = self.servers, {}
         for name in names:
@@ -216,13 +203,13 @@ class Tally:
             self.tools.setdefault(key, 0)
 
     def call(self, server: str, surface: str, outcome: str, seconds: Sequence[float], tool: str = "") -> None:
-        """Count calls that went to a server and have ended, all in the same way.
+        """Count calls that went to a server and ended with the same outcome.
 
         Args:
             server: the configured name of the server.
-            surface: where the calls came from.
+            surface: the calls' origin.
             outcome: `ok` or an error code.
-            seconds: how long each took, from the client's request to its answer.
+            seconds: the duration of each, from the client's request to its answer.
             tool: the bare name of the tool; not counted if empty.
         """
         if tool and outcome == OK:
@@ -247,34 +234,19 @@ class Tally:
         calls.seconds += total
 
     def request(self, server: str, method: str, outcome: str) -> None:
-        """Count a client's request other than a call that went to a server and has ended.
-
-        Args:
-            server: the configured name of the server.
-            method: the method of MCP.
-            outcome: `ok` or an error code.
-        """
+        """Count a client's request other than a call that went to a server and has ended."""
         key = _one_of(method, REQUESTS), _one_of(outcome, OUTCOMES)
         self.servers.get(server, self.elsewhere).requests[key] += 1
 
     def relayed(self, server: str, method: str, outcome: str) -> None:
-        """Count a request that a server made of a client.
-
-        Args:
-            server: the configured name of the server.
-            method: the method of MCP.
-            outcome: what became of it, one of `RELAYS`.
-        """
+        """Count a request of a server to a client, with one of `RELAYS` as outcome."""
         key = _one_of(method, protocol.ASKED_OF_CLIENTS), _one_of(outcome, RELAYS)
         self.servers.get(server, self.elsewhere).relays[key] += 1
 
     def meta_call(self, surface: str, tool: str, outcome: str) -> None:
         """Count a call that mcpd answered itself: a round trip that a client without mcpd would not make.
 
-        Args:
-            surface: where the call came from.
-            tool: the name in the call; names that are no meta-tool of the surface are counted together.
-            outcome: `ok` or an error code.
+        Names that are no meta-tool of the surface are counted together.
         """
         if (surface, tool) not in self._meta_tools:
             surface, tool = _one_of(surface, self._surfaces), OTHER
@@ -283,9 +255,8 @@ class Tally:
     def load(self, hit: bool, source: str) -> None:  # noqa: FBT001 - the subject of the method
         """Count a call on a surface that loads tools.
 
-        Args:
-            hit: whether the tool was loaded.
-            source: what had loaded it; for a miss `auto` if the call loaded it itself, else `manual`.
+        `hit` says whether the tool was loaded, `source` by what; for a miss `auto` if the call loaded it
+        itself, else `manual`.
         """
         self.lookups[hit, _one_of(source, SOURCES)] += 1
 
@@ -302,13 +273,7 @@ class Tally:
         self.repairs[_one_of(kind, REPAIRS)] += 1
 
     def listed(self, surface: str, sent: int, full: int) -> None:
-        """Count an answer to `tools/list`.
-
-        Args:
-            surface: the surface of the session.
-            sent: bytes of the tools in the answer.
-            full: bytes of all tools of the profile.
-        """
+        """Count an answer to `tools/list`: bytes of its tools, and of all tools of the profile."""
         lists = self.lists.setdefault(_one_of(surface, self._surfaces), Lists())
         sent, full = max(0, sent), max(0, full)
         lists.count += 1
@@ -316,13 +281,7 @@ class Tally:
         lists.full += full
 
     def spared(self, surface: str, size: int, client: str = "") -> None:
-        """Count bytes that a client was spared; if negative, bytes that it was sent in addition.
-
-        Args:
-            surface: the surface of the session.
-            size: how many.
-            client: the name that the client gives.
-        """
+        """Count bytes that a client was spared; negative ones were sent in addition."""
         self.lists.setdefault(_one_of(surface, self._surfaces), Lists()).add(size)
         is_new = client not in self.clients
         if is_new and (len(self.clients) >= MAX_CLIENTS or not client or not _can_be_kept(client)):
@@ -330,11 +289,11 @@ class Tally:
         self.clients.setdefault(client, Spared()).add(size)
 
     def refused(self, code: str) -> None:
-        """Count a call that was answered with an error before it reached a server."""
+        """Count a call that failed before it reached a server."""
         self.refusals[_one_of(code, CODES)] += 1
 
     def turned_away(self, reason: str) -> None:
-        """Count a request over HTTP that was refused because of who made it."""
+        """Count a request over HTTP that was refused for its sender."""
         self.http_refusals[_one_of(reason, HTTP_REFUSALS)] += 1
 
 
@@ -345,3 +304,136 @@ def _can_be_kept(name: str) -> bool:
 
 def _one_of(value: str, known: frozenset[str]) -> str:
     return value if value in known else OTHER
+
+
+NET = "estimatedTokensNotSent"
+"""A difference of two counters, which may fall."""
+
+TOOL_CALLS = "toolCalls."
+"""The prefix of the counters of tools, before `SERVER/TOOL`: they are many, and in no summary."""
+
+SPARED, INSTEAD = "estimatedTokensSpared", "estimatedTokensSentInstead"
+"""Tokens that clients were not sent, and those that they were sent instead later."""
+
+HOURLY = ("loads", "loadHits", "loadMisses", "extraRoundTrips", SPARED, INSTEAD)
+"""Members of `summary` that are kept by the hour."""
+
+CALLS, ERRORS = "calls:", "errors:"
+"""The prefixes of counts by the hour, before the name of a server."""
+
+CLIENT_SPARED, CLIENT_INSTEAD = "spared:", "instead:"
+"""The prefixes of tokens by the hour, before the name of a client."""
+
+
+def summary(tally: Tally) -> dict[str, object]:
+    """The numbers for `mcpd status`, except those of single servers."""
+    hits, misses = (_of_lookups(tally, hit=hit) for hit in (True, False))
+    loads = sum(tally.loads.values())
+    invalidations = sum(tally.invalidations.values())
+    spared = sum(tokens_in(lists.spared) for lists in tally.lists.values())
+    instead = sum(tokens_in(lists.instead) for lists in tally.lists.values())
+    return {
+        "loads": loads,
+        "loadHits": hits,
+        "loadMisses": misses,
+        "loadHitRate": _share(hits, hits + misses),
+        "invalidations": _that_happened(tally.invalidations),
+        "invalidationRate": _share(invalidations, loads),
+        "repairs": _that_happened(tally.repairs),
+        "refusals": _that_happened(tally.refusals),
+        "requests": _requests(tally),
+        "serverRequests": _relays(tally),
+        "extraRoundTrips": sum(tally.meta_calls.values()),
+        SPARED: spared,
+        INSTEAD: instead,
+        NET: spared - instead,
+    }
+
+
+def counters(tally: Tally) -> dict[str, int]:
+    """The counters to keep across restarts, by name: from `summary`, and calls of tools. None ever falls."""
+    found: dict[str, int] = {}
+    for name, value in summary(tally).items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{each}": count for each, count in value.items() if _is_count(count)}
+        elif _is_count(value) and name != NET:
+            found[name] = value
+    return found | {
+        f"{TOOL_CALLS}{server}/{tool}": count for (server, tool), count in tally.tools.items() if count
+    }
+
+
+def hourly(tally: Tally) -> dict[str, int]:
+    """The counters to keep by the hour, by name; none falls. Those of servers and clients have a prefix."""
+    told = summary(tally)
+    found = {name: value for name in HOURLY if _is_count(value := told[name])}
+    found["invalidations"] = sum(tally.invalidations.values())
+    found["listsSent"] = sum(lists.count for lists in tally.lists.values())
+    for name, calls in tally.servers.items():
+        found[f"{CALLS}{name}"] = calls.count
+        found[f"{ERRORS}{name}"] = calls.errors
+    for name, each in tally.clients.items():
+        found[f"{CLIENT_SPARED}{name}"] = tokens_in(each.spared)
+        found[f"{CLIENT_INSTEAD}{name}"] = tokens_in(each.instead)
+    return found
+
+
+def most_called(counted: Mapping[str, int]) -> list[ToolKey]:
+    """The tools in kept counters, the most called first."""
+    tools = [name for name in counted if name.startswith(TOOL_CALLS)]
+    tools.sort(key=lambda name: (-counted[name], name))
+    return [(server, tool) for name in tools for server, _, tool in (name[len(TOOL_CALLS) :].partition("/"),)]
+
+
+def in_all(counted: Mapping[str, int], since: float) -> dict[str, object]:
+    """The sums of `counters` over all restarts in the form of `summary`, counted since `since`."""
+    told: dict[str, Any] = {}
+    for name, value in counted.items():
+        if name.startswith(TOOL_CALLS):
+            continue
+        kind, _, each = name.partition(".")
+        if each:
+            told.setdefault(kind, {})[each] = value
+        else:
+            told[kind] = value
+    hits, lost = told.get("loadHits", 0), sum(told.get("invalidations", {}).values())
+    rates = {
+        "loadHitRate": _share(hits, hits + told.get("loadMisses", 0)),
+        "invalidationRate": _share(lost, told.get("loads", 0)),
+    }
+    net = told.get(SPARED, 0) - told.get(INSTEAD, 0)
+    return {"since": round(since, 3), **told, NET: net, **rates}
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _of_lookups(tally: Tally, *, hit: bool) -> int:
+    return sum(count for (was_hit, _source), count in tally.lookups.items() if was_hit is hit)
+
+
+def _requests(tally: Tally) -> dict[str, int]:
+    """Clients' requests other than calls, by method."""
+    counts: Counter[str] = Counter()
+    for calls in (*tally.servers.values(), tally.elsewhere):
+        for (method, _outcome), count in calls.requests.items():
+            counts[method] += count
+    return dict(counts)
+
+
+def _relays(tally: Tally) -> dict[str, int]:
+    """Requests that servers made of clients, by their fate."""
+    counts: Counter[str] = Counter()
+    for calls in (*tally.servers.values(), tally.elsewhere):
+        for (_method, outcome), count in calls.relays.items():
+            counts[outcome] += count
+    return dict(counts)
+
+
+def _share(part: int, whole: int) -> float | None:
+    return round(part / whole, 4) if whole else None
+
+
+def _that_happened(counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if count}

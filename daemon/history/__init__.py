@@ -1,1 +1,1 @@
-"""What happened: events of servers, sessions and the daemon itself, kept in order and bounded."""
+"""Events of servers, sessions and the daemon itself, kept in order and bounded."""

@@ -1,7 +1,7 @@
 """An event: one thing that happened to a server, a session or the daemon, as data.
 
-Events are edge-triggered, where facts (`daemon.facts`) say how things are now: each one is kept, none replaces
-another. What is shown of them is worded where it is shown; `text` is what somebody else has said.
+Events are edge-triggered, facts (`daemon.facts`) level-triggered: each event is kept, none replaces another.
+Events are worded where they are shown; `text` quotes others.
 """
 
 from __future__ import annotations
@@ -20,41 +20,40 @@ if TYPE_CHECKING:
 
 
 class EventKind(StrEnum):
-    """What happened. Each member names the `details` that it carries."""
+    """The kind of an event, and the `details` that it carries."""
 
     # One run of a server.
     STARTED = "started"
     """A run has begun."""
     READY = "ready"
-    """It serves. `seconds` since its start, `pid` if it is a child; `again`: it was degraded. `awaySeconds`
-    since a fault ended it, or the first of several, which was at `awaySince` (seconds since the epoch);
-    `awayOverRestart`: in the life of a daemon before this one."""
+    """It serves. `seconds` since its start, `pid` of a child; `again` after `degraded`. `awaySeconds` since the
+    first fault that ended it, at `awaySince` (seconds since the epoch); `awayOverRestart`: in an earlier
+    daemon's life."""
     DEGRADED = "degraded"
     """It serves, but not as it should: `text` and `cause` say why."""
     ENDED = "ended"
-    """A run is over: `text` and `cause` say why. `state` that the server is in since; `seconds` that it served,
-    if it did; `retrySeconds` until the next run, if one follows by itself; `stderr`: its last lines;
-    `happened`: what they mean; `asked`: it was ended for a restart; `awaySince`: when the outage began that it
-    belongs to. Shown to people, it stands for several: `times`, since `firstAt`."""
+    """A run is over: `text` and `cause` say why. `state` since then; `seconds` that it served; `retrySeconds`
+    until the next run; `stderr`: its last lines; `happened`: their meaning; `asked`: ended for a restart;
+    `awaySince`: the start of the outage. Condensed for people: `times`, since `firstAt`."""
     RESTARTED = "restarted"
-    """It is restarted on purpose. `by`: `operator`, `configuration`, `login`. One that takes more memory than
-    it may ends with the cause `memory-ceiling`."""
+    """Restarted on purpose. `by`: `operator`, `configuration`, `login`. (Too much memory ends it instead, with
+    the cause `memory-ceiling`.)"""
     STATE = "state"
-    """It has come to rest without a run that ended. `state` (`daemon.states`)."""
+    """A state without a run that ended. `state` (`daemon.states`)."""
 
     # What servers offer.
     LISTS_CHANGED = "lists-changed"
-    """A list is another one. `tools`, `prompts`, `resources`, `resourceTemplates`: each with the names that
-    `came`, `went`, `changed`. `renamed`: old names to new ones. `toolsDiffer`: by names of changed
-    tools, what of them differs (`operators.news`). `epoch`, `before`: the version of what it offers."""
+    """A list differs. `tools`, `prompts`, `resources`, `resourceTemplates`: the names that `came`, `went`,
+    `changed`. `renamed`: old names to new ones. `toolsDiffer`: the differences by changed tool
+    (`operators.news`). `epoch`, `before`: the version of the server's offer."""
     EPOCH = "epoch"
-    """The version of what it offers has risen for another reason. `epoch`, `before`."""
+    """The version of the offer has risen for another reason. `epoch`, `before`."""
 
     # What people and programs did.
     LOGIN = "login"
     """A login at a server has begun, succeeded, failed or ended. `outcome`."""
     SWITCHED = "switched"
-    """An operator switched a server, or a tool of it, on or off. `what`, `on`."""
+    """An operator switched a server, or a definition of it, on or off. `what`, `on`."""
     RELOADED = "reloaded"
     """The configuration was read again. `restarted`, `added`, `removed`: servers. `text`: why not."""
     SIGNAL = "signal"
@@ -65,8 +64,7 @@ class EventKind(StrEnum):
     """Calls were refused because a bound was reached. `bound`, `count`."""
 
     QUESTION_REFUSED = "question-refused"
-    """What a server wanted to ask was shown to no user. `reason` (`catalog.authorship`), `count`; `text` says
-    why."""
+    """A server's question was shown to no user. `reason` (`catalog.authorship`), `count`; `text` says why."""
 
     # Who comes and goes.
     INSTANCE_BEGAN = "instance-began"
@@ -78,12 +76,12 @@ class EventKind(StrEnum):
     SESSION_ENDED = "session-ended"
     """A client has left. `calls`, `seconds`."""
     DAEMON_STARTED = "daemon-started"
-    """The daemon starts. `version`, `pid`, `host`, `socket`; `unclean`: the one before did not stop in order,
-    and was last heard of at `lastAt` (seconds since the epoch)."""
+    """The daemon starts. `version`, `pid`, `host`, `socket`; `unclean`: the last one did not stop in order, and
+    its last event was at `lastAt` (seconds since the epoch)."""
     DAEMON_STOPPED = "daemon-stopped"
-    """The daemon stops. `seconds` that it has run."""
+    """The daemon stops, after `seconds`."""
     LOST = "events-lost"
-    """Events came faster than the store took them, and are gone from it. `count`."""
+    """Events came faster than the store took them, and are missing there. `count`."""
 
 
 _BAD = frozenset(
@@ -97,10 +95,10 @@ _BAD = frozenset(
 )
 
 TOLD = frozenset(EventKind) - {EventKind.EPOCH}
-"""Kinds that people are told unless they ask for others: what raised an epoch is an event of its own."""
+"""Kinds that people see by default: the cause of a higher epoch is an event of its own."""
 
 MAY_BE_BAD = _BAD | {EventKind.ENDED, EventKind.RELOADED, EventKind.DAEMON_STARTED}
-"""Kinds of which some events are such that somebody should look at them."""
+"""Kinds of which some events need attention (`Event.is_bad`)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -108,33 +106,32 @@ class Event:
     """One thing that happened."""
 
     kind: EventKind
-    """What happened."""
     at: float = 0.0
-    """When, in seconds since the epoch; 0: when it is noted."""
+    """Seconds since the epoch; 0 for the time of noting."""
     server: str = ""
-    """The server that it concerns, by its name in the configuration; empty: none."""
+    """The server's name in the configuration, or empty."""
     instance: str = ""
-    """The instance of it (`server#12`), where clients do not share one."""
+    """The instance (`server#12`), where clients do not share one."""
     session: str = ""
-    """The session that it concerns: its key, or the number of its connection, `#12`."""
+    """The session's key, or its connection's number, `#12`."""
     run: int = 0
-    """The number of the server's run (`incarnation`); 0: none."""
+    """The number of the server's run (`incarnation`), or 0."""
     text: str = ""
-    """What went wrong, in words; without secrets."""
+    """The fault in words; without secrets."""
     cause: Cause | None = None
-    """The same as a code for programs."""
+    """The fault's code for programs."""
     cause_data: Mapping[str, Datum] = attrs.field(factory=dict, hash=False)
-    """The data that the `Cause` says it carries."""
+    """The data of the `Cause`."""
     details: Mapping[str, Detail] = attrs.field(factory=dict, hash=False)
-    """What its kind carries."""
+    """The data of the kind."""
     number: int = 0
-    """Its place among the events of this daemon's life, from 1; given by `History`."""
+    """The place among the events of this daemon's life, from 1; given by `History`."""
     life: str = ""
-    """Which life of which daemon has seen it, `host/pid/…`; given by `History`."""
+    """The daemon's life, `host/pid/…`; given by `History`."""
 
     @property
     def is_bad(self) -> bool:
-        """Whether somebody should look at it: what ended without being asked to, or does not work."""
+        """Whether the event needs attention: an unwanted end, or something that does not work."""
         if self.kind is EventKind.ENDED:
             return self.cause is not None
         if self.kind is EventKind.RELOADED:

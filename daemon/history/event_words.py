@@ -1,6 +1,6 @@
-"""Events in words: one English sentence each, for the terminal, the journal and the console alike.
+"""Events in words: one English sentence each, for the terminal, the journal and the console.
 
-What servers have said is quoted as it is: whoever shows a sentence makes it safe to show.
+Servers are quoted verbatim: the place that shows a sentence makes it safe.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 NAMED = 10
-"""The most names of a list that a sentence has; the event has up to a hundred."""
+"""Most names of a list in a sentence; the event has up to a hundred."""
 
 QUOTED = 120
-"""The most characters of a server's last line that a sentence has; the event has ten lines."""
+"""Most characters of a server's last line in a sentence; the event has ten lines."""
 
 AT_ONCE = 0.05
-"""Seconds of a pause from which it is worth telling how long it is."""
+"""Seconds of a pause that are worth a number."""
 
 LISTS = {
     "tools": "tools",
@@ -33,10 +33,10 @@ LISTS = {
     "resources": "resources",
     "resourceTemplates": "resource templates",
 }
-"""The lists of a server, as details have them, and in words."""
+"""The lists of a server, by their names in details."""
 
 _HOW = {"came": "added", "went": "removed", "changed": "changed"}
-"""What has happened to members of a list, as details have it, and in words."""
+"""Changes of a list's members, by their names in details."""
 
 _ARGUMENTS = {
     "argumentsCame": "added",
@@ -44,7 +44,7 @@ _ARGUMENTS = {
     "argumentsChanged": "changed",
     "argumentsRequired": "now required",
 }
-"""What has happened to arguments of a tool, as details have it, and in words."""
+"""Changes of a tool's arguments, by their names in details."""
 
 _RESTARTED_BY = {
     "operator": "an operator asked for it",
@@ -54,14 +54,14 @@ _RESTARTED_BY = {
 
 
 def sentence(event: Event) -> str:
-    """What happened, with the name of whom it happened to: `git: ended: killed by SIGKILL after 2h 3m`."""
+    """The event with its subject: `git: ended: killed by SIGKILL after 2h 3m`."""
     told = phrase(event)
     whom = event.instance or event.server or (f"session {event.session}" if event.session else "")
     return f"{whom}: {told}" if whom else told
 
 
 def phrase(event: Event) -> str:
-    """What happened, for a place where it is clear to whom."""
+    """The event for a place that names the subject already."""
     return _WORDED[event.kind](event, event.details)
 
 
@@ -79,7 +79,7 @@ def _started(event: Event, _details: Mapping[str, object]) -> str:
 
 
 def of_tool(event: Event, name: str) -> str:
-    """What an event says has happened to one tool: `changed (argument place added)`; empty if nothing."""
+    """The event's change of one tool: `changed (argument place added)`; empty without one."""
     tools, renamed, differ = (event.details.get(each) for each in ("tools", "renamed", "toolsDiffer"))
     if isinstance(renamed, dict) and name in renamed:
         return f"renamed to {renamed[name]}"
@@ -104,7 +104,7 @@ def _ready(event: Event, details: Mapping[str, object]) -> str:
 
 
 def _outage(event: Event, details: Mapping[str, object]) -> str:
-    """How long a server was away that serves again, since when, and whether mcpd was restarted meanwhile."""
+    """The outage that ended: its length and start, and whether mcpd was restarted meanwhile."""
     away, since = _number(details, "awaySeconds"), _number(details, "awaySince")
     if away is None:
         return ""
@@ -115,7 +115,7 @@ def _outage(event: Event, details: Mapping[str, object]) -> str:
 
 
 def _clock(at: float, near: float) -> str:
-    """The local time of day, with its date if that is not that of another time near it."""
+    """The local time of day, with the date if it differs from that of `near`."""
     then = datetime.fromtimestamp(at).astimezone()
     same_day = then.date() == datetime.fromtimestamp(near).astimezone().date()
     return f"{then:%H:%M}" if same_day else f"{then:%Y-%m-%d %H:%M}"
@@ -137,25 +137,25 @@ def _ended(event: Event, details: Mapping[str, object]) -> str:
 
 
 def _served(details: Mapping[str, object], why: str) -> str:
-    """How long it had served; after a comma, if what stands before is longer than a clause."""
+    """The time of serving; after a comma, if the reason is longer than a clause."""
     served = _number(details, "seconds")
     how_long = "before it was ready" if served is None else f"after {span(served)}"
     return f"{',' if any(mark in why for mark in '.,:;`') else ''} {how_long}"
 
 
 def _diagnosis(details: Mapping[str, object]) -> str:
-    """What is known to stand behind what it wrote last, where that is known (`supervision.status`)."""
+    """The known meaning of the server's last lines (`supervision.status`)."""
     return f" ({str(details['happened']).rstrip('.')})" if details.get("happened") else ""
 
 
 def _often(event: Event, details: Mapping[str, object]) -> str:
-    """How many runs in a row have ended so, and since when."""
+    """The number of similar ends in a row, and the first one's time."""
     times, first = _number(details, "times"), _number(details, "firstAt")
     return "" if times is None or first is None else f"; {times:.0f} times since {_clock(first, event.at)}"
 
 
 def _last_words(details: Mapping[str, object]) -> str:
-    """What it wrote last to stderr; a program that ends by itself says there why."""
+    """The server's last line on stderr; a program that ends by itself gives its reason there."""
     lines = details.get("stderr")
     if not isinstance(lines, (list, tuple)) or not (words := str(lines[-1]).strip()):
         return ""
@@ -181,7 +181,7 @@ def _lists_changed(_event: Event, details: Mapping[str, object]) -> str:
 
 
 def _changes(noun: str, found: object, differ: object) -> str:
-    """The changes of one list, and what of its tools has changed; empty if there are none."""
+    """The changes of one list, those of tools with their differences; empty without any."""
     if not isinstance(found, dict):
         return ""
     told = [
@@ -193,14 +193,14 @@ def _changes(noun: str, found: object, differ: object) -> str:
 
 
 def _explained(names: Sequence[object], differ: object) -> list[str]:
-    """Names, those of changed tools with what of them has changed: `current (argument place added)`."""
+    """Names, those of changed tools with their differences: `current (argument place added)`."""
     if not isinstance(differ, dict):
         return [str(name) for name in names]
     return [f"{name} ({words})" if (words := _differences(differ.get(name))) else str(name) for name in names]
 
 
 def _differences(found: object) -> str:
-    """What of one tool has changed."""
+    """The differences of one tool."""
     if not isinstance(found, dict):
         return ""
     told = [

@@ -1,51 +1,163 @@
-"""The history of this daemon's life, in memory: the newest events, in order, for readers and for the store."""
+"""The history of this daemon's life, in memory: the newest events in order, queries of them, and their JSON."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import msgspec
 
-from daemon.history.encoding import body_of
+from daemon.causes import Cause
+from daemon.history.event import Event, EventKind
+from daemon.history.event_words import of_tool, sentence
 from daemon.kit.waiting import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from daemon.history.event import Detail, Event
-    from daemon.history.query import EventQuery
+    from daemon.history.event import Detail
+
+
+@attrs.frozen(kw_only=True)
+class EventQuery:
+    """The wanted events; an empty field does not restrict."""
+
+    server: str = ""
+    """A server's name, for all of its instances."""
+    instance: str = ""
+    """An instance's own name."""
+    session: str = ""
+    """A session's key, or its connection's number (`#12`)."""
+    loaded: Mapping[tuple[str, str], float] = attrs.field(factory=dict, hash=False)
+    """The time of loading of each tool of this session, whose changes are the session's, too."""
+    life: str = ""
+    """A life of one daemon."""
+    kinds: frozenset[EventKind] = frozenset()
+    since: float = 0.0
+    """The earliest time, in seconds since the epoch."""
+    until: float = math.inf
+    """The latest time, in seconds since the epoch."""
+    seen: Mapping[str, int] = attrs.field(factory=dict, hash=False)
+    """By life the number of the last event that the caller has: earlier ones are left out."""
+    fresh: float = 0.0
+    """The earliest time of events of lives that are not in `seen`."""
+    limit: int = 50
+    oldest: bool = False
+    """Whether the oldest events are wanted, for a caller that goes on from there; else the newest."""
+
+    def matches(self, event: Event) -> bool:
+        """Whether an event is wanted."""
+        return (
+            event.at >= (self.since if event.life in self.seen else max(self.since, self.fresh))
+            and event.at <= self.until
+            and (not self.server or event.server == self.server)
+            and (not self.instance or event.instance == self.instance)
+            and (not self.session or event.session == self.session or self._has_changed_loaded(event))
+            and (not self.life or event.life == self.life)
+            and (not self.kinds or event.kind in self.kinds)
+            and event.number > self.seen.get(event.life, 0)
+        )
+
+    def _has_changed_loaded(self, event: Event) -> bool:
+        return event.kind is EventKind.LISTS_CHANGED and any(
+            server == event.server and event.at >= at and of_tool(event, name)
+            for (server, name), at in self.loaded.items()
+        )
+
+
+class _Body(msgspec.Struct, omit_defaults=True):
+    """The event's part without a column in the store's table; empty values are left out."""
+
+    run: int = 0
+    text: str = ""
+    cause: str | None = None
+    data: dict[str, Any] = {}
+    details: dict[str, Any] = {}
+
+
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+def as_json(event: Event) -> dict[str, object]:
+    """An event for programs; `message` is its sentence for people."""
+    return {
+        "at": event.at,
+        "kind": str(event.kind),
+        "server": event.server or None,
+        "instance": event.instance or None,
+        "session": event.session or None,
+        "run": event.run or None,
+        "message": sentence(event),
+        "isBad": event.is_bad,
+        "text": event.text,
+        "cause": None if event.cause is None else str(event.cause),
+        "causeData": event.cause_data,
+        "details": event.details,
+        "daemon": event.life,
+        "number": event.number,
+    }
+
+
+def body_of(event: Event) -> bytes:
+    """The event's part without a column, for the store."""
+    return msgspec.json.encode(
+        _Body(
+            run=event.run,
+            text=event.text,
+            cause=None if event.cause is None else str(event.cause),
+            data=dict(event.cause_data),
+            details=dict(event.details),
+        )
+    )
+
+
+def stored_event(cells: Mapping[str, Any]) -> Event | None:
+    """The event in a row of the store; None for a row of a later mcpd, or one that was edited by hand."""
+    try:
+        body = _decode(cells["body"])
+        return Event(
+            kind=EventKind(cells["kind"]),
+            at=cells["at"],
+            server=cells["server"],
+            instance=cells["instance"],
+            session=cells["session"],
+            run=body.run,
+            text=body.text,
+            cause=None if body.cause is None else Cause(body.cause),
+            cause_data=body.data,
+            details=body.details,
+            number=cells["number"],
+            life=cells["life"],
+        )
+    except (ValueError, TypeError, msgspec.MsgspecError):
+        return None
 
 
 TEXT = 2048
-"""The most characters of an event's text: a reason quotes some lines of a server at most."""
+"""Most characters of an event's text: a reason quotes some lines of a server at most."""
 
 DETAIL = 500
-"""The most characters of a text among the details, such as a name or a line of stderr: a few lines of text."""
+"""Most characters of a text among the details, such as a name or a line of stderr: a few lines of text."""
 
 NAMES = 100
-"""The most entries of a list, or of a mapping, among the details: `mcpd tools` has all tools."""
+"""Most entries of a list, or of a mapping, among the details: `mcpd tools` has all tools."""
 
 DETAILS = 32 * 1024
-"""The bytes of JSON beyond which the lists among an event's details are cut shorter: a server that changes
-all of its tools again and again would fill the store with their names."""
+"""Bytes of JSON beyond which lists among the details are cut shorter: a server that changes all of its tools
+again and again would fill the store with their names."""
 
 SHORTER = (NAMES, 10, 3)
-"""The most entries of those lists: one bound after the other until the details fit, or the last."""
+"""Most entries of those lists: one bound after the other until the details fit, or the last."""
 
 LEVELS = 3
-"""How deep details nest: a list by kind of change by kind of list."""
+"""Levels of nested details: a list by kind of change by kind of list."""
 
 
 def bounded(event: Event, redact: Callable[[str, int], str]) -> Event:
-    """The event without secrets, and no larger than the bounds above.
-
-    Args:
-        event: the event.
-        redact: takes secrets out of a text and cuts it to a number of characters.
-    """
+    """The event within the bounds above, its texts cut and without secrets by `redact`."""
     return attrs.evolve(
         event,
         server=redact(event.server, DETAIL),
@@ -98,12 +210,11 @@ def _value(value: Detail, redact: Callable[[str, int], str], levels: int, most: 
 
 
 KEPT = 10_000
-"""Events that are kept in memory: a busy hour of fifty servers, in a few megabytes. What the store has not
-taken by then it never gets."""
+"""Events in memory: a busy hour of fifty servers, in a few megabytes. The store never gets events that it did
+not take by then."""
 
 KEPT_BYTES = 16 * 1024 * 1024
-"""What the events in memory have as JSON, at most, but for the newest: a hostile server's have tens of
-kilobytes each."""
+"""Bytes of JSON of the events in memory, but for the newest: a hostile server's have tens of kilobytes each."""
 
 
 def _cut(_server: str, text: str, most: int) -> str:
@@ -128,11 +239,11 @@ class History:
         Args:
             wall: returns seconds since the epoch.
             life: names this life of this daemon among others on the same store.
-            redact: takes the secrets that a server (empty: the daemon) may know out of a text, and cuts it to a
-                number of characters.
+            redact: takes the secrets of a server (empty: the daemon) out of a text, and cuts it to a number of
+                characters.
         """
         self.newest: Watch[Event | None] = Watch(None)
-        """The newest event; None before the first."""
+        """None before the first event."""
         self.news: Watch[object] = Watch(None)
         """Another object whenever there may be new events, here or from others in the store."""
         self.life = life
@@ -140,12 +251,12 @@ class History:
         self.listeners: list[Callable[[Event], None]] = []
         """Called with each event as it is kept; they must neither block nor raise."""
         self.stored: Callable[[EventQuery], Awaitable[Sequence[Event] | None]] = _nothing_stored
-        """Reads events of all lives from the store; None if that cannot be read now."""
+        """Reads events of all lives from the store; None if the store cannot be read now."""
         self.is_shared = False
         """Whether other daemons write to the same store."""
         self._events: deque[Event] = deque()
         self._sizes: deque[int] = deque()
-        """The bytes of each of them as JSON."""
+        """The bytes of each event as JSON."""
         self._bytes = 0
         self._wall = wall
         self._redact = redact
@@ -176,7 +287,7 @@ class History:
             self._bytes -= self._sizes.popleft()
 
     def now(self) -> float:
-        """The time by which events are dated, in seconds since the epoch."""
+        """The time that events are dated by, in seconds since the epoch."""
         return self._wall()
 
     def after(self, number: int) -> list[Event]:
@@ -185,7 +296,7 @@ class History:
         return newest[::-1]
 
     async def recent(self, query: EventQuery) -> list[Event]:
-        """The events that somebody asks for, oldest first: from memory, and from the store what that lacks."""
+        """The events of a query, oldest first: from memory, and from the store if memory ends too soon."""
         kept = [event for event in self.after(query.seen.get(self.life, 0)) if query.matches(event)]
         if not self.is_shared and not query.oldest and len(kept) >= query.limit:
             return kept[-query.limit :]
@@ -196,7 +307,7 @@ class History:
         return together[: query.limit] if query.oldest else together[-query.limit :]
 
     def _reaches_back(self, query: EventQuery) -> bool:
-        """Whether the caller has had everything that is not in memory: a later event of this life."""
+        """Whether the caller has a later event of this life than all that have left memory."""
         seen = query.seen.get(self.life)
         return query.oldest and seen is not None and seen >= self._number - len(self._events)
 

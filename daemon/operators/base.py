@@ -1,8 +1,4 @@
-"""The form of an operator's command, and the context that commands work in.
-
-A command is a function, a struct of parameters and a line in `table` (docs/operators.md). It reads the catalog
-and asks actors; it holds no state of its own, so one object serves all operators.
-"""
+"""The form of an operator's command (docs/operators.md), and the one context of all commands."""
 
 from __future__ import annotations
 
@@ -17,7 +13,6 @@ from daemon.clients.server_requests import ServerRequests
 from daemon.config.labels import server_of
 from daemon.errors import McpdError, UnknownServer
 from daemon.kit.wording import hint
-from daemon.ports import Upstream
 from daemon.protocol import PROGRESS
 from daemon.states import COMING, ServerState
 
@@ -32,10 +27,10 @@ if TYPE_CHECKING:
     from daemon.clients.context import SessionStatistics
     from daemon.clients.doors.http.valid_tokens import Tokens
     from daemon.clients.grants import Grants
-    from daemon.config.config_model import Config, Server
+    from daemon.config.config_model import Config
     from daemon.config.parse import CheckedConfig, Plan
     from daemon.config.redaction import Redactors
-    from daemon.counting.measures import CallStats, Noise, RepairCounts, StderrTail
+    from daemon.counting.measures import RepairCounts
     from daemon.counting.recent_calls import RecentCalls
     from daemon.counting.series import Series
     from daemon.counting.tally import Tally
@@ -45,15 +40,14 @@ if TYPE_CHECKING:
     from daemon.kit.waiting import Watch
     from daemon.model import ToolKey
     from daemon.operators.reports import StateReport
-    from daemon.ports import OwnCall
+    from daemon.ports import OwnCall, Upstream
     from daemon.processes.peers import Connections
     from daemon.state.health import Persistence
-    from daemon.state.session_notes import Totals
+    from daemon.state.notes import Totals
     from daemon.supervision.supervisor import Child
     from daemon.surfaces.surface import Means
-    from daemon.upstreams.call_admission import Apart
-    from daemon.upstreams.handshake import Greeting, Keepalive
-    from daemon.upstreams.server_lists import ListingStatus
+    from daemon.upstreams.servers import InstancedServer
+    from daemon.upstreams.upstream_access import UpstreamAccess
     from daemon.wire.outbox import Outbox
     from daemon.wire.peer import Peer
     from daemon.wire.requests import PeerRequest
@@ -63,7 +57,7 @@ P = TypeVar("P", bound=msgspec.Struct)
 
 
 OUTCOME_SECONDS = 5.0
-"""Seconds that an answer waits for servers to start or stop; they carry on after it. A stop takes up to 4 s."""
+"""Seconds that an answer waits for servers to start or stop: a stop takes up to 4 s. They carry on after it."""
 
 
 PASSED_THROUGH = COMING | {ServerState.STOPPED, ServerState.STOPPING}
@@ -81,10 +75,8 @@ class Command(Generic[P]):
     name: str
     """The JSON-RPC method that runs it."""
     params: type[P]
-    """The struct that its parameters are decoded into; unknown keys are ignored."""
     run: Callable[[OperatorContext, P], Awaitable[object]]
-    """Runs the command and returns the answer: anything that msgspec encodes as a JSON object. Raises an
-    `McpdError` to refuse."""
+    """Returns the answer, which msgspec encodes as a JSON object; raises an `McpdError` to refuse."""
 
 
 class NoParams(msgspec.Struct):
@@ -96,31 +88,25 @@ class DaemonFacts:
     """Facts about the daemon that do not change while it runs."""
 
     version: str
-    """The version of mcpd."""
     pid: int
-    """The daemon's process id."""
     started_at: float
-    """When the daemon started, in seconds since the epoch."""
+    """Seconds since the epoch."""
     socket: str
-    """The path of the socket that clients connect to."""
     control_socket: str
-    """The path of the socket that operators connect to."""
+    """The path of the operators' socket."""
     config: str
-    """The path of the configuration file."""
     directory: str = ""
-    """The working directory that relative paths start from."""
     state: str = ""
-    """The path of the state directory."""
     log: str = ""
-    """The path of its log; empty if that is its stderr."""
+    """The path of the log; empty for stderr."""
     unrecorded: str = ""
     """Why started children are not recorded (`processes.leftovers`); empty if they are."""
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """The daemon's environment. Only variable names are shown, and the values that every server is given."""
+    """The daemon's environment; reports have its variables' names, and the values that every server gets."""
     warnings: Callable[[CheckedConfig, Path, Mapping[str, str]], Sequence[Fault]] = attrs.field(
         default=lambda *_told: (), repr=False
     )
-    """What `mcpd check` warns of in a configuration, given its file and the environment. Blocks."""
+    """Returns the warnings of `mcpd check` for a configuration, its file and an environment. Blocks."""
 
 
 class CatalogWriter(Protocol):
@@ -132,142 +118,62 @@ class CatalogWriter(Protocol):
         """Leave a fact for the registry."""
 
     async def settle(self) -> None:
-        """Return once every fact told so far is in the catalog."""
-
-
-class ObservedUpstream(Upstream, Protocol):
-    """A server as operators see it, or one of its instances: callable as for clients, with its statistics."""
-
-    stats: CallStats
-    pings: Keepalive | None
-    """How its pings go; None while it has no connection."""
-
-    @property
-    def pid(self) -> int | None:
-        """The process of its first connection."""
-
-    children: dict[int, int]
-    """The marks of its processes by pid: two where clients of both eras call it (`upstreams.second`)."""
-
-    @property
-    def noise(self) -> Noise:
-        """What it prints that is not MCP."""
-
-    @property
-    def stderr(self) -> StderrTail:
-        """The last lines of its stderr."""
-
-    @property
-    def apart(self) -> Apart:
-        """Whether its calls are made one client at a time."""
-
-    @property
-    def greeting(self) -> Greeting | None:
-        """What it said in the handshake; None before the first."""
-
-    @property
-    def in_flight(self) -> int:
-        """The number of calls that are not answered yet."""
-
-    @property
-    def standing(self) -> ListingStatus:
-        """The state of listing the server's tools."""
-
-    async def refresh(self) -> str:
-        """List the server's tools now; returns what went wrong, or an empty string.
-
-        Raises:
-            CallError: the server is not up and cannot be woken.
-        """
-
-
-class Use(Protocol):
-    """The last use of a server or an instance."""
-
-    @property
-    def at(self) -> float:
-        """When it was, on the event loop's clock."""
-
-
-class ObservedActor(ObservedUpstream, Protocol):
-    """What runs of a server: the server itself, or an instance of it."""
-
-    server: Server
-    """The configuration that it was made with."""
-    child: Child
-    """The supervisor's view of it."""
-
-    @property
-    def use(self) -> Use | None:
-        """When it was last used; None if nothing depends on it."""
+        """Return once the catalog has every fact left so far."""
 
 
 class Archive(Protocol):
     """The part of the recorder that commands use (`actors.recorder`)."""
 
     persistence: Watch[Persistence]
-    """The state of the store."""
     totals: Totals
-    """Counts that go on over restarts of the daemon."""
+    """Counts that survive restarts of the daemon."""
 
     async def kept(self) -> bool:
         """Whether operators' switches are on disk, after a bounded wait."""
 
     async def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
-        """The most recently used sessions, newest first.
-
-        Raises:
-            McpdError: the store cannot be read now.
-        """
+        """The most recently used sessions, newest first; raises `McpdError` if the store cannot be read."""
 
     @property
     def hours(self) -> Callable[[float], Awaitable[Mapping[str, Sequence[tuple[int, int]]]]]:
-        """Returns what was counted in each hour since a time, of all daemons on the store, of 90 days.
+        """Returns hourly counts of all daemons on the store since a time, by `counting.summary.hourly`'s names.
 
-        By the name of the count (`counting.summary.hourly`): when each hour began, in seconds since the epoch,
-        and its count, oldest first; an hour without any is left out.
-
-        Raises:
-            McpdError: from the call: the store cannot be read now.
+        Each is the hour's start, in seconds since the epoch, and its count, oldest first; hours without one are
+        left out, and 90 days are kept. The call raises `McpdError` if the store cannot be read.
         """
 
     async def recall(self, key: str) -> SessionRecord | None:
-        """The session of a key; None if there is none.
-
-        Raises:
-            McpdError: the store cannot be read now.
-        """
+        """The session of a key; None without one. Raises `McpdError` if the store cannot be read."""
 
 
 class SummaryModel(Protocol):
-    """The model that writes summaries, asked by an operator (`summaries.endpoint`)."""
+    """The model that writes summaries (`summaries.endpoint`)."""
 
     prompt: str
-    """The instructions that it always has."""
+    """The fixed instructions."""
     sends: str
-    """What is sent to it, in words."""
+    """A sentence on the data that leaves the machine."""
     tested: Mapping[str, object] | None
-    """The last question to it with its answer (`test`); None before the first."""
+    """The last question (`test`) with its answer; None before the first."""
 
     @property
     def offered(self) -> Sequence[str] | None:
-        """What its endpoint listed when it was asked last; None if it was not asked."""
+        """The models that the endpoint listed last; None before the first question."""
 
     async def models(self) -> tuple[str, ...]:
-        """The names of the models that its endpoint offers; raises `McpdError`."""
+        """The names of the endpoint's models; raises `McpdError`."""
 
     async def test(self, question: str) -> Mapping[str, object]:
-        """Put a question to it; returns the answer with its cost by field. Raises `McpdError`."""
+        """Put a question to the model; returns the answer with its cost by field. Raises `McpdError`."""
 
 
 class LiveSession(Protocol):
     """An open connection of a client (`actors.session`)."""
 
     number: int
-    """The number of the connection, counted from 1 since the daemon started."""
+    """Counted from 1 since the daemon started."""
 
     calls: CallsInFlight
-    """Its calls that have no answer yet."""
 
     @property
     def key(self) -> str | None:
@@ -277,7 +183,7 @@ class LiveSession(Protocol):
         """The connection's statistics."""
 
     def move(self, profile: str) -> None:
-        """Serve another profile from now on, and tell the client."""
+        """Serve another profile from now on, and notify the client."""
 
 
 @attrs.frozen(kw_only=True)
@@ -285,20 +191,20 @@ class Clients:
     """The connected clients, by session and by listening socket."""
 
     live: Callable[[], Iterable[LiveSession]]
-    """Returns the open connections of clients."""
+    """Returns the open connections."""
     in_use: Callable[[], Iterable[tuple[SessionRecord, int]]]
-    """Returns the keyed sessions that are in use, each with its number of connections: one connection may take
-    part in several sessions."""
+    """Returns each keyed session in use with its number of connections; a connection may be in several
+    sessions."""
     moves: dict[str, str]
-    """The profiles that sessions were given, by their keys."""
+    """The profile that an operator gave a session, by the session's key."""
     change_grants: Callable[[str, Callable[[Grants], object]], None]
-    """Changes what the session with a key may call without its user being asked again."""
+    """Changes the tools that the session with a key may call without asking its user again."""
     unload: Callable[[Hashable, Collection[ToolKey]], Awaitable[bool]]
-    """Takes tools away from a session (`clients.sessions.unload`)."""
+    """See `clients.sessions.unload`."""
     parked: Callable[[], Iterable[ClientCall]]
-    """Returns the calls that are parked: their clients were asked something, and have not come back yet."""
+    """Returns the calls that wait for their client to answer a question."""
     connections: Callable[[], Mapping[str, Connections]]
-    """Returns how many clients each listening socket has accepted and refused."""
+    """Returns the connections that each listening socket has accepted and refused."""
 
     def statistics(self) -> list[SessionStatistics]:
         """The statistics of each open connection."""
@@ -307,52 +213,39 @@ class Clients:
 
 @attrs.define(eq=False, kw_only=True)
 class OperatorCall:
-    """A request of an operator's that waits for an answer (`operators.own_requests`)."""
+    """An operator's request without an answer (`operators.own_requests`)."""
 
     sent: OwnCall
-    """What is sent."""
     tool: str
-    """The server's own name of the tool; empty if it is no call of one."""
+    """The server's own name of the tool; empty for another request."""
     upstream: Upstream
-    """The server, or the instance, that it is for."""
     started: float
-    """When it began, in seconds on trio's clock."""
+    """Seconds on trio's clock."""
     lose: Callable[[CallError], None]
-    """Ends it with an error."""
+    """Ends the request with an error."""
     waiting: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
-    """The scope in which it waits for its server to come up."""
+    """The scope of the wait for the server to come up."""
     key: int | None = None
     """The key to cancel it by at that server; None until it is sent."""
     shown_as: tuple[int, float] | None = None
-    """The number that operators know it by, and when it began for them, in seconds since the epoch; None if it
-    was not shown to any (`operators.call_commands`)."""
+    """The number in `mcpd calls` and the start in seconds since the epoch; None until somebody looks
+    (`operators.call_commands`)."""
 
 
 class ConsoleAccess(Protocol):
-    """Who is let into the console (`console.console`)."""
+    """The console's entrance (`console.console`)."""
 
     async def link(self, *, may_change: bool) -> str:
-        """Make a link that lets one browser in, once.
-
-        Raises:
-            OSError: the console cannot be served.
-        """
+        """Make a link that lets one browser in, once; raises `OSError` if the console cannot be served."""
 
     def end_all(self) -> int:
-        """End all sessions; returns how many there were."""
+        """End all sessions; returns their number."""
 
 
 class OperatorPeer:
     """The operator's side of one command that a server works on."""
 
     def __init__(self, peer: Peer, outbox: Outbox, request_id: bytes) -> None:
-        """Begin.
-
-        Args:
-            peer: the operator.
-            outbox: flushed when something is to reach the operator.
-            request_id: the operator's request.
-        """
         self._peer = peer
         self._outbox = outbox
         self._request_id = request_id
@@ -370,12 +263,12 @@ class OperatorPeer:
         self._outbox.flush()
 
     def tell(self, method: str, params: object) -> None:
-        """Tell the operator something while the command works; `params` is encoded as a JSON object."""
+        """Notify the operator while the command works; `params` is encoded as a JSON object."""
         self._peer.notify(method, msgspec.json.encode(params), self._request_id)
         self._outbox.flush()
 
     def ask(self, request: PeerRequest) -> None:
-        """Put what the server asks to the operator, or answer it at once in place of one who cannot."""
+        """Put the server's request to the operator, or refuse it for an operator without that capability."""
         self._server_requests.ask(request, self._request_id)
         self._outbox.flush()
 
@@ -385,17 +278,15 @@ class Counters:
     """Counters of this run of the daemon."""
 
     tally: Tally
-    """Counts of calls, loads and lists."""
     mended: RepairCounts
-    """How often arguments had to be repaired, by client."""
+    """Repaired calls, by client."""
     summarizer: Callable[[], Mapping[str, object] | None]
-    """Returns the state of the model that shortens descriptions, by field; None without such a model."""
+    """Returns the state of the summary model by field; None without a model."""
     export: Callable[[], Awaitable[str]]
     """Returns all metrics as text; raises `InvalidArguments` where metrics are off."""
     recent: RecentCalls
-    """The last calls, and the last errors of each server."""
     series: Series
-    """What was measured in each minute of the last day."""
+    """The measurements of each minute of the last day."""
 
 
 @attrs.frozen(kw_only=True)
@@ -403,47 +294,40 @@ class OperatorContext:
     """Everything that operators' commands work with."""
 
     facts: DaemonFacts
-    """Constant facts about the daemon."""
     registry: CatalogWriter
-    """The owner of the catalog."""
-    upstreams: Mapping[str, ObservedUpstream]
+    upstreams: Mapping[str, UpstreamAccess | InstancedServer]
     """Running servers by name, as callers see them."""
-    actors: Mapping[str, ObservedActor]
-    """What runs of them by its own name: servers that all clients share, and the instances of the others."""
+    actors: Mapping[str, UpstreamAccess]
+    """Running actors by their own names: shared servers, and instances of the others."""
     children: Mapping[str, Child]
-    """The same, as the supervisor knows it."""
+    """The supervisor's view of `actors`."""
     reload: Callable[[], Awaitable[Plan]]
     """Reads the configuration and applies it (`actors.reloader`)."""
     archive: Archive
-    """The state that outlives the daemon."""
     clients: Clients
-    """The connected clients."""
     counters: Counters
-    """Counters of this run."""
     means: Means
     """The context that surfaces work in."""
     redact: Redactors
     """Removes secrets from text that servers wrote."""
     outbox: Outbox
-    """The daemon's outbox."""
     wall: Callable[[], float]
     """Returns the time in seconds since the epoch."""
     logins: LoginRuns
-    """The logins at servers, those under way included."""
+    """Logins at servers, including those under way."""
     history: History
-    """What happened since the daemon started."""
     access: Tokens | None = None
-    """The tokens that let clients in over HTTP; None if nobody comes in that way."""
+    """The HTTP tokens; None if nobody is served over HTTP."""
     console: Callable[[], ConsoleAccess] | None = None
-    """Makes the console, which nobody may have asked for yet; None: there is none."""
+    """Returns the console, made at its first use; None without a console."""
     summary_model: Callable[[], SummaryModel] | None = None
-    """Returns the model that writes summaries, to be asked, always the same object; None if nobody can."""
+    """Returns the one model that writes summaries; None if the daemon cannot ask any."""
     operator: OperatorPeer | None = None
-    """Who gave this command, for what a server says and asks meanwhile; None if nobody could be told."""
+    """The operator behind this command, for a server's questions and progress; None if unreachable."""
     own_calls: dict[OperatorCall, None] = attrs.field(factory=dict, repr=False)
-    """Operators' own requests that wait for an answer, oldest first."""
+    """Operators' own requests without an answer, oldest first."""
     switching: trio.Lock = attrs.field(factory=trio.Lock, repr=False)
-    """Held during a switch, and while the configuration is edited: each must see what the one before did."""
+    """Held by a switch and by an edit of the configuration: each must see the result of the last."""
 
     @property
     def catalog(self) -> Catalog:
@@ -455,12 +339,12 @@ class OperatorContext:
         """The configuration in force."""
         return self.catalog.config
 
-    def instances_of(self, server: str) -> list[ObservedActor]:
-        """The live instances of a server, the oldest first; none of one that all clients share."""
+    def instances_of(self, server: str) -> list[UpstreamAccess]:
+        """The live instances of a server, oldest first; empty for a server that all clients share."""
         return [each for each in self.actors.values() if each.of == server and each.server.instance is not None]
 
     def state_of(self, server: str) -> StateReport:
-        """The state of a server or an instance, and its reason; both empty if none has that name."""
+        """The state and reason of a server or an instance; both empty for an unknown name."""
         child, entry = self.children.get(server), self.catalog.servers.get(server)
         if child is not None:
             status = child.status.value  # the catalog may not have its latest yet
@@ -471,7 +355,7 @@ class OperatorContext:
         return {"state": str(status.state), "reason": self.redact.of(server)(status.reason)}
 
     def unknown(self, name: str) -> UnknownServer:
-        """The error for a name that no running server has, and no instance of one."""
+        """The error for a name that no running server or instance has."""
         servers = self.catalog.servers
         if name in servers:
             return UnknownServer(f'server {name} is switched off in the configuration ("enabled": false)')

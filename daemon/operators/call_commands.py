@@ -27,60 +27,51 @@ if TYPE_CHECKING:
 
 
 MAX_SHOWN = 1000
-"""Calls in flight that are shown, the oldest: more than anybody reads, and told in a few milliseconds."""
+"""Calls in flight in one answer, the oldest: more than anybody reads, encoded in a few milliseconds."""
 
 LISTED = 50
-"""Ended calls that are shown unless more are asked for: what fits on two screens."""
+"""Ended calls in one answer by default: what fits on two screens."""
 
 MAX_WAIT = 25.0
-"""The longest wait for a call to end, in seconds: a control connection on which nothing is asked for 30 s is
-closed."""
+"""Most seconds to wait for a call to end: a control connection without a request is closed after 30 s."""
 
 _numbers = count(1)
 """Never repeated while the daemon runs: a late cancel cannot hit another call."""
 
 
 class WaitsFor(StrEnum):
-    """What a call waits for."""
+    """The reason why a call has no answer yet."""
 
     SERVER = "server"
-    """For its server to come up, or to list its tools again."""
+    """Its server is to come up, or to list its tools again."""
     TURN = "turn"
-    """For a place at its server: it was not sent yet."""
+    """It was not sent yet: it has no place at its server."""
     ANSWER = "answer"
-    """For the answer: it was sent."""
     CLIENT = "client"
-    """For what its server, or mcpd, has asked of its client or of that client's user."""
+    """The server or mcpd has asked its client, or that client's user."""
     STORE = "store"
-    """For what it has loaded to be stored, and its client to ask for its new list."""
+    """The tools that it loaded are to be stored, and its client is to ask for the new list."""
 
 
 class CallsParams(msgspec.Struct):
-    """Which calls are wanted, and of those that have ended which the caller has."""
+    """The calls that are wanted, and the ended ones that the caller already has."""
 
     server: str | None = None
-    """Of this server or instance; None: of all. Those that have ended are known by their server only."""
+    """A server or an instance; None for all. Ended calls are known by their server only."""
     session: str | None = None
-    """Of this session, by its key or the number of its connection, perhaps with `#` before it; None: of all."""
+    """The session's key, or its connection's number, perhaps after `#`; None for all."""
     errorsOnly: bool = False  # noqa: N815 - the wire's name
-    """Only those that ended with an error, and none in flight."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=KEPT)] = LISTED
-    """The most calls that have ended, the newest."""
+    """Most ended calls, the newest."""
     after: Annotated[int, msgspec.Meta(ge=0)] = 0
     """The number of the last ended call that the caller has."""
     source: str = ""
-    """The source that `after` counts in; a number from another one, such as an earlier daemon, is ignored."""
+    """The source of `after`; a number of another source, such as an earlier daemon, is ignored."""
     wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT)] = 0.0
-    """Seconds to wait for a call after `after` to end, if none has."""
 
 
 async def calls(context: OperatorContext, params: CallsParams) -> CallsReport:
-    """The calls without an answer, and those that have ended after the ones that the caller has.
-
-    Raises:
-        UnknownServer: no server has that name, and no instance of one.
-        InvalidArguments: there is no such session, and none of its calls is kept.
-    """
+    """The calls without an answer, and new ended ones; raises `UnknownServer`, `InvalidArguments` (session)."""
     name = params.server
     if name is not None and name not in context.actors and server_of(name) not in context.catalog.servers:
         raise context.unknown(name)
@@ -111,12 +102,7 @@ CALLS = Command("calls", CallsParams, calls)
 
 
 def in_flight(context: OperatorContext, server: str | None = None) -> list[CallInFlight]:
-    """The calls without an answer, oldest first, of all clients and operators; also those that are parked.
-
-    Args:
-        context: the daemon.
-        server: a server or an instance, whose calls alone are wanted; None: all.
-    """
+    """The calls without an answer, oldest first, of clients and operators; of a server, an instance or all."""
     found = [under_way(each, context) for each in _every(context)]
     return sorted(
         (each for each in found if server is None or server in {each["server"], each["instance"]}),
@@ -125,18 +111,18 @@ def in_flight(context: OperatorContext, server: str | None = None) -> list[CallI
 
 
 def is_any_under_way(context: OperatorContext) -> bool:
-    """Whether any call has no answer yet, of a client, an operator, or parked."""
+    """Whether any call of a client or an operator has no answer yet."""
     return any(True for _ in _every(context))
 
 
 def find(context: OperatorContext, number: int) -> ClientCall | OperatorCall | None:
-    """The call that operators know by a number; None if it has ended, or there never was one."""
+    """The call in flight with the number that operators see; None without one."""
     every = (each for each in _every(context) if each.shown_as is not None and each.shown_as[0] == number)
     return next(every, None)
 
 
 def under_way(call: ClientCall | OperatorCall, context: OperatorContext) -> CallInFlight:
-    """A call as it is now; it gets its number when it is first looked at."""
+    """The report of a call in flight; its number is given at the first look."""
     age = trio.current_time() - call.started
     if call.shown_as is None:
         # Once: it would differ by a little each time, and whoever compares would see a change.
@@ -222,7 +208,7 @@ def _awaited(call: ClientCall) -> WaitsFor:
 
 
 def _redacted(context: OperatorContext, server: str, tool: str) -> str:
-    """The name of a tool without secrets: where no server is known, without those of any."""
+    """The name of a tool without secrets: without those of all servers where none is known."""
     return context.redact.of(server)(tool) if server else context.redact(tool)
 
 
@@ -230,15 +216,10 @@ class CancelParams(msgspec.Struct):
     """The call that is to end."""
 
     id: int
-    """The number that `calls` shows it by."""
 
 
 async def cancel(context: OperatorContext, params: CancelParams) -> dict[str, CallInFlight]:
-    """End a call: its server is told (MCP, cancellation), its client gets an error, nothing is sent again.
-
-    Raises:
-        InvalidArguments: the call has ended, or there never was one.
-    """
+    """End a call: notify its server, fail it at its client, send nothing again; raises `InvalidArguments`."""
     await trio.lowlevel.checkpoint()
     call = find(context, params.id)
     if call is None:

@@ -1,4 +1,4 @@
-"""The table of all operators' commands; a new command is a file and a line here (docs/operators.md)."""
+"""The table of all operators' commands (docs/operators.md)."""
 
 from __future__ import annotations
 
@@ -59,4 +59,3 @@ COMMANDS: dict[str, Command[Any]] = {
         UI,
     )
 }
-"""All commands by the name of their JSON-RPC method."""

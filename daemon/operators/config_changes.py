@@ -1,8 +1,4 @@
-"""Changes of the configuration by an operator: `mcpd lazy`, `summaries` and `describe`.
-
-What `mcpd` and the console change of the configuration goes through `change`: it is written where it stands,
-checked, then in force.
-"""
+"""Changes of the configuration by an operator: written in place, checked, then in force."""
 
 from __future__ import annotations
 
@@ -43,24 +39,14 @@ else:  # Most daemons never change their configuration themselves.
     files = later("daemon.documents.files")
 
 EDIT_SECONDS = 10.0
-"""Seconds that reading, checking and writing the file may take together: as long as a reload may read it."""
+"""Most seconds for reading, checking and writing the file together: as long as a reload may read it."""
 
 
 async def change(context: OperatorContext, setting: Setting, command: str) -> dict[str, object]:
-    """Write a key where it stands in the configuration, and have the daemon read it again.
+    """Write a key where it stands in the configuration, and reload; returns `file`, `place` and the plan.
 
-    Args:
-        context: what the command works with.
-        setting: the key and its value.
-        command: what does the same on the command line, and takes `--config`: `mcpd lazy off`.
-
-    Returns:
-        `file` and `place` (`$.lazy`) of what was written, whether it stood there `already`, and what has been
-        done because of it, as `reload` tells it.
-
-    Raises:
-        ConfigError: the configuration is faulty, or would be: nothing was changed.
-        Refused: the file cannot be written; the text says what can be typed instead.
+    `command` is the equivalent command line without `--config`. Raises `ConfigError` if the configuration is or
+    would be faulty, and `Refused` if the file cannot be written: then nothing was changed.
     """
     edit, plan = await _changed(context, (setting,), command)
     done = {camel(field): list(names) for field, names in attrs.asdict(plan, recurse=False).items()}
@@ -68,11 +54,7 @@ async def change(context: OperatorContext, setting: Setting, command: str) -> di
 
 
 async def change_all(context: OperatorContext, wanted: Sequence[Setting]) -> dict[str, object]:
-    """As `change`, for keys that are written together, or none of them.
-
-    Returns:
-        `places`: the `file` and `place` of each; whether all stood there `already`.
-    """
+    """Write several keys together or not at all, as `change` does; returns their `places`."""
     if not wanted:
         return {"places": [], "already": True}
     edit, _ = await _changed(context, wanted)
@@ -80,7 +62,6 @@ async def change_all(context: OperatorContext, wanted: Sequence[Setting]) -> dic
 
 
 def _places(edit: SettingsEdit) -> list[dict[str, str]]:
-    """Where what was changed stands, as reports say it."""
     return [{"file": str(each.file), "place": each.key} for each in edit.places]
 
 
@@ -112,7 +93,7 @@ def _write(path: Path, wanted: Sequence[Setting], environ: Mapping[str, str]) ->
 
 
 async def _in_thread(work: Any) -> Any:
-    """Do it in a thread that is left behind if the file system hangs; modules are loaded there, too."""
+    """Work in a thread, which is left behind if the file system hangs; modules are loaded there, too."""
     with trio.move_on_after(EDIT_SECONDS):
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
     raise Refused(f"no answer from the configuration's file system within {EDIT_SECONDS:g} s: look at it")
@@ -121,7 +102,7 @@ async def _in_thread(work: Any) -> Any:
 def _instead(command: str, path: Path, wanted: Sequence[Setting]) -> str:
     by_hand = " and ".join(map(_wanted, wanted))
     typed = f"types `{command} --config {shlex.quote(str(path))}`, or " if command else ""
-    return f"Whoever may write it {typed}changes {by_hand} there by hand, then `mcpd reload`"
+    return f"Somebody who may write it {typed}changes {by_hand} there by hand, then `mcpd reload`"
 
 
 def _wanted(setting: Setting) -> str:
@@ -132,25 +113,17 @@ def _wanted(setting: Setting) -> str:
 
 
 class LazyParams(msgspec.Struct):
-    """Which switch, and how it is to be; without `on` nothing is changed."""
+    """The switch and its new position; without `on` nothing is changed."""
 
     on: bool | None = None
     profile: str | None = None
-    """A profile's switch; None: the master switch."""
+    """A profile's switch; None for the master switch."""
 
 
 async def lazy(context: OperatorContext, params: LazyParams) -> dict[str, object]:
-    """Throw a switch of loading on demand, written into the configuration; returns how all switches are.
+    """Throw a switch of loading on demand in the configuration; returns all switches, and a surprise as `note`.
 
-    Returns:
-        `lazy`: the master switch; `profiles`: by name `on`, the `surface` that a client gets that asks for
-        none, the `configured` one, `categories` (None: all), `description`, and how many `sessions` are open;
-        `changed`: what was written (`change`), None if nothing was to be; `note`: a surprise.
-
-    Raises:
-        InvalidArguments: there is no such profile.
-        ConfigError: the configuration is faulty: nothing was changed.
-        Refused: the file cannot be written; the text says what to type instead.
+    Raises `InvalidArguments` for an unknown profile, `ConfigError` and `Refused` like `change`.
     """
     if params.profile is not None and params.profile not in context.config.profiles:
         raise InvalidArguments(
@@ -193,7 +166,7 @@ def _switches(context: OperatorContext) -> dict[str, object]:
 
 
 def _unexpected(context: OperatorContext, params: LazyParams) -> str:
-    """A note about a switch that is not as it was thrown, or that changes nothing; empty if there is none."""
+    """A note about a switch that differs from the order, or has no effect; empty without one."""
     config = context.config
     if params.on is None:
         return ""
@@ -206,28 +179,19 @@ def _unexpected(context: OperatorContext, params: LazyParams) -> str:
 
 
 class SummariesParams(msgspec.Struct):
-    """What to do besides showing the state; at most one of these."""
+    """At most one action; the answer has the state in any case."""
 
     models: bool = False
-    """Ask the endpoint what it offers."""
     model: str | None = None
-    """Choose this model."""
     test: str | None = None
-    """Put this question to the model; empty: one about a tool that mcpd has made up."""
+    """Put this question to the model; empty for one about an invented tool."""
 
 
 async def summaries(context: OperatorContext, params: SummariesParams) -> dict[str, object]:
     """Show the state of summaries; ask the endpoint for its models, choose one, or put a question to it.
 
-    Returns:
-        `state`: the progress by field (`actors.summarizing`), None if no model is configured; `prompt`: the
-        fixed instructions; `sends`: what leaves the machine; besides, by what was asked for, `models` (names),
-        `changed` (`change`), or `test` (`SummaryModel.test`).
-
-    Raises:
-        InvalidArguments: the endpoint offers no such model, or the question is too long.
-        McpdError: the endpoint cannot be asked; the text names it and the cause.
-        Refused: the file cannot be written.
+    Raises `InvalidArguments` if the endpoint lacks the model or the question is too long, `McpdError` if it
+    cannot be asked, `Refused` like `change`.
     """
     if context.summary_model is None:
         raise Refused("this daemon asks no model")
@@ -251,7 +215,6 @@ SUMMARIES = Command("summaries", SummariesParams, summaries)
 
 
 async def _choose(context: OperatorContext, asked: SummaryModel, model: str) -> dict[str, object]:
-    """Write the model's name, if the endpoint offers it."""
     offered = await asked.models()
     if model not in offered:
         # An endpoint may offer hundreds.
@@ -269,23 +232,18 @@ LONGEST = 4096
 
 
 class DescribeParams(msgspec.Struct):
-    """A tool, and what is said of it."""
+    """A tool and its new description."""
 
     tool: str
     """`SERVER/TOOL`, or another name of it (`tool_reports.tool_named`)."""
     text: str | None = None
-    """What models are shown; None: what the server itself says."""
+    """The text for models; None for the server's own."""
 
 
 async def describe(context: OperatorContext, params: DescribeParams) -> dict[str, object]:
-    """Write a tool's description into the configuration, or take it out, and have that read.
+    """Write a tool's description into the configuration, or take it out, and reload.
 
-    Raises:
-        UnknownServer: there is no such server.
-        UnknownTool: it lists no such tool.
-        InvalidArguments: the text is empty or too long.
-        ConfigError: the configuration is faulty, or would be: nothing was changed.
-        Refused: the file cannot be written; the text says what can be changed by hand.
+    Raises `UnknownServer`, `UnknownTool`, `InvalidArguments` for the text's length, and the errors of `change`.
     """
     text = None if params.text is None else params.text.strip()
     if text is not None and not 0 < len(text) <= LONGEST:
@@ -299,13 +257,7 @@ DESCRIBE = Command("describe", DescribeParams, describe)
 
 
 def described(config: Config, key: ToolKey, categories: Collection[str]) -> str | None:
-    """The description that the configuration has for a tool; None if that is its server's own.
-
-    Args:
-        config: the configuration.
-        key: the tool.
-        categories: the names of the categories that hold it.
-    """
+    """The configuration's description of a tool in these categories; None if the server's own counts."""
     for name in categories:
         held = config.categories.get(name)
         overrides = {} if held is None else held.tools.overrides
@@ -345,5 +297,5 @@ def _settings(context: OperatorContext, key: ToolKey, text: str | None) -> Itera
 
 
 def _written(texts: Collection[str], key: ToolKey) -> str:
-    """How a configuration names a tool among the keys of an object; empty if it does not."""
+    """The spelling of a tool among the keys of an object in the configuration; empty without one."""
     return next((name for name in (*spellings(*key)[1:], key[1]) if name in texts), "")

@@ -1,4 +1,4 @@
-"""`mcpd prompts`, `prompt`, `resources`, `read`: definitions of all servers, also those that profiles hide."""
+"""`mcpd prompts`, `prompt`, `resources`, `read`: definitions of all servers, even those that profiles hide."""
 
 from __future__ import annotations
 
@@ -30,17 +30,13 @@ if TYPE_CHECKING:
 
 
 class DefinitionsParams(Struct):
-    """Whose prompts or resources are asked for; None is all servers'."""
+    """The server whose prompts or resources are wanted; None for all."""
 
     server: str | None = None
 
 
 def servers_of(context: OperatorContext, server: str | None) -> Mapping[str, ServerEntry]:
-    """The server that is asked for, or all.
-
-    Raises:
-        UnknownServer: there is none of that name.
-    """
+    """The named server, or all; raises `UnknownServer`."""
     servers = context.catalog.servers
     if server is None:
         return servers
@@ -50,7 +46,7 @@ def servers_of(context: OperatorContext, server: str | None) -> Mapping[str, Ser
 
 
 def listed(context: OperatorContext, servers: Mapping[str, ServerEntry], kind: Kind) -> list[DefinitionReport]:
-    """What servers list of one kind, each with whether it can be used now."""
+    """The definitions of one kind, each with whether it can be used now."""
     catalog = context.catalog
     names = catalog.names_of(kind)
     listed = [
@@ -71,7 +67,7 @@ def listed(context: OperatorContext, servers: Mapping[str, ServerEntry], kind: K
 def problems(
     context: OperatorContext, servers: Mapping[str, ServerEntry], kinds: Iterable[Kind]
 ) -> dict[str, ListedReport]:
-    """The servers of which something is to be known: those that list such things, could not, or are down."""
+    """The servers that list such things, failed to list them, or are down."""
     kinds = tuple(kinds)
     told: dict[str, ListedReport] = {}
     for server, entry in servers.items():
@@ -92,17 +88,17 @@ def problems(
 
 
 def known_of(entry: ServerEntry, kind: Kind) -> Mapping[str, Definition]:
-    """What a server lists of one kind, by its own name for it."""
+    """A server's definitions of one kind, by their own names."""
     return entry.list_of(kind).definitions
 
 
 def is_off(context: OperatorContext, entry: ServerEntry, kind: Kind, name: str) -> bool:
-    """Whether an operator or the configuration has switched it off, or its server."""
+    """Whether an operator or the configuration has switched a definition or its server off."""
     return entry.disabled or (entry.name, switch_of(kind, name)) in context.catalog.switched
 
 
 def told_off(entry: ServerEntry, kind: Kind, name: str) -> str:
-    """What is told of something that is switched off, or whose server is (`is_off`)."""
+    """The error text for a definition that is switched off (`is_off`)."""
     what, on = f"{kind} {name}", f"{entry.name}/{switch_of(kind, name)}"
     if entry.disabled:
         what, on = f"server {entry.name}", entry.name
@@ -117,11 +113,7 @@ def _lists(entry: ServerEntry, kinds: Iterable[Kind]) -> Iterator[KnownList]:
 
 
 async def prompts(context: OperatorContext, params: DefinitionsParams) -> PromptsReport:
-    """The prompts, and what is wrong with servers that have some.
-
-    Raises:
-        UnknownServer: there is no such server.
-    """
+    """The prompts, and the problems of servers with prompts; raises `UnknownServer`."""
     servers = servers_of(context, params.server)
     return {
         "prompts": listed(context, servers, Kind.PROMPT),
@@ -133,11 +125,7 @@ PROMPTS = Command("prompts", DefinitionsParams, prompts)
 
 
 async def resources(context: OperatorContext, params: DefinitionsParams) -> ResourcesReport:
-    """The resources and templates, and what is wrong with servers that have some.
-
-    Raises:
-        UnknownServer: there is no such server.
-    """
+    """The resources and templates, and the problems of servers with them; raises `UnknownServer`."""
     servers = servers_of(context, params.server)
     return {
         "resources": listed(context, servers, Kind.RESOURCE),
@@ -150,7 +138,7 @@ RESOURCES = Command("resources", DefinitionsParams, resources)
 
 
 class PromptParams(Forwarding, kw_only=False):
-    """A prompt, by the server's own name for it, of a server or an instance, and its arguments: texts."""
+    """A prompt of a server or an instance, by the server's own name, and its arguments."""
 
     server: str
     name: str
@@ -158,12 +146,7 @@ class PromptParams(Forwarding, kw_only=False):
 
 
 async def prompt(context: OperatorContext, params: PromptParams) -> Raw:
-    """Get a prompt; the request is cancelled if the operator disconnects.
-
-    Raises:
-        CallError: there is no such server, it refuses, or has no such prompt; or the prompt is switched off.
-        InvalidArguments: an argument is missing, or is none of the prompt's.
-    """
+    """Get a prompt; cancelled if the operator disconnects; raises `CallError` or `InvalidArguments`."""
     name = params.name
     upstream, entry = known_server(context, params.server)
     known = known_of(entry, Kind.PROMPT)
@@ -184,7 +167,7 @@ PROMPT = Command("prompt", PromptParams, prompt)
 
 
 def _check(definition: Definition, given: dict[str, str]) -> None:
-    """Refuse arguments that a prompt does not declare, and the lack of those that it needs."""
+    """Refuse arguments that a prompt does not declare, and the lack of those that it requires."""
     described: dict[str, Any] = msgspec.json.decode(definition.raw)
     arguments = described.get("arguments") or []
     declared = {str(each.get("name")): each for each in arguments if isinstance(each, dict)}
@@ -197,18 +180,14 @@ def _check(definition: Definition, given: dict[str, str]) -> None:
 
 
 class ReadParams(Forwarding, kw_only=False):
-    """A server or an instance, and its own URI of a resource; it need not be listed."""
+    """A server or an instance, and its own URI of a resource, listed or not."""
 
     server: str
     uri: str
 
 
 async def read(context: OperatorContext, params: ReadParams) -> Raw:
-    """Read a resource; the request is cancelled if the operator disconnects.
-
-    Raises:
-        CallError: there is no such server, or it refuses; or the resource is switched off.
-    """
+    """Read a resource; cancelled if the operator disconnects; raises `CallError`."""
     uri = params.uri
     upstream, entry = known_server(context, params.server)
     if is_off(context, entry, Kind.RESOURCE, uri):
@@ -225,18 +204,13 @@ EVERYTHING = Profile(name="operator")
 
 
 class LocateParams(msgspec.Struct):
-    """The URI that is asked for."""
+    """A URI to look for."""
 
     uri: str
 
 
 async def locate(context: OperatorContext, params: LocateParams) -> dict[str, object]:
-    """The server that has a URI, and its own name for it.
-
-    Raises:
-        ResourceDisabled: who lists it is switched off, or it is.
-        Refused: it may be any server's, or only a template that is switched off becomes it.
-    """
+    """The server that has a URI, and its own name for it; raises `ResourceDisabled` or `Refused`."""
     catalog = context.catalog
     found = owner_of(catalog, Offer(catalog, EVERYTHING, None), params.uri, {})
     if found is not None:

@@ -1,6 +1,6 @@
-"""`mcpd events`: what happened to servers, sessions and the daemon, for as long as it is kept.
+"""`mcpd events`: events of servers, sessions and the daemon, for as long as they are kept.
 
-For people, retries are condensed: a server that is tried again and again has one row, which tells why it fails.
+For people, retries are condensed: a server that is tried again and again has one row with the reason.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import trio
 
 from daemon.config.labels import server_of
 from daemon.errors import InvalidArguments
-from daemon.history.encoding import as_json
 from daemon.history.event import TOLD, EventKind
-from daemon.history.query import EventQuery
+from daemon.history.journal import EventQuery, as_json
 from daemon.kit.wording import hint
 from daemon.operators.base import Command
 from daemon.operators.session_commands import loaded_by, numbered, session_named
@@ -31,59 +30,55 @@ if TYPE_CHECKING:
 
 
 MAX_EVENTS = 10_000
-"""The most events in one answer: as many as are kept of a server, in 5 MB."""
+"""Most events in one answer: as many as are kept of a server, in 5 MB."""
 
 
 MAX_WAIT = 25.0
-"""The most seconds that an answer waits for something to happen: less than what proxies and callers wait."""
+"""Most seconds that an answer waits for an event: less than proxies and callers wait."""
 
 
 LATE_SECONDS = 60.0
-"""Seconds by which the first event of another daemon may be behind in a shared store: it writes twice a second,
-after an outage within half a minute (`state.health.BACKOFF_CAP`), and clocks of machines differ. Of a life that
-the caller has an event of, nothing is too late."""
+"""Seconds by which another daemon's first event may arrive late in a shared store: it writes twice a second,
+after an outage within half a minute (`state.health.BACKOFF_CAP`), and machines' clocks differ. Events of a life
+that the caller knows are never too late."""
 
 
 MAX_LIVES = 100
-"""The most lives that a cursor has, those heard of last: more than daemons share a store."""
+"""Most lives of daemons in a cursor, the last heard of: more than daemons share a store."""
 
 
 class Cursor(msgspec.Struct):
-    """What a caller has: everything up to a time, and by life the number of the last event."""
+    """The events that a caller has: all up to a time, and the last event's number by life."""
 
     at: float = 0.0
     lives: dict[str, int] = {}
     since: float = 0.0
-    """From when on the first answer had everything that was known then: what was before is not news."""
+    """The start of the first answer: anything older is not news."""
 
 
 class EventsParams(msgspec.Struct):
-    """Which events are asked for."""
+    """The events that are wanted."""
 
     server: str | None = None
-    """A server with all of its instances, or one instance by its own name."""
+    """A server with its instances, or one instance by its own name."""
     session: str | None = None
-    """A session, by its key or the number of its connection (`12`, `#12`)."""
+    """A session's key, or its connection's number (`12`, `#12`)."""
     since: float = 0.0
-    """The earliest time, in seconds since the epoch."""
     kinds: tuple[str, ...] = ()
-    """Kinds of events; none: all."""
     people: bool = False
-    """Whether the answer is for people, whom some kinds tell nothing (`TOLD`) unless they ask for them."""
+    """Whether the answer is for people: only kinds in `TOLD` unless `kinds` names others."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_EVENTS)] = 50
-    """The most events: the newest, or with `after` those that follow."""
+    """Most events: the newest, or with `after` the next ones."""
     after: Cursor | None = None
-    """`next` of the answer before; None: nothing is known yet."""
+    """`next` of the last answer; None for the first request."""
     wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT)] = 0.0
-    """Seconds to wait if there is nothing new yet."""
 
 
 async def events(context: OperatorContext, params: EventsParams) -> EventsReport:
-    """The events that are asked for, oldest first, and where to go on.
+    """The matching events, oldest first, and the cursor to go on with.
 
-    Raises:
-        InvalidArguments: there is no such kind, or no such session.
-        UnknownServer: no server has that name, and nothing is kept of one that had.
+    Raises `InvalidArguments`: the kind or the session is unknown; `UnknownServer`: no server has that name, and
+    no event of one is kept.
     """
     if params.server == "":
         raise context.unknown("")
@@ -114,7 +109,7 @@ EVENTS = Command("events", EventsParams, events)
 
 
 async def _refuse_unknown(context: OperatorContext, params: EventsParams) -> None:
-    """Refuse a name that nobody has and nothing is kept of: "nothing happened" would hide a wrong name."""
+    """Refuse an unknown name without any events: "nothing happened" would hide a wrong name."""
     server, session = params.server or "", params.session or ""
     unknown = server and server not in context.actors and server_of(server) not in context.catalog.servers
     if unknown and not await recent(context, server=server, limit=1):
@@ -123,11 +118,7 @@ async def _refuse_unknown(context: OperatorContext, params: EventsParams) -> Non
 
 
 async def refuse_unknown_session(context: OperatorContext, session: str) -> None:
-    """Refuse the name of a session that there is not and nothing is kept of.
-
-    Raises:
-        InvalidArguments: there is none.
-    """
+    """Raise `InvalidArguments` for an unknown session without any events."""
     if session and not await recent(context, session=session, limit=1):
         await session_named(context, session)
 
@@ -142,16 +133,9 @@ async def recent(
     kinds: frozenset[EventKind] = frozenset(),
     limit: int = 50,
 ) -> list[Event]:
-    """The newest events, newest last: from memory, and from the store where memory does not reach back.
+    """The newest events, newest last, from memory and where that ends from the store (see `EventsParams`).
 
-    Args:
-        context: the daemon.
-        server: a server with all of its instances, or one instance by its own name.
-        session: a session, by its key or the number of its connection (`#12`).
-        since: the earliest time, in seconds since the epoch.
-        until: the latest time.
-        kinds: the kinds of events; none: all that people are told.
-        limit: the most events.
+    Without `kinds` those that people see.
     """
     params = EventsParams(server=server, session=session, since=since or 0.0, limit=limit)
     query = attrs.evolve(_query(params), until=until, kinds=kinds or TOLD)
@@ -174,7 +158,7 @@ def _query(params: EventsParams) -> EventQuery:
 
 
 async def _with_loaded(context: OperatorContext, query: EventQuery) -> EventQuery:
-    """The query, with what the session has loaded that it asks for: changes of that concern the session."""
+    """The query with the tools that its session has loaded: changes of those concern the session."""
     return attrs.evolve(query, loaded=await loaded_by(context, query.session)) if query.session else query
 
 
@@ -186,7 +170,7 @@ def _kind(name: str) -> EventKind:
 
 
 def _after(seen: Cursor, found: Iterable[Event], now: float) -> Cursor:
-    """Where to go on: what was seen before, and what was found; another daemon's clock may be ahead."""
+    """The next cursor; another daemon's clock may be ahead."""
     at, lives = seen.at, dict(seen.lives)
     for event in found:
         at = max(at, min(event.at, now))
@@ -195,20 +179,20 @@ def _after(seen: Cursor, found: Iterable[Event], now: float) -> Cursor:
 
 
 LOOKED_AT = 20
-"""How many times as many events are looked through as are shown: ten retries each."""
+"""Events read for each event shown: ten retries each."""
 
 
 _NUMBER = re.compile(r"\d{4,}")
-"""Process ids and ports, by which ends that are alike differ; an exit status is shorter."""
+"""Process ids and ports, which differ between similar ends; an exit status is shorter."""
 
 
 def for_people(events: Iterable[Event], most: int) -> list[Event]:
-    """The newest events with retries condensed, oldest first; at most so many."""
+    """The newest events with retries condensed, oldest first, at most `most`."""
     return condensed(events)[-most:]
 
 
 def condensed(events: Iterable[Event]) -> list[Event]:
-    """The events, where ends in a row that are alike are one, and the starts between them are left out."""
+    """The events with similar ends in a row joined, and the starts between them left out."""
     shown: dict[int, Event] = {}
     failing: dict[str, list[int]] = {}
     for place, event in enumerate(events):
@@ -226,7 +210,7 @@ def condensed(events: Iterable[Event]) -> list[Event]:
 
 
 def _joined(event: Event, shown: dict[int, Event], row: list[int]) -> Event:
-    """The end, counting the one that a row begins with, whose places are no longer shown, if they are alike."""
+    """The end, counting the similar one that the row began with; the row's places are removed from `shown`."""
     if not row or _form(shown[row[0]]) != _form(event):
         return event
     before = shown[row[0]]

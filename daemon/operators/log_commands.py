@@ -1,4 +1,4 @@
-"""`mcpd logs`: the last lines of a server's stderr, or how many lines are kept of each server."""
+"""`mcpd logs`: the last lines of a server's stderr, or the number of lines kept of each server."""
 
 from __future__ import annotations
 
@@ -19,46 +19,42 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from daemon.counting.measures import StderrLine
-    from daemon.operators.base import ObservedActor, OperatorContext
+    from daemon.operators.base import OperatorContext
+    from daemon.upstreams.upstream_access import UpstreamAccess
 
 
 EVENTS_SHOWN = 200
-"""The most events in one answer: what belongs to the lines is wanted here, `mcpd events` has the rest."""
+"""Most events in one answer: these accompany the lines; `mcpd events` has the rest."""
 
 
 class Seen(msgspec.Struct):
-    """What a caller has of one record of lines."""
+    """The lines of one source that a caller has."""
 
     after: Annotated[int, msgspec.Meta(ge=0)] = 0
     """The number of the last line that the caller has."""
     source: str = ""
-    """The source that `after` counts in; a number from another one, such as an earlier daemon, is ignored."""
+    """The source of `after`; a number of another source, such as an earlier daemon, is ignored."""
 
 
 class LogsParams(Seen):
-    """The server or the instance and the range of lines that are asked for."""
+    """The server or the instance and the range of lines that are wanted."""
 
     server: str | None = None
-    """Its name; None asks how many lines each has."""
+    """None asks for the number of lines of each server."""
     instances: dict[str, Seen] = {}
-    """In place of `after` and `source`, by instance, where the server has instances."""
+    """In place of `after` and `source`, by instance, for a server with instances."""
     events: bool = False
-    """Whether what happened to it is wanted, too."""
     events_after: Cursor | None = msgspec.field(default=None, name="eventsAfter")
-    """`eventsNext` of the answer before; None: nothing is known yet."""
+    """`eventsNext` of the last answer; None for the first request."""
     wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT)] = 0.0
-    """Seconds to wait if there is nothing new yet."""
     last: Annotated[int, msgspec.Meta(ge=1)] = STDERR_LINES
-    """The maximum number of lines in the answer, of each instance."""
 
 
 async def logs(context: OperatorContext, params: LogsParams) -> dict[str, object]:
-    """The lines of a server after a number, without secrets; or the number of lines of each server.
+    """The redacted lines of a server after a number, or the number of lines of each server.
 
-    Of a server whose clients do not share an instance: the lines of each that runs, under `instances`.
-
-    Raises:
-        UnknownServer: no running server has that name, and no instance of one.
+    A server with instances has the lines of each under `instances`. Raises `UnknownServer`: no running server
+    or instance has that name.
     """
     name = params.server
     if name is None:
@@ -76,7 +72,6 @@ LOGS = Command("logs", LogsParams, logs)
 
 
 async def _told(context: OperatorContext, name: str, params: LogsParams) -> dict[str, object]:
-    """The lines of what runs under a name now, and what happened to it."""
     running = named(context, name)
     configured = context.config.mcp_servers.get(server_of(name))
     told: dict[str, object] = {
@@ -96,20 +91,19 @@ async def _told(context: OperatorContext, name: str, params: LogsParams) -> dict
 
 
 def _pages(told: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The pages of an answer by instance; under no name that of a server that all clients share."""
+    """The pages of an answer by instance; under "" that of a server that all clients share."""
     pages: Mapping[str, Any] = told.get("instances", {"": told})
     return pages
 
 
 def _has_news(told: Mapping[str, Any]) -> bool:
-    """Whether an answer has something that its caller did not have."""
     return bool(told.get("events")) or any(page["lines"] or page["dropped"] for page in _pages(told).values())
 
 
 async def _wait_for_more(
     context: OperatorContext, name: str, told: Mapping[str, Any], happened: object
 ) -> object:
-    """Wait until something was written after an answer, or something has happened, which is returned."""
+    """Wait for a line or an event after an answer; returns the number of the newest event."""
     pages, tails = _pages(told), [(each.name, each.stderr) for each in named(context, name)]
     written = trio.Event()
     for _, tail in tails:
@@ -134,9 +128,9 @@ async def _then_cancel(scope: trio.CancelScope, wait: Callable[[], Awaitable[obj
 
 
 async def _events(
-    context: OperatorContext, params: LogsParams, running: Sequence[ObservedActor]
+    context: OperatorContext, params: LogsParams, running: Sequence[UpstreamAccess]
 ) -> dict[str, object]:
-    """What happened to it since the first line that is kept, or for as long as nothing was dropped."""
+    """The events since the first line that is kept; all events if no line was dropped."""
     tails = [each.stderr for each in running]
     dropped = [tail.after(0)[0].at for tail in tails if tail.written > len(tail)]
     asked = EventsParams(
@@ -150,7 +144,7 @@ async def _events(
     return {"events": answer["events"], "eventsNext": answer["next"]}
 
 
-async def _page(context: OperatorContext, of: ObservedActor, seen: Seen, last: int) -> dict[str, object]:
+async def _page(context: OperatorContext, of: UpstreamAccess, seen: Seen, last: int) -> dict[str, object]:
     tail = of.stderr
     source = f"{context.facts.pid}.{context.facts.started_at}.{tail.birth}"
     after = seen.after if seen.source == source else 0

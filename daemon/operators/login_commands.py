@@ -1,8 +1,7 @@
-"""`mcpd login` and `mcpd logout`: log in to a server that wants OAuth, and end that.
+"""`mcpd login` and `mcpd logout`: log in to a server that wants OAuth, and end that login.
 
-The page that the user has to open is told while the command works, as the notification `LINK` or `DEVICE_CODE`;
-the address that a browser elsewhere ended at comes as a command of its own. The login ends with the command,
-unless somebody else waits for it, too.
+The page to open goes to the operator as the notification `LINK` or `DEVICE_CODE`; the address where a remote
+browser ended comes as a command. The login ends with the command, unless another command waits for it, too.
 """
 
 from __future__ import annotations
@@ -29,40 +28,38 @@ if TYPE_CHECKING:
 
 
 LINK = "notifications/login/link"
-"""The notification of a page that the user opens in a browser: `url`, `redirect`."""
+"""The notification of a page to open in a browser: `url`, `redirect`."""
 
 DEVICE_CODE = "notifications/login/device"
-"""The notification of a page on any device, and what to type there: `url`, `code`, `completeUrl`."""
+"""The notification of a page for any device and the code to type there: `url`, `code`, `completeUrl`."""
 
 
 class LoginParams(msgspec.Struct):
-    """Where to log in, and how."""
+    """The server and the way to log in."""
 
     server: str
     scope: str | None = None
-    """What to ask for, with blanks between several; None: what is configured and what the server wants."""
+    """Scopes separated by blanks; None for the configured ones and those that the server wants."""
     device: bool = False
-    """Whether to use a code that is typed on any device, where that is offered."""
+    """Whether to use a device code, where the server offers one."""
     seconds: float = LOGIN_SECONDS
-    """How long the user has."""
+    """Seconds that the user has."""
     wait: bool = True
-    """Whether to wait for the user; if not, the answer is the page to open, and the login goes on by itself."""
+    """Whether to wait for the user; else the answer is the page, and the login goes on by itself."""
 
 
 class LoginAnswerParams(msgspec.Struct):
-    """The address that the user's browser ended at, for the login under way at a server."""
+    """The address where the user's browser ended, for the login under way at a server."""
 
     server: str
     url: str
 
 
 async def login(context: OperatorContext, params: LoginParams) -> dict[str, object]:
-    """Log in, start the server with it, and report its state and what it offers.
+    """Log in, start the server with the login, and report its state and tools.
 
-    Raises:
-        UnknownServer: no server has that name.
-        Refused: nobody can log in to this server, or nobody has.
-        LoginRefused: too many logins are under way.
+    Raises `UnknownServer`; `Refused` without a login or a user; `LoginRefused` if too many logins are under
+    way.
     """
     server = server_to_log_in_to(context, params.server)
     run = await context.logins.join(server, scope=params.scope, device=params.device)
@@ -80,12 +77,7 @@ async def login(context: OperatorContext, params: LoginParams) -> dict[str, obje
 
 
 async def login_answer(context: OperatorContext, params: LoginAnswerParams) -> dict[str, object]:
-    """Hand the login under way the address that the browser ended at; what comes of it, the login says.
-
-    Raises:
-        Refused: no login is under way at that server.
-        LoginRefused: too many answers are waiting.
-    """
+    """Pass the browser's last address to the login under way; raises `Refused` or `LoginRefused`."""
     run = context.logins.under_way(params.server)
     if run is None:
         raise Refused(f"no login is under way at {params.server}: it has ended")
@@ -98,12 +90,7 @@ LOGIN_ANSWER = Command("login_answer", LoginAnswerParams, login_answer)
 
 
 def server_to_log_in_to(context: OperatorContext, name: str) -> Server:
-    """The configuration of a server that one can log in to.
-
-    Raises:
-        UnknownServer: no server has that name.
-        Refused: nobody can log in to this one.
-    """
+    """The configuration of a server with a login; raises `UnknownServer` or `Refused`."""
     server = context.config.mcp_servers.get(name)
     if server is None or not server.enabled:
         raise context.unknown(name)
@@ -117,7 +104,7 @@ def server_to_log_in_to(context: OperatorContext, name: str) -> Server:
 
 
 async def outcome_of(context: OperatorContext, name: str) -> dict[str, object]:
-    """The state of a server that was just restarted, a few seconds later, and the tools that it offers."""
+    """The state and tools of a server a few seconds after a restart."""
     with trio.move_on_after(OUTCOME_SECONDS):
         for each in named(context, name):
             await each.child.status.wait_settled()
@@ -128,7 +115,7 @@ async def outcome_of(context: OperatorContext, name: str) -> dict[str, object]:
 
 
 async def _begun(run: LoginRun, seconds: float) -> dict[str, object]:
-    """The page of a login that nobody waits for: it ends by itself, at last after `LOGIN_SECONDS`."""
+    """The page of a login that no command waits for; it ends after `LOGIN_SECONDS` at the latest."""
     page = None
     with trio.move_on_after(seconds):
         page = await run.wait_shown()
@@ -159,18 +146,16 @@ if not TYPE_CHECKING:
 
 
 class LogoutParams(msgspec.Struct):
-    """Where to log out."""
+    """The server to log out of."""
 
     server: str
 
 
 async def logout(context: OperatorContext, params: LogoutParams) -> dict[str, object]:
-    """Forget a login and have it revoked; the server is started again without it, if there still is one.
+    """Delete a login, have it revoked, and start the server again without it.
 
-    Raises:
-        UnknownServer: no server has that name, and nothing is kept of one.
-        Refused: nobody can log in to this server.
-        LoginsTrouble: the login cannot be forgotten.
+    Raises `UnknownServer`: no server has that name, and no login is kept for it; `Refused`: this server has no
+    login; `LoginsTrouble`: the login cannot be deleted.
     """
     configured = context.config.mcp_servers.get(params.server)
     if configured is None or not configured.enabled:
@@ -187,7 +172,7 @@ async def logout(context: OperatorContext, params: LogoutParams) -> dict[str, ob
 
 
 async def _forget(context: OperatorContext, name: str) -> dict[str, object]:
-    """End the login that is kept of a server which is not configured any more, or switched off there."""
+    """End the login of a server that the configuration no longer has, or switches off."""
     # Whatever is no name of a server would be a path.
     if not SERVER_NAME.fullmatch(name):
         raise context.unknown(name)

@@ -1,4 +1,4 @@
-"""Changes of a server's lists and of its definitions, as data and as lines of the log."""
+"""Changes of a server's lists and definitions, as data and as log lines."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 
 MOST = 20
-"""The most arguments of each sort that are named: an event is read as a line."""
+"""Most arguments of each sort that an event names: it is read as a line."""
 
 
 def differing(before: Tool, after: Tool) -> dict[str, list[str]]:
-    """What differs, each where there is something: `members`, and of the input schema the names of arguments.
+    """The `members` of a definition that differ, and the names of the arguments that changed.
 
-    `argumentsCame`, `argumentsWent`, `argumentsChanged`; `argumentsRequired` have become so, new ones included.
+    `argumentsCame`, `argumentsWent`, `argumentsChanged`; `argumentsRequired` became required, new ones
+    included.
     """
     members = [
         name
@@ -50,7 +51,7 @@ def _value(raw: bytes | None) -> Any:
 
 
 def _arguments(tool: Tool) -> tuple[dict[str, Any], list[str]]:
-    """The arguments by name, and the names of those that are required."""
+    """The arguments by name, and the names of the required ones."""
     schema = _value(tool.parts.get("inputSchema"))
     if not isinstance(schema, dict):
         return {}, []
@@ -62,14 +63,14 @@ def _arguments(tool: Tool) -> tuple[dict[str, Any], list[str]]:
 
 
 NAMED = 10
-"""The most tools of each kind that a line of the log names. `mcpd tools` has all."""
+"""Most tools of each kind in a log line; `mcpd tools` has all."""
 
 COMPARED = 20
-"""The most changed tools whose definitions are compared for an event: some milliseconds."""
+"""Most changed tools whose definitions are compared for an event: some milliseconds."""
 
 
 def difference(before: ServerEntry, after: ServerEntry) -> dict[str, Any]:
-    """The changes that new lists have brought, as data: those of tools, and by kind those of other lists."""
+    """The changes between two entries of a server as data: of tools, and by kind of its other lists."""
     had = before.tools or {}
     return {
         "state": str(after.status.state),
@@ -86,7 +87,7 @@ def difference(before: ServerEntry, after: ServerEntry) -> dict[str, Any]:
 
 
 def news(before: ServerEntry, after: ServerEntry) -> str:
-    """The same changes as a line of the log; empty if nothing changed, or the tools were or are unknown.
+    """The same changes as a log line; empty without changes, or without a known list of tools on both sides.
 
     The tools of a server are unknown from the change of its entry to its first list.
     """
@@ -111,7 +112,7 @@ def news(before: ServerEntry, after: ServerEntry) -> str:
 
 
 def changed(before: ServerEntry, after: ServerEntry) -> Event:
-    """The same changes as an event, which has the lists that have changed, and of these the names."""
+    """The same changes as an event, with the names of the lists that changed."""
     found = difference(before, after)
     tools = {how: names for how in ("came", "went", "changed") if (names := found[how])}
     lists = {
@@ -127,7 +128,7 @@ def changed(before: ServerEntry, after: ServerEntry) -> Event:
 
 
 def _compared(before: ServerEntry, after: ServerEntry, names: Sequence[str]) -> dict[str, Any]:
-    """What differs of the first changed tools, by their names."""
+    """The differences of the first changed tools, by name."""
     had, has = before.tools or {}, after.tools or {}
     return {name: what for name in names[:COMPARED] if (what := differing(had[name], has[name]))}
 

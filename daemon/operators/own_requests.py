@@ -1,7 +1,4 @@
-"""`mcpd call`, and any request of an operator's to one server.
-
-Such a request is sent as a client's call is, awaited, and its operator is asked and told meanwhile.
-"""
+"""`mcpd call`, and any request of an operator to one server, sent as a client's call is."""
 
 from __future__ import annotations
 
@@ -48,28 +45,23 @@ if TYPE_CHECKING:
 
 
 ASKS = b'"input_required"'
-"""In a result that is none yet (MCP 2026-07-28), and hardly in another."""
+"""In an unfinished result (MCP 2026-07-28), and hardly in any other."""
 
 
 class Forwarding(Whereabouts, kw_only=True):
-    """What an operator can do while a server works, and answers to what it has asked before."""
+    """The operator's abilities while a server works, and answers to the server's earlier questions."""
 
     progress: bool = False
-    """Whether progress is wanted."""
     capabilities: Raw = Raw(b"{}")
     """What the operator can be asked (MCP, `ClientCapabilities`)."""
     inputResponses: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
     """Answers to an `input_required` result (MCP 2026-07-28)."""
     requestState: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
-    """What came with that result."""
+    """The state that came with that result."""
 
 
 def known_server(context: OperatorContext, name: str) -> tuple[Upstream, ServerEntry]:
-    """A server, or an instance of one, that can be asked something, and what is known of the server.
-
-    Raises:
-        UnknownServer: there is none of that name.
-    """
+    """A server or an instance to ask, and the catalog's entry of the server; raises `UnknownServer`."""
     upstream = context.upstreams.get(name) or context.actors.get(name)
     if upstream is None:
         raise context.unknown(name)
@@ -89,19 +81,18 @@ async def forward(
     *,
     what: str = "",
 ) -> Raw:
-    """Ask a server and return its result, undecoded; the request is cancelled if the operator disconnects.
+    """Ask a server and return its result, undecoded; cancelled if the operator disconnects.
 
     Args:
-        context: what commands work in.
-        upstream: the server, or one of its instances. Of a server whose clients do not share one, the operator
-            gets an instance as a client would.
+        context: the daemon.
+        upstream: a server or an instance; of a server with instances, the operator gets one as a client would.
         method: the MCP method.
-        params: the members of its `params`, raw (`ports.CallToSend.params`).
-        given: what the operator can do meanwhile, and where.
-        what: the name of the tool or prompt, or the URI of the resource, for `mcpd calls`.
+        params: the raw members of its `params` (`ports.CallToSend.params`).
+        given: the operator's abilities and place.
+        what: the name of the tool or prompt, or the URI, for `mcpd calls`.
 
     Raises:
-        CallError: there is no result, and why.
+        CallError: there is no result.
     """
     answers = {"inputResponses": given.inputResponses, "requestState": given.requestState}
     others = members_before({key: value for key, value in answers.items() if value is not UNSET})
@@ -142,7 +133,7 @@ async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, wha
 
 
 def _keep(context: OperatorContext, call: OperatorCall, seconds: float, outcome: _Outcome) -> None:
-    """Keep an operator's call among the recent ones; one that the operator has given up has no outcome."""
+    """Keep an operator's call among the recent ones, unless the operator gave it up: then it has no outcome."""
     if not outcome.is_settled:
         return
     server, tool, recent = call.upstream.of, call.tool[:NAME] or call.sent.method, context.counters.recent
@@ -210,12 +201,12 @@ class _Outcome:
             self._done.set()
 
     def progressed(self, params: dict[str, Raw]) -> None:
-        """Report it to an operator who wants progress: some servers report it to everybody."""
+        """Report progress to an operator who wants it: some servers report without being asked."""
         if self._operator is not None and self._reports:
             self._operator.report(params)
 
     def asked(self, request: PeerRequest) -> None:
-        """Put it to the operator; where there is no connection to one, refuse."""
+        """Put a request to the operator; refuse it without one."""
         if self._operator is None:
             request.refuse(INVALID_REQUEST, NO_CLIENT)
         else:
@@ -231,12 +222,12 @@ class _Outcome:
 
     @property
     def answerable(self) -> frozenset[str]:
-        """What the operator's client can answer; nothing without one."""
+        """The requests that the operator's client can answer."""
         return frozenset() if self._operator is None else ASKED_OF_CLIENTS
 
 
 class OperatorCallParams(Forwarding, kw_only=False):
-    """A tool, by the server's own name for it, of a server or an instance, and its arguments: a JSON object."""
+    """A tool of a server or an instance, by the server's own name, and its arguments."""
 
     server: str
     tool: str

@@ -1,4 +1,4 @@
-"""Words of reports that the command line, the watch screen and the console share, each with its severity.
+"""Words of reports for the command line, the watch screen and the console, each with its severity.
 
 Standard library only: `mcpd status` loads it.
 """
@@ -24,7 +24,7 @@ ADVICE = {
     "invalid_server_disabled": "Switch it on: `mcpd enable {server}`, or in the configuration.",
     "invalid_renamed": "Load it under its new name: {renamedTo}.",
 }
-"""What can be done about a loaded tool, by its status."""
+"""The remedy for a loaded tool, by its status."""
 
 STATUSES = {
     "valid": "can be used",
@@ -34,14 +34,13 @@ STATUSES = {
     "invalid_server_disabled": "its server is switched off",
     "invalid_renamed": "has another name now",
 }
-"""Statuses in words."""
 
 SOURCES = {
     "manual": "the model",
     "auto": "a call of it",
     "policy_preload": "the profile",
 }
-"""Who has loaded a tool, in words."""
+"""The cause of a loaded tool's loading, in words."""
 
 
 AWAITED = {
@@ -51,29 +50,24 @@ AWAITED = {
     "client": "its client",
     "store": "the store",
 }
-"""What a call waits for, in words."""
+"""The obstacle of a call (`call_commands.WaitsFor`), in words."""
 
 
 RISKS = (
     "What loading on demand risks: a model overlooks a tool that it does not look for, needs a step more before"
     " its first call, and some clients' own permissions see the tool that calls, not the one that is called."
 )
-"""What whoever throws a switch should know."""
+"""The warning for an operator who throws the switch."""
 
 NAMED = 10
-"""The most profiles that a line of the log names; `mcpd status --json` has all."""
+"""Most profiles in a log line; `mcpd status --json` has all."""
 
 _FITTING = {"auto": "what fits each client (auto)"}
-"""Surfaces that are shown as more than their names."""
+"""Surfaces with a longer name in texts."""
 
 
 def switches(*, lazy: bool, surfaces: Mapping[str, str]) -> str:
-    """A line that says whether lazy loading is on, and what each profile shows.
-
-    Args:
-        lazy: the configuration's switch.
-        surfaces: the surface of each profile.
-    """
+    """A line on whether lazy loading is on, and the surface of each profile."""
     if not lazy:
         return "lazy loading is off: every profile lists all tools"
     shown = {name: _FITTING.get(surface, surface) for name, surface in surfaces.items()}
@@ -83,29 +77,29 @@ def switches(*, lazy: bool, surfaces: Mapping[str, str]) -> str:
 
 
 def session_name(report: Mapping[str, Any]) -> str:
-    """The name of the session that a call or a report is of: its key, or its connection's number as `#4`."""
+    """The session of a call or a report: its key, or its connection's number as `#4`."""
     number = report.get("number") if "session" not in report else report["session"]
     return str(report["key"] or ("" if number is None else f"#{number}"))
 
 
 def change_in_words(change: Mapping[str, Any], tool: str = "It") -> str:
-    """What has become of a tool, and when, given what the history has of it (`tool_changes`)."""
+    """The last change of a tool and its time as a sentence."""
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(change["at"]))
     return f"{tool} was {change['what']} at {at}."
 
 
 def advice(tool: Mapping[str, Any]) -> str:
-    """What can be done about a loaded tool that is not valid, given what `mcpd sessions KEY` tells of it."""
+    """The remedy for a loaded tool that is not valid, from its row of `mcpd sessions KEY`."""
     return ADVICE.get(tool["status"], "").format_map({"renamedTo": "unknown", **tool})
 
 
 def is_coming(server: ServerReport) -> bool:
-    """Whether it is on its way and has not failed: that needs no reason."""
+    """Whether the server is starting without a failure: that needs no reason."""
     return server["state"] in COMING and not server["cause"]
 
 
 def remark_lines(server: ServerReport) -> Iterator[tuple[str, str]]:
-    """What is to be said of a server beside its row, each line with its severity."""
+    """Remarks on a server below its row, each line with its severity."""
     if server["state"] not in WELL and not is_coming(server):
         yield server["reason"] or "no reason is known", ""
         if server["happened"]:
@@ -119,7 +113,7 @@ def remark_lines(server: ServerReport) -> Iterator[tuple[str, str]]:
 
 
 def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:
-    """What is unusual about a server whatever its state, each line with its severity."""
+    """Unusual facts about a server whatever its state, each line with its severity."""
     if server["state"] == "ready" and server["tools"] == 0 and server["others"]:
         yield f"it has no tools, only {' and '.join(server['others'])}", "quiet"
     if server.get("listingError"):
@@ -155,11 +149,11 @@ def _outlook(server: ServerReport) -> str:
 
 
 MAX_NAMED = 10
-"""Most prompts, or URIs, of one server that are named as faulty: `mcpd status --json` has all."""
+"""Most faulty prompts, or URIs, that are named of one server: `mcpd status --json` has all."""
 
 
 def _faults(server: ServerReport) -> Iterator[tuple[str, str]]:
-    """What is wrong with a server's lists beside its tools, each line with its severity."""
+    """Problems of a server's lists of prompts and resources, each line with its severity."""
     for kind, known in (server.get("lists") or {}).items():
         if known["listingError"]:
             yield f"its {kind} could not be listed: {known['listingError']}", "warning"

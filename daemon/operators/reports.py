@@ -1,8 +1,8 @@
-"""Reports of operators' commands as typed values: made once in the daemon, shown by all who show them.
+"""Reports of operators' commands as typed values: made once in the daemon, shown by every client of them.
 
 They are the JSON of the control socket (docs/terminal.md), hence their keys. Plain dictionaries: structuring
 them into classes would cost `mcpd status` a fifth more, as neither attrs nor msgspec is loaded there.
-`cli.control` says which member the answer of another version lacks; members that nobody knows are ignored.
+`cli.control` names the member that another version's answer lacks; unknown members are ignored.
 """
 
 from __future__ import annotations
@@ -14,42 +14,41 @@ if TYPE_CHECKING:
 
 
 class CallInFlight(TypedDict):
-    """A call that has no answer yet, or another request that goes to a server."""
+    """A call, or another request to a server, without an answer."""
 
     id: int
-    """Names it until it ends; never given to another call of this daemon."""
+    """Never reused while the daemon runs."""
     session: int | None
-    """The number of its client's connection; None: an operator's (`mcpd call`)."""
+    """The number of its client's connection; None for an operator's (`mcpd call`)."""
     key: str | None
-    """The key of its session; None if that has none."""
+    """The key of its session; None without one."""
     client: str
-    """The name and version of its client; empty if it gave none."""
+    """The client's name and version; may be empty."""
     token: str
-    """The name of the token that its client has shown; empty if none, or one without a name."""
+    """The name of the client's token; empty without a token or a name."""
     server: str
-    """The server that it is for, by its name in the configuration; empty as long as that is not known."""
+    """The server's name in the configuration; empty until it is known."""
     instance: str
-    """The instance of it, by its own name; empty where clients share one."""
+    """The instance's own name; empty where clients share one."""
     method: str
-    """The method of MCP: `tools/call`, or that of another request that is passed on."""
+    """The MCP method: `tools/call`, or that of another forwarded request."""
     tool: str
-    """The server's own name of the tool; what the client calls as long as that is not known."""
+    """The server's own name of the tool; until that is known the client's."""
     since: float
-    """When it began, in seconds since the epoch."""
+    """Seconds since the epoch."""
     ageSeconds: float
-    """For how many seconds it has been waited for."""
     waitsFor: str
-    """What it waits for (`calls.WaitsFor`)."""
+    """`call_commands.WaitsFor`."""
     sent: bool
     """Whether its server may have seen it."""
 
 
 class EndedCall(TypedDict):
-    """A call that was answered; members as of `CallInFlight`."""
+    """An answered call; members as in `CallInFlight`."""
 
     number: int
     at: float
-    """When it ended, in seconds since the epoch."""
+    """The end, in seconds since the epoch."""
     session: int | None
     key: str | None
     client: str
@@ -57,40 +56,40 @@ class EndedCall(TypedDict):
     server: str
     tool: str
     ms: float
-    """How long it took."""
+    """The duration."""
     outcome: str
     """`ok`, or the code of its error."""
 
 
 class CallsReport(TypedDict):
-    """What `mcpd calls` tells."""
+    """The answer of `mcpd calls`."""
 
     inFlight: list[CallInFlight]
     inFlightMore: int
-    """How many more there are."""
+    """Calls left out of `inFlight`."""
     recent: list[EndedCall]
     next: int
-    """The number of the last call that has ended."""
+    """The number of the last ended call."""
     source: str
     """The source that `next` counts in."""
 
 
 class ConnectionReport(TypedDict):
-    """An open connection of a client with its numbers, as `mcpd status` tells it."""
+    """An open connection of a client with its numbers, in `mcpd status`."""
 
     number: int
     key: str | None
-    """The key of its session; None if it has none."""
+    """The key of its session; None without one."""
     client: str
     token: str | None
     protocol: str
     profile: str
     surface: str
     servers: list[str]
-    """The servers that it has asked for; empty: all of its profile."""
+    """The servers that it asked for; empty for all of its profile."""
     surfaceGrounds: str
     surfaceWhy: str
-    """Why it has its surface, in words."""
+    """The reason for its surface, in words."""
     workspace: str | None
     instances: list[str]
     since: float
@@ -99,12 +98,12 @@ class ConnectionReport(TypedDict):
     loadedTools: int
     repairedCalls: int
     estimatedTokensNotSent: int | None
-    """None: its client defers tools itself."""
+    """None for a client that defers tools itself."""
     defersTools: bool
 
 
 class LoadedToolReport(TypedDict):
-    """A tool that a session has loaded, as `mcpd sessions KEY` tells it."""
+    """A tool that a session has loaded, in `mcpd sessions KEY`."""
 
     server: str
     name: str
@@ -112,14 +111,14 @@ class LoadedToolReport(TypedDict):
     """Whether it can still be used (`report_words.STATUSES`)."""
     reason: str
     source: str
-    """Who has loaded it (`report_words.SOURCES`)."""
+    """The loader (`report_words.SOURCES`)."""
     loadedAt: float
     age: int
     schemaHash: str
     epoch: int
     renamedTo: NotRequired[str]
     changed: NotRequired[ChangeReport]
-    """What has become of it, and when, as the history has it."""
+    """The change since then, from the history."""
 
 
 class LatelyCalls(TypedDict):
@@ -133,7 +132,7 @@ class LatelyCalls(TypedDict):
 
 
 class PingsReport(TypedDict):
-    """How a server's pings go."""
+    """The state of a server's pings."""
 
     unanswered: int
     lastMs: float | None
@@ -141,7 +140,7 @@ class PingsReport(TypedDict):
 
 
 class NoiseReport(TypedDict):
-    """What a server prints that is not MCP."""
+    """Lines on a server's stdout that are not MCP."""
 
     count: int
     first: NotRequired[str]
@@ -155,7 +154,7 @@ class StateReport(TypedDict):
 
 
 class StandingReport(StateReport):
-    """The state of a server or an instance, and why it has that."""
+    """The state of a server or an instance, with its cause and remedy."""
 
     since: float
     attempt: int
@@ -163,14 +162,14 @@ class StandingReport(StateReport):
     cause: str | None
     causeData: Mapping[str, Any]
     happened: str
-    """What has happened, in a sentence; empty if the cause says nothing more."""
+    """The event in a sentence; empty if the cause says nothing more."""
     helps: str
     waits: bool
     restarts: int
 
 
 class RunningReport(TypedDict):
-    """What runs of a server or an instance, and how its calls go."""
+    """The running part of a server or an instance, and its calls."""
 
     stderr: list[str]
     pid: int | None
@@ -185,14 +184,14 @@ class RunningReport(TypedDict):
     pings: PingsReport | None
     protocol: str
     others: list[str]
-    """What else it offers than tools, in words."""
+    """Offers other than tools, in words."""
     serverInfo: str
     noise: NoiseReport
     oneClientAtATime: bool
 
 
 class ListReport(TypedDict):
-    """A list of a server beside its tools, and what is wrong with it."""
+    """A list of prompts, resources or templates of a server, and its problems."""
 
     known: bool
     recalled: bool
@@ -203,7 +202,7 @@ class ListReport(TypedDict):
 
 
 class BesideToolsReport(TypedDict):
-    """How much of something else than tools is known."""
+    """The numbers of known prompts, resources and templates."""
 
     prompts: int
     resources: int
@@ -211,7 +210,7 @@ class BesideToolsReport(TypedDict):
 
 
 class ServerReport(StandingReport, RunningReport):
-    """A server, or an instance of one whose clients do not share one."""
+    """A server, or one of its instances."""
 
     tools: int
     # Of an instance alone:
@@ -219,7 +218,7 @@ class ServerReport(StandingReport, RunningReport):
     workspace: NotRequired[str | None]
     session: NotRequired[int | None]
     differs: NotRequired[bool]
-    """Whether it lists something else than its server does."""
+    """Whether its lists differ from its server's."""
     idleMs: NotRequired[int | None]
     # Of a server alone, whether it runs or not:
     title: NotRequired[str]
@@ -248,7 +247,7 @@ class ServerReport(StandingReport, RunningReport):
 
 
 class PersistenceReport(TypedDict):
-    """Whether what changes is written down."""
+    """Whether changes are written down."""
 
     state: str
     reason: str
@@ -260,7 +259,7 @@ class PersistenceReport(TypedDict):
 
 
 class DaemonReport(BesideToolsReport):
-    """The daemon itself, and what its default profile shows."""
+    """The daemon itself, and the view of its default profile."""
 
     version: str
     pid: int
@@ -288,13 +287,13 @@ class DaemonReport(BesideToolsReport):
     stateDirectory: str
     log: str
     unrecorded: str
-    """Why what is started is not written down; empty if it is."""
+    """Why started children are not recorded; empty if they are."""
     environment: dict[str, str]
     variables: list[str]
 
 
 class OverReport(TypedDict):
-    """What is over of a server: outages, and changes of its tools."""
+    """A server's past outages, and changes of its tools."""
 
     outages: int
     awaySeconds: float
@@ -304,14 +303,14 @@ class OverReport(TypedDict):
 
 
 class LatelyReport(TypedDict):
-    """What is over, by server, of the last so many seconds."""
+    """Past outages and changes by server, of the last `seconds`."""
 
     seconds: float
     servers: dict[str, OverReport]
 
 
 class StatusReport(TypedDict):
-    """What `mcpd status` tells."""
+    """The answer of `mcpd status`."""
 
     daemon: DaemonReport
     servers: dict[str, ServerReport]
@@ -328,7 +327,7 @@ class StatusReport(TypedDict):
 
 
 class FailureReport(TypedDict):
-    """A call of a server that has failed."""
+    """A failed call of a server."""
 
     at: float
     tool: str
@@ -348,7 +347,7 @@ class HappenedReport(TypedDict):
 
 
 class OneStatusReport(TypedDict):
-    """What `mcpd status SERVER` tells."""
+    """The answer of `mcpd status SERVER`."""
 
     name: str
     server: ServerReport
@@ -379,16 +378,16 @@ class CategoryReport(TypedDict):
 
 
 class SurfaceReport(TypedDict):
-    """What a model is told when it connects."""
+    """The instructions and tools that a model gets when it connects."""
 
     name: str
     instructions: str
     tools: list[Any]
-    """Definitions, as MCP has them."""
+    """Definitions in MCP's form."""
 
 
 class ToolsReport(TypedDict):
-    """What `mcpd tools` tells."""
+    """The answer of `mcpd tools`."""
 
     categories: dict[str, CategoryReport]
     surface: SurfaceReport
@@ -404,25 +403,25 @@ class OwnToolReport(TypedDict):
 
 
 class ServerToolsReport(StateReport):
-    """What `mcpd tools SERVER` tells."""
+    """The answer of `mcpd tools SERVER`."""
 
     server: str
     known: bool
     isCategory: bool
-    """Whether a category has its name, and other tools."""
+    """Whether a category has its name, but other tools."""
     tools: dict[str, OwnToolReport]
     quarantined: dict[str, str]
 
 
 class ChangeReport(TypedDict):
-    """What became of a tool."""
+    """The last change of a tool."""
 
     at: float
     what: str
 
 
 class ToolReport(StateReport):
-    """What `mcpd tools SERVER/TOOL` tells."""
+    """The answer of `mcpd tools SERVER/TOOL`."""
 
     server: str
     tool: str
@@ -440,9 +439,9 @@ class DefinitionReport(TypedDict):
 
     server: str
     name: NotRequired[str]
-    """Of a prompt."""
+    """A prompt's."""
     uri: NotRequired[str]
-    """Of a resource or a template."""
+    """A resource's or a template's."""
     offeredAs: str
     enabled: bool
     available: bool
@@ -450,7 +449,7 @@ class DefinitionReport(TypedDict):
 
 
 class ListedReport(StateReport):
-    """A server of whose prompts, or resources, something is to be known."""
+    """The state of a server whose prompts or resources were asked for."""
 
     known: bool
     problem: str
@@ -458,14 +457,14 @@ class ListedReport(StateReport):
 
 
 class PromptsReport(TypedDict):
-    """What `mcpd prompts` tells."""
+    """The answer of `mcpd prompts`."""
 
     prompts: list[DefinitionReport]
     servers: dict[str, ListedReport]
 
 
 class ResourcesReport(TypedDict):
-    """What `mcpd resources` tells."""
+    """The answer of `mcpd resources`."""
 
     resources: list[DefinitionReport]
     templates: list[DefinitionReport]
@@ -473,7 +472,7 @@ class ResourcesReport(TypedDict):
 
 
 class FoundReport(TypedDict):
-    """A tool that `mcpd search` has found."""
+    """A result of `mcpd search`."""
 
     server: str
     name: str
@@ -484,7 +483,7 @@ class FoundReport(TypedDict):
 
 
 class SearchReport(TypedDict):
-    """What `mcpd search` tells."""
+    """The answer of `mcpd search`."""
 
     tools: list[FoundReport]
     total: int
@@ -492,7 +491,7 @@ class SearchReport(TypedDict):
 
 
 class SessionReport(TypedDict):
-    """A session: of all, with how many tools it has loaded; of one, with these."""
+    """A session: in the list of all with the number of its loaded tools, alone with these."""
 
     key: str | None
     number: int | None
@@ -510,7 +509,7 @@ class SessionReport(TypedDict):
 
 
 class SessionsReport(TypedDict):
-    """What `mcpd sessions` tells."""
+    """The answer of `mcpd sessions`."""
 
     sessions: list[SessionReport]
     more: NotRequired[bool]
@@ -519,7 +518,7 @@ class SessionsReport(TypedDict):
 
 
 class EventReport(TypedDict):
-    """An event as `mcpd events` tells it (`history.encoding.as_json`)."""
+    """An event in `mcpd events` (`history.encoding.as_json`)."""
 
     at: float
     kind: str
@@ -538,9 +537,9 @@ class EventReport(TypedDict):
 
 
 class EventsReport(TypedDict):
-    """What `mcpd events` tells."""
+    """The answer of `mcpd events`."""
 
     events: list[EventReport]
     next: Any
-    """Where to go on."""
+    """The cursor to go on with."""
     more: bool

@@ -11,22 +11,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_DEPTH = 5
-"""Levels of objects that are described: a schema may hold itself."""
+"""Levels of objects in the description: a schema may contain itself."""
 
 MAX_LINES = 400
-"""Most members that are described: nobody reads further, and a schema may want itself on each level."""
+"""Members in the description: nobody reads further, and a schema may contain itself on each level."""
 
 MAX_VALUES = 30
-"""Values of a choice that are named."""
+"""Values named of a choice."""
 
 MAX_OPTIONS = 8
-"""Alternatives that are told: each may hold as many again, on each level."""
+"""Alternatives in the description: each may hold as many again, on each level."""
 
 MAX_LOOKS = 5000
-"""Most parts of a schema that are looked at, some milliseconds: its alternatives may hold all of it again."""
+"""Parts of a schema that are read, some milliseconds: alternatives may hold all of it again."""
 
 MAX_VALUE = 120
-"""Characters of a value that is repeated, such as a default."""
+"""Characters of a quoted value, such as a default."""
 
 
 TYPES = {
@@ -55,10 +55,10 @@ class Argument(NamedTuple):
     """0 for an argument of the tool, 1 for a member of one, ..."""
     name: str
     kind: str
-    """What it may be."""
+    """The values that it takes, in words."""
     required: bool
     about: str
-    """What its server says of it; empty if nothing."""
+    """The server's description, or empty."""
 
 
 def arguments_of(schema: object) -> list[Argument]:
@@ -72,14 +72,14 @@ def arguments_of(schema: object) -> list[Argument]:
 
 
 class _Root:
-    """A whole schema, and how many more of its parts are looked at."""
+    """A whole schema, and the number of its parts that may still be read."""
 
     def __init__(self, schema: object) -> None:
         self._schema = schema
         self._left = MAX_LOOKS
 
     def follow(self, schema: object) -> object:
-        """A schema merged with what its reference leads to; its own members take precedence."""
+        """A schema merged with its reference's target; the schema's own members take precedence."""
         self._left -= 1
         if self._left < 0:
             return True
@@ -92,7 +92,7 @@ class _Root:
 
 
 def _words(schema: object, root: _Root, depth: int) -> str:
-    """What a value may be, at a depth below the argument."""
+    """The values of a schema in words, at a depth below the argument."""
     schema = root.follow(schema)
     if not isinstance(schema, dict) or depth > MAX_DEPTH:
         return "anything"
@@ -110,7 +110,7 @@ def _words(schema: object, root: _Root, depth: int) -> str:
 
 
 def _members(schema: object, root: _Root, depth: int, level: int) -> Iterator[Argument]:
-    """The members of an object at a depth, for a schema on a level: that of an alternative is deeper."""
+    """The members of an object at a depth; an alternative's schema is a level deeper."""
     schema = root.follow(schema)
     if not isinstance(schema, dict) or level > MAX_DEPTH:
         return
@@ -176,7 +176,7 @@ def _typed(schema: dict[str, Any], root: _Root, depth: int) -> str:
 
 
 def _options(options: list[Any], root: _Root, depth: int) -> str:
-    """Alternatives; those that are one fixed value each are told as a choice."""
+    """Alternatives in words; fixed values are a choice."""
     if all(isinstance(option, dict) and "const" in option for option in options):
         return _one_of([option["const"] for option in options])
     told = dict.fromkeys(_words(option, root, depth + 2) for option in options[:MAX_OPTIONS])

@@ -1,4 +1,4 @@
-"""`mcpd restart`, `refresh` and `reload`, and the server or instances that a name given to them means."""
+"""`mcpd restart`, `refresh` and `reload`, and the server or instances behind a name."""
 
 from __future__ import annotations
 
@@ -23,40 +23,37 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.facts import ServerStatus
-    from daemon.operators.base import ObservedActor, OperatorContext
+    from daemon.operators.base import OperatorContext
     from daemon.ports import Instances, Upstream
+    from daemon.upstreams.upstream_access import UpstreamAccess
 
 
 NUMBER = 0
-"""Stands for operators in the names of instances, `playwright#0`: connections of clients count from 1."""
+"""The operators' number in names of instances, `playwright#0`: connections of clients count from 1."""
 
 
 class Whereabouts(msgspec.Struct, kw_only=True):
-    """Where an operator works, for servers whose clients do not share an instance."""
+    """The operator's place, for servers with instances."""
 
     workspace: str | None = None
-    """The directory that the operator names; None if none is named."""
+    """The directory that the operator names; None without one."""
     directory: str | None = None
-    """The directory where the command was given."""
+    """The directory where the command was typed."""
     command: str = ""
-    """Identifies the command, if it makes several requests: they go to the same instance."""
+    """Identifies a command with several requests: these go to the same instance."""
 
 
 class Held(msgspec.Struct):
-    """An instance that one request of an operator's goes to."""
+    """An instance for one request of an operator."""
 
     upstream: Upstream
     goes_on: bool = False
-    """Whether the command has not ended with this request."""
+    """Whether the command sends another request."""
 
 
 @asynccontextmanager
 async def own_instance(instances: Instances, place: Whereabouts) -> AsyncIterator[Held]:
-    """The instance for an operator: that of its directory, or one of its own, which ends with the command.
-
-    Raises:
-        CallError: there is none for it, as `ports.Instances.of` says.
-    """
+    """The instance of the operator's directory, or one that ends with the command; raises `CallError`."""
     workspace = OwnWorkspace()
     workspace.take_hello({key: getattr(place, key) for key in ("workspace", "directory")})
     await workspace.find()
@@ -70,17 +67,13 @@ async def own_instance(instances: Instances, place: Whereabouts) -> AsyncIterato
 
 
 def is_divided(context: OperatorContext, name: str) -> bool:
-    """Whether a name is that of a server whose clients do not share an instance."""
+    """Whether a name is that of a server with instances."""
     upstream = context.upstreams.get(name)
     return upstream is not None and upstream.instances is not None
 
 
-def named(context: OperatorContext, name: str) -> list[ObservedActor]:
-    """What runs under a name: a server, one instance, or all instances of a server, which may be none.
-
-    Raises:
-        UnknownServer: no running server has that name, and no instance of one.
-    """
+def named(context: OperatorContext, name: str) -> list[UpstreamAccess]:
+    """The actors of a name: a server, one instance, or all instances, perhaps none; raises `UnknownServer`."""
     if is_divided(context, name):
         return context.instances_of(name)
     actor = context.actors.get(name)
@@ -90,20 +83,13 @@ def named(context: OperatorContext, name: str) -> list[ObservedActor]:
 
 
 class RestartParams(msgspec.Struct):
-    """The server or the instance to restart; a server's name stands for all of its instances."""
+    """The server or the instance to restart; a server stands for all of its instances."""
 
     server: str
 
 
 async def restart(context: OperatorContext, params: RestartParams) -> dict[str, object]:
-    """Restart a server, whatever its state, and report its state a few seconds later.
-
-    Of a server whose clients do not share an instance, all that run are restarted, and each is reported.
-
-    Raises:
-        UnknownServer: no running server has that name, and no instance of one.
-        InvalidArguments: the server is switched off.
-    """
+    """Restart a server or its instances, in any state; raises `UnknownServer` or `InvalidArguments`."""
     name = params.server
     running = named(context, name)
     for each in running:
@@ -124,19 +110,13 @@ RESTART = Command("restart", RestartParams, restart)
 
 
 class RefreshParams(msgspec.Struct):
-    """The server or the instance to refresh; None means all that are up."""
+    """The server or the instance to refresh; None for all that are up."""
 
     server: str | None = None
 
 
 async def refresh(context: OperatorContext, params: RefreshParams) -> dict[str, object]:
-    """Have servers list their tools, all at the same time; each failure is reported as that server's `problem`.
-
-    Of a server whose clients do not share an instance, all that run list theirs, and each is reported.
-
-    Raises:
-        UnknownServer: no server has that name, and no instance of one.
-    """
+    """Have servers list their tools concurrently, failures as `problem`; raises `UnknownServer`."""
     name, entries = params.server, context.catalog.servers
     if name is None:
         names = [each for name, entry in entries.items() if entry.available for each in _running(context, name)]
@@ -158,7 +138,7 @@ REFRESH = Command("refresh", RefreshParams, refresh)
 
 
 def _running(context: OperatorContext, server: str) -> list[str]:
-    """What runs of a server, by its own name: the server, or its instances."""
+    """The own names of a server's actors: the server, or its instances."""
     return [each.name for each in context.actors.values() if each.of == server]
 
 
@@ -183,12 +163,7 @@ async def _refresh(context: OperatorContext, name: str, before: ServerEntry, tol
 
 
 async def reload(context: OperatorContext, _params: NoParams) -> dict[str, object]:
-    """Apply the configuration; returns the plan, and the states of started servers a few seconds later.
-
-    Raises:
-        ConfigError: the configuration is faulty, and nothing was changed.
-        Refused: the daemon is shutting down.
-    """
+    """Apply the configuration; returns the plan, and the states of started servers; raises `ConfigError`."""
     plan = await context.reload()
     started = {
         name: child

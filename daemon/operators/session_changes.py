@@ -1,8 +1,4 @@
-"""`mcpd sessions KEY --profile NAME`, `mcpd unload` and `mcpd allow`: changes of one session by an operator.
-
-What is allowed is a tool as it is now, for a session, in the memory of this daemon. Only operators can give it:
-no client's request comes here.
-"""
+"""Changes of one session by an operator: `mcpd sessions KEY --profile NAME`, `mcpd unload` and `mcpd allow`."""
 
 from __future__ import annotations
 
@@ -29,22 +25,21 @@ if TYPE_CHECKING:
 
 
 MAX_MOVED = 1000
-"""Moved sessions with a key that are remembered, most recently moved: an operator moves a few."""
+"""Moved sessions that are remembered, most recently moved: an operator moves a few."""
 
 
 class MoveParams(msgspec.Struct):
-    """A session, by its key or `#` and a connection's number, and the name of its new profile."""
+    """A session, by its key or `#` and a connection's number, and its new profile."""
 
     key: str
     profile: str
 
 
 async def move(context: OperatorContext, params: MoveParams) -> dict[str, object]:
-    """Give another profile to all connections that name the session, including later ones (`clients.client`).
+    """Give another profile to all connections of a session, later ones included (`clients.client`).
 
-    Raises:
-        InvalidArguments: there is no such profile, or no such session.
-        CallError: whether there is such a session cannot be known now.
+    Raises `InvalidArguments`: the profile or the session is unknown; `CallError`: the store cannot say now
+    whether the session exists.
     """
     found = await session_named(context, params.key)
     profiles = context.config.profiles
@@ -72,21 +67,16 @@ MOVE = Command("move", MoveParams, move)
 
 
 class UnloadParams(msgspec.Struct):
-    """A session, and the tool that leaves it."""
+    """A session, and the tool that it loses."""
 
     session: str
-    """The session's key, or the number of a connection, perhaps with `#` before it."""
+    """The session's key, or its connection's number, perhaps after `#`."""
     tool: str | None = None
-    """`server/tool` or `mcp__server__tool`; None: all that it has loaded."""
+    """`server/tool` or `mcp__server__tool`; None for all loaded tools."""
 
 
 async def unload(context: OperatorContext, params: UnloadParams) -> dict[str, object]:
-    """Take a tool, or all, away from a session, and tell its clients; what they have loaded since stays.
-
-    Raises:
-        InvalidArguments: there is no such session, or it has not loaded that tool.
-        CallError: what the session has loaded cannot be read now.
-    """
+    """Take loaded tools from a session, and notify its clients; raises `InvalidArguments` or `CallError`."""
     found = await session_named(context, params.session)
     loaded = _loaded(found)
     keys = list(loaded.values()) if params.tool is None else [_key_of(params, loaded)]
@@ -127,23 +117,23 @@ def _key_of(params: UnloadParams, loaded: Mapping[str, ToolKey]) -> ToolKey:
 
 
 LONGEST = 30 * 24 * 3600.0
-"""Seconds that an operator may allow something for: a month, as long as an unused session is remembered."""
+"""Most seconds of a grant: a month, as long as an unused session is remembered."""
 
 
 OPERATOR = "an operator"
 
 
 class AllowParams(msgspec.Struct):
-    """A session, and what it may call or not any longer."""
+    """A session, and the tools to allow or to revoke."""
 
     session: str
-    """The session's key, or the number of a connection, perhaps with `#` before it."""
+    """The session's key, or its connection's number, perhaps after `#`."""
     tool: str | None = None
-    """A tool or a pattern (`config.names.matches`); None: only say what is allowed, or revoke everything."""
+    """A tool or a pattern (`config.names.matches`); None to list the grants, or to revoke all."""
     seconds: float | None = None
-    """How long; None: as long as the session is in use."""
+    """None for as long as the session is in use."""
     revoke: bool = False
-    """Whether the user is asked again."""
+    """Whether the user is to be asked again."""
 
 
 class _Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,11 +143,9 @@ class _Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def allow(context: OperatorContext, params: AllowParams) -> dict[str, object]:
-    """Change what a session may call unasked, and report what it may.
+    """Change the tools that a session may call unasked; raises `InvalidArguments` or `CallError`.
 
-    Raises:
-        InvalidArguments: there is no such session, or no tool that its user is asked about fits.
-        CallError: whether there is such a session cannot be known now.
+    A grant is for a tool's present definition and one session, in this daemon's memory. Only operators give it.
     """
     if params.seconds is not None and not 0 < params.seconds <= LONGEST:
         raise InvalidArguments(f"{params.seconds:g} s is not between 0 and {LONGEST:g} s (30 days)")
@@ -206,11 +194,7 @@ def _profiles(sessions: Collection[LiveSession]) -> tuple[str, ...]:
 
 
 def _fitting(context: OperatorContext, session: _Session, pattern: str) -> Mapping[ToolKey, Tool]:
-    """The tools that a pattern names and that the session's user is asked about.
-
-    Raises:
-        InvalidArguments: there are none, or too many.
-    """
+    """The tools of a pattern that the session's user is asked about; raises `InvalidArguments`."""
     catalog = context.catalog
     asked = {
         offered.key: offered.tool

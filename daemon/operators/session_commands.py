@@ -1,7 +1,6 @@
-"""`mcpd sessions`: the loaded tools of each session, whether they are valid, and why a surface was chosen.
+"""`mcpd sessions`: the loaded tools of each session, their validity, and the reason for its surface.
 
-Loaded tools are judged by the current catalog; what a session was told at its last request may be older
-(design.md §6).
+The current catalog judges loaded tools; the session's last list may be older.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _WORDS: Mapping[Grounds, str] = {
 
 
 def why(choice: SurfaceChoice) -> str:
-    """The grounds of a surface in one clause, which stands after its name and a colon."""
+    """The reason for a surface, as a clause that follows its name and a colon."""
     since = ".".join(map(str, choice.since))
     return _WORDS[choice.grounds].format(
         client=choice.client.text, since=since, tools=choice.tools, most=choice.most
@@ -58,27 +57,21 @@ def why(choice: SurfaceChoice) -> str:
 
 
 MAX_LISTED = 200
-"""The most keyed sessions in one list, the most recently used: more than anybody reads. The store takes a tenth
-of a second to read them, and tools that are being loaded wait for it."""
+"""Most keyed sessions in one list, the most recently used: reading them takes the store a tenth of a second,
+for which tools that are being loaded wait."""
 
 NOBODY: Mapping[str, int] = MappingProxyType({})
 """The number of connections by key when no session is in use."""
 
 
 class SessionsParams(msgspec.Struct):
-    """The session that is asked for."""
+    """A session's key, or its connection's number, perhaps after `#`; None for all sessions."""
 
     key: str | None = None
-    """The session's key, or the number of a connection, perhaps with `#` before it; None means all sessions."""
 
 
 async def sessions(context: OperatorContext, params: SessionsParams) -> SessionsReport | SessionReport:
-    """All sessions, or one with what it has loaded.
-
-    Raises:
-        InvalidArguments: there is no such session.
-        CallError: what is kept cannot be read now, and the session is not in use.
-    """
+    """All sessions, or one with its loaded tools; raises `InvalidArguments` or `CallError`."""
     if params.key is None:
         return await _all(context)
     report = await session_named(context, params.key)
@@ -90,11 +83,9 @@ SESSIONS = Command("sessions", SessionsParams, sessions)
 
 
 def numbered(context: OperatorContext, session: str) -> str:
-    """A session as calls and events name it: by its key, or by its connection's number (`#12`) if it has none.
+    """The name of a session in calls and events: its key, or its connection's number (`#12`) without one.
 
-    Args:
-        context: the daemon.
-        session: its key, or the number of a connection, perhaps with `#` before it, that is or was there.
+    `session` is a key, or the number of a present or past connection, perhaps after `#`.
     """
     is_key = any(record.key == session for record, _users in context.clients.in_use())
     number = session.removeprefix("#")
@@ -109,12 +100,7 @@ def numbered(context: OperatorContext, session: str) -> str:
 
 
 async def loaded_by(context: OperatorContext, session: str) -> Mapping[tuple[str, str], float]:
-    """The tools that a session has loaded, by server and name, each since when; as far as that can be read.
-
-    Args:
-        context: the daemon.
-        session: the session, as `numbered` names it.
-    """
+    """The tools that a session has loaded and the time of each, as far as the store can be read."""
     for live in context.clients.statistics():
         if session == f"#{live.number}":
             return {tool.key: tool.at for tool in live.own.tools.values()}
@@ -125,15 +111,9 @@ async def loaded_by(context: OperatorContext, session: str) -> Mapping[tuple[str
 
 
 async def session_named(context: OperatorContext, key: str) -> SessionReport:
-    """One session with what it has loaded.
+    """One session with its loaded tools, by its key, or its connection's number, perhaps after `#`.
 
-    Args:
-        context: the daemon.
-        key: its key, or a connection's number, perhaps with `#` before it.
-
-    Raises:
-        InvalidArguments: there is no such session.
-        CallError: what is kept cannot be read now, and the session is not in use.
+    Raises `InvalidArguments` for an unknown session, and `CallError` if only the store could know it.
     """
     catalog, now = context.catalog, context.wall()
     record, users = next((held for held in context.clients.in_use() if held[0].key == key), (None, 0))
@@ -193,7 +173,7 @@ async def _recalled(archive: Archive, key: str, *, needed: bool) -> SessionRecor
 
 
 async def _kept(archive: Archive) -> tuple[tuple[SessionRecord, ...], str]:
-    """The most recently used sessions of the store, and why some may be missing, if so."""
+    """The most recently used sessions of the store, and the reason why some may be missing."""
     try:
         kept = await archive.sessions(MAX_LISTED)
     except McpdError as error:
@@ -205,7 +185,7 @@ async def _kept(archive: Archive) -> tuple[tuple[SessionRecord, ...], str]:
 
 
 def _named(records: Iterable[SessionRecord]) -> list[SessionRecord]:
-    """The sessions that a client has named; the others are shown by their connections' numbers."""
+    """The sessions that a client has named; others are shown by their connections' numbers."""
     return [record for record in records if not is_anonymous(record.key)]
 
 
@@ -218,12 +198,7 @@ def sessions_report(
 ) -> SessionsReport:
     """All sessions: those with a key, most recently used first; then connections without one.
 
-    Args:
-        records: sessions with a key.
-        live: open connections.
-        catalog: what loaded tools are judged by.
-        now: seconds since the epoch.
-        users: connections by key, of sessions in use: one may take part in more than it names for itself.
+    `users` has the connections by key; a connection may be in several sessions.
     """
     connected = _connected(live)
     judged = _Validity(catalog)
@@ -246,21 +221,13 @@ def session_report(
     now: float,
     users: int = 0,
 ) -> SessionReport:
-    """One session with what it has loaded, in that order.
-
-    Args:
-        record: the session.
-        live: open connections.
-        catalog: what loaded tools are judged by.
-        now: seconds since the epoch.
-        users: its connections, if it is in use: one may take part in more than it names for itself.
-    """
+    """A session with its loaded tools in the order of loading; `users` counts its connections."""
     loaded = [_loaded(tool, catalog, now) for tool in record.loaded.tools.values()]
     return {**_about(record, _connected(live)[record.key], users, catalog, now), "loaded": loaded}
 
 
 def connection_report(session: SessionStatistics, catalog: Catalog, now: float) -> SessionReport:
-    """What a connection without a key has loaded, in that order."""
+    """A connection without a key, with its loaded tools in the order of loading."""
     loaded = [_loaded(tool, catalog, now) for tool in session.own.tools.values()]
     return {**_unrecorded([session]), "loaded": loaded}
 
@@ -314,7 +281,7 @@ def _unrecorded(sessions: list[SessionStatistics]) -> SessionReport:
 
 
 def connection_status(session: SessionStatistics) -> ConnectionReport:
-    """An open connection with its numbers, as `status` tells it."""
+    """An open connection with its numbers, for `status`."""
     return {
         "number": session.number,
         "key": session.key,
@@ -365,7 +332,7 @@ class _Validity:
         self._known: dict[tuple[ToolKey, str], bool] = {}
 
     def invalid(self, tools: Iterable[LoadedTool]) -> int:
-        """How many of these count no longer."""
+        """The number of these tools that are not valid."""
         for tool in tools:
             asked = tool.key, tool.schema_hash
             if asked not in self._known:

@@ -2,56 +2,280 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import trio
 
+from daemon.catalog.kinds import BESIDE_TOOLS, switch_of
+from daemon.causes import Cause
 from daemon.config.labels import server_of
-from daemon.counting.summary import in_all, summary
-from daemon.counting.tally import tokens_in
+from daemon.counting.tally import in_all, summary, tokens_in
 from daemon.history.event import EventKind
 from daemon.history.event_words import phrase
-from daemon.history.query import EventQuery
+from daemon.history.journal import EventQuery
 from daemon.kit.wording import camel
 from daemon.operators.base import Command, NoParams
 from daemon.operators.call_commands import in_flight
 from daemon.operators.event_commands import LOOKED_AT, for_people, recent
 from daemon.operators.session_commands import connection_status
-from daemon.operators.status_servers import beside_tools, instance_status, server_status
 from daemon.operators.tool_reports import view_of
 from daemon.processes.marks import memory_by_mark
 from daemon.states import ServerState
+from daemon.supervision.lifecycle import by_cause
 from daemon.surfaces.table import by_profile
 from daemon.upstreams.transports.stdio import child_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.facts import ServerStatus
     from daemon.history.event import Event
     from daemon.operators.base import OperatorContext
     from daemon.operators.reports import (
+        BesideToolsReport,
         DaemonReport,
         FailureReport,
         LatelyReport,
+        ListReport,
         OneStatusReport,
         OverReport,
+        RunningReport,
         ServerReport,
+        StandingReport,
         StatusReport,
     )
+    from daemon.upstreams.servers import InstancedServer
+    from daemon.upstreams.upstream_access import UpstreamAccess
+
+
+MAX_NAMED = 100
+"""Most prompts, or URIs, of one server named as unavailable: it may list ten thousand."""
+
+
+def beside_tools(entries: Iterable[ServerEntry]) -> BesideToolsReport:
+    """The numbers of prompts, resources and templates that these servers are known to list."""
+    entries = list(entries)
+    told = {f"{kind}s": sum(len(entry.list_of(kind).definitions) for entry in entries) for kind in BESIDE_TOOLS}
+    return cast("BesideToolsReport", told)
+
+
+def _lists(entry: ServerEntry, catalog: Catalog, redact: Callable[[str], str]) -> dict[str, Any]:
+    """A server's prompts, resources and templates: counts, unavailable ones, and their lists' problems."""
+    told: dict[str, Any] = {**beside_tools([entry]), "lists": {}}
+    for kind in BESIDE_TOOLS:
+        known = entry.list_of(kind)
+        on = [name for name in known.definitions if (entry.name, switch_of(kind, name)) not in catalog.switched]
+        # Clients are shown it although its server is down.
+        absent = [] if entry.usable or entry.disabled else on
+        word = f"unavailable{kind.capitalize()}s"
+        told[word] = [redact(name) for name in absent[:MAX_NAMED]]
+        told[f"{word}Left"] = max(0, len(absent) - MAX_NAMED)
+        listed: ListReport = {
+            "known": kind in entry.lists,
+            "recalled": known.recalled,
+            "switchedOff": len(known.definitions) - len(on),
+            "quarantined": {redact(name): redact(why) for name, why in known.quarantined.items()},
+            "hidden": {redact(name): redact(found) for name, found in known.hidden.items()},
+            "listingError": redact(known.problem),
+        }
+        told["lists"][f"{kind}s"] = listed
+    return told
+
+
+STDERR_SHOWN = 5
+"""Lines of a server's stderr in the status."""
+
+RECENT_MINUTES = 5
+"""Minutes of a server's recent calls: long enough for a few calls, short enough for the present."""
+
+
+_NOT_RUNNING: RunningReport = {
+    "stderr": [],
+    "pid": None,
+    "pids": [],
+    "rssBytes": None,
+    "calls": 0,
+    "errors": 0,
+    "inFlight": 0,
+    "p50Ms": None,
+    "p95Ms": None,
+    "recent": {"minutes": RECENT_MINUTES, "calls": 0, "errors": 0, "p50Ms": None, "p95Ms": None},
+    "pings": None,
+    "protocol": "",
+    "others": [],
+    "serverInfo": "",
+    "noise": {"count": 0, "first": ""},
+    "oneClientAtATime": False,
+}
+"""The members of a server that is switched off: nothing of it runs."""
+
+
+def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[int, int]) -> ServerReport:
+    """The report of a server, with the same keys whether it runs or not.
+
+    Counts of a server with instances cover all that it has had; what cannot be summed is the newest one's.
+    """
+    server, upstream = context.config.mcp_servers[entry.name], context.upstreams.get(entry.name)
+    redact, instances = context.redact.of(entry.name), context.instances_of(entry.name)
+    running: RunningReport = (
+        {**_NOT_RUNNING} if upstream is None else _running_report(upstream, redact, memory, context.wall())
+    )
+    if instances:
+        pids = [pid for each in instances for pid in each.children]
+        running["pid"], running["pids"] = (pids[0] if pids and len(instances) == 1 else None), pids
+        running["rssBytes"] = _resident_bytes(instances, memory)
+    told = {
+        "title": redact(server.title),
+        "type": str(server.type),
+        "share": str(server.shared_by),
+        **_standing(entry.name, entry.status, upstream, redact, context.wall()),
+        "tools": len(entry.tools or ()),
+        "epoch": entry.epoch,
+        "quarantined": {redact(name): redact(why) for name, why in entry.tool_list.quarantined.items()},
+        "completed": [redact(name) for name in entry.tool_list.completed],
+        "hidden": {redact(name): redact(why) for name, why in entry.tool_list.hidden.items()},
+        "listingError": redact(entry.tool_list.problem),
+        **running,
+        "refreshedAt": round(entry.tool_list.at, 3) or None,
+        "recalled": entry.tool_list.recalled,
+        "switchedOff": sum((entry.name, tool) in context.catalog.off for tool in entry.tools or ()),
+        "summary": redact(entry.summary.text) if entry.summary else "",
+        **_lists(entry, context.catalog, redact),
+        "instances": [instance_status(each, context, memory) for each in instances],
+    }
+    return cast("ServerReport", told)
+
+
+def instance_status(
+    instance: UpstreamAccess, context: OperatorContext, memory: Mapping[int, int]
+) -> ServerReport:
+    """The report of one instance: its own members of a server's report, its owner and its idle time."""
+    redact, catalog = context.redact.of(instance.of), context.catalog
+    own = instance.own_catalog(catalog)
+    entry = own.servers.get(instance.of)
+    _, _, number = instance.name.partition("#")
+    given = instance.server.instance
+    told = {
+        "name": instance.name,
+        "workspace": None if given is None else given.workspace,
+        "session": int(number) if number.isdecimal() else None,
+        **_standing(instance.name, instance.child.status.value, instance, redact, context.wall()),
+        "tools": len(entry.tools or ()) if entry is not None else 0,
+        "differs": own is not catalog,
+        **_running_report(instance, redact, memory, context.wall()),
+        "idleMs": _idle(instance),
+    }
+    return cast("ServerReport", told)
+
+
+def _idle(instance: UpstreamAccess) -> int | None:
+    """Milliseconds since its last use; None if it was never used."""
+    if instance.in_flight:
+        return 0
+    if instance.use is None or instance.use.at == -inf:
+        return None
+    return max(0, round((trio.current_time() - instance.use.at) * 1000))
+
+
+def _standing(
+    name: str,
+    status: ServerStatus,
+    upstream: UpstreamAccess | InstancedServer | None,
+    redact: Callable[[str], str],
+    now: float,
+) -> StandingReport:
+    why, pings = status.why, None if upstream is None else upstream.pings
+    if status.cause is Cause.UNANSWERED_PINGS and pings is not None and pings.problem.cause:
+        why = pings.problem  # How long it has been silent is counted on until now.
+    why = by_cause(name, why.redacted(redact))
+    attempt, due = next_try(status, upstream)
+    return {
+        "state": str(status.state),
+        "since": round(status.since, 3),
+        "attempt": attempt,
+        "nextRetryInMs": None if due is None else max(0, round((due - now) * 1000)),
+        "reason": why.text,
+        "cause": why.cause,
+        "causeData": why.data,
+        "happened": why.remedy.happened if why.remedy else "",
+        "helps": why.remedy.helps if why.remedy else "",
+        "waits": why.remedy is not None and why.remedy.waits,
+        "restarts": status.restarts,
+    }
+
+
+def next_try(
+    status: ServerStatus, upstream: UpstreamAccess | InstancedServer | None
+) -> tuple[int, float | None]:
+    """The tries so far of the next retry, and its time: of a start, or of a degraded server's lists."""
+    if status.state is ServerState.DEGRADED and upstream is not None:
+        return upstream.standing.attempt, upstream.standing.next_at
+    return status.attempt, status.next_retry_at
+
+
+def _running_report(
+    upstream: UpstreamAccess | InstancedServer,
+    redact: Callable[[str], str],
+    memory: Mapping[int, int],
+    now: float,
+) -> RunningReport:
+    greeting, stats, pings = upstream.greeting, upstream.stats, upstream.pings
+    lately = stats.window(RECENT_MINUTES, trio.current_time())
+    return {
+        "stderr": [redact(line) for line in upstream.stderr.of_last_run(STDERR_SHOWN)],
+        "pid": upstream.pid,
+        "pids": list(upstream.children),
+        "rssBytes": _resident_bytes((upstream,), memory),
+        "calls": stats.calls,
+        "errors": stats.errors,
+        "inFlight": upstream.in_flight,
+        "p50Ms": stats.percentile_ms(0.5),
+        "p95Ms": stats.percentile_ms(0.95),
+        "recent": {
+            "minutes": RECENT_MINUTES,
+            "calls": lately.calls,
+            "errors": lately.errors,
+            "p50Ms": lately.p50_ms,
+            "p95Ms": lately.p95_ms,
+        },
+        "pings": None
+        if pings is None
+        else {
+            "unanswered": pings.unanswered,
+            "lastMs": pings.last_ms,
+            "lastHeardAt": round(now - pings.silence, 3),
+        },
+        "protocol": greeting.version if greeting else "",
+        "others": list(greeting.others) if greeting else [],
+        "serverInfo": redact(greeting.server_info) if greeting else "",
+        "noise": {"count": upstream.noise.count, "first": redact(upstream.noise.first)},
+        "oneClientAtATime": upstream.apart.is_on,
+    }
+
+
+def _resident_bytes(
+    upstreams: Iterable[UpstreamAccess | InstancedServer], memory: Mapping[int, int]
+) -> int | None:
+    """Resident bytes of these upstreams' processes together; None without a process on this machine."""
+    marks = (mark for each in upstreams for mark in each.children.values())
+    used = [memory[mark] for mark in marks if mark in memory]
+    return sum(used) if used else None
 
 
 LATELY_SECONDS = 12 * 3600.0
-"""How far back it looks: in the morning, to the evening before."""
+"""Seconds that `lately` covers: in the morning, back to the evening before."""
 
 MOST = 500
-"""The most events that are looked through, the newest: some milliseconds."""
+"""Most events that `lately` reads, the newest: some milliseconds."""
 
 _KINDS = frozenset({EventKind.READY, EventKind.LISTS_CHANGED})
 
 
 async def lately(context: OperatorContext) -> LatelyReport:
-    """What is over, by server: `outages`, their `awaySeconds`, and the tools that `changed`, `came`, `went`."""
+    """Past outages and changes of tools, by server."""
     since = context.history.now() - LATELY_SECONDS
     events = await context.history.recent(EventQuery(kinds=_KINDS, since=since, limit=MOST))
     configured = context.config.mcp_servers
@@ -60,11 +284,7 @@ async def lately(context: OperatorContext) -> LatelyReport:
 
 
 def summed(events: Iterable[Event]) -> dict[str, OverReport]:
-    """What these events say together of each server; nothing of those of which there is nothing to say.
-
-    Args:
-        events: what happened, oldest first.
-    """
+    """The outages and changes of each server in these events, which are oldest first."""
     outages: dict[str, list[float]] = {}
     tools: dict[str, dict[str, str]] = {}
     for event in events:
@@ -93,7 +313,7 @@ def summed(events: Iterable[Event]) -> dict[str, OverReport]:
 
 
 def _change(known: dict[str, str], found: Mapping[str, object]) -> None:
-    """Add the changes of one list: what went and came back is changed, what came and went was never there."""
+    """Add the changes of one list: gone and back is changed, new and gone was never there."""
     for how in ("went", "came", "changed"):
         names = found.get(how)
         for name in names if isinstance(names, (list, tuple)) else ():
@@ -106,23 +326,14 @@ def _change(known: dict[str, str], found: Mapping[str, object]) -> None:
 
 
 EVENTS = 20
-"""The newest events that are shown: a screen of them; `mcpd events SERVER` has all."""
+"""Most events in one server's status, the newest: a screen of them; `mcpd events SERVER` has all."""
 
 CALLS = 50
-"""The oldest calls in flight that are shown: the one that hangs is among them."""
+"""Most calls in flight in one server's status, the oldest: a hanging call is among them."""
 
 
 async def status_of_one(context: OperatorContext, name: str, memory: Mapping[int, int]) -> OneStatusReport:
-    """All of one: its status, its newest events (newest last), its calls in flight (oldest first).
-
-    Args:
-        context: the daemon.
-        name: a server's, or an instance's (`server#12`, `server@~/app`).
-        memory: resident bytes of each child's tree, by its mark.
-
-    Raises:
-        UnknownServer: there is none of that name.
-    """
+    """One server or instance: its report, newest events, oldest calls in flight; raises `UnknownServer`."""
     calls, entry, actor = in_flight(context, name), context.catalog.servers.get(name), context.actors.get(name)
     server: ServerReport
     if entry is not None:
@@ -153,7 +364,7 @@ async def status_of_one(context: OperatorContext, name: str, memory: Mapping[int
 
 
 def failures(context: OperatorContext, server: str) -> list[FailureReport]:
-    """The last errors of its calls, oldest first; of a server with instances those of all of them."""
+    """The last errors of a server's calls, its instances' included, oldest first."""
     redact = context.redact.of(server)
     return [
         {"at": round(each.at, 3), "tool": redact(each.tool), "code": each.code, "text": redact(each.text)}
@@ -162,18 +373,13 @@ def failures(context: OperatorContext, server: str) -> list[FailureReport]:
 
 
 class StatusParams(msgspec.Struct):
-    """Whose status is asked for."""
+    """The server, or the instance, that is wanted; None for everything."""
 
     server: str | None = None
-    """A server, or an instance of one; None: that of everything."""
 
 
 async def status(context: OperatorContext, params: StatusParams) -> StatusReport | OneStatusReport:
-    """The status of the daemon, its servers and its sessions, or all that is known of one server.
-
-    Raises:
-        UnknownServer: one is asked for that there is not.
-    """
+    """The status of the daemon, its servers and sessions, or one server in detail; raises `UnknownServer`."""
     memory = await trio.to_thread.run_sync(memory_by_mark)
     if params.server is not None:
         return await status_of_one(context, params.server, memory)
@@ -184,12 +390,7 @@ STATUS = Command("status", StatusParams, status)
 
 
 def status_with(context: OperatorContext, memory: Mapping[int, int]) -> StatusReport:
-    """The status, given what memory the children use.
-
-    Args:
-        context: the daemon.
-        memory: resident bytes of each child's tree, by its mark.
-    """
+    """The status of everything, given the resident bytes of each child's tree by its mark."""
     catalog, counters, totals = context.catalog, context.counters, context.archive.totals
     told: StatusReport = {
         "daemon": _daemon(context),
@@ -256,7 +457,7 @@ def _daemon(context: OperatorContext) -> DaemonReport:
 
 
 def _read_at(context: OperatorContext) -> float:
-    """When the configuration that is in force was read, in seconds since the epoch."""
+    """The time when the configuration in force was read, in seconds since the epoch."""
     reads = (
         event.at
         for event in reversed(context.history.after(0))
@@ -266,11 +467,7 @@ def _read_at(context: OperatorContext) -> float:
 
 
 async def metrics(context: OperatorContext, _params: NoParams) -> dict[str, str]:
-    """All metrics in the text format of Prometheus: `{"text": ...}`.
-
-    Raises:
-        InvalidArguments: the configuration switches metrics off.
-    """
+    """All metrics in the text format of Prometheus; raises `InvalidArguments` where metrics are off."""
     return {"text": await context.counters.export()}
 
 

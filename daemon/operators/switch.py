@@ -1,10 +1,8 @@
 """`mcpd enable` and `mcpd disable`: switch a server or anything that it lists on or off.
 
-`SERVER/TOOL` is a tool; the rest is `SERVER/prompt:NAME`, `SERVER/resource:URI` and `SERVER/template:TEMPLATE`.
-A tool whose own name begins as one of these is `SERVER/tool:NAME`.
-
-The registry keeps what is switched off, and the supervisor follows it (`servers`); a command tells the registry
-and waits for the effect.
+`SERVER/TOOL` is a tool; else `SERVER/prompt:NAME`, `SERVER/resource:URI` and `SERVER/template:TEMPLATE`. A tool
+whose own name begins like one of these is `SERVER/tool:NAME`. The registry keeps the switches and the
+supervisor follows them; a command tells the registry and waits for the effect.
 """
 
 from __future__ import annotations
@@ -40,21 +38,17 @@ MAX_LISTED = 50
 
 
 class SwitchParams(msgspec.Struct):
-    """What to switch, and whether on or off."""
+    """The server or definition: `server`, `server/tool`, `mcp__server__tool`, `server/prompt:NAME`, ..."""
 
     name: str
-    """`server`, `server/tool` or `mcp__server__tool`; in place of the tool `prompt:NAME` and the like."""
     off: bool
 
 
 async def switch(context: OperatorContext, params: SwitchParams) -> dict[str, object]:
-    """Switch a server or what it lists, and report the server's state a few seconds later.
+    """Switch a server or a definition of it, and report the server's state a few seconds later.
 
-    Raises:
-        UnknownServer: no server has that name.
-        UnknownTool: the server lists no tool of that name.
-        InvalidArguments: the name is malformed.
-        Refused: the server lists nothing else of that name, or the configuration itself switches it off.
+    Raises `UnknownServer`, `UnknownTool`, `InvalidArguments` for a malformed name, and `Refused` for an
+    unlisted definition or one that the configuration itself switches off.
     """
     off, registry = params.off, context.registry
     server, word = key = _key_of(context.catalog, params.name)
@@ -101,13 +95,7 @@ SWITCH = Command("switch", SwitchParams, switch)
 
 
 def unexpected(catalog: Catalog, key: tuple[str, str], *, off: bool) -> str:
-    """A note about a surprising effect of the switch; empty if there is none.
-
-    Args:
-        catalog: after the switch.
-        key: what was switched, as in `facts.Switched`.
-        off: whether off.
-    """
+    """A note about a switch's surprising effect (`facts.Switched`) in the catalog after it, or empty."""
     server, word = key
     entry = catalog.servers.get(server)
     if entry is None:
@@ -194,7 +182,7 @@ def _check_config(context: OperatorContext, key: tuple[str, str]) -> None:
 
 
 def _listed(entry: ServerEntry, kind: Kind) -> Collection[str] | None:
-    """What a server lists of a kind, offered or not; None if it has not listed any yet."""
+    """A server's names of a kind, offered or not; None before its first list."""
     if kind is Kind.TOOL:
         return None if entry.tools is None else [*entry.tools, *entry.tool_list.quarantined]
     known = entry.lists.get(kind)
@@ -202,7 +190,7 @@ def _listed(entry: ServerEntry, kind: Kind) -> Collection[str] | None:
 
 
 def _unlisted(server: str, kind: Kind, name: str, listed: Collection[str]) -> str:
-    """The reason to refuse a name that a server does not list, with the closest that it does."""
+    """The reason to refuse an unlisted name, with the closest listed ones."""
     said = f"server {server} has no {kind} {quoted(name)}."
     if kind is Kind.TOOL or len(listed) <= MAX_LISTED or closest(name, listed):
         return f"{said} {hint(name, listed)}"

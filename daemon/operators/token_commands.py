@@ -20,32 +20,30 @@ if TYPE_CHECKING:
 
 
 NO_HTTP = (
-    "nobody is served over HTTP, so there are no tokens: give the configuration `listen.http`, or start the"
-    " daemon with `mcpd run --http`"
+    "mcpd serves no clients over HTTP, so there are no tokens: give the configuration `listen.http`, or start"
+    " the daemon with `mcpd run --http`"
 )
 
 
 class TokenParams(msgspec.Struct):
-    """What to do, and with which token."""
+    """The action and its token."""
 
     action: Literal["list", "show", "new", "confirm", "revoke"] = "list"
     name: str | None = None
-    """The token; None: the one without a name."""
+    """None for the token without a name."""
     profiles: tuple[str, ...] | None = None
-    """The profiles that a new one may use; None: all."""
+    """The profiles of a new token; None for all."""
     console: ConsoleRole | None = None
-    """What a new one may do in the console; None: nothing."""
+    """The rights of a new token in the console; None for none."""
     workspaces: tuple[str, ...] = ()
-    """Globs of the directories that clients of a new one may name as workspaces."""
+    """Globs of the directories that clients with a new token may name as workspaces."""
 
 
 async def tokens(context: OperatorContext, params: TokenParams) -> dict[str, object]:
-    """Change the tokens, and report them; the only value in the report is one that was made or asked for.
+    """Change the tokens and list them; the report has the value only of a token that was made or asked for.
 
-    Raises:
-        Refused: it cannot be done; the text says why, and what would work.
-        TokenTrouble: the same, of the file or of a token.
-        InvalidArguments: the name or a profile is wrong.
+    Raises `Refused`: the change is impossible; `TokenTrouble`: the file or a token is faulty;
+    `InvalidArguments`: the name or a profile is wrong.
     """
     access, http = context.access, context.config.listen.http
     value = None
@@ -125,20 +123,14 @@ TOKENS = Command("tokens", TokenParams, tokens)
 
 
 class UiParams(msgspec.Struct, rename="camel"):
-    """What is wanted."""
+    """A link for a browser, or the end of all sessions."""
 
     read_only: bool = False
-    """Whether whoever comes by the link may only look."""
     end: bool = False
-    """Whether all sessions are to end, instead."""
 
 
 async def ui(context: OperatorContext, params: UiParams) -> dict[str, object]:
-    """Make a link, as `{"link": ...}`, or end all sessions, as `{"ended": how many}`.
-
-    Raises:
-        Refused: the configuration switches the console off, or it cannot be served.
-    """
+    """Make a link, as `{"link": ...}`, or end all sessions, as `{"ended": NUMBER}`; raises `Refused`."""
     http = context.config.listen.http
     if context.console is None or (http is not None and not http.console):
         raise Refused('the configuration switches the console off ("listen": {"http": {"console": false}})')

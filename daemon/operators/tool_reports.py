@@ -1,4 +1,4 @@
-"""`mcpd tools`, `mcpd tools SERVER/TOOL`, `mcpd search`: which tools exist, and what a model sees of them."""
+"""`mcpd tools`, `mcpd tools SERVER/TOOL`, `mcpd search`: the existing tools, and a model's view of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from daemon.config.listen import DEFAULT_PROFILE
 from daemon.errors import InvalidArguments, UnknownTool
 from daemon.history.event import EventKind
 from daemon.history.event_words import of_tool
-from daemon.history.query import EventQuery
+from daemon.history.journal import EventQuery
 from daemon.kit.wording import closest, meant
 from daemon.operators.base import Command
 from daemon.operators.report_words import change_in_words
@@ -44,25 +44,18 @@ if TYPE_CHECKING:
 
 
 class ToolsParams(msgspec.Struct):
-    """The category and the view that are asked for; by default everything, in the default profile."""
+    """The category and the view; by default everything, in the default profile."""
 
     category: str | None = None
-    """The name of a category; None means all."""
     profile: str = DEFAULT_PROFILE
-    """The profile whose view is shown."""
     surface: str | None = None
-    """The surface to show; None means the one that an unknown client of the profile has."""
+    """None for the surface of an unknown client of the profile."""
     server: str | None = None
-    """A server whose own tools are asked for, in whatever category they are; then nothing else counts."""
+    """A server whose own tools are wanted; the other members do not count then."""
 
 
 async def tools(context: OperatorContext, params: ToolsParams) -> ToolsReport | ServerToolsReport:
-    """The tools of each category, and the list and instructions that a model is given; or those of a server.
-
-    Raises:
-        InvalidArguments: there is no such profile or surface.
-        UnknownServer: there is no such server.
-    """
+    """The tools of each category, or of a server; raises `InvalidArguments` or `UnknownServer`."""
     catalog = context.catalog
     if params.server is not None:
         return _of_server(context, params.server)
@@ -89,7 +82,7 @@ TOOLS = Command("tools", ToolsParams, tools)
 
 
 def _of_server(context: OperatorContext, server: str) -> ServerToolsReport:
-    """All that a server lists, by its own names."""
+    """All tools of a server, by its own names."""
     catalog = context.catalog
     entry = catalog.servers.get(server)
     if entry is None:
@@ -115,7 +108,7 @@ def _of_server(context: OperatorContext, server: str) -> ServerToolsReport:
 
 
 def _differs(catalog: Catalog, server: str) -> bool:
-    """Whether a category has the name of a server, and other tools than that."""
+    """Whether a category has the name of a server, but other tools."""
     category = catalog.categories.get(server)
     if category is None:
         return False
@@ -126,11 +119,7 @@ def _differs(catalog: Catalog, server: str) -> bool:
 def view_of(
     context: OperatorContext, profile_name: str = DEFAULT_PROFILE, surface_name: str | None = None
 ) -> tuple[Surface, View]:
-    """The surface and the view that a client of a profile has now; by default the surface of an unknown client.
-
-    Raises:
-        InvalidArguments: there is no such profile or surface.
-    """
+    """A profile's surface and view, by default an unknown client's surface; raises `InvalidArguments`."""
     catalog = context.catalog
     profile = catalog.config.profiles.get(profile_name)
     if profile is None:
@@ -165,29 +154,20 @@ def _tool(catalog: Catalog, member: Member) -> MemberReport:
 
 
 MAX_FOUND = 1000
-"""The most tools in an answer."""
+"""Most tools in an answer."""
 
 
 class SearchParams(msgspec.Struct):
-    """What to search for, and where."""
+    """Phrasings of a query; where and for how many tools to search."""
 
     queries: list[str]
-    """Different phrasings of the same query."""
     category: str | None = None
-    """The category to search; None means all."""
     limit: int = 20
-    """The maximum number of tools in the answer, up to `MAX_FOUND`."""
     profile: str = DEFAULT_PROFILE
-    """The profile whose tools are searched."""
 
 
 async def search(context: OperatorContext, params: SearchParams) -> dict[str, object]:
-    """The matching tools with their scores, best first.
-
-    Raises:
-        InvalidArguments: there is no such profile.
-        UnknownCategory: there is no such category.
-    """
+    """The matching tools with their scores, best first; raises `InvalidArguments` or `UnknownCategory`."""
     _surface, view = view_of(context, params.profile)
     return scored(view, params.queries, params.category, max(1, min(params.limit, MAX_FOUND)))
 
@@ -196,7 +176,7 @@ SEARCH = Command("search", SearchParams, search)
 
 
 class ToolParams(msgspec.Struct):
-    """A tool, by its server's own name for it; without a server, by any name (`tool_named`)."""
+    """A tool, by its server's own name; without a server, by any name (`tool_named`)."""
 
     tool: str
     server: str = ""
@@ -205,10 +185,7 @@ class ToolParams(msgspec.Struct):
 async def tool(context: OperatorContext, params: ToolParams) -> ToolReport:
     """The definition of a tool, whether it can be called, and arguments that fit its schema.
 
-    Raises:
-        UnknownServer: there is no such server.
-        UnknownTool: it lists no such tool.
-        InvalidArguments: a name alone is that of several.
+    Raises `UnknownServer`, `UnknownTool`, or `InvalidArguments` for a bare name of several servers' tools.
     """
     catalog, server, name = context.catalog, params.server, params.tool
     if not server:
@@ -240,18 +217,14 @@ TOOL = Command("tool", ToolParams, tool)
 
 
 MAX_NEAR = 3
-"""Most tools that are proposed for a name that none has."""
+"""Most tools that are proposed for an unknown name."""
 
 
 def tool_named(catalog: Catalog, name: str) -> ToolKey:
-    """The tool that a name means, listed or not: `SERVER/TOOL`, `mcp__SERVER__TOOL`, or `TOOL` of one server.
+    """The tool of a name, listed or not: `SERVER/TOOL`, `mcp__SERVER__TOOL`, or `TOOL` of one server.
 
-    A bare name that several servers have is refused, although models know one of them by it: which one that is
-    depends on who was there first.
-
-    Raises:
-        InvalidArguments: several servers have a tool of that name.
-        UnknownTool: none has.
+    Raises `UnknownTool`, and `InvalidArguments` for a bare name of several servers: which of them a model calls
+    by it depends on the order of their first lists.
     """
     owners = [key for key in _listed(catalog) if key[1] == name]
     if len(owners) > 1:
@@ -268,12 +241,7 @@ def tool_named(catalog: Catalog, name: str) -> ToolKey:
 
 
 def known_tool(context: OperatorContext, server: str, name: str) -> Tool:
-    """A tool that a server lists, by its own name.
-
-    Raises:
-        UnknownServer: there is no such server.
-        UnknownTool: it lists no such tool, or one that cannot be used.
-    """
+    """A tool that a server lists, by its own name; raises `UnknownServer` or `UnknownTool`."""
     entry = context.catalog.servers.get(server)
     if entry is None:
         raise context.unknown(server)
@@ -287,7 +255,7 @@ def known_tool(context: OperatorContext, server: str, name: str) -> Tool:
 
 
 def tools_like(server: str, tools: Iterable[str], name: str) -> str:
-    """What an error says after a name that a server has not: the closest of its tools, as they are typed."""
+    """The part of an error that names the closest tools of a server, as they are typed."""
     own = list(tools)
     near = [f"{server}/{each}" for each in closest(name, own)]
     return choices([f"{server}/{each}" for each in own], name, near)
@@ -298,28 +266,23 @@ def _listed(catalog: Catalog) -> list[ToolKey]:
 
 
 MOST = 200
-"""The most changes of a server's lists that are looked through, the newest: some milliseconds."""
+"""Most changes of a server's lists that are read, the newest: some milliseconds."""
 
 
 _KINDS = frozenset({EventKind.LISTS_CHANGED})
 
 
 _EXPLAINED = frozenset({"invalid_changed", "invalid_deleted", "invalid_renamed"})
-"""Statuses of loaded tools that a change of a server's list has brought about."""
+"""Statuses of loaded tools with a change of a server's list as their cause."""
 
 
 async def last_change(context: OperatorContext, server: str, name: str) -> ChangeReport | None:
-    """When a tool of a server last came, changed or went (`at`), and what it was in words (`what`)."""
+    """The last time that a tool came, changed or went (`at`), and the change in words (`what`)."""
     return _told(await _changes(context, server), name)
 
 
 async def explain(context: OperatorContext, loaded: Sequence[LoadedToolReport]) -> None:
-    """Add to loaded tools that their servers have changed since: when that was, and what (`changed`).
-
-    Args:
-        context: the daemon.
-        loaded: as `mcpd sessions KEY` tells them.
-    """
+    """Add the change since loading (`changed`) to loaded tools that it made invalid (`mcpd sessions KEY`)."""
     lost = [tool for tool in loaded if tool["status"] in _EXPLAINED]
     for server in dict.fromkeys(tool["server"] for tool in lost):
         of_server = [tool for tool in lost if tool["server"] == server]
@@ -347,7 +310,7 @@ MAX_EXAMPLE = 4096
 
 
 MORE = 2
-"""Optional arguments that an example shows where none is required."""
+"""Optional arguments in an example of a tool without required ones."""
 
 
 _USUAL = (
@@ -359,7 +322,7 @@ _USUAL = (
 
 
 _MADE_UP = "text"
-"""What `example_of` writes where any text fits."""
+"""`example_of` writes it where any text fits."""
 
 
 def _holds(members: Any, key: tuple[str, str]) -> bool:
@@ -367,7 +330,7 @@ def _holds(members: Any, key: tuple[str, str]) -> bool:
 
 
 def _example(validator: Validator | None) -> object:
-    """Arguments that fit a schema; None if none were found."""
+    """Arguments that fit a schema; None without success."""
     if validator is None:
         return None
     for made in _each_with_usual(validator.schema):
@@ -377,7 +340,7 @@ def _example(validator: Validator | None) -> object:
 
 
 def _each_with_usual(schema: dict[str, Any]) -> Iterator[object]:
-    """Each example, first with what is usual for an argument of such a name in place of what was made up."""
+    """Each example, first with usual values in place of invented ones."""
     for made in _candidates(schema):
         if isinstance(made, dict):
             yield {key: _usual(key) if value == _MADE_UP else value for key, value in made.items()}

@@ -1,6 +1,6 @@
-"""The rows of events, written once and deleted when old or too many, and of counts by the hour.
+"""The rows of events, written once and deleted when old or too many, and of hourly counts.
 
-They need no stamps (`stamping`): nobody changes one, and each is of one life of one daemon.
+They have no stamps (`writer.StampedRows`): nobody changes one, and each is of one life of one daemon.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from daemon.history.encoding import body_of, stored_event
 from daemon.history.event import EventKind
+from daemon.history.journal import body_of, stored_event
 from daemon.state.sql import among, clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from daemon.history.event import Event
-    from daemon.history.query import EventQuery
+    from daemon.history.journal import EventQuery
     from daemon.state.sql import Transaction
 
     Increments = Mapping[tuple[int, str], int]
-
-    """What was counted, by the number of the hour since the epoch and the name of the count."""
+    """Counts by the number of the hour since the epoch and the name of the count."""
 
 
 SECONDS = 3600
@@ -34,7 +33,7 @@ KEPT = 90 * 24
 
 
 def first_hour(since: float) -> int:
-    """The number of the hour that a time falls into, given in seconds since the epoch."""
+    """The number of the hour of a time in seconds since the epoch."""
     return int(since) // SECONDS
 
 
@@ -49,7 +48,7 @@ def add_hours(transaction: Transaction, more: Increments, at: float) -> None:
 
 
 def read_hours(since: float, transaction: Transaction) -> dict[tuple[int, str], int]:
-    """The stored counts of the hour that a time falls into, and of later ones."""
+    """The stored counts since the hour of a time."""
     query = "SELECT hour, name, value FROM hours WHERE hour >= :first"
     return {
         (row["hour"], str(row["name"])): row["value"]
@@ -62,29 +61,29 @@ def read_hours(since: float, transaction: Transaction) -> dict[tuple[int, str], 
 
 
 KEPT_SECONDS = 30 * 24 * 3600.0
-"""Seconds that an event is kept: a month, so that what happens once a month is seen twice."""
+"""Seconds that an event is kept: a month, so that a monthly event is seen twice."""
 
 KEPT_OF_EACH = 10_000
-"""The most events that are kept of one server, of the daemon itself, and of its sessions: 5 MB each. A server
-that never comes up makes three thousand a day."""
+"""Most events of one server, of the daemon itself, and of its sessions: 5 MB each. A server that never comes up
+makes three thousand a day."""
 
 FORGOTTEN_EVENTS = 2000
-"""The most events that are deleted in one transaction: some 20 ms, for which writers wait."""
+"""Most events that one transaction deletes: some 20 ms, for which writers wait."""
 
 LOOKED_THROUGH = 10_000
-"""The most events that are read for a session that has loaded tools, to find the changes of these."""
+"""Most events that are read for a session with loaded tools, to find their changes."""
 
 _SESSIONS = "kind LIKE 'session-%'"
 """Clients may come and go by the thousand, which must not cost the daemon's own events their places."""
 
 OF_RUNS = frozenset({EventKind.READY, EventKind.DEGRADED, EventKind.ENDED, EventKind.STATE})
-"""Kinds that say how a server is since; the newest of them tells whether it is away."""
+"""Kinds that change a server's state; the newest of them tells whether the server is away."""
 
 _COLUMNS = ("life", "number", "at", "server", "instance", "session", "kind", "body")
 
 
 def put_events(transaction: Transaction, events: Iterable[Event]) -> None:
-    """Write events; those that are there already stay as they are."""
+    """Write events; stored ones stay as they are."""
     rows = [_row(event) for event in events]
     if rows:
         names = ", ".join(_COLUMNS)
@@ -94,7 +93,7 @@ def put_events(transaction: Transaction, events: Iterable[Event]) -> None:
 
 
 def find_events(query: EventQuery, transaction: Transaction) -> list[Event]:
-    """The stored events that are asked for, oldest first; rows that nobody here can read are left out."""
+    """The stored events of a query, oldest first, without unreadable rows."""
     conditions = ["at >= :since"]
     most = LOOKED_THROUGH if query.loaded else query.limit
     values: dict[str, Any] = {"since": query.since, "limit": most}
@@ -106,7 +105,7 @@ def find_events(query: EventQuery, transaction: Transaction) -> list[Event]:
             conditions.append(f"{column} = :{column}")
             values[column] = clean(wanted)
     if query.loaded:
-        # Which tools a change is about stands in its body.
+        # The tools of a change are in its body.
         conditions.remove("session = :session")
         conditions.append("(session = :session OR kind = :changed)")
         values["changed"] = str(EventKind.LISTS_CHANGED)
@@ -136,15 +135,10 @@ def find_events(query: EventQuery, transaction: Transaction) -> list[Event]:
 
 
 def forget_events(before: float, transaction: Transaction, most: int = KEPT_OF_EACH) -> int:
-    """Delete events from before a time, and the oldest where there are too many.
+    """Delete events from before a time (seconds since the epoch), and the oldest where there are too many.
 
-    Args:
-        before: the time in seconds since the epoch.
-        transaction: the transaction to delete in.
-        most: how many may stay of each server, of the daemon itself, and of its sessions.
-
-    Returns:
-        How many were deleted: if `FORGOTTEN_EVENTS`, there may be more.
+    At most `most` stay of each server, of the daemon itself, and of its sessions. Returns the number of deleted
+    events: if `FORGOTTEN_EVENTS`, there may be more.
     """
     room = FORGOTTEN_EVENTS
     room -= _delete(transaction, "at < :before", {"before": before}, room)
@@ -160,24 +154,18 @@ def forget_events(before: float, transaction: Transaction, most: int = KEPT_OF_E
 
 
 class LastLife(msgspec.Struct, frozen=True, kw_only=True):
-    """How the last daemon on a socket ended."""
+    """The end of the last daemon on a socket."""
 
     name: str
     """The `life` of its events."""
     heard_at: float
-    """When it was last heard of, in seconds since the epoch."""
+    """The time of its last event, in seconds since the epoch."""
     in_order: bool
-    """Whether it stopped, rather than that it was killed."""
+    """Whether it stopped, rather than being killed."""
 
 
 def last_life(host: str, socket: str, transaction: Transaction) -> LastLife | None:
-    """How the last daemon on a socket ended; None: there is no trace of one.
-
-    Args:
-        host: the name of its machine.
-        socket: the path of the socket that its clients connected to.
-        transaction: the transaction to read in.
-    """
+    """The end of the last daemon on a machine's socket; None without a trace of one."""
     begun = "SELECT * FROM events WHERE server = '' AND kind = :kind ORDER BY at DESC LIMIT 100"
     for row in transaction.rows(begun, {"kind": str(EventKind.DAEMON_STARTED)}):
         event = stored_event(row)
@@ -192,13 +180,7 @@ def last_life(host: str, socket: str, transaction: Transaction) -> LastLife | No
 
 
 def away_since(servers: Iterable[str], life: str, transaction: Transaction) -> dict[str, float]:
-    """Since when each server was away that a daemon left behind so, in seconds since the epoch.
-
-    Args:
-        servers: their names.
-        life: the daemon's.
-        transaction: the transaction to read in.
-    """
+    """Since when each server was away at the end of a daemon's life, in seconds since the epoch."""
     marks, kinds = among(map(str, OF_RUNS))
     # Of one life, numbers rise with time.
     rows = transaction.rows(
@@ -226,7 +208,7 @@ def _row(event: Event) -> dict[str, Any]:
 
 
 def _delete(transaction: Transaction, which: str, values: dict[str, Any], most: int) -> int:
-    """Delete the oldest of some events, and return how many were."""
+    """Delete the oldest of some events; returns their number."""
     oldest = f"SELECT life, number FROM events WHERE {which} ORDER BY at LIMIT :most"
     statement = f"DELETE FROM events WHERE (life, number) IN ({oldest})"
     return transaction.change(statement, {**values, "most": most})

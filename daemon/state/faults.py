@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StoreCause(StrEnum):
-    """Why an operation of the store failed, as far as the reaction to it differs; the text has the details."""
+    """The cause of a failed operation, as far as the reaction to it differs; the text has the details."""
 
     UNAVAILABLE = "unavailable"
     """The store gave no useful answer; it may recover soon."""
@@ -27,9 +27,8 @@ class StoreCause(StrEnum):
     LOCKED = "locked"
     """Another program holds a lock on the store."""
     READ_ONLY = "read_only"
-    """The store can be read but not written."""
     CORRUPT = "corrupt"
-    """The file or database is not a store, or is damaged."""
+    """The file or database is no store, or damaged."""
     NEWER_SCHEMA = "newer_schema"
     """A later version of mcpd has written the store; it is left alone."""
     LOST = "lost"
@@ -63,21 +62,14 @@ _WORDS = {
         "correct state.url in mcpd's configuration, --state-dir, or what they point to",
     ),
 }
-"""For each cause, the state of the store, and what happens next or what to do."""
+"""The state of the store and the next step, by cause."""
 
 
 class StoreFault(McpdError):
     """An operation of the store failed. The text has no password."""
 
     def __init__(self, cause: StoreCause, where: str, why: str, advice: str = "") -> None:
-        """Describe the failure.
-
-        Args:
-            cause: what policies depend on.
-            where: the store's location, without a password.
-            why: the driver's message, or ours.
-            advice: what to do, if there is better advice than the cause's own.
-        """
+        """Describe the failure at a location; `advice` replaces the cause's own."""
         self.cause = cause
         self.where = where
         phrase, usual = _WORDS[cause]
@@ -138,21 +130,12 @@ _REFUSED = re.compile(
 )
 
 LONGEST_WHY = 300
-"""The most characters of a driver's message in a fault."""
+"""Most characters of a driver's message in a fault."""
 
 
 @contextlib.contextmanager
 def translated(where: str, redact: Redactor, errors: tuple[type[Exception], ...]) -> Iterator[None]:
-    """Turn the errors that a driver raises within the block into a `StoreFault`.
-
-    Args:
-        where: the store's location, without a password.
-        redact: removes passwords from the driver's message.
-        errors: the exceptions that the driver raises.
-
-    Raises:
-        StoreFault: instead of the driver's error.
-    """
+    """Turn a driver's errors within the block into a `StoreFault`, its message without secrets."""
     failures: tuple[type[Exception], ...] = (OSError, *errors)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Health of the store: what operators are shown, and when to retry."""
+"""Health of the store: its state for operators, and the time of the next try."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loguru import logger
 
 from daemon.kit.waiting import RetryPolicy, Watch
 from daemon.state.faults import StoreCause, StoreFault
-from daemon.state.session_notes import MAX_SESSIONS
+from daemon.state.notes import MAX_SESSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,10 +20,10 @@ BACKOFF_SECONDS = 1.0
 """Seconds until the first retry after a failure; doubles with each further failure."""
 
 BACKOFF_CAP = 30.0
-"""The most seconds until the next retry: soon enough to notice that a disk has space again."""
+"""Most seconds until the next retry: soon enough to notice that a disk has space again."""
 
 PARKED_SECONDS = 300.0
-"""Seconds until the next retry where only an operator can help (reliability.md §1.1)."""
+"""Seconds until the next retry where only an operator can help."""
 
 PARKED = frozenset({StoreCause.NEWER_SCHEMA, StoreCause.MISCONFIGURED})
 """Causes that make retrying soon pointless."""
@@ -46,35 +46,29 @@ class Persistence:
     """Whether state survives a restart of the daemon, and if not, why."""
 
     state: Condition
-    """`degraded` means that changes are kept in memory only, until the store works."""
+    """`degraded`: changes are kept in memory only, until the store works."""
     cause: StoreCause | None = None
-    """Why the state is degraded; None if it is not, or nothing was tried yet."""
+    """None unless degraded by a fault."""
     reason: str = ""
-    """The reason in words: why the state is degraded, or what was lost although it is not."""
+    """The cause in words, or a loss in spite of a working store."""
     since: float = 0.0
-    """When the state began, in seconds since the epoch."""
+    """The start of the state, in seconds since the epoch."""
     where: str = ""
     """The store's location for people, without a password."""
     waiting: int = 0
-    """The number of things that are not written yet."""
+    """Changes that are not written yet."""
 
 
 class Health:
     """Tracks whether the store works, since when or why not, and how many tries have failed."""
 
     def __init__(self, *, where: str, wall: Callable[[], float], rng: Callable[[], float]) -> None:
-        """Start with a store that was not opened yet.
-
-        Args:
-            where: the store's location, without a password.
-            wall: returns seconds since the epoch.
-            rng: returns a random number in [0, 1).
-        """
+        """Start with a store that was not opened yet; `rng` returns a random number in [0, 1)."""
         self.persistence = Watch(
             Persistence(state=Condition.DEGRADED, reason=NOT_YET, since=wall(), where=where)
         )
         self.failures = 0
-        """The number of failed tries since the last success."""
+        """Failed tries since the last success."""
         self.wall = wall
         """Returns seconds since the epoch."""
         self._retries = RetryPolicy(BACKOFF_SECONDS, BACKOFF_CAP, rng)
@@ -90,13 +84,7 @@ class Health:
         return self.persistence.value.state is Condition.DEGRADED
 
     def note(self, topic: str, text: str, *, aloud: bool = True) -> None:
-        """Show a loss for as long as this daemon runs.
-
-        Args:
-            topic: what the note is about; the newest of a topic replaces earlier ones.
-            text: the loss in words.
-            aloud: whether to log it.
-        """
+        """Show a loss, the newest of its topic, for as long as this daemon runs; `aloud` logs it."""
         if aloud and self._notes.get(topic) != text:
             logger.error("{}", text)
         self._notes[topic] = text
@@ -123,12 +111,7 @@ class Health:
         self.note("dropped", text, aloud=count % DROPS_PER_LINE == 1)
 
     def degrade(self, fault: StoreFault, waiting: int) -> None:
-        """Record that the store does not work.
-
-        Args:
-            fault: the reason.
-            waiting: the number of things that are not written.
-        """
+        """Record that the store does not work, and how many changes wait."""
         reason = str(fault)
         if reason != self._said:
             self._said = reason
@@ -146,7 +129,7 @@ class Health:
         self._show(Condition.OK, waiting)
 
     def count(self, waiting: int) -> None:
-        """Record how many things are not written."""
+        """Record how many changes wait."""
         self._show(self.persistence.value.state, waiting)
 
     def next_delay(self, cause: StoreCause) -> float:

@@ -1,4 +1,4 @@
-"""PostgreSQL with bounded waits, even for a server that has frozen with its sockets open; and listening to it.
+"""PostgreSQL with bounded waits, even for a server that has frozen with its sockets open; notifications.
 
 libpq cannot handle a server that accepts a connection and stays silent: its connect timeout is at least 2 s,
 and statement_timeout is enforced by the very server that has stopped. So this module measures silence itself.
@@ -20,14 +20,14 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import DictRow, dict_row
 from psycopg.sql import SQL, Identifier
 
-from daemon.state.sql import SqlDialect, Told, Transaction, unused
+from daemon.state.sql import Notification, SqlDialect, Transaction, unused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Mapping
     from contextlib import AbstractContextManager
 
 CONNECT_SECONDS = 1.2
-"""Seconds that connecting may take, with resolving the name and checking the password."""
+"""Seconds for connecting, including the name's resolution and the password's check."""
 
 SILENCE_SECONDS = 1.0
 """Seconds of silence after a query before its connection is given up."""
@@ -39,10 +39,10 @@ LOCK_SECONDS = 0.8
 """Seconds that a statement may wait for another daemon's transaction: shorter again, for the same reason."""
 
 ABANDONED_SECONDS = 2
-"""Seconds after which libpq gives up a connection that was abandoned; its minimum."""
+"""Seconds after which libpq gives up an abandoned connection; its minimum."""
 
 MOST_ABANDONED = 4
-"""The most attempts to connect at a time, including abandoned ones: resolving a name can take half a minute and
+"""Most attempts to connect at a time, abandoned ones included: resolving a name can take half a minute and
 cannot be stopped."""
 
 CONNECTS = "mcpd connects to postgresql"
@@ -52,11 +52,11 @@ MIGRATION_LOCK = 0x6D637064
 """The advisory lock under which one daemon at a time migrates: "mcpd"."""
 
 SCHEMA_OF_BEFORE = "mcpd_before_0_1_0"
-"""The schema into which the tables of a store that was made before mcpd 0.1.0 are moved."""
+"""The schema for the tables of a store of before mcpd 0.1.0."""
 
 CHANNEL = "CAST('mcpd ' || CAST(current_schema() AS text) AS name)"
-"""The channel that daemons on one database and schema share. A long name is cut; if two schemas share one then,
-their daemons look in vain now and then."""
+"""The channel of the daemons on one database and schema. A long name is cut; if two schemas share one then,
+their daemons poll in vain now and then."""
 
 _NAME = re.compile(r":(\w+)")
 
@@ -75,7 +75,7 @@ DIALECT = SqlDialect(
     tables="SELECT tablename AS name FROM pg_tables WHERE schemaname = current_schema()",
     migrate_alone=f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})",
     spelled=_spelled,
-    tell=f"SELECT pg_notify({CHANNEL}, :word)",
+    notify=f"SELECT pg_notify({CHANNEL}, :word)",
 )
 
 
@@ -112,26 +112,14 @@ class PostgresDatabase:
     errors: tuple[type[Exception], ...] = (psycopg.Error,)
 
     def __init__(self, parameters: Mapping[str, str], slack: float = 1) -> None:
-        """Start without a connection.
-
-        Args:
-            parameters: connection parameters by libpq's keywords.
-            slack: the factor by which all time limits are extended.
-        """
+        """Start without a connection; `parameters` are libpq's, `slack` extends all time limits."""
         self._parameters = parameters
         self._slack = slack
         self._connection: ImpatientConnection | None = None
 
     @contextlib.contextmanager
     def transaction(self, *, writes: bool) -> Iterator[Transaction]:
-        """A transaction that ends with the block.
-
-        Args:
-            writes: whether the transaction may write.
-
-        Raises:
-            psycopg.Error: the transaction could not begin or commit, or a statement failed.
-        """
+        """A transaction that ends with the block; raises `psycopg.Error`."""
         if self._connection is None or self._connection.closed:
             self._connection = _connect(self._parameters, self._slack)
         connection = self._connection
@@ -149,19 +137,11 @@ class PostgresDatabase:
         """Do nothing: the server itself checks its files."""
 
     def move_aside(self, tables: Callable[[Transaction], Collection[str]]) -> str:
-        """Move the tables of a store that was made before mcpd 0.1.0 into a schema of their own.
+        """Move the tables of a store of before mcpd 0.1.0 into a schema of their own, which is returned.
 
-        The schema itself stays, since other programs may have tables in it. Daemons on one database take turns,
-        as they do for migrations.
-
-        Args:
-            tables: names the tables of such a store.
-
-        Returns:
-            The new schema; empty if another daemon has moved them meanwhile.
-
-        Raises:
-            psycopg.Error: nothing was moved.
+        The present schema stays, since other programs may have tables in it. Daemons on one database take
+        turns, as for migrations: the result is empty if another daemon was faster. Raises `psycopg.Error`:
+        nothing was moved.
         """
         with self.transaction(writes=True) as transaction:
             transaction.rows(DIALECT.migrate_alone)
@@ -183,7 +163,7 @@ class PostgresDatabase:
 
 
 class PostgresNotifications:
-    """A connection on which the server tells who has written. No method waits: they are called on the loop."""
+    """A connection that the server notifies of writes. No method waits: they are called on the loop."""
 
     def __init__(
         self,
@@ -191,35 +171,25 @@ class PostgresNotifications:
         writer: str,
         translated: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """Hear on a connection that listens.
-
-        Args:
-            connection: the connection.
-            writer: the name of this daemon.
-            translated: turns the driver's errors into faults.
-        """
+        """Hear on a listening connection; `translated` turns the driver's errors into faults."""
         self._connection = connection
         self._writer = writer
         self._translated = translated
 
     def fileno(self) -> int:
-        """The descriptor that becomes readable when there is something to hear."""
+        """The descriptor that becomes readable with a notification."""
         return self._connection.pgconn.socket
 
-    def heard(self) -> list[Told]:
-        """What has been told since the last call; words that are not mcpd's are left out.
-
-        Raises:
-            StoreFault: the connection is lost.
-        """
+    def heard(self) -> list[Notification]:
+        """The new notifications of daemons; raises `StoreFault` for a lost connection."""
         server = self._connection.pgconn
-        found: list[Told] = []
+        found: list[Notification] = []
         with self._translated():
             server.consume_input()
             while (notification := server.notifies()) is not None:
                 writer, _, version = notification.extra.decode(errors="replace").rpartition(" ")
                 if version.isascii() and version.isdecimal():
-                    found.append(Told(writer == self._writer, int(version)))
+                    found.append(Notification(writer == self._writer, int(version)))
         return found
 
     def close(self) -> None:
@@ -234,16 +204,13 @@ def listen(
     writer: str,
     translated: Callable[[], AbstractContextManager[None]],
 ) -> PostgresNotifications:
-    """Open a connection that listens; blocks for as long as connecting may take.
+    """Open a connection that listens; blocks for as long as connecting may take; raises `StoreFault`.
 
     Args:
         parameters: connection parameters by libpq's keywords.
         slack: the factor by which all time limits are extended.
         writer: the name of this daemon.
         translated: turns the driver's errors into faults.
-
-    Raises:
-        StoreFault: the server cannot be reached, or does not answer.
     """
     with translated():
         connection = _connect(parameters, slack)

@@ -1,4 +1,4 @@
-"""Rows to records. A row that was edited into nonsense is left out alone, never its neighbours.
+"""Rows to records. A row that was edited into nonsense is left out alone.
 
 SQLite stores any type in any column, so every cell is checked.
 """
@@ -38,8 +38,6 @@ _Number = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _ServerCells(msgspec.Struct):
-    """The cells that a server's row must have."""
-
     name: str
     fingerprint: str
     epoch: _Number
@@ -47,8 +45,6 @@ class _ServerCells(msgspec.Struct):
 
 
 class _SummaryCells(msgspec.Struct):
-    """The cells of a summary."""
-
     summary: str
     keywords: str
     summary_of: str
@@ -56,8 +52,6 @@ class _SummaryCells(msgspec.Struct):
 
 
 class _NameCells(msgspec.Struct):
-    """The cells of a name that was given."""
-
     kind: Kind
     name: str
     server: str
@@ -65,8 +59,6 @@ class _NameCells(msgspec.Struct):
 
 
 class _SessionCells(msgspec.Struct):
-    """The cells of a session's row."""
-
     key: str
     client: str
     created_at: float
@@ -74,8 +66,6 @@ class _SessionCells(msgspec.Struct):
 
 
 class _LoadedCells(msgspec.Struct):
-    """The cells of a tool that a session has loaded."""
-
     server: str
     tool: str
     loaded_schema_hash: str
@@ -102,7 +92,6 @@ class Reader:
     """Reads records within one transaction, and notes the rows that it could not read."""
 
     def __init__(self, transaction: Transaction) -> None:
-        """Start with nothing read."""
         self._transaction = transaction
         self.unreadable: list[str] = []
         """The rows that were left out, each with the reason."""
@@ -120,7 +109,7 @@ class Reader:
         return tuple(record for record in records if record is not None)
 
     def names(self) -> tuple[GivenName, ...]:
-        """The names that were given, and what URIs mean."""
+        """The given names, and the owners of URIs."""
         given = []
         for row in self._transaction.rows("SELECT * FROM given_names"):
             cells = self._cells(_NameCells, row, f"the name {row['name']}")
@@ -282,7 +271,7 @@ class Reader:
 
 
 def _tool(server: str, raw: object) -> tuple[Tool | None, str]:
-    """The tool in a cell, or the reason why there is none."""
+    """The tool in a cell, or the reason for its absence."""
     if not isinstance(raw, bytes):
         return None, "raw is no bytes"
     usable, faulty = read_definitions(Kind.TOOL, server, [msgspec.Raw(raw)])
@@ -292,7 +281,7 @@ def _tool(server: str, raw: object) -> tuple[Tool | None, str]:
 def _lists(
     server: str, rows: list[Row], unreadable: list[str]
 ) -> Iterator[tuple[Kind, tuple[Definition, ...]]]:
-    """The lists in these rows; of one that was edited by hand, what can be read."""
+    """The lists in these rows; the readable part of a list that was edited by hand."""
     for row in rows:
         try:
             kind, raws = Kind(row["kind"]), _decode_list(row["definitions"])

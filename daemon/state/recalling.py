@@ -1,4 +1,4 @@
-"""Turns what the store holds into facts for the registry: at the start, and when other daemons have written."""
+"""Turns the store's content into facts for the registry, and deletes idle sessions and old events."""
 
 from __future__ import annotations
 
@@ -22,36 +22,35 @@ if TYPE_CHECKING:
     from daemon.facts import Fact, ServerRecord
     from daemon.kit.waiting import Watch
     from daemon.model import GivenName
+    from daemon.state.notes import SessionNotes
     from daemon.state.server_notes import ServerNotes, Switches
-    from daemon.state.session_notes import SessionNotes
     from daemon.state.store_access import StoreAccess
 
 
 FORGET_SECONDS = 600.0
-"""The most seconds between two looks for idle sessions."""
+"""Most seconds between two sweeps."""
 
 ANONYMOUS_SECONDS = 600.0
-"""Seconds that a session without a name is kept after its last use: its bridge returns within seconds of the
-start of a new daemon, and nobody else can use it. It is deleted up to `FORGET_SECONDS` later."""
+"""Seconds that an unnamed session is kept after its last use: its bridge, the only user, returns within seconds
+of the start of a new daemon. It is deleted up to `FORGET_SECONDS` later."""
 
 MAX_STORED = 10_000
-"""The most sessions in the store, the most recently used: 20 MB with twenty loaded tools each, and a changed
-tool is marked in all of them within the time that others wait for the store. Clients may name any number of
-keys."""
+"""Most sessions in the store, the most recently used: 20 MB with twenty loaded tools each, and a changed tool
+is marked in all of them while others wait for the store. Clients may name any number of keys."""
 
 MAX_BEGUN = 500
-"""New sessions after which to look at once: the store may exceed `MAX_STORED` by as many for a moment."""
+"""New sessions after which a sweep is due at once: the store may exceed `MAX_STORED` by as many for a
+moment."""
 
-LOOKS = 2
-"""Looks per idle period: a session is deleted within one and a half periods of its last use."""
+SWEEPS = 2
+"""Sweeps per idle period: a session is deleted within one and a half periods of its last use."""
 
 SHORTEST_SECONDS = 1.0
-"""The fewest seconds between two looks: each one writes."""
+"""Fewest seconds between two sweeps: each one writes."""
 
 CLOCK_JUMP = 60.0
-"""Seconds by which the wall clock may drift from the monotonic clock between two looks. Beyond that, the clock
-was set or the machine slept: expiry waits for the next look, when sessions in use are marked with the new
-time."""
+"""Seconds of drift between the wall clock and the monotonic clock from sweep to sweep. Beyond them, the clock
+was set or the machine slept: expiry waits for the next sweep, when sessions in use have the new time."""
 
 
 class Expiry:
@@ -65,22 +64,15 @@ class Expiry:
         idle: float,
         wall: Callable[[], float],
     ) -> None:
-        """Start without having looked.
-
-        Args:
-            notes: sessions in memory.
-            access: holds the store.
-            idle: seconds after which an unused session is deleted.
-            wall: returns seconds since the epoch.
-        """
+        """Start without a sweep; `idle` is the seconds after which an unused session is deleted."""
         self._notes = notes
         self._access = access
-        # Another daemon marks the sessions that it has in use only at its own looks.
+        # Another daemon marks the sessions that it has in use only at its own sweeps.
         shortest = 2 * FORGET_SECONDS if access.opener.shared else 0.0
         self._idle = max(idle, shortest)
         self._anonymous_idle = min(self._idle, max(ANONYMOUS_SECONDS, shortest))
-        self.period = min(FORGET_SECONDS, max(SHORTEST_SECONDS, self._idle / LOOKS))
-        """Seconds between looks."""
+        self.period = min(FORGET_SECONDS, max(SHORTEST_SECONDS, self._idle / SWEEPS))
+        """Seconds between sweeps."""
         self._wall = wall
         self._clocks = (0.0, 0.0)
         self._begun = 0
@@ -90,19 +82,16 @@ class Expiry:
         self._clocks = (self._wall(), trio.current_time())
 
     def is_crowded(self, begun: int) -> bool:
-        """Count new sessions; returns whether there are enough for a look."""
+        """Count new sessions; returns whether there are enough for a sweep."""
         self._begun += begun
         return self._begun >= MAX_BEGUN
 
-    async def look(self, live_keys: Callable[[], Iterable[str]], write: Callable[[], Awaitable[None]]) -> float:
-        """Mark the sessions in use, and delete others that are idle or too many, and events.
+    async def sweep(
+        self, live_keys: Callable[[], Iterable[str]], write: Callable[[], Awaitable[None]]
+    ) -> float:
+        """Mark the sessions in use (`live_keys`), and delete idle or excess sessions, and events.
 
-        Args:
-            live_keys: returns the keys of the sessions in use.
-            write: writes times of use.
-
-        Returns:
-            Seconds until the next look.
+        `write` writes times of use. Returns the seconds until the next sweep.
         """
         self._begun = 0
         now, live = self._wall(), frozenset(live_keys())
@@ -138,11 +127,11 @@ class Expiry:
 
 
 LAST_SETTLE_SECONDS = 0.5
-"""Seconds that the catalog may take at shutdown to apply what was just recalled: it has nothing else to do."""
+"""Seconds that the catalog may take at shutdown to apply the last facts: it has nothing else to do."""
 
 
 class Recalling:
-    """Tells the registry what is new in the store, and knows whether the catalog has applied it."""
+    """Sends news of the store to the registry, and knows whether the catalog has applied it."""
 
     def __init__(
         self,
@@ -153,18 +142,9 @@ class Recalling:
         settle: Callable[[], Awaitable[None]],
         where: str,
     ) -> None:
-        """Start with nothing told.
-
-        Args:
-            notes: what the store holds.
-            catalog: the newest catalog.
-            tell: leaves a fact for the registry.
-            settle: returns once every fact told is in the catalog.
-            where: the store's location, for the log.
-        """
+        """Start without facts; `settle` returns once every fact is in the catalog."""
         self.untaken = False
-        """Whether the catalog may lack a fact that was told: what it lacks would then look as if it had been
-        removed."""
+        """Whether the catalog may lack a fact, whose subject would then look as if it had been removed."""
         self._notes = notes
         self._catalog = catalog
         self._tell = tell
@@ -186,12 +166,9 @@ class Recalling:
     def servers(
         self, records: Iterable[ServerRecord], unreadable: Iterable[str], *, by_another: bool = True
     ) -> None:
-        """Tell the server records that the store holds.
+        """Send the store's server records; log each unreadable row once.
 
-        Args:
-            records: the servers.
-            unreadable: rows that could not be read, each with the reason; logged once.
-            by_another: whether another daemon has written them meanwhile.
+        `by_another` says that another daemon has written them meanwhile.
         """
         for record in records:
             if self._notes.heard(record):
@@ -202,12 +179,7 @@ class Recalling:
                 logger.warning("left out of what the store {} remembers: {}", self._where, text)
 
     def names(self, stored: Iterable[GivenName], *, shared: bool) -> None:
-        """Tell the names and URIs that the store holds.
-
-        Args:
-            stored: all given names.
-            shared: whether other daemons give names, too.
-        """
+        """Send the store's names and URIs; `shared` says that other daemons give names, too."""
         names = tuple(stored)
         self._notes.heard_names(names, shared=shared)
         if names:
@@ -215,12 +187,9 @@ class Recalling:
             self.untaken = True
 
     def switches(self, stored: Switches, counting: Switches | None = None, *, certainly: bool = False) -> None:
-        """Tell the switches that the store holds, or those that count in place of them.
+        """Send the store's switches, or those that count instead of them and are to be written.
 
-        Args:
-            stored: everything that is switched off there.
-            counting: what counts in place of it, and is to be written; None: nothing else does.
-            certainly: whether to tell it even if the catalog says the same.
+        `certainly` sends them even if the catalog says the same.
         """
         off = self._notes.heard_switches(stored, stored if counting is None else counting, self._catalog.value)
         if certainly or off != self._catalog.value.switched:
@@ -228,7 +197,7 @@ class Recalling:
             self.untaken = True
 
     def epochs(self, asked: Iterable[ServerRecord], given: Mapping[str, int]) -> None:
-        """Tell the epochs that the store gave instead of those asked for: another daemon had used these."""
+        """Send the epochs that the store gave instead of those asked for: another daemon had used these."""
         for record in asked:
             if record.server in given:
                 bare = attrs.evolve(record, epoch=given[record.server], lists={})

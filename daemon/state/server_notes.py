@@ -25,41 +25,31 @@ if TYPE_CHECKING:
 
 
 NAME_BYTES = 2000
-"""Longest name that is kept, in bytes of UTF-8: PostgreSQL finds rows by 2.7 kB at most. Only a URI may be
-longer; whom that belongs to is settled anew at each start."""
+"""Longest stored name, in bytes of UTF-8: PostgreSQL finds rows by 2.7 kB at most. Only a URI may be longer;
+its owner is settled at each start."""
 
 
 NAMES_AT_ONCE = 2000
-"""Names that one batch writes or deletes at most: 10 ms of the event loop. The next batch has the rest."""
+"""Most names that one batch writes or deletes: 10 ms of the event loop. The next batch has the rest."""
 
 
 class NameNotes:
-    """The store's content about names; since when a name means its tool, say, is for the store to say."""
+    """The store's names; the store also decides since when a name means its tool."""
 
     def __init__(self) -> None:
-        """Start with no stored names."""
         self._held: dict[tuple[Kind, bool], dict[str, ToolKey]] = {}
         self._settled: tuple[Names, ...] = ()
         self._shared = False
 
     def heard(self, names: Iterable[GivenName], *, shared: bool) -> None:
-        """Note that the store holds exactly these names.
-
-        Args:
-            names: all stored names.
-            shared: whether other daemons give names, too, which are not taken back here.
-        """
+        """Note that the store holds exactly these names; other daemons' (`shared`) are not taken back here."""
         self._held = {}
         self.were_written(names, ())
         self._shared = shared
         self._settled = ()
 
     def difference(self, now: Mapping[Kind, Names]) -> tuple[tuple[GivenName, ...], tuple[GivenName, ...]]:
-        """The names to write and the names to delete, at most `NAMES_AT_ONCE` together.
-
-        Args:
-            now: all present names, by the kind that stands in their records (`names_in`).
-        """
+        """The names to write and to delete, at most `NAMES_AT_ONCE`, given all present ones by kind."""
         tables = tuple(now.values())
         if len(tables) == len(self._settled) and all(map(is_, tables, self._settled)):
             return (), ()
@@ -90,7 +80,7 @@ class NameNotes:
                     yield GivenName(name=name, key=key, kind=kind, beside=beside, since=names.valid_since(name))
 
     def _gone(self, now: Mapping[Kind, Names]) -> Iterator[GivenName]:
-        """The stored names that no longer mean what they did; other daemons' names are not taken back."""
+        """The stored names that lost their meaning; other daemons' names are not taken back."""
         for (kind, beside), held in self._held.items():
             owners = now[kind].owners if kind in now else {}
             for name, key in [(name, key) for name, key in held.items() if owners.get(name) != key]:
@@ -99,7 +89,7 @@ class NameNotes:
 
 
 def names_in(catalog: Catalog) -> Mapping[Kind, Names]:
-    """The names in a catalog by the kind that stands in their records: URIs of templates are resources'."""
+    """The names in a catalog by the kind in their records: URIs of templates are resources'."""
     return catalog.naming
 
 
@@ -112,7 +102,7 @@ Switches = frozenset[tuple[str, str]]
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """What decides, on the server's side, whether tools that sessions have loaded are still valid."""
+    """The server's side of whether tools that sessions have loaded are still valid."""
 
     tools: Mapping[str, Tool] | None
     disabled: bool
@@ -125,27 +115,25 @@ class Difference:
     """The differences between the catalog and the store."""
 
     catalog: Catalog = attrs.field(repr=False)
-    """The catalog that the store was compared with."""
     batch: Batch = attrs.field(factory=partial(Batch, at=0.0), repr=False)
     """The changes to write; their time and their sessions are added later."""
     evidence: Mapping[str, Evidence | None] = attrs.field(factory=dict, repr=False)
-    """Servers whose loaded tools are to be judged again, with the evidence; None for servers that are gone."""
+    """Servers whose loaded tools are to be judged again, with the evidence; None for a server that is gone."""
 
     def __bool__(self) -> bool:
         return bool(len(self) or self.evidence)
 
     def __len__(self) -> int:
-        """The number of things that a reader of the store would miss."""
+        """The number of changes that a reader of the store would miss."""
         new = self.batch
         parts = (new.servers, new.switched_off, new.switched_on, new.names, new.names_gone)
         return sum(map(len, parts))
 
 
 class ServerNotes:
-    """The store's content about servers, names and switches, compared with the catalog."""
+    """The store's servers, names and switches, compared with the catalog."""
 
     def __init__(self) -> None:
-        """Start with an empty store."""
         self._switched: Switches = frozenset()
         self._held: dict[str, ServerRecord] = {}
         self._ours: dict[str, ServerRecord] = {}
@@ -155,7 +143,7 @@ class ServerNotes:
         self._names = NameNotes()
 
     def start_over(self) -> None:
-        """Note that the store is empty: everything is to be written, and loaded tools judged, again."""
+        """Write everything, and judge loaded tools, again: the store is empty."""
         self._held.clear()
         self._ours.clear()
         self._settled.clear()
@@ -165,7 +153,7 @@ class ServerNotes:
         self._last = None
 
     def missing(self, stored: Iterable[str]) -> bool:
-        """Whether a store that holds these servers lacks one that it had, so that it is another store."""
+        """Whether a store with these servers lacks one that it had, so that it is another store."""
         return not self._held.keys() <= set(stored)
 
     def lacks_words(self, catalog: Catalog) -> bool:
@@ -173,7 +161,7 @@ class ServerNotes:
         return catalog.switched != self._switched
 
     def heard(self, record: ServerRecord) -> bool:
-        """Note that the store holds this record; returns whether that is new."""
+        """Note that the store holds this record; returns whether it differs from the last."""
         news = self._held.get(record.server) != record
         self._held[record.server] = record
         self._settled.pop(record.server, None)
@@ -181,11 +169,7 @@ class ServerNotes:
         return news
 
     def heard_switches(self, stored: Switches, counting: Switches, catalog: Catalog) -> Switches:
-        """Note the switches that the store holds, and those that count in place of them.
-
-        Returns:
-            Everything that is switched off, including changes made here since the last write.
-        """
+        """Note the store's switches and those that count instead; returns them with later changes made here."""
         said_off, said_on = catalog.switched - self._switched, self._switched - catalog.switched
         self._switched = stored
         self._last = None
@@ -221,12 +205,7 @@ class ServerNotes:
         return self._last
 
     def was_written(self, difference: Difference, epochs: Mapping[str, int]) -> None:
-        """Note that a difference is on disk.
-
-        Args:
-            difference: what was written.
-            epochs: the epochs that the store gave, where they differ from those asked for.
-        """
+        """Note that a difference is on disk; `epochs` are those that the store gave instead."""
         batch = difference.batch
         for asked in batch.servers:
             record = attrs.evolve(asked, epoch=epochs.get(asked.server, asked.epoch))
@@ -251,8 +230,8 @@ class ServerNotes:
     def _record(self, entry: ServerEntry) -> ServerRecord:
         held = self._held.get(entry.name)
         if entry.tools is None and held is not None and held.tools is not None:
-            # Its configuration has changed, and it has listed no tools since. Until it does, what was learned
-            # under the old configuration stays: that may come back.
+            # Its configuration has changed, and it has listed no tools since. Until it does, the record of the
+            # old configuration stays: that may come back.
             return attrs.evolve(held, epoch=max(held.epoch, entry.epoch))
         return ServerRecord(
             server=entry.name,
@@ -298,7 +277,7 @@ class ServerNotes:
 
 
 _NEVER = Evidence(None, False, {}, frozenset({""}))
-"""Evidence that no server has, so that everything is judged."""
+"""Evidence of no server, so that everything is judged."""
 
 
 def _alike(one: ServerRecord, other: ServerRecord) -> bool:

@@ -1,4 +1,4 @@
-"""Plain SQL that SQLite and PostgreSQL both understand, with values by name (`:name`)."""
+"""Plain SQL for SQLite and PostgreSQL, with values by name (`:name`), and the values that cross it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     """Cells by the names of their columns: `sqlite3.Row`, or psycopg's dict."""
 
 FORGOTTEN_AT_ONCE = 2000
-"""The most sessions deleted in one transaction: a fifth of a second with twenty loaded tools each."""
+"""Most sessions that one transaction deletes: a fifth of a second with twenty loaded tools each."""
 
 
 @attrs.frozen(kw_only=True)
@@ -33,27 +33,26 @@ class Batch:
     """Changes that are written together: all of them or none."""
 
     at: float
-    """When the batch is written, in seconds since the epoch."""
+    """The time of writing, in seconds since the epoch."""
     servers: tuple[ServerRecord, ...] = ()
     """Servers, each replacing its stored record."""
     sessions: tuple[SessionRecord, ...] = ()
     """Sessions, each replacing its stored record."""
     names: tuple[GivenName, ...] = ()
-    """Names that were given; one that already means another tool, say, belongs to neither after a restart."""
+    """Given names; one that already means another tool belongs to neither after a restart."""
     names_gone: tuple[GivenName, ...] = ()
-    """Names that no longer mean these."""
+    """Names that lost their meaning."""
     touched: Mapping[str, float] = attrs.field(factory=dict)
-    """The times of use of sessions by key, in seconds since the epoch; unknown keys are skipped."""
+    """Times of use of sessions by key, in seconds since the epoch; unknown keys are skipped."""
     switched_off: frozenset[tuple[str, str]] = frozenset()
-    """What operators have newly switched off (`facts.Switched`)."""
+    """New switches by operators (`facts.Switched`)."""
     switched_on: frozenset[tuple[str, str]] = frozenset()
-    """What operators have switched on again."""
     counted: Mapping[str, int] = attrs.field(factory=dict)
     """Increments of counts, by name."""
     events: tuple[Event, ...] = ()
-    """What happened; those that are stored already are skipped."""
+    """Stored ones are skipped."""
     hours: Mapping[tuple[int, str], int] = attrs.field(factory=dict)
-    """Increments of counts by the hour (`state.event_rows`)."""
+    """Increments of hourly counts (`state.event_rows`)."""
     judge: Judge | None = attrs.field(default=None, repr=False)
     """Judges loaded tools of all sessions again; pure, since it is called inside the transaction."""
     judged: tuple[str, ...] = ()
@@ -70,58 +69,58 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     marked: Mapping[LoadedStatus, int]
     """The number of loaded tools whose verdict changed, by their new status."""
     begun: int = 0
-    """The number of new sessions."""
+    """New sessions."""
 
 
 class Recollection(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a store remembers except sessions."""
+    """The whole content of a store except sessions."""
 
     version: int = 0
     """The store's version, to ask for others' changes with."""
     servers: tuple[ServerRecord, ...] = ()
-    """All servers, in order of their names."""
+    """In order of their names."""
     switched: frozenset[tuple[str, str]] = frozenset()
     """Everything that operators have switched off (`facts.Switched`)."""
     names: tuple[GivenName, ...] = ()
-    """The names that tools and prompts were given, and what URIs mean."""
+    """The names that tools and prompts were given, and the owners of URIs."""
     unreadable: tuple[str, ...] = ()
-    """Rows that could not be read because they were edited by hand, each with the reason."""
+    """Rows that were edited into nonsense, each with the reason."""
     counted: Mapping[str, int] = msgspec.field(default_factory=dict)
     """All counts by name."""
     counted_since: float = 0.0
-    """When counting began, in seconds since the epoch; 0 if nothing was counted."""
+    """Seconds since the epoch; 0 if nothing was counted."""
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """The changes that other daemons wrote since a version."""
 
     version: int
-    """The store's current version, to ask with next time."""
+    """The store's version, to ask with next time."""
     servers: tuple[ServerRecord, ...] = ()
     """The current records of changed servers."""
     sessions: tuple[SessionRecord, ...] = ()
     """The current records of changed sessions among those that were asked for."""
     names: tuple[GivenName, ...] | None = None
-    """All names that were given; None if none has changed."""
+    """All given names; None if unchanged."""
     switched: frozenset[tuple[str, str]] | None = None
-    """Everything that is switched off; None if nothing was switched, or the caller was told before."""
+    """Everything that is switched off; None if unchanged, or the caller has it already."""
     unreadable: tuple[str, ...] = ()
     """Rows that could not be read, each with the reason."""
 
 
-class Told(msgspec.Struct, frozen=True):
-    """Word from the database that somebody has written."""
+class Notification(msgspec.Struct, frozen=True):
+    """The database's notification of a write."""
 
     own: bool
-    """Whether that was this daemon."""
+    """Whether this daemon wrote."""
     version: int
-    """The version of the store since."""
+    """The store's version after it."""
 
 
 T = TypeVar("T")
 
 AT_ONCE = 500
-"""The most keys in one query: SQLite takes 32,766 parameters, PostgreSQL 65,535, and both plan long lists
+"""Most keys in one query: SQLite takes 32,766 parameters, PostgreSQL 65,535, and both plan long lists
 slowly."""
 
 _NONE: Values = {}
@@ -131,23 +130,21 @@ class SqlDialect(msgspec.Struct, frozen=True, kw_only=True):
     """The differences between the two databases."""
 
     bytes_type: str
-    """The database's column type for bytes."""
     tables: str
     """A query for the `name` of every table."""
     migrate_alone: str
-    """A statement that waits for other daemons' migrations and holds them off until the transaction ends."""
+    """A statement that keeps other daemons' migrations out until the transaction ends."""
     spelled: Callable[[str], str]
     """Translates a statement into the driver's syntax."""
-    tell: str = ""
-    """A statement that has `:word` told to all connections that listen, at the commit; empty where nobody else
-    writes."""
+    notify: str = ""
+    """Sends `:word` to all listening connections at the commit; empty where no other daemon writes."""
 
 
 class Transaction:
     """Runs statements within one transaction; raises the driver's errors."""
 
     def __init__(self, cursor: Any, dialect: SqlDialect) -> None:
-        """Use a cursor of `sqlite3` or `psycopg` in a transaction, whose rows are indexed by name."""
+        """Use a cursor of `sqlite3` or `psycopg` whose rows are indexed by name."""
         self._cursor = cursor
         self.dialect = dialect
 
@@ -168,15 +165,15 @@ class Transaction:
         self._cursor.executemany(self.dialect.spelled(statement), values)
 
     def scalar(self, statement: str, values: Values = _NONE) -> Any:
-        """The first cell of a query's first row; None if there is no row."""
+        """The first cell of a query's first row; None without a row."""
         for row in self.rows(statement, values):
             return row[next(iter(row.keys()))]
         return None
 
-    def tell(self, word: str) -> None:
-        """Have all who listen told, once the transaction is committed."""
-        if self.dialect.tell:
-            self.rows(self.dialect.tell, {"word": word})
+    def notify(self, word: str) -> None:
+        """Notify all listeners, once the transaction is committed."""
+        if self.dialect.notify:
+            self.rows(self.dialect.notify, {"word": word})
 
     def tables(self) -> frozenset[str]:
         """The names of all tables; in PostgreSQL, those in the current schema."""
@@ -196,48 +193,20 @@ class Database(Protocol):
         """The exceptions that the driver raises."""
 
     def transaction(self, *, writes: bool) -> AbstractContextManager[Transaction]:
-        """A transaction that ends with the block: committed, or rolled back if the block raises.
-
-        Args:
-            writes: whether the transaction may write.
-        """
+        """A transaction that ends with the block: committed, or rolled back if the block raises."""
 
     def prepare(self, where: str) -> None:
-        """Check the database, outside of any transaction; `where` is its location for people.
-
-        Raises:
-            StoreFault: the database is damaged (CORRUPT).
-        """
+        """Check the database, outside of any transaction; raises `StoreFault` (CORRUPT)."""
 
     def move_aside(self, tables: Callable[[Transaction], Collection[str]]) -> str:
-        """Move a store that was made before mcpd 0.1.0 aside as a whole, to make room for a new one.
+        """Move a store of before mcpd 0.1.0 aside as a whole; returns its new location.
 
-        Args:
-            tables: names the tables of such a store; asked again where daemons share the database.
-
-        Returns:
-            The store's new location; empty if another daemon has moved it meanwhile.
+        `tables` names its tables, and is asked again where daemons share the database: the result is empty if
+        another daemon was faster.
         """
 
     def close(self) -> None:
-        """Close the connection, whatever state it is in."""
-
-
-class Notifications(Protocol):
-    """A connection that listens (`postgres.PostgresNotifications`)."""
-
-    def fileno(self) -> int:
-        """The descriptor that becomes readable when there is something to hear."""
-
-    def heard(self) -> list[Told]:
-        """What has been told since the last call, and can be read without waiting.
-
-        Raises:
-            StoreFault: the connection is lost.
-        """
-
-    def close(self) -> None:
-        """Close the connection; does not wait."""
+        """Close the connection, whatever its state."""
 
 
 def among(wanted: Iterable[object]) -> tuple[str, dict[str, object]]:
@@ -254,7 +223,7 @@ def chunks(items: Iterable[T]) -> Iterator[list[T]]:
 
 
 def unused(name: str, joint: str, is_used: Callable[[str], bool]) -> str:
-    """The name, or else the name with a joint and the first number from 2 on that makes it one of its own."""
+    """The name, or the name with a joint and the first number from 2 on that makes it unused."""
     numbered = (f"{name}{joint}{number}" for number in count(2))
     return next(each for each in chain([name], numbered) if not is_used(each))
 

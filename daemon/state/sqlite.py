@@ -26,18 +26,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BUSY_SECONDS = 1.0
-"""Seconds that SQLite waits for another process's lock; beyond that the store counts as locked. Callers wait at
-most 1.5 s for an operation."""
+"""Seconds that SQLite waits for another process's lock; then the store counts as locked. Callers wait 1.5 s."""
 
 LARGEST_LEFT_LOG = 4 * 1024 * 1024
 """Bytes to which a checkpoint truncates the write-ahead log, so that a large batch does not leave it large."""
 
 
 BESIDE = ("-wal", "-shm")
-"""Suffixes of the files that SQLite keeps beside a database."""
+"""Suffixes of SQLite's further files of a database."""
 
 BEFORE = "before-0.1.0"
-"""The end of the name under which a store that was made before mcpd 0.1.0 is kept."""
+"""The end of the name of a store of before mcpd 0.1.0 that was moved aside."""
 
 DIALECT = SqlDialect(
     bytes_type="BLOB",
@@ -53,16 +52,7 @@ class SqliteDatabase:
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
 
     def __init__(self, path: Path, slack: float = 1) -> None:
-        """Open the file, and create it with private access if it does not exist.
-
-        Args:
-            path: the file.
-            slack: the factor by which `BUSY_SECONDS` is extended.
-
-        Raises:
-            OSError: the file cannot be created.
-            sqlite3.Error: the file cannot be opened.
-        """
+        """Open the file, creating it with private access; raises `OSError` or `sqlite3.Error`."""
         self._path = path
         self._slack = slack
         self.raw = _connected(path, slack)
@@ -70,14 +60,10 @@ class SqliteDatabase:
 
     @contextlib.contextmanager
     def transaction(self, *, writes: bool) -> Iterator[Transaction]:
-        """A transaction that ends with the block.
+        """A transaction that ends with the block; raises `sqlite3.Error`.
 
-        Args:
-            writes: whether the transaction may write. A writer that begins as a reader fails at once, without
-                waiting, if another writer was faster.
-
-        Raises:
-            sqlite3.Error: the transaction could not begin or commit, or a statement failed.
+        A writer that begins as a reader fails at once, without waiting, if another writer was faster: hence
+        `writes`.
         """
         self.raw.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         try:
@@ -93,11 +79,7 @@ class SqliteDatabase:
             raise
 
     def prepare(self, where: str) -> None:
-        """Switch to the write-ahead log and check the file, outside of any transaction.
-
-        Raises:
-            StoreFault: the file is damaged (CORRUPT).
-        """
+        """Switch to the write-ahead log and check the file; raises `StoreFault` (CORRUPT)."""
         # A read-only file stays in its mode.
         self.raw.execute("PRAGMA journal_mode = WAL").fetchall()
         (said,) = self.raw.execute("PRAGMA quick_check(1)").fetchone()
@@ -105,16 +87,9 @@ class SqliteDatabase:
             raise StoreFault(StoreCause.CORRUPT, where, str(said).replace("\n", " "))
 
     def move_aside(self, tables: Callable[[Transaction], Collection[str]]) -> str:
-        """Rename the file of a store that was made before mcpd 0.1.0, and open a new one.
+        """Rename the file of a store of before mcpd 0.1.0, and open a new one; returns the new name.
 
-        Args:
-            tables: names the tables of such a store.
-
-        Returns:
-            The new name; empty if the file is another program's.
-
-        Raises:
-            OSError: the file cannot be renamed, or no new one created.
+        The name is empty for another program's file. Raises `OSError`.
         """
         with self.transaction(writes=False) as transaction:
             if not tables(transaction):
@@ -143,7 +118,7 @@ class FileIdentity(msgspec.Struct, frozen=True):
         return cls((_inode(path), _inode(path.with_name(path.name + "-wal"))), path)
 
     def lost(self) -> str:
-        """What has happened to the files since; empty if they are the same."""
+        """The files' fate since then in words; empty if they are the same."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
@@ -159,19 +134,12 @@ class FileIdentity(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def hold(path: Path) -> Iterator[None]:
-    """Lock the state in `path` against other daemons as long as the block runs.
-
-    Two daemons would each overwrite what the other has learned.
+    """Lock the state in `path` against other daemons, which would overwrite it, as long as the block runs.
 
     The kernel releases a lock of flock(2) when its holder dies, so a leftover lock file locks nobody out. The
     file is never removed: a daemon that waits for the old file and one that creates a new one would both hold a
-    lock.
-
-    The directory is created with private access if it does not exist.
-
-    Raises:
-        DaemonRunning: another process holds the lock; the text names its pid.
-        OSError: the lock file cannot be created, or others can write to its directory.
+    lock. Raises `DaemonRunning` with the holder's pid, or `OSError` for the lock file or a directory that
+    others can write.
     """
     private_directory(path.parent)
     lock = own_file(path.with_name(path.name + ".lock"))
@@ -188,16 +156,9 @@ def hold(path: Path) -> Iterator[None]:
 
 
 def set_aside(path: Path, why: str) -> str:
-    """Rename a closed file and its log to make room for a new one; returns the new name.
+    """Rename a closed file and its log, with the reason at the end of the new name, which is returned.
 
-    The log goes first: left behind alone, it would be deleted when the file is opened next.
-
-    Args:
-        path: the file.
-        why: the reason, in a word that the new name ends with.
-
-    Raises:
-        OSError: the file cannot be renamed.
+    The log goes first: left behind alone, it would be deleted when the file is opened next. Raises `OSError`.
     """
     files = (*BESIDE, "")
 
@@ -245,7 +206,7 @@ def _private(path: Path) -> None:
 
 
 _text = partial(str, encoding="utf-8", errors="replace")
-"""Reads a cell, however it was edited; of a large store there are tens of thousands."""
+"""Reads a cell, even an edited one; of a large store there are tens of thousands."""
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

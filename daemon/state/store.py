@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     from daemon.catalog.loaded import SessionRecord
     from daemon.config.state_url import StateUrl
     from daemon.state import postgres
+    from daemon.state.postgres import PostgresNotifications
     from daemon.state.server_notes import Switches
-    from daemon.state.sql import Batch, Database, Notifications
+    from daemon.state.sql import Batch, Database
 
     Step = Sequence[str]
 
@@ -56,7 +57,7 @@ _STAMP = "version BIGINT NOT NULL, writer TEXT NOT NULL"
 
 STEPS: tuple[Step, ...] = (
     (
-        # The number of transactions that have written; a writer that raises it has all others wait.
+        # The number of transactions that have written; a writer that raises it makes all others wait.
         "CREATE TABLE version (value BIGINT NOT NULL)",
         f"""CREATE TABLE servers (
             name TEXT NOT NULL PRIMARY KEY, fingerprint TEXT NOT NULL, epoch BIGINT NOT NULL,
@@ -112,7 +113,7 @@ _VERSION, _COUNTER = "mcpd_schema", "version"
 """Tables of one row: the number of the last applied step, and the number of transactions that have written."""
 
 _VERSION_BEFORE = "schema_version"
-"""The table in which development versions before mcpd 0.1.0 numbered their schemas."""
+"""The version table of development versions before mcpd 0.1.0."""
 
 
 class _Table(msgspec.Struct, frozen=True):
@@ -124,7 +125,7 @@ class _Table(msgspec.Struct, frozen=True):
 
 
 def may_be_of_before(transaction: Transaction) -> bool:
-    """Whether the names of the tables are those of a store that was made before mcpd 0.1.0.
+    """Whether the tables' names are those of a store of before mcpd 0.1.0.
 
     Reads no table: another daemon may be moving them aside.
     """
@@ -133,18 +134,17 @@ def may_be_of_before(transaction: Transaction) -> bool:
 
 
 def tables_of_before(transaction: Transaction) -> frozenset[str]:
-    """The tables of a store that was made before mcpd 0.1.0; empty if there is no such store."""
+    """The tables of a store of before mcpd 0.1.0; empty for any other."""
     if not may_be_of_before(transaction) or "fingerprint" not in transaction.columns("servers"):
         return frozenset()
     return transaction.tables() & {_VERSION_BEFORE, "tool_names", *_tables()}
 
 
 def version_of(transaction: Transaction, where: str, steps: Sequence[Step] = STEPS) -> int:
-    """The schema version of the database, without changing it; 0 if it has no tables of ours.
+    """The schema version of the database, without changing it; 0 without tables of ours.
 
-    Raises:
-        StoreFault: the version is later than ours (NEWER_SCHEMA), or foreign tables have our names
-            (MISCONFIGURED).
+    Raises `StoreFault`: the version is later than ours (NEWER_SCHEMA), or foreign tables have our names
+    (MISCONFIGURED).
     """
     names = transaction.tables()
     if not names:
@@ -165,11 +165,7 @@ def version_of(transaction: Transaction, where: str, steps: Sequence[Step] = STE
 
 
 def migrate(transaction: Transaction, where: str, steps: Sequence[Step] = STEPS) -> None:
-    """Apply the missing steps within the caller's transaction: all or none.
-
-    Raises:
-        StoreFault: as in `version_of`.
-    """
+    """Apply the missing steps within the caller's transaction, all or none; raises as `version_of`."""
     transaction.rows(transaction.dialect.migrate_alone)
     version = version_of(transaction, where, steps)
     if version == 0:
@@ -183,11 +179,7 @@ def migrate(transaction: Transaction, where: str, steps: Sequence[Step] = STEPS)
 
 
 def complete(transaction: Transaction) -> bool:
-    """Whether every table and the counter's row exist.
-
-    Raises:
-        sqlite3.Error, psycopg.Error: a table lacks columns.
-    """
+    """Whether every table and the counter's row exist; raises the driver's error for a lack of columns."""
     names = transaction.tables()
     for name, table in _tables().items():
         if name in names:
@@ -237,8 +229,8 @@ if not TYPE_CHECKING:
 T = TypeVar("T")
 
 TURN_SECONDS = 0.2
-"""Seconds that an operation waits for an earlier one of this daemon. Normally there is none: callers take
-turns, and a hanging one is left behind. Short, since the operation's own wait comes on top."""
+"""Seconds that an operation waits for an earlier one of this daemon, normally none: callers take turns, and a
+hanging one is left behind. Short, since the operation's own wait comes on top."""
 
 _ALONE = "UPDATE version SET value = value"
 """Every other writer waits until the transaction ends."""
@@ -269,15 +261,10 @@ class Store:
 
     @classmethod
     def open(cls, url: StateUrl, *, writer: str, slack: float = 1) -> Store:
-        """Open a store, and create or migrate it if necessary.
+        """Open a store, and create or migrate it if necessary; raises `StoreFault` and leaves nothing open.
 
-        Args:
-            url: the location of the store.
-            writer: the name of this daemon, unique among those on the same database.
-            slack: the factor by which all time limits are extended, since tests run on slow machines, too.
-
-        Raises:
-            StoreFault: the store cannot be used now; nothing is left open.
+        `writer` names this daemon among those on the same database; `slack` extends all time limits on slow
+        machines.
         """
         store = cls(url, _database(url, slack), writer)
         try:
@@ -288,11 +275,7 @@ class Store:
         return store
 
     def recall(self) -> Recollection:
-        """Everything the store remembers except sessions.
-
-        Raises:
-            StoreFault: the store cannot be read now.
-        """
+        """The whole content of the store except sessions; raises `StoreFault`."""
         with self._transaction(writes=False) as transaction:
             reader = Reader(transaction)
             counted, since = reader.counted()
@@ -307,12 +290,12 @@ class Store:
             )
 
     def session(self, key: str) -> SessionRecord | None:
-        """The stored session of a key; None if there is none. Raises `StoreFault`: it cannot be read now."""
+        """The stored session of a key, or None; raises `StoreFault`."""
         with self._transaction(writes=False) as transaction:
             return Reader(transaction).sessions([clean(key)]).get(clean(key))
 
     def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
-        """The most recently used sessions, newest first. Raises `StoreFault`: it cannot be read now."""
+        """The most recently used sessions, newest first; raises `StoreFault`."""
         with self._transaction(writes=False) as transaction:
             return Reader(transaction).newest(limit)
 
@@ -321,25 +304,22 @@ class Store:
         version: int,
         keys: Collection[str] = (),
         *,
-        hail: bool = False,
+        heartbeat: bool = False,
         on_switched: Callable[[Switches], None] | None = None,
     ) -> Changes:
-        """The changes that other daemons wrote since a version.
+        """The changes that other daemons wrote since a version; raises `StoreFault`.
 
         Args:
             version: the version of the last `Written` or `Changes`; 0 for everything.
             keys: the keys of the sessions to check.
-            hail: whether to tell all who listen the version as it is, as if this daemon had written.
-            on_switched: called with everything that is switched off, if that has changed, before the rest is
-                read: a server with many tools takes its time.
-
-        Raises:
-            StoreFault: the store cannot be read now.
+            heartbeat: whether to notify all listeners of the present version.
+            on_switched: called with changed switches before the rest is read: a server with many tools takes
+                its time.
         """
         with self._transaction(writes=False) as transaction:
             now, reader, me = _version(transaction, self.where), Reader(transaction), self._writer
-            if hail:
-                transaction.tell(f"{me} {now}")
+            if heartbeat:
+                transaction.notify(f"{me} {now}")
             if now == version:
                 return Changes(version=now)
             # A database that was restored from a backup has a lower version: then everything may be new.
@@ -364,9 +344,8 @@ class Store:
     def keep(self, batch: Batch) -> Written:
         """Write a batch: all of it or nothing.
 
-        Raises:
-            StoreFault: nothing was written, as far as we know: a connection that breaks during the commit
-                leaves that open, and the same batch can be written again.
+        Raises `StoreFault`: nothing was written, as far as we know: a connection that breaks during the commit
+        leaves that open, and the same batch can be written again.
         """
         with self._transaction(writes=True) as transaction:
             version = self._next_version(transaction)
@@ -387,21 +366,11 @@ class Store:
     def forget_sessions(
         self, before: float, sparing: Collection[str] = (), *, most: int, anonymous: float = 0.0
     ) -> int:
-        """Delete sessions that were last used before a time, and the oldest if there are too many.
+        """Delete sessions that were last used before a time, and the oldest of more than `most`.
 
         Users other than the daemon's may have half of all sessions: if they have more, theirs go first.
-
-        Args:
-            before: the time in seconds since the epoch.
-            sparing: keys of sessions that stay in any case.
-            most: the most sessions that may stay.
-            anonymous: the time for sessions without a name, in seconds since the epoch.
-
-        Returns:
-            The number of deleted sessions, at most `FORGOTTEN_AT_ONCE`: then there may be more.
-
-        Raises:
-            StoreFault: none was deleted.
+        `sparing` are keys that stay; `anonymous` is the time for sessions without a name. Returns the number of
+        deleted sessions: if `FORGOTTEN_AT_ONCE`, there may be more. Raises `StoreFault`.
         """
         spared = {clean(key) for key in sparing}
         with self._transaction(writes=True) as transaction:
@@ -423,22 +392,14 @@ class Store:
         return len(keys)
 
     def within(self, work: Callable[[Transaction], T], *, writes: bool = False) -> T:
-        """Do in a transaction what another module knows of its own tables; no other daemon is told of it.
-
-        Raises:
-            StoreFault: nothing was written, or the store cannot be read now.
-        """
+        """Do another module's work on its own tables, without a notification; raises `StoreFault`."""
         with self._transaction(writes=writes) as transaction:
             if writes:
                 transaction.change(_ALONE)
             return work(transaction)
 
     def check(self) -> None:
-        """Check with a query or two that the opened store still exists.
-
-        Raises:
-            StoreFault: the store is gone (LOST), or cannot be used for another reason.
-        """
+        """Check with a query or two that the opened store still exists; raises `StoreFault`."""
         with translated(self.where, self._redact, ()):
             why = "" if self._opened is None else self._opened.lost()
         if why:
@@ -447,7 +408,7 @@ class Store:
             _version(transaction, self.where)
 
     def close(self) -> None:
-        """Close the store, even if its file is gone; closing it again does nothing."""
+        """Close the store, even if its file is gone; idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -472,7 +433,6 @@ class Store:
             self._opened = sqlite.FileIdentity.now(self._file)
 
     def _move_old_store_aside(self) -> None:
-        """Make room where a store stands that was made before mcpd 0.1.0."""
         with self._transaction(writes=False) as transaction:
             if not may_be_of_before(transaction):
                 return
@@ -490,10 +450,10 @@ class Store:
             logger.warning(text, self.where, aside)
 
     def _next_version(self, transaction: Transaction) -> int:
-        """Start writing; every other writer waits until the transaction ends, and is told when it has."""
+        """Start writing; every other writer waits until the transaction ends, and is then notified."""
         transaction.change("UPDATE version SET value = value + 1")
         version = _version(transaction, self.where)
-        transaction.tell(f"{self._writer} {version}")
+        transaction.notify(f"{self._writer} {version}")
         return version
 
     @contextlib.contextmanager
@@ -523,15 +483,7 @@ def _version(transaction: Transaction, where: str) -> int:
 
 
 def set_aside(url: StateUrl, now: float) -> str:
-    """Rename a corrupt, closed SQLite file to make room for a new one; returns the new name.
-
-    Args:
-        url: the location of the file.
-        now: seconds since the epoch, for the name.
-
-    Raises:
-        StoreFault: the file cannot be renamed, or the store is not a file.
-    """
+    """Rename a corrupt, closed SQLite file, and return its new name, with the time; raises `StoreFault`."""
     if url.path is None:
         why = "a database of PostgreSQL cannot be set aside by mcpd"
         raise StoreFault(StoreCause.MISCONFIGURED, url.where, why)
@@ -539,17 +491,8 @@ def set_aside(url: StateUrl, now: float) -> str:
         return sqlite.set_aside(url.path, f"corrupt-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}")
 
 
-def listen(url: StateUrl, *, writer: str, slack: float = 1) -> Notifications:
-    """Open a connection on which a shared store tells when somebody writes to it.
-
-    Args:
-        url: the location of the store.
-        writer: the name of this daemon, as for `Store.open`.
-        slack: the factor by which all time limits are extended.
-
-    Raises:
-        StoreFault: the store cannot be reached now.
-    """
+def listen(url: StateUrl, *, writer: str, slack: float = 1) -> PostgresNotifications:
+    """Open a connection that a shared store notifies (arguments: `Store.open`); raises `StoreFault`."""
     errors, redact = postgres.PostgresDatabase.errors, Redactor(url.secrets)
     return postgres.listen(url.parameters, slack, writer, partial(translated, url.where, redact, errors))
 

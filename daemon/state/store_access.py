@@ -1,12 +1,11 @@
 """Access to the store: opening it, one worker thread that uses it, and a bound on every wait for it.
 
-The database library blocks and may hang. No operation is started while another has not returned, so a hang
-costs one thread however long it lasts. An operation continues when its caller gives up waiting. The program can
-always end: a hanging thread is left behind when the loop ends.
+The database library blocks and may hang. No operation starts before the last one has returned, so a hang costs
+one thread however long it lasts; the thread is left behind when the loop ends. An operation continues when its
+caller gives up waiting.
 
-There are two ways to use the store. Its owner waits as long as an operation takes, since a second one would
-hang, too; after the patience everybody is told that the store does not answer. Others wait for the patience,
-and then get the reason.
+The store's owner waits as long as an operation takes, since a second one would hang, too; after the patience
+`on_overdue` is called. Other callers wait for the patience, and then get the reason.
 """
 
 from __future__ import annotations
@@ -29,44 +28,37 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.config.state_url import StateUrl
+    from daemon.state.postgres import PostgresNotifications
     from daemon.state.server_notes import Switches
-    from daemon.state.sql import Notifications, Recollection
+    from daemon.state.sql import Recollection
 
 
 @attrs.frozen(kw_only=True)
 class Opened:
-    """An opened store, and what it remembers."""
+    """An opened store and its content."""
 
     store: Store = attrs.field(repr=False)
-    """The open store."""
     memory: Recollection = attrs.field(repr=False)
-    """Everything the store remembers except sessions."""
     switched: Switches
-    """What is switched off: by the store, or by what counts in place of it (`Vouched`)."""
+    """The switches of the store, or those that count instead (`TrustedSwitches`)."""
     replaces: bool = False
     """Whether it replaces a store that was set aside."""
 
 
-class Vouched:
+class TrustedSwitches:
     """The switches that came over the control socket, where only this daemon writes to the store.
 
     A server that runs as the daemon's user can rewrite the store's file or put another in its place, and so
-    switch itself on. So the daemon's memory counts, not the file; and what the daemon before has handed over
-    where no server could change it (`host.notify`). The file counts where neither is there: at a start without
-    such a place.
+    switch itself on. So the daemon's memory counts, not the file; and the previous daemon's handover where no
+    server could change it (`host.notify`). The file counts without either: at a start without such a place.
     """
 
     def __init__(
         self, handed_over: bytes = b"", hand_over: Callable[[bytes], None] = lambda _content: None
     ) -> None:
-        """Start with what was handed over.
-
-        Args:
-            handed_over: what the daemon before has handed over; empty: nothing.
-            hand_over: hands bytes to the next daemon.
-        """
+        """Start with the previous daemon's handover, if any; `hand_over` stores bytes for the next daemon."""
         self.off: Switches | None = None
-        """Everything that is switched off; None: nothing vouches for any switch."""
+        """Everything that is switched off; None without a trusted source."""
         self._hand_over = hand_over
         if handed_over:
             self.off = frozenset(msgspec.json.decode(handed_over, type=list[tuple[str, str]]))
@@ -91,8 +83,8 @@ class Opener:
         where: str,
         set_aside: Callable[[], str] | None = None,
         shared: bool = False,
-        listen: Callable[[], Notifications] | None = None,
-        vouched: Vouched | None = None,
+        listen: Callable[[], PostgresNotifications] | None = None,
+        trusted: TrustedSwitches | None = None,
     ) -> None:
         """Start with nothing opened.
 
@@ -101,32 +93,28 @@ class Opener:
             where: the store's location for people, without a password.
             set_aside: renames a corrupt store and returns its new name; None where that is impossible.
             shared: whether other daemons may write to it.
-            listen: opens a connection that tells when others have written; blocks. None where there is none.
-            vouched: the switches that count in place of the store's, unless others may write to it.
+            listen: opens a connection for notifications of writes; blocks. None without them.
+            trusted: the switches that count in place of the store's, unless others may write to it.
         """
         self.where = where
         self.shared = shared
-        self.vouched = Vouched() if vouched is None or shared else vouched
+        self.trusted = TrustedSwitches() if trusted is None or shared else trusted
         self.listen = listen
         self._open = open_store
         self._set_aside = set_aside
-        self._condemned: StoreFault | None = None
+        self._corrupt: StoreFault | None = None
         self._replaces = False
         self.aside = ""
         """The new name of the corrupt store; empty if none was set aside."""
 
-    def condemn(self, fault: StoreFault) -> None:
+    def mark_corrupt(self, fault: StoreFault) -> None:
         """Note that the store was found corrupt in use, and has been closed."""
-        self._condemned = fault
+        self._corrupt = fault
 
     def __call__(self) -> Opened:
-        """Open the store and read what it remembers.
-
-        Raises:
-            StoreFault: the store cannot be opened, or is corrupt and cannot be set aside.
-        """
-        if self._condemned is not None and self._set_aside is not None:
-            self._put_aside(self._condemned)
+        """Open the store and read its content; raises `StoreFault`."""
+        if self._corrupt is not None and self._set_aside is not None:
+            self._put_aside(self._corrupt)
         try:
             return self._opened()
         except StoreFault as fault:
@@ -138,7 +126,7 @@ class Opener:
     def _opened(self) -> Opened:
         store = self._open()
         try:
-            memory, off = store.recall(), self.vouched.off
+            memory, off = store.recall(), self.trusted.off
             switched = memory.switched if self.shared or off is None else off
             opened = Opened(store=store, memory=memory, switched=switched, replaces=self._replaces)
         except BaseException:
@@ -156,25 +144,18 @@ class Opener:
         except (StoreFault, OSError) as error:
             why = f"and it cannot be set aside: {error}"
             raise StoreFault(StoreCause.CORRUPT, fault.where, why, "Move the file away by hand") from fault
-        self._condemned, self._replaces = None, True
+        self._corrupt, self._replaces = None, True
 
 
-def opener_of(place: StateUrl, *, writer: str, wall: Callable[[], float], vouched: Vouched) -> Opener:
-    """What opens the store at a place: a file may be set aside, a shared database tells when others write.
-
-    Args:
-        place: the location of the store.
-        writer: the name of this daemon, as for `Store.open`.
-        wall: seconds since the epoch.
-        vouched: the switches that count in place of a file's.
-    """
+def opener_of(place: StateUrl, *, writer: str, wall: Callable[[], float], trusted: TrustedSwitches) -> Opener:
+    """The opener of a place: a file may be set aside, a shared database sends notifications."""
     return Opener(
         lambda: Store.open(place, writer=writer),
         where=place.where,
         set_aside=None if place.shared else lambda: set_aside(place, wall()),
         shared=place.shared,
         listen=partial(listen, place, writer=writer) if place.shared else None,
-        vouched=vouched,
+        trusted=trusted,
     )
 
 
@@ -225,11 +206,7 @@ class Job(Generic[T]):
         self._error = error
 
     def result(self) -> T:
-        """The return value of the work; call it only once the work is done.
-
-        Raises:
-            BaseException: the exception that the work raised.
-        """
+        """The return value of the work, once it is done; raises its exception."""
         if self._error is not None:
             raise self._error
         return cast("T", self._result)
@@ -239,11 +216,6 @@ class Worker:
     """Runs jobs in a thread, one at a time, in the order in which they were sent."""
 
     def __init__(self, name: str) -> None:
-        """Start without jobs.
-
-        Args:
-            name: the name of the thread.
-        """
         self._name = name
         self._waiting: deque[Job[Any]] = deque()
         self._under_way: Job[Any] | None = None
@@ -291,20 +263,14 @@ class StoreAccess:
     """Holds the open store, or the reason why there is none."""
 
     def __init__(self, opener: Opener, *, patience: float, on_overdue: Callable[[StoreFault], None]) -> None:
-        """Start with nothing opened.
-
-        Args:
-            opener: opens the store.
-            patience: the most seconds that anybody but the owner waits for an operation.
-            on_overdue: called when an operation takes longer.
-        """
+        """Start with nothing opened; `patience` is the seconds that callers other than the owner wait."""
         self.opener = opener
         self.store: Store | None = None
         """The store while it is open."""
         self.suspicion: StoreFault | None = None
-        """A fault met by a reader that may make the store unusable; its owner is to examine it."""
+        """A reader's fault that may make the store unusable; its owner is to examine it."""
         self.ends_at = math.inf
-        """When the daemon ends, on trio's clock: nobody waits for an operation beyond that."""
+        """The daemon's end, on trio's clock: nobody waits for an operation beyond that."""
         self.moved = Broadcast()
         """Happens whenever the store is opened, closed, given up or written to."""
         self._patience = patience
@@ -316,15 +282,11 @@ class StoreAccess:
 
     @property
     def being_opened(self) -> bool:
-        """Whether an attempt to open the store has not returned, or its result was not taken."""
+        """Whether an attempt to open the store is under way, or its result was not taken."""
         return self._opening is not None
 
     async def open(self) -> Opened:
-        """Open the store and read what it remembers, or wait for an attempt that is running.
-
-        Raises:
-            StoreFault: the store cannot be opened.
-        """
+        """Open the store and read its content, or wait for a running attempt; raises `StoreFault`."""
         if self._opening is None:
             self._opening = self._worker.send(self.opener)
         await self._wait(self._opening)
@@ -335,11 +297,7 @@ class StoreAccess:
         return opened
 
     async def use(self, work: Callable[[Store], T]) -> T:
-        """Use the open store as its owner, however long it takes.
-
-        Raises:
-            StoreFault: the operation failed.
-        """
+        """Use the open store as its owner, however long it takes; raises `StoreFault`."""
         assert self.store is not None
         job = self._worker.send(partial(work, self.store))
         # Shielded: the work is done anyway, and a caller that does not learn so would repeat it.
@@ -347,11 +305,7 @@ class StoreAccess:
         return job.result()
 
     async def ask(self, work: Callable[[Store], T]) -> T:
-        """Use the store for a caller that waits no longer than the patience.
-
-        Raises:
-            StoreFault: the operation failed, or the store does not answer or is not open.
-        """
+        """Use the store within the patience; raises `StoreFault`."""
         with trio.move_on_after(self._patience):
             while self.store is None and self._why_not is None and not self._hanging:
                 await self.moved.wait()
@@ -384,7 +338,7 @@ class StoreAccess:
         return None if store is None else self._worker.send(partial(_close, store))
 
     def overdue(self) -> None:
-        """Tell everybody that an operation takes longer than the patience."""
+        """Report that an operation takes longer than the patience."""
         self._hanging = True
         self._on_overdue(self._slow())
         self.moved.notify()
@@ -404,7 +358,7 @@ class StoreAccess:
 
 
 def own_fault(where: str) -> StoreFault:
-    """The fault that callers get for an unexpected exception, which has been logged."""
+    """The fault for an unexpected exception, which has been logged."""
     return StoreFault(StoreCause.UNAVAILABLE, where, "a fault of mcpd's own, see its log")
 
 

@@ -1,7 +1,7 @@
 """Records to rows, within one transaction whose number is stamped on all changed rows.
 
 Only rows that differ are written: a session that loads its five hundredth tool costs one row. The counter's row
-serializes writers, so what was read here stays true until the transaction ends.
+serializes writers, so the rows that were read stay true until the transaction ends.
 """
 
 from __future__ import annotations
@@ -36,13 +36,7 @@ class StampedRows:
     """Writes rows within one transaction, each with the transaction's stamp."""
 
     def __init__(self, transaction: Transaction, *, version: int, writer: str) -> None:
-        """Start with the stamp.
-
-        Args:
-            transaction: the transaction to write in.
-            version: the transaction's number.
-            writer: the name of this daemon.
-        """
+        """Start with the stamp: the transaction's number, and the name of this daemon."""
         self._transaction = transaction
         self._stamp: Values = {"version": version, "writer": writer}
 
@@ -72,7 +66,7 @@ class StampedRows:
         return self._transaction.change(statement, {**values, **stamped})
 
     def touch(self, table: str, key: str, changed: Collection[str]) -> None:
-        """Stamp rows as if they had been written: what belongs to them has changed."""
+        """Stamp rows as if they had been written: rows that belong to them have changed."""
         if changed:
             marks, values = among(changed)
             stamped = f"UPDATE {table} SET version = :version, writer = :writer WHERE {key} IN {marks}"
@@ -83,15 +77,7 @@ class Writer:
     """Writes records within one transaction."""
 
     def __init__(self, transaction: Transaction, *, version: int, writer: str, seen: int, at: float) -> None:
-        """Start a writer with what all rows of the transaction share.
-
-        Args:
-            transaction: the transaction to write in.
-            version: the transaction's number.
-            writer: the name of this daemon.
-            seen: the version up to which this daemon knows what others wrote.
-            at: the time in seconds since the epoch.
-        """
+        """Start a writer; `seen` is the version up to which this daemon knows other daemons' writes."""
         self._transaction = transaction
         self._rows = StampedRows(transaction, version=version, writer=writer)
         self._writer = writer
@@ -99,10 +85,9 @@ class Writer:
         self._at = at
 
     def server(self, record: ServerRecord) -> int:
-        """Replace a server's record. Returns its epoch, which may differ from the one asked for.
+        """Replace a server's record; returns its epoch, which may differ from the record's.
 
-        A record without a list of tools says nothing about stored tools: these stay, with everything about
-        them.
+        A record without a list of tools leaves the stored tools, with everything about them.
         """
         values = {"server": record.server}
         query = "SELECT * FROM servers WHERE name = :server"
@@ -122,15 +107,12 @@ class Writer:
         return epoch
 
     def sessions(self, records: Iterable[SessionRecord]) -> int:
-        """Replace the records of sessions, except for tools that others loaded into them meanwhile.
-
-        Returns the number of new sessions.
-        """
+        """Replace sessions, but keep tools that others loaded meanwhile; returns the number of new sessions."""
         unique = {record.key: record for record in records}.values()
         return sum(self._sessions({clean(each.key): each for each in chunk}) for chunk in chunks(unique))
 
     def touched(self, used: Mapping[str, float]) -> None:
-        """Move times of use forward; without a stamp, which would hide what others wrote to the row."""
+        """Move times of use forward; without a stamp, which would hide other daemons' changes of the row."""
         if used:
             later = "UPDATE sessions SET seen_at = :until WHERE key = :used AND seen_at < :until"
             each = [{"used": clean(key), "until": at} for key, at in used.items()]
@@ -145,7 +127,7 @@ class Writer:
             self._transaction.change_each(f"{put} {added}", each)
 
     def names(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
-        """Store names that were given, and delete names that are gone.
+        """Store given names, and delete names that are gone.
 
         If two daemons give a name to different tools, each means its own while it runs. Afterwards nobody can
         say which one a client was shown: the name stays with the first tool, and is valid since never.
@@ -266,7 +248,7 @@ def _epoch(
 
 
 def _shows_the_same(record: ServerRecord, present: Mapping[str, Row], lists: Mapping[str, Row]) -> bool:
-    """Whether a server's stored tools and lists mean the same as those of its record, in any order."""
+    """Whether a server's stored tools and lists mean the same as its record's, in any order."""
     empty = _digest(())
     digests = {kind: _digest(definitions) for kind, definitions in record.definitions.items() if definitions}
     return _hashes(present.values()) == {tool.schema_hash for tool in record.tools or ()} and digests == {

@@ -1,7 +1,7 @@
-"""The interface of a model endpoint, its faults, and how the configured one is opened.
+"""The interface of a model endpoint, its faults, and the opening of the configured one.
 
-The client library is not imported here: `open_endpoint` imports the one module that needs it by name, in a
-worker thread, and only when the configuration asks for it.
+`open_endpoint` imports the client library's module by name, in a worker thread, when the configuration wants
+it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_RETRY_AFTER = 3600.0
 
 
 class Failing(StrEnum):
-    """Why a question was not answered."""
+    """The reason why a question was not answered."""
 
     UNREACHABLE = "unreachable"
     """No connection: refused, no such host, not trusted."""
@@ -45,7 +45,7 @@ class Failing(StrEnum):
     CUT_OFF = "cut off"
     """The connection ended in the middle."""
     UNAUTHORIZED = "unauthorized"
-    """401 or 403: the key is wrong, or may not do this."""
+    """401 or 403: the key is wrong, or lacks the right."""
     NOT_FOUND = "not found"
     """404: no such model, or no such path."""
     REDIRECTED = "redirected"
@@ -55,7 +55,7 @@ class Failing(StrEnum):
     REJECTED = "rejected"
     """Any other 4xx: the endpoint refuses this question."""
     FAILING = "failing"
-    """5xx: the endpoint itself has a problem."""
+    """5xx."""
     TOO_LARGE = "too large"
     """The answer is over the size limit, and was not read to its end."""
     UNREADABLE = "unreadable"
@@ -76,13 +76,7 @@ class EndpointFault(McpdError):
     """A question was not answered. The text names the endpoint's host, never a key, path or response."""
 
     def __init__(self, kind: Failing, text: str, *, retry_after: float | None = None) -> None:
-        """Describe what went wrong.
-
-        Args:
-            kind: what the caller decides by.
-            text: the explanation for operators.
-            retry_after: seconds that the endpoint asks callers to wait.
-        """
+        """Describe the fault; `retry_after` is the wait in seconds that the endpoint asks for."""
         super().__init__(text)
         self.kind = kind
         self.retry_after = retry_after
@@ -96,9 +90,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """An answer of a model."""
 
     text: str
-    """What it says."""
     tokens_read: int | None = None
-    """Tokens of the question, as the endpoint has counted them; None if it does not say."""
+    """The endpoint's count of the question's tokens; None without one."""
     tokens_written: int | None = None
     """Tokens of the answer."""
 
@@ -107,22 +100,10 @@ class Endpoint(Protocol):
     """A model that answers questions."""
 
     async def models(self) -> tuple[str, ...]:
-        """The names of the models that the endpoint offers, in alphabetical order.
-
-        Raises:
-            EndpointFault: it does not say.
-        """
+        """The names of the endpoint's models, in alphabetical order; raises `EndpointFault`."""
 
     async def ask(self, instructions: str, question: str) -> Answered:
-        """Ask the model, and return its answer.
-
-        Args:
-            instructions: the system message.
-            question: the user message.
-
-        Raises:
-            EndpointFault: there is no usable answer.
-        """
+        """The model's answer to a user message, after the system message; raises `EndpointFault`."""
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -134,15 +115,9 @@ async def open_endpoint(
     *,
     load: Callable[[str], Any] = importlib.import_module,
 ) -> Endpoint:
-    """Open the configured endpoint. Sends nothing; importing the library takes 0.7 s, in a worker thread.
+    """Open the configured endpoint, with the key from the environment; raises `SummariesUnavailable`.
 
-    Args:
-        summaries: the configuration.
-        environ: the environment that holds the key.
-        load: imports a module by its name.
-
-    Raises:
-        SummariesUnavailable: the extra is not installed, the variable is not set, or the URL is invalid.
+    Sends nothing; importing the library takes 0.7 s, in a worker thread.
     """
     key = _key(summaries, environ)
     try:
@@ -158,7 +133,6 @@ async def open_endpoint(
 
 
 def _key(summaries: Summaries, environ: Mapping[str, str]) -> str | None:
-    """The configured key; None if there is none."""
     if summaries.api_key_env is None:
         return None
     key = (environ.get(summaries.api_key_env) or summaries.kept_key or "").strip()
@@ -202,9 +176,7 @@ def _meaning_of_class(hundreds: int) -> tuple[Failing, str]:
 def read_retry_after(value: str | None, now: float) -> float | None:
     """Seconds to wait by a header Retry-After (RFC 9110 §10.2.3), up to `MAX_RETRY_AFTER`; None if invalid.
 
-    Args:
-        value: seconds or an HTTP date.
-        now: seconds since the epoch.
+    The value is a number of seconds, or an HTTP date, compared with `now` in seconds since the epoch.
     """
     if value is None:
         return None
@@ -221,7 +193,7 @@ MAX_QUESTION = 4000
 """Characters of a question: several tools with their descriptions, not a document."""
 
 CLOSE_SECONDS = 1.0
-"""Seconds for closing the connection, over which nothing is under way."""
+"""Seconds for closing an idle connection."""
 
 
 class SummaryQuestions:
@@ -231,47 +203,33 @@ class SummaryQuestions:
     sends = SENDS
 
     def __init__(self, config: Callable[[], Config], environ: Mapping[str, str]) -> None:
-        """Ask nothing yet.
-
-        Args:
-            config: returns the configuration in force.
-            environ: the environment that may hold the key.
-        """
+        """Ask nothing yet; the environment may hold the key."""
         self._config = config
         self._environ = environ
         self._offered: tuple[str, tuple[str, ...]] | None = None
         self.tested: Mapping[str, object] | None = None
-        """The last question to it with its answer (`test`); None before the first."""
+        """The last question (`test`) with its answer; None before the first."""
 
     @property
     def offered(self) -> tuple[str, ...] | None:
-        """What the endpoint listed when it was asked last; None if this one was not asked."""
+        """The models that the endpoint listed last; None if this endpoint was not asked."""
         summaries = self._config().summaries
         if summaries is None or self._offered is None or self._offered[0] != summaries.base_url:
             return None
         return self._offered[1]
 
     async def models(self) -> tuple[str, ...]:
-        """The names of the models that the endpoint offers.
-
-        Raises:
-            McpdError: it cannot be asked, or does not say; the text names it and the cause.
-        """
+        """The names of the endpoint's models; raises `McpdError`."""
         async with self._opened() as (there, configured):
             found = await there.models()
         self._offered = configured.base_url, found
         return found
 
     async def test(self, question: str) -> Mapping[str, object]:
-        """Put a question to the model behind the fixed instructions; empty: one about a tool that nobody has.
+        """Put a question to the model behind the fixed instructions; empty for one about an invented tool.
 
-        Returns:
-            `model`; `question`; `answer`; `seconds`; `tokensRead` and `tokensWritten`, None where the endpoint
-            does not count; `fault`: why the answer to the empty question could not be used, else empty.
-
-        Raises:
-            InvalidArguments: the question is too long.
-            McpdError: there is no answer; the text names the endpoint and the cause.
+        Returns the answer with its cost; `fault` says why the answer to the empty question is useless. Raises
+        `InvalidArguments` for a long question, and `McpdError` without an answer.
         """
         if len(question) > MAX_QUESTION:
             raise InvalidArguments(f"the question has more than {MAX_QUESTION} characters: ask a shorter one")
@@ -308,7 +266,7 @@ class SummaryQuestions:
 
 
 def _fault(answer: str) -> str:
-    """Why an answer to the question about the sample cannot be used; empty if it can."""
+    """The reason why an answer about the sample is useless; empty for a useful one."""
     try:
         found = read(answer, SAMPLE)
     except UnreadableAnswer as error:

@@ -1,4 +1,4 @@
-"""The account of summaries: which exist, which attempts failed, and what to ask next.
+"""The account of summaries: the existing ones, failed attempts, and the next question.
 
 Nothing that was answered is asked again, and nothing is asked more than `GIVE_UP` times: a tool that the model
 cannot summarise stays without a summary until it changes.
@@ -55,12 +55,7 @@ class Ledger:
         self._turn = 0
 
     def next_question(self, catalog: Catalog, most: int) -> Question | None:
-        """The next question, about the server that has waited longest for its turn; None if nothing is open.
-
-        Args:
-            catalog: the current one.
-            most: the most tools in one question.
-        """
+        """The next question, of at most `most` tools, about the server that has waited longest."""
         for entry in sorted(_asked_about(catalog), key=lambda entry: self._turns.get(entry.name, 0)):
             question = self._question(catalog, entry, most)
             if question is not None:
@@ -70,24 +65,18 @@ class Ledger:
         return None
 
     def waiting(self, catalog: Catalog) -> int:
-        """How many servers and tools still need a summary, not counting those given up."""
+        """The number of servers and tools without a summary, not counting those given up."""
         return sum(
             len(self._missing(catalog, entry)) + self._wants_overview(entry) for entry in _asked_about(catalog)
         )
 
     @property
     def given_up(self) -> int:
-        """How many servers and tools were given up."""
+        """The number of servers and tools that were given up."""
         return sum(count >= GIVE_UP for count in self._tried.values())
 
     def learn(self, question: Question, answer: ModelAnswer, at: float) -> None:
-        """Record an answer; tools that it leaves out count as failed attempts.
-
-        Args:
-            question: what was asked.
-            answer: the accepted part of the answer.
-            at: seconds since the epoch.
-        """
+        """Record an answer (`at`: seconds since the epoch); tools that it leaves out count as failed."""
         said = self._said.setdefault(question.server, _Said())
         for tool in question.tools:
             if (about := answer.tools.get(tool.name)) is None:
@@ -109,7 +98,7 @@ class Ledger:
             self._count(key)
 
     def news(self, catalog: Catalog) -> Iterator[Summarized]:
-        """A fact for each server with summaries that the catalog lacks; forgets those of what is gone."""
+        """A fact for each server with summaries that the catalog lacks; forgets those of removed servers."""
         for name in self._said.keys() - catalog.servers.keys():
             del self._said[name]
             self._turns.pop(name, None)

@@ -1,15 +1,13 @@
 """A model endpoint reached through the `openai` client; everything it sends and reads passes through `Guarded`.
 
-Decisions.
-- The async client: it runs under trio, and a cancelled question closes its connection at once. No thread waits.
-- Of the client's headers only those in `SENT` go out: it adds what it finds in OPENAI_* variables, such as
-  organisations and keys that may belong to another endpoint, and describes the platform.
-- No proxy from the environment and no redirects, as with HTTP servers: a forgotten variable must not send the
-  key to somebody else.
-- Retries are ours (`actors.summarizer`). Only the body of a 200 is read, and only up to `MAX_ANSWER`: it is
-  requested uncompressed, so that a few bytes cannot unpack into many.
-- Before a question over TLS, one connection is made and dropped: the library leaks a socket when it is
-  cancelled during a handshake, so a handshake that hangs must not be its own. Errors are clearer this way, too.
+- The async client runs under trio, and a cancelled question closes its connection at once. No thread waits. -
+Of the client's headers only those in `SENT` go out: it adds what it finds in OPENAI_* variables, such as
+organisations and keys that may belong to another endpoint, and describes the platform. - No proxy from the
+environment and no redirects, as with HTTP servers: a forgotten variable must not send the key to somebody else.
+- Retries are ours (`actors.summarizer`). Only the body of a 200 is read, up to `MAX_ANSWER`, and requested
+uncompressed, so that a few bytes cannot unpack into many. - Before a question over TLS, one connection is made
+and dropped: the library leaks a socket when it is cancelled during a handshake, so a hanging handshake must not
+be its own. Errors are clearer this way, too.
 """
 
 from __future__ import annotations
@@ -35,29 +33,28 @@ if TYPE_CHECKING:
     from daemon.config.config_model import Summaries
 
 MAX_ANSWER = 256 * 1024
-"""The most bytes of an answer: twenty tools take about 5 KiB, a model that thinks aloud perhaps 50."""
+"""Most bytes of an answer: twenty tools take about 5 KiB, a model that thinks aloud perhaps 50."""
 
 SENT = frozenset({"accept", "content-type", "content-length", "host"})
 """Headers of the client that are passed on; our own are added."""
 
 SHORTEST_KEY = 16
-"""The fewest characters of a key that answers are searched for: where no key is needed, people put any word."""
+"""Fewest characters of a key that answers are searched for: where no key is needed, people put any word."""
 
 MAX_LIST = 4 * 1024 * 1024
-"""The most bytes of a list of models: endpoints that resell list some 500, with a page about each."""
+"""Most bytes of a list of models: endpoints that resell list some 500, with a page about each."""
 
 LIST_SECONDS = 10.0
-"""Seconds that an endpoint has to list its models: nothing has to be computed for it, and somebody waits."""
+"""Seconds that an endpoint has to list its models: it computes nothing, and an operator waits."""
 
 MAX_MODELS = 2000
-"""The most models that are shown: several times what the largest endpoints offer."""
+"""Most models that are shown: several times as many as the largest endpoints offer."""
 
 MAX_MODEL_NAME = 200
-"""The most characters of the name of a model."""
+"""Most characters of the name of a model."""
 
 NO_KEY = "none"
-"""The placeholder given to the client. Only the transport knows the key, so no error of the client can show
-it."""
+"""The client's placeholder. Only the transport knows the key, so no error of the client can show it."""
 
 
 class _Message(msgspec.Struct):
@@ -89,23 +86,13 @@ class OpenAIEndpoint:
     """A model behind `/chat/completions`."""
 
     def __init__(self, summaries: Summaries, client: openai.AsyncOpenAI, place: str) -> None:
-        """Take ownership of a client.
-
-        Args:
-            summaries: the configuration: model and timeout.
-            client: a client whose transport is `Guarded`.
-            place: the endpoint's host and port, for messages.
-        """
+        """Take ownership of a client whose transport is `Guarded`; `place` is its host and port."""
         self._summaries = summaries
         self._client = client
         self._place = place
 
     async def models(self) -> tuple[str, ...]:
-        """The names of the models that the endpoint offers (`GET /models`), in alphabetical order.
-
-        Raises:
-            EndpointFault: it does not say.
-        """
+        """The names of the endpoint's models (`GET /models`), in alphabetical order; raises `EndpointFault`."""
         with trio.move_on_after(LIST_SECONDS):
             try:
                 response = await self._client.models.with_raw_response.list()
@@ -118,11 +105,7 @@ class OpenAIEndpoint:
         )
 
     async def ask(self, instructions: str, question: str) -> Answered:
-        """Ask the model, and return its answer.
-
-        Raises:
-            EndpointFault: there is no answer, or it has no text.
-        """
+        """The model's answer; raises `EndpointFault`."""
         with trio.move_on_after(self._summaries.timeout):
             return self._answered(await self._ask(instructions, question))
         raise EndpointFault(
@@ -176,7 +159,7 @@ class OpenAIEndpoint:
 
 
 def _count(usage: object, name: str) -> int | None:
-    """A number of tokens, where the endpoint says one: no answer is refused for what stands beside it."""
+    """The endpoint's number of tokens, if valid: no answer is refused for its statistics."""
     value = usage.get(name) if isinstance(usage, dict) else None
     return value if type(value) is int and value >= 0 else None
 
@@ -187,14 +170,7 @@ class Guarded(httpx2.AsyncBaseTransport):
     def __init__(
         self, inner: httpx2.AsyncBaseTransport, tls: ssl.SSLContext, authorization: str, place: str
     ) -> None:
-        """Wrap a transport.
-
-        Args:
-            inner: the wrapped transport; owned from now on.
-            tls: the certificates that it trusts.
-            authorization: the value of the Authorization header; empty for none.
-            place: the endpoint's host and port, for messages.
-        """
+        """Wrap and own a transport; `authorization` is the header's value, empty for none."""
         self._inner = inner
         self._tls = tls
         self._authorization = {"authorization": authorization} if authorization else {}
@@ -203,11 +179,7 @@ class Guarded(httpx2.AsyncBaseTransport):
         self._place = place
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a question and read the whole answer.
-
-        Raises:
-            EndpointFault: there is no usable answer.
-        """
+        """Send a question and read the whole answer; raises `EndpointFault`."""
         try:
             await self._try_tls(request.url)
             response = await self._inner.handle_async_request(self._outgoing(request))
@@ -269,13 +241,7 @@ class Guarded(httpx2.AsyncBaseTransport):
 
 
 def connect(summaries: Summaries, key: str | None, place: str) -> OpenAIEndpoint:
-    """Make the configured endpoint. Reads the system's certificates: call it in a worker thread.
-
-    Args:
-        summaries: the configuration: URL, model and timeout.
-        key: a bearer token.
-        place: the endpoint's host and port, for messages.
-    """
+    """Make the configured endpoint. Reads the system's certificates: call it in a worker thread."""
     tls = ssl.create_default_context()
     wire = httpx2.AsyncHTTPTransport(
         verify=tls,

@@ -2,8 +2,7 @@
 
 A question is a fixed text and one JSON object with the servers' own descriptions. That object is untrusted: it
 is bounded, stripped of invisible characters, and declared to be data. The answer is checked all the same
-(`objection`), because a prompt is a request, not a barrier. What passes is taken, the rest is named and
-dropped.
+(`objection`), because a prompt is a request, not a barrier.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ if TYPE_CHECKING:
 
 
 MAX_TOOL = 160
-"""The most characters of a sentence about a tool: as long as a line in a list may be."""
+"""Most characters of a sentence about a tool: as long as a line in a list may be."""
 
 MAX_SERVER = 240
-"""The most characters of a sentence about a server."""
+"""Most characters of a sentence about a server."""
 
 MAX_KEYWORDS = 8
-"""The most keywords of one tool or server."""
+"""Most keywords of one tool or server."""
 
 MAX_KEYWORD = 30
-"""The most characters of one keyword."""
+"""Most characters of one keyword."""
 
 _ABBREVIATIONS = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf|incl|approx)\.", re.IGNORECASE)
 _SENTENCE_END = re.compile("[.!?\u2026]['\")\\]]?\\s+\\S|[\u3002\uff01\uff1f]\\s*\\S")
@@ -81,16 +80,11 @@ _REFUSED = tuple(
         (_TO_A_MODEL, "words to a model"),
     )
 )
-"""Patterns searched for in folded text, each with the reason that is logged when it matches."""
+"""Patterns in folded text, each with the reason for the log."""
 
 
 def objection(text: str, most: int) -> str:
-    """Why a sentence is refused, in words for a log; empty if it is accepted.
-
-    Args:
-        text: the sentence, without surrounding white space.
-        most: the most characters that it may have.
-    """
+    """The reason to refuse a sentence, for a log; empty for an accepted one."""
     return next(_objections(text, most), "")
 
 
@@ -110,10 +104,10 @@ def _objections(text: str, most: int) -> Iterator[str]:
 
 
 DESCRIPTION_CHARACTERS = 600
-"""Characters of a tool's description that are sent: its purpose comes first, examples and warnings follow."""
+"""Characters sent of a tool's description: its purpose comes first, examples and warnings follow."""
 
 OVERVIEW_CHARACTERS = 100
-"""Characters of a tool's description that are sent where it only helps to describe its server."""
+"""Characters sent of a tool's description where it only helps to describe its server."""
 
 OVERVIEW_TOOLS = 100
 """Tools listed to describe a server; the next hundred would not change the sentence."""
@@ -122,14 +116,13 @@ PARAMETERS = 20
 """Parameter names sent for one tool: they tell similar tools apart; whole schemas would cost ten times more."""
 
 NAME_CHARACTERS = 100
-"""Characters of a parameter's name that are sent."""
 
 MAX_SCHEMA = 64 * 1024
-"""The most bytes of a schema that is decoded for parameter names: that happens on the event loop."""
+"""Most bytes of a schema that is decoded for parameter names: that happens on the event loop."""
 
 TOOL_TARGET = 120
 SERVER_TARGET = 200
-"""Characters that the model is told to keep to: fewer than are accepted, as models count badly."""
+"""Characters that the model is to keep to: fewer than are accepted, as models count badly."""
 
 INSTRUCTIONS = f"""\
 You write the one-line entries of a catalogue of software tools. The message holds one JSON object with texts \
@@ -157,7 +150,7 @@ SENDS = (
     f" its first {PARAMETERS} parameters. Never arguments or results of calls, whole schemas, prompts,"
     " resources, variables or paths. Secrets of the configuration are taken out of descriptions before."
 )
-"""What leaves the machine with `message`, in words for operators."""
+"""The data in `message` that leaves the machine, in words for operators."""
 
 
 @attrs.frozen(kw_only=True)
@@ -165,7 +158,6 @@ class Question:
     """One question to the model, about one server only: its texts cannot spoil the summaries of others."""
 
     server: str
-    """The server's name."""
     description: str = ""
     """The operator's description of the server."""
     overview: tuple[Tool, ...] | None = attrs.field(default=None, repr=False)
@@ -201,7 +193,7 @@ SAMPLE = Question(
         ),
     ),
 )
-"""A question about a tool that nobody has, to try a model with: it tells nobody anything of this machine."""
+"""A question about an invented tool, to try a model without sending anything of this machine."""
 
 
 def _line(tool: Tool) -> str:
@@ -253,7 +245,7 @@ class Sentence(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence accepted from an answer."""
 
     text: str
-    """The sentence itself, on one line."""
+    """On one line."""
     keywords: tuple[str, ...] = ()
     """Words that the tool or server is found by."""
 
@@ -266,15 +258,11 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Sentence] = msgspec.field(default_factory=dict)
     """The sentence about each tool, by the tool's name."""
     refused: tuple[str, ...] = ()
-    """Why other sentences were refused, each with the name of its tool."""
+    """The reasons for refused sentences, each with the name of its tool."""
 
 
 def read(text: str, question: Question) -> ModelAnswer:
-    """Read the model's answer to a question.
-
-    Raises:
-        UnreadableAnswer: there is no JSON object of the requested form in it.
-    """
+    """Read the model's answer to a question; raises `UnreadableAnswer`."""
     answer = _object_in(text)
     tools = answer.get("tools")
     entries = tools if isinstance(tools, dict) else {}

@@ -24,12 +24,11 @@ from daemon.counting.gathering import Gathering
 from daemon.counting.measures import RepairCounts
 from daemon.counting.recent_calls import CallLogger, RecentCalls
 from daemon.counting.series import Series
-from daemon.counting.summary import counters, hourly, most_called
-from daemon.counting.tally import Tally
+from daemon.counting.tally import Tally, counters, hourly, most_called
 from daemon.history.journal import History
 from daemon.host.notify import SWITCHES, handover
 from daemon.kit.later import later
-from daemon.state.store_access import Vouched, opener_of
+from daemon.state.store_access import TrustedSwitches, opener_of
 from daemon.surfaces.surface import Means
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
 from daemon.surfaces.wrapped import Checker
@@ -118,7 +117,7 @@ def _recorder(core: Core, config: Config) -> Recorder:
             core.around.place,
             writer=os.urandom(16).hex(),
             wall=time.time,
-            vouched=Vouched(**handover(core.around.notify, SWITCHES)),
+            trusted=TrustedSwitches(**handover(core.around.notify, SWITCHES)),
         ),
         catalog=core.registry.catalog,
         tell=core.registry.tell,

@@ -16,7 +16,7 @@ import trio
 from loguru import logger
 
 from daemon.actors.warden import Warden
-from daemon.counting.summary import most_called
+from daemon.counting.tally import most_called
 from daemon.errors import UpstreamLost
 from daemon.history.event import Event, EventKind
 from daemon.host.notify import SERVING, Readiness, feed_watchdog, stopping

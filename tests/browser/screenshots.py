@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from playwright.sync_api import sync_playwright
 
 from daemon.console.page_table import PAGES
-from daemon.counting.summary import INSTEAD, SPARED
+from daemon.counting.tally import INSTEAD, SPARED
 from tests.browser.driving import DESK, PHONE, chromium, console, settled
 from tests.e2e.harness import scripted
 

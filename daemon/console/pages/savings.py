@@ -10,8 +10,7 @@ import msgspec
 
 from daemon.console.charts import Chart, Quantity, bars, lines
 from daemon.console.page import ConsolePage, element_id, part, session_page
-from daemon.counting.summary import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, SPARED, in_all
-from daemon.counting.tally import OTHER, tokens_in
+from daemon.counting.tally import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, OTHER, SPARED, in_all, tokens_in
 from daemon.kit.wording import BYTES_PER_TOKEN, DAY, HOUR, MINUTE, camel
 from daemon.operators.tool_reports import view_of
 

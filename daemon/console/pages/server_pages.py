@@ -29,8 +29,7 @@ from daemon.operators.login_commands import (
 )
 from daemon.operators.report_words import oddities
 from daemon.operators.server_changes import RefreshParams, RestartParams, refresh, restart
-from daemon.operators.status_commands import failures
-from daemon.operators.status_servers import next_try, server_status
+from daemon.operators.status_commands import failures, next_try, server_status
 from daemon.operators.switch import SwitchParams, switch
 from daemon.processes.marks import memory_by_mark
 from daemon.states import WELL, WORST_FIRST, ServerState

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from daemon.causes import Cause
 from daemon.history.event import Event, EventKind
-from daemon.history.query import EventQuery
+from daemon.history.journal import EventQuery
 from daemon.state.event_rows import (
     FORGOTTEN_EVENTS,
     LastLife,

@@ -18,7 +18,7 @@ import pytest
 from daemon.config.state_url import parse
 from daemon.state import postgres as room
 from daemon.state.faults import StoreCause, StoreFault
-from daemon.state.sql import Batch, Told
+from daemon.state.sql import Batch, Notification
 from daemon.state.store import STEPS, Store, listen
 from tests.unit.state.places import LITTLE, SLACK
 from tests.unit.state.samples import server, session
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from daemon.state.sql import Notifications
+    from daemon.state.postgres import PostgresNotifications
     from tests.unit.state.places import Opener, Postgres
     from tests.unit.state.postgres import Server
 
@@ -216,16 +216,16 @@ def test_a_schema_of_its_own_keeps_it_apart_from_other_tables(
     assert postgres_place.run("SELECT count(*) FROM mine.sessions") == [(1,)]
 
 
-def heard(listener: Notifications, count: int) -> list[Told]:
+def heard(listener: PostgresNotifications, count: int) -> list[Notification]:
     """So many words, in their order."""
-    found: list[Told] = []
+    found: list[Notification] = []
     while len(found) < count:
         assert select.select([listener], [], [], BOUND)[0]
         found += listener.heard()
     return found
 
 
-def listening(place: Postgres, writer: str = "one") -> AbstractContextManager[Notifications]:
+def listening(place: Postgres, writer: str = "one") -> AbstractContextManager[PostgresNotifications]:
     return contextlib.closing(listen(place.url, writer=writer, slack=SLACK))
 
 
@@ -234,11 +234,11 @@ def test_each_commit_is_told_with_its_version_and_who_wrote(postgres_place: Post
     with listening(postgres_place, "one") as ours, listening(postgres_place, "two") as theirs:
         versions = [store.keep(BATCH).version for store in (one, two, one)]
         assert heard(ours, 3) == [
-            Told(own, each) for own, each in zip((True, False, True), versions, strict=True)
+            Notification(own, each) for own, each in zip((True, False, True), versions, strict=True)
         ]
         assert [told.own for told in heard(theirs, 3)] == [False, True, False]
-        assert two.changes_since(versions[-1], hail=True).version == versions[-1]
-        assert heard(ours, 1) == [Told(own=False, version=versions[-1])]
+        assert two.changes_since(versions[-1], heartbeat=True).version == versions[-1]
+        assert heard(ours, 1) == [Notification(own=False, version=versions[-1])]
         assert ours.heard() == []
 
 
@@ -261,7 +261,7 @@ def test_what_was_not_written_is_not_told(postgres_place: Postgres, opening: Ope
                 store.keep(BATCH)
             other.rollback()
         written = store.keep(BATCH)
-        assert heard(ours, 1) == [Told(own=True, version=written.version)]
+        assert heard(ours, 1) == [Notification(own=True, version=written.version)]
 
 
 def test_words_of_others_on_the_channel_are_passed_over(postgres_place: Postgres, opening: Opener) -> None:
@@ -273,7 +273,7 @@ def test_words_of_others_on_the_channel_are_passed_over(postgres_place: Postgres
             *(f"SELECT pg_notify('{channel}', '{word}')" for word in ("", "x", "one -1", "one ²"))
         )
         version = store.keep(BATCH).version
-        assert heard(ours, 1) == [Told(own=True, version=version)]
+        assert heard(ours, 1) == [Notification(own=True, version=version)]
 
 
 def test_daemons_in_schemas_of_their_own_do_not_hear_each_other(
@@ -289,7 +289,7 @@ def test_daemons_in_schemas_of_their_own_do_not_hear_each_other(
         contextlib.closing(Store.open(elsewhere, writer="one", slack=SLACK)) as other,
     ):
         first, second = other.keep(BATCH).version, store.keep(BATCH).version
-        assert heard(ours, 1) == [Told(own=True, version=second)]
+        assert heard(ours, 1) == [Notification(own=True, version=second)]
         # Making its tables was told as well, if that was after it listened.
         assert heard(theirs, 1)[-1].version == first
 

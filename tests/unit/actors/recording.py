@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import ServerEntry
     from daemon.facts import Fact
     from daemon.history.journal import History
-    from daemon.state.sql import Notifications
+    from daemon.state.postgres import PostgresNotifications
     from daemon.state.store import Store
-    from daemon.state.store_access import Vouched
+    from daemon.state.store_access import TrustedSwitches
     from daemon.states import ServerState
 
 START = 1_000_000.0
@@ -104,11 +104,11 @@ def begin(
     count: Callable[[], Mapping[str, int]] = dict,
     set_aside: Callable[[], str] | None = None,
     shared: bool = False,
-    listen: Callable[[], Notifications] | None = None,
+    listen: Callable[[], PostgresNotifications] | None = None,
     where: str = WHERE,
     history: History | None = None,
     count_hourly: Callable[[], Mapping[str, int]] = dict,
-    vouched: Vouched | None = None,
+    trusted: TrustedSwitches | None = None,
     **timing: Any,
 ) -> Stage:
     """A recorder that has done nothing yet."""
@@ -116,7 +116,7 @@ def begin(
     made = Stage(Registry(config, wall=lambda: START), [], set(), [])
     chosen: dict[str, Any] = {"session_idle": 30 * DAY, "patience": UNHURRIED, **timing}
     made.recorder = Recorder(
-        Opener(open_store, where=where, set_aside=set_aside, shared=shared, listen=listen, vouched=vouched),
+        Opener(open_store, where=where, set_aside=set_aside, shared=shared, listen=listen, trusted=trusted),
         catalog=made.registry.catalog,
         tell=made.tell,
         settle=made.settle,

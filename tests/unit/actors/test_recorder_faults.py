@@ -8,12 +8,12 @@ import attrs
 import pytest
 import trio
 
-import daemon.state.session_notes as notes
 from daemon.actors.recorder import FINISH_SECONDS, OPERATION_SECONDS
 from daemon.catalog.loaded import Loaded, SessionRecord
 from daemon.facts import ServerRecord, Switched
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import History
+from daemon.state import notes
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.health import Condition
 from tests.unit.actors.recording import START, Stage, begin, life, session, tools_of

@@ -13,7 +13,7 @@ from daemon.catalog.loaded import Loaded
 from daemon.config.state_url import parse
 from daemon.facts import Switched
 from daemon.state.faults import StoreFault
-from daemon.state.listener import LOOK_SECONDS
+from daemon.state.poll import POLL_SECONDS
 from daemon.state.store import Store, listen
 from tests.unit.actors.recording import Stage, begin, life, session, tools_of
 from tests.unit.state.postgres import postgres
@@ -54,7 +54,7 @@ async def two(url: str) -> AsyncIterator[tuple[Stage, Stage]]:
     """
     async with life(on(url, "one")) as one, life(on(url, "two")) as other:
         for daemon in (one, other):
-            await until(lambda daemon=daemon: daemon.recorder.statistics().told)  # type: ignore[misc]
+            await until(lambda daemon=daemon: daemon.recorder.statistics().notified)  # type: ignore[misc]
             await daemon.written()
         yield one, other
 
@@ -124,15 +124,15 @@ async def test_who_is_not_told_looks_each_second_until_told_again(
     async with two(url) as (one, other):
         other.live.add("key")
         cut_off(postgres, "two")
-        await until(lambda: not other.recorder.statistics().told)
+        await until(lambda: not other.recorder.statistics().notified)
         await other.written()
         one.recorder.keep(session("key", "read"))
         assert await one.recorder.kept("key")
         await other.written()
         assert not other.adopted
-        mock_clock.jump(LOOK_SECONDS)
+        mock_clock.jump(POLL_SECONDS)
         await until(lambda: other.adopted)
-        await until(lambda: other.recorder.statistics().told)
+        await until(lambda: other.recorder.statistics().notified)
         await other.written()
         one.recorder.keep(session("key", "read", "write"))
         await until(lambda: len(other.adopted) > 1)

@@ -13,7 +13,7 @@ from daemon.config.state_url import parse
 from daemon.facts import Switched
 from daemon.state.faults import StoreCause
 from daemon.state.store import Store
-from daemon.state.store_access import Vouched
+from daemon.state.store_access import TrustedSwitches
 from tests.unit.actors.recording import Stage, begin, life
 from tests.unit.state.places import SLACK
 from tests.unit.state.scripted_store import Disk
@@ -45,9 +45,9 @@ async def retried(clock: MockClock, done: Callable[[], bool]) -> None:
     await until(holds)
 
 
-def on_file(path: Path, vouched: Vouched) -> Stage:
+def on_file(path: Path, trusted: TrustedSwitches) -> Stage:
     """A daemon with its store in a file."""
-    return begin(lambda: Store.open(parse(f"sqlite:///{path}"), writer="one", slack=SLACK), vouched=vouched)
+    return begin(lambda: Store.open(parse(f"sqlite:///{path}"), writer="one", slack=SLACK), trusted=trusted)
 
 
 def switches_in(path: Path) -> set[tuple[str, str]]:
@@ -74,13 +74,13 @@ async def test_a_file_that_is_edited_between_two_daemons_switches_nothing_where_
     tmp_path: Path,
 ) -> None:
     path, handed = tmp_path / "state.db", list[bytes]()
-    async with life(on_file(path, Vouched(hand_over=handed.append))) as stage:
+    async with life(on_file(path, TrustedSwitches(hand_over=handed.append))) as stage:
         await switch(stage, OFF)
     assert switches_in(path) == OFF
     with closing(sqlite3.connect(path)) as file, file:
         file.execute("UPDATE switches SET switched_off = 0 WHERE server = 'a'")
         file.execute("UPDATE switches SET tool = 'read' WHERE server = 'b'")
-    async with life(on_file(path, Vouched(handed[-1]))) as stage:
+    async with life(on_file(path, TrustedSwitches(handed[-1]))) as stage:
         assert stage.registry.catalog.value.switched == OFF
         await stage.written()
         assert switches_in(path) == OFF
@@ -94,16 +94,16 @@ async def test_another_file_or_none_in_its_place_switches_nothing_where_a_daemon
 ) -> None:
     path, handed = tmp_path / "state.db", list[bytes]()
     if with_another:
-        async with life(on_file(tmp_path / "other.db", Vouched())) as stage:
+        async with life(on_file(tmp_path / "other.db", TrustedSwitches())) as stage:
             await stage.written()
-    async with life(on_file(path, Vouched(hand_over=handed.append))) as stage:
+    async with life(on_file(path, TrustedSwitches(hand_over=handed.append))) as stage:
         await switch(stage, OFF)
     path.unlink()
     if with_another:
         shutil.move(tmp_path / "other.db", path)
     else:
         path.mkdir()
-    async with life(on_file(path, Vouched(handed[-1]))) as stage:
+    async with life(on_file(path, TrustedSwitches(handed[-1]))) as stage:
         assert stage.registry.catalog.value.switched == OFF
 
 
@@ -113,7 +113,7 @@ async def test_what_an_operator_switches_on_while_no_store_can_be_opened_stays_o
     disk = Disk()
     disk.off = {*OFF}
     disk.fails("open", StoreCause.LOCKED)
-    async with life(begin(disk.open, vouched=Vouched(b'[["a",""],["b","write"]]')), disk) as stage:
+    async with life(begin(disk.open, trusted=TrustedSwitches(b'[["a",""],["b","write"]]')), disk) as stage:
         assert stage.registry.catalog.value.switched == OFF
         stage.tell(Switched(off=OFF - {("a", "")}))
         await stage.registry.settle()
@@ -124,7 +124,7 @@ async def test_what_an_operator_switches_on_while_no_store_can_be_opened_stays_o
 
 async def test_without_anything_that_was_handed_over_the_file_counts(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    async with life(on_file(path, Vouched())) as stage:
+    async with life(on_file(path, TrustedSwitches())) as stage:
         await switch(stage, OFF)
-    async with life(on_file(path, Vouched())) as stage:
+    async with life(on_file(path, TrustedSwitches())) as stage:
         assert stage.registry.catalog.value.switched == OFF

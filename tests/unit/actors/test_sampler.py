@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
@@ -41,8 +41,8 @@ class Daemon:
     """A daemon with a server that is shared and one that has an instance, and a sampler at work."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
-        self.git, self.web = Fake("git", children={1: 7}), Fake("web")
-        self.instance = Fake("web", children={1: 8})
+        servers: tuple[Any, ...] = Fake("git", children={1: 7}), Fake("web"), Fake("web", children={1: 8})
+        self.git, self.web, self.instance = servers
         self.tally = new_tally(["git", "web"])
         self.recent, self.series = RecentCalls(self.wall), Series()
         self.ahead = 0.0

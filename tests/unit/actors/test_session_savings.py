@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.counting.summary import summary
-from daemon.counting.tally import tokens_in
+from daemon.counting.tally import summary, tokens_in
 from tests.fakes_upstream import MODERN, Stage, tool
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 import pytest
@@ -66,7 +66,7 @@ async def watched(servers: dict[str, Fake]) -> AsyncIterator[Machine]:
     """A warden at work over these servers."""
     machine = Machine()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(Warden(servers, machine.measure).run)
+        nursery.start_soon(Warden(cast("Any", servers), machine.measure).run)
         yield machine
         nursery.cancel_scope.cancel()
 

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from daemon.clients.calls import ClientCall
-from daemon.counting.summary import counters, most_called
+from daemon.counting.tally import counters, most_called
 from daemon.errors import Overloaded, UpstreamLost
 from daemon.model import Kind
 from tests.fakes_upstream import MODERN, Stage

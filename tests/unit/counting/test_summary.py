@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.counting.summary import counters, hourly, in_all, most_called, summary
-from daemon.counting.tally import OK, REPAIRS
+from daemon.counting.tally import OK, REPAIRS, counters, hourly, in_all, most_called, summary
 from tests.tallies import new_tally
 
 

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from daemon.causes import Cause
-from daemon.history.encoding import as_json, body_of, stored_event
 from daemon.history.event import Event, EventKind
+from daemon.history.journal import as_json, body_of, stored_event
 
 KILLED = Event(
     kind=EventKind.ENDED,

@@ -3,7 +3,7 @@
 import pytest
 
 from daemon.history.event import Event, EventKind
-from daemon.history.query import EventQuery
+from daemon.history.journal import EventQuery
 
 ENDED = Event(kind=EventKind.ENDED, at=100.0, server="git", instance="git#2", session="key", number=7, life="a")
 

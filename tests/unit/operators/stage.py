@@ -26,7 +26,7 @@ from daemon.kit.waiting import Watch
 from daemon.operators.base import Clients, Counters, DaemonFacts, OperatorContext
 from daemon.processes.children import Children
 from daemon.state.health import Condition, Persistence
-from daemon.state.session_notes import Totals
+from daemon.state.notes import Totals
 from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.supervisor import Supervisor
 from daemon.surfaces.table import Grounds, SurfaceChoice

@@ -15,7 +15,7 @@ from daemon.history.journal import History
 from tests.unit.operators.stage import SESSION, FakeSession, OperatorStage, clients_of
 
 if TYPE_CHECKING:
-    from daemon.history.query import EventQuery
+    from daemon.history.journal import EventQuery
     from tests.fakes_upstream import Client
 
 

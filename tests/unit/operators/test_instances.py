@@ -33,7 +33,7 @@ async def asked(client: Client, instance: FakeServer, **params: Any) -> dict[str
 def test_a_name_means_a_server_an_instance_or_all_instances() -> None:
     stage = OperatorStage()
     context = stage.context()
-    assert named(context, "alpha") == [stage.alpha]
+    assert [each.name for each in named(context, "alpha")] == ["alpha"]
     assert not is_divided(context, "alpha")
     stage.divide("alpha", "alpha#1", "alpha@~/app")
     assert [each.name for each in named(context, "alpha")] == ["alpha#1", "alpha@~/app"]

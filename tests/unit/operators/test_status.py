@@ -17,8 +17,7 @@ from daemon.history.journal import History
 from daemon.kit.waiting import Watch
 from daemon.model import Era, Kind, Summary
 from daemon.operators.base import DaemonFacts
-from daemon.operators.status_commands import status_with
-from daemon.operators.status_servers import STDERR_SHOWN
+from daemon.operators.status_commands import STDERR_SHOWN, status_with
 from daemon.safety.redact import Redactor
 from daemon.state.faults import StoreCause
 from daemon.state.health import Condition, Persistence

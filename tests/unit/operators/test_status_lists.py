@@ -10,8 +10,7 @@ import pytest
 from daemon.config.redaction import Redactors
 from daemon.facts import DefinitionsListed, Switched
 from daemon.model import Kind
-from daemon.operators.status_commands import status_with
-from daemon.operators.status_servers import MAX_NAMED
+from daemon.operators.status_commands import MAX_NAMED, status_with
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import operator_context

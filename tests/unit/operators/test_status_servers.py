@@ -11,7 +11,7 @@ from daemon.config.redaction import Redactors
 from daemon.config.tuning import Timeouts
 from daemon.errors import UpstreamTimeout
 from daemon.model import Era
-from daemon.operators.status_servers import server_status
+from daemon.operators.status_commands import server_status
 from daemon.states import ServerState
 from daemon.upstreams.handshake import Keepalive
 from tests.fakes_upstream import Stage, tool

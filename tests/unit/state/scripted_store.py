@@ -193,9 +193,9 @@ class ScriptedStore(Store):
         return len(gone)
 
     def changes_since(
-        self, version: int, keys: Collection[str] = (), *, hail: bool = False, on_switched: object = None
+        self, version: int, keys: Collection[str] = (), *, heartbeat: bool = False, on_switched: object = None
     ) -> Changes:
-        self._begin("hail" if hail else "changes_since")
+        self._begin("heartbeat" if heartbeat else "changes_since")
         if version and self._disk.changes:
             return self._disk.changes.pop(0)
         return Changes(version=max(1, version))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import KEPT, History
-from daemon.state.event_notes import CROWD, EVENTS_AT_ONCE, EventNotes
+from daemon.state.notes import CROWD, EVENTS_AT_ONCE, EventNotes
 
 
 def noted(count: int) -> EventNotes:
@@ -51,8 +51,8 @@ def test_a_store_that_lost_everything_gets_what_memory_has() -> None:
 def test_many_new_ones_are_a_reason_to_look_for_old_ones() -> None:
     notes = noted(CROWD)
     while notes.waiting:
-        assert not notes.crowd()
+        assert not notes.is_crowded
         notes.were_written(notes.next_batch())
-    assert notes.crowd()
-    notes.looked()
-    assert not notes.crowd()
+    assert notes.is_crowded
+    notes.were_expired()
+    assert not notes.is_crowded

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.catalog.loaded import anonymous_key
+from daemon.state.notes import SessionNotes
 from daemon.state.recalling import (
     ANONYMOUS_SECONDS,
     CLOCK_JUMP,
@@ -16,7 +17,6 @@ from daemon.state.recalling import (
     SHORTEST_SECONDS,
     Expiry,
 )
-from daemon.state.session_notes import SessionNotes
 from daemon.state.sql import FORGOTTEN_AT_ONCE
 from daemon.state.store_access import Opener, StoreAccess
 from tests.unit.actors.recording import START, session
@@ -36,9 +36,9 @@ class Bench:
         self.access = StoreAccess(opener, patience=60, on_overdue=lambda _fault: None)
         self.expiry = Expiry(self.notes, self.access, idle=idle, wall=lambda: self.wall)
 
-    async def look(self) -> set[str]:
+    async def sweep(self) -> set[str]:
         """What is left on the disk after a look."""
-        await self.expiry.look(lambda: self.live, self.write)
+        await self.expiry.sweep(lambda: self.live, self.write)
         return set(self.disk.sessions)
 
     async def write(self) -> None:
@@ -50,7 +50,7 @@ async def test_those_idle_for_longer_than_the_bound_go(mock_clock: MockClock) ->
     bench.disk.sessions = {str(age): session(str(age), at=START - age) for age in (99, 101)}
     await bench.access.open()
     bench.expiry.start()
-    assert await bench.look() == {"99"}
+    assert await bench.sweep() == {"99"}
 
 
 async def test_those_that_nobody_has_named_go_after_minutes(mock_clock: MockClock) -> None:
@@ -61,7 +61,7 @@ async def test_those_that_nobody_has_named_go_after_minutes(mock_clock: MockCloc
     bench.live = [list(ages)[2]]
     await bench.access.open()
     bench.expiry.start()
-    assert await bench.look() == {"named", *list(ages)[1:]}
+    assert await bench.sweep() == {"named", *list(ages)[1:]}
 
 
 async def test_those_in_use_stay_and_say_so(mock_clock: MockClock) -> None:
@@ -71,7 +71,7 @@ async def test_those_in_use_stay_and_say_so(mock_clock: MockClock) -> None:
     bench.notes.read(bench.disk.sessions["used"])
     await bench.access.open()
     bench.expiry.start()
-    assert await bench.look() == {"used"}
+    assert await bench.sweep() == {"used"}
     known = bench.notes.known("used")
     assert known is not None
     assert known.seen_at == START
@@ -82,7 +82,7 @@ async def test_where_others_use_the_store_they_have_time_to_say_so(mock_clock: M
     bench.disk.sessions = {str(age): session(str(age), at=START - age) for age in (1100, 1300)}
     await bench.access.open()
     bench.expiry.start()
-    assert await bench.look() == {"1100"}
+    assert await bench.sweep() == {"1100"}
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ async def test_a_clock_that_was_set_puts_it_off_until_the_next_look(jump: float,
     await bench.access.open()
     bench.expiry.start()
     bench.wall += jump
-    assert await bench.look() == {"old"}
-    assert await bench.look() == set()
+    assert await bench.sweep() == {"old"}
+    assert await bench.sweep() == set()
 
 
 async def test_of_too_many_those_go_that_were_used_before_others(mock_clock: MockClock) -> None:
@@ -112,7 +112,7 @@ async def test_of_too_many_those_go_that_were_used_before_others(mock_clock: Moc
     bench.notes.read(bench.disk.sessions[bench.live[0]])
     await bench.access.open()
     bench.expiry.start()
-    left = await bench.look()
+    left = await bench.sweep()
     assert len(left) == MAX_STORED + 1
     assert bench.live[0] in left
 
@@ -125,8 +125,8 @@ async def test_it_looks_at_once_when_many_are_new_and_again_soon_while_there_are
     assert bench.expiry.is_crowded(1)
     await bench.access.open()
     bench.expiry.start()
-    assert await bench.expiry.look(lambda: bench.live, bench.write) == FORGET_SECONDS
+    assert await bench.expiry.sweep(lambda: bench.live, bench.write) == FORGET_SECONDS
     assert not bench.expiry.is_crowded(1)
     ages = range(200_000, 200_000 + FORGOTTEN_AT_ONCE)
     bench.disk.sessions = {str(age): session(str(age), at=START - age) for age in ages}
-    assert await bench.expiry.look(lambda: bench.live, bench.write) == SHORTEST_SECONDS
+    assert await bench.expiry.sweep(lambda: bench.live, bench.write) == SHORTEST_SECONDS

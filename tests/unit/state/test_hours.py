@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daemon.state.event_rows import SECONDS
-from daemon.state.hours import WAITING, HourlyCounts
+from daemon.state.notes import WAITING, HourlyCounts
 
 HOUR = 500_000
 START = HOUR * SECONDS + 7.0

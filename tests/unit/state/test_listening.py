@@ -5,14 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 import trio.testing
 
 from daemon.state.faults import StoreCause
-from daemon.state.listener import BACKOFF_CAP, BACKOFF_SECONDS, DEAF_SECONDS, PROOF_SECONDS, Listening
-from daemon.state.sql import Told
+from daemon.state.poll import BACKOFF_CAP, BACKOFF_SECONDS, DEAF_SECONDS, PROOF_SECONDS, Listening
+from daemon.state.sql import Notification
 from daemon.state.store_access import Opener, StoreAccess
 from tests.unit.state.scripted_store import WHERE, Disk, calm, fault
 from tests.waiting import until
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-OWN, THEIRS = Told(own=True, version=7), Told(own=False, version=8)
+OWN, THEIRS = Notification(own=True, version=7), Notification(own=False, version=8)
 
 
 class Line:
@@ -30,10 +30,10 @@ class Line:
 
     def __init__(self) -> None:
         self._near, self._far = socket.socketpair()
-        self._told: list[Told] = []
+        self._told: list[Notification] = []
         self.closed = False
 
-    def tell(self, *told: Told) -> None:
+    def tell(self, *told: Notification) -> None:
         """The database says this."""
         self._told += told
         self._far.send(b".")
@@ -45,7 +45,7 @@ class Line:
     def fileno(self) -> int:
         return self._near.fileno()
 
-    def heard(self) -> list[Told]:
+    def heard(self) -> list[Notification]:
         if not self._near.recv(100):
             raise fault(StoreCause.UNAVAILABLE)
         heard, self._told = self._told, []
@@ -70,7 +70,7 @@ class Exchange:
         self.access = StoreAccess(opener, patience=1.5, on_overdue=lambda _fault: None)
         self.listening = Listening(self.access, opener.listen, lambda: 0.0)
 
-    def listen(self) -> Line:
+    def listen(self) -> Any:
         """Called in a worker thread."""
         if self.holds is not None:
             self.holds.wait(30)
@@ -112,7 +112,7 @@ async def test_where_nobody_else_writes_nothing_listens() -> None:
     listening = Listening(Exchange().access, None, lambda: 0.0)
     await listening.run()
     assert not listening.works
-    assert not listening.wants_hail()
+    assert not listening.wants_heartbeat()
 
 
 async def test_a_connection_is_believed_once_the_daemon_has_heard_itself(mock_clock: MockClock) -> None:
@@ -121,10 +121,10 @@ async def test_a_connection_is_believed_once_the_daemon_has_heard_itself(mock_cl
         # What was written before it listened was told to nobody.
         assert take_news(listening)
         assert not listening.works
-        assert listening.wants_hail()
+        assert listening.wants_heartbeat()
         exchange.lines[0].tell(OWN)
         await until(lambda: listening.works)
-        assert not listening.wants_hail()
+        assert not listening.wants_heartbeat()
         assert not listening.news
     assert exchange.lines[0].closed
 
@@ -141,7 +141,7 @@ async def test_what_others_write_is_news_and_what_is_known_is_not(mock_clock: Mo
         async with trio.open_nursery() as nursery:
             nursery.start_soon(moved.wait)
             await calm()
-            exchange.lines[0].tell(Told(own=False, version=9))
+            exchange.lines[0].tell(Notification(own=False, version=9))
         assert take_news(listening)
 
 
@@ -151,7 +151,7 @@ async def test_a_connection_that_is_quiet_for_long_has_to_prove_itself(mock_cloc
         exchange.lines[0].tell(OWN)
         await until(lambda: listening.works)
         mock_clock.jump(PROOF_SECONDS)
-        assert listening.wants_hail()
+        assert listening.wants_heartbeat()
         assert not listening.works
         exchange.lines[0].tell(OWN)
         await until(lambda: listening.works)
@@ -160,15 +160,15 @@ async def test_a_connection_that_is_quiet_for_long_has_to_prove_itself(mock_cloc
 async def test_a_connection_that_does_not_pass_on_what_is_said_is_made_anew(mock_clock: MockClock) -> None:
     exchange = Exchange()
     async with exchange.running() as listening:
-        assert listening.wants_hail()
+        assert listening.wants_heartbeat()
         mock_clock.jump(DEAF_SECONDS)
-        assert not listening.wants_hail()
+        assert not listening.wants_heartbeat()
         await until(lambda: exchange.lines[0].closed)
         await calm()
         mock_clock.jump(BACKOFF_SECONDS)
         await until(lambda: len(exchange.lines) == 2)
         await calm()
-        assert listening.wants_hail()
+        assert listening.wants_heartbeat()
 
 
 async def test_a_lost_connection_is_news_and_is_made_anew_later_and_later(mock_clock: MockClock) -> None:

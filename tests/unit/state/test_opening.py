@@ -8,7 +8,7 @@ import pytest
 
 from daemon.config.state_url import parse
 from daemon.state.faults import StoreCause, StoreFault
-from daemon.state.store_access import Opener, Vouched, opener_of
+from daemon.state.store_access import Opener, TrustedSwitches, opener_of
 from tests.unit.state.scripted_store import WHERE, Disk, fault
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ def test_one_that_was_found_corrupt_in_use_is_set_aside_unseen() -> None:
     disk = Disk()
     opener = Opener(disk.open, where=WHERE, set_aside=disk.set_aside)
     opener()
-    opener.condemn(fault(StoreCause.CORRUPT))
+    opener.mark_corrupt(fault(StoreCause.CORRUPT))
     assert opener().replaces
     assert disk.asides == 1
-    opener.condemn(fault(StoreCause.CORRUPT))
+    opener.mark_corrupt(fault(StoreCause.CORRUPT))
     with pytest.raises(StoreFault, match="corrupt"):
         opener()
     assert disk.asides == 1
@@ -58,7 +58,7 @@ def test_one_that_was_found_corrupt_in_use_is_set_aside_unseen() -> None:
 def test_a_new_one_that_does_not_open_at_first_is_still_a_new_one() -> None:
     disk = Disk()
     opener = Opener(disk.open, where=WHERE, set_aside=disk.set_aside)
-    opener.condemn(fault(StoreCause.CORRUPT))
+    opener.mark_corrupt(fault(StoreCause.CORRUPT))
     disk.set_aside_leaves = StoreCause.LOCKED
     with pytest.raises(StoreFault, match="locked"):
         opener()
@@ -78,7 +78,7 @@ def test_a_corrupt_one_that_cannot_be_set_aside_stays_corrupt() -> None:
 
 
 def test_a_file_that_is_no_store_is_set_aside_under_the_time_of_the_daemon(sqlite_place: Sqlite) -> None:
-    opener = opener_of(sqlite_place.url, writer="one", wall=lambda: 0.0, vouched=Vouched())
+    opener = opener_of(sqlite_place.url, writer="one", wall=lambda: 0.0, trusted=TrustedSwitches())
     opener().store.close()
     sqlite_place.path.write_bytes(b"no store" * 1000)
     opened = opener()
@@ -90,6 +90,6 @@ def test_a_file_that_is_no_store_is_set_aside_under_the_time_of_the_daemon(sqlit
 
 
 def test_a_shared_database_tells_when_others_write() -> None:
-    opener = opener_of(parse("postgresql://h/db"), writer="one", wall=lambda: 0.0, vouched=Vouched())
+    opener = opener_of(parse("postgresql://h/db"), writer="one", wall=lambda: 0.0, trusted=TrustedSwitches())
     assert opener.shared
     assert opener.listen is not None

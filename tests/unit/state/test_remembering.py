@@ -209,7 +209,7 @@ class Remembering(RuleBasedStateMachine):
             return record
         epoch = record.epoch
         if record.epoch <= old.epoch:
-            same = record.tools is None or _looks(record) == _looks(old)
+            same = record.tools is None or _poll(record) == _poll(old)
             epoch = old.epoch if same or record.epoch == old.epoch else old.epoch + 1
         mute = record.tools is None and old.tools is not None
         return attrs.evolve(old if mute else record, epoch=epoch)
@@ -219,7 +219,7 @@ class Remembering(RuleBasedStateMachine):
         assert version == self.version
 
 
-def _looks(record: ServerRecord) -> tuple[object, ...]:
+def _poll(record: ServerRecord) -> tuple[object, ...]:
     lists = {kind: {each.schema_hash for each in listed} for kind, listed in record.definitions.items()}
     return {each.schema_hash for each in record.tools or ()}, lists
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog.loaded import Loaded, SessionRecord, anonymous_key
-from daemon.state.session_notes import MAX_BATCH, SessionNotes
+from daemon.state.notes import MAX_BATCH, SessionNotes
 from tests.unit.actors.recording import START, session
 
 

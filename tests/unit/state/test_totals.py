@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.state.session_notes import Totals
+from daemon.state.notes import Totals
 
 
 def test_what_was_counted_is_written_once_and_added_to_what_is_there() -> None:

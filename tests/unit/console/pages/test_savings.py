@@ -9,8 +9,7 @@ import pytest
 
 from daemon.console.pages.savings import SAVINGS_PAGE, SPANS
 from daemon.counting.series import MinuteOfDaemon
-from daemon.counting.summary import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, SPARED
-from daemon.counting.tally import OTHER
+from daemon.counting.tally import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, OTHER, SPARED
 from tests.fakes_upstream import Stage
 from tests.unit.console.charts.drawn import described, paths, rows
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of

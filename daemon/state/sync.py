@@ -1,4 +1,4 @@
-"""Rounds of the recorder: read what other daemons wrote, write what differs, delete idle sessions.
+"""Synchronizes the store: reads other daemons' writes, writes what differs, deletes idle sessions.
 
 Rounds are level-triggered: each compares what is known with what the store holds. A round that fails changes
 nothing, and the next one does the same again.
@@ -15,62 +15,55 @@ import trio
 from loguru import logger
 
 from daemon.kit.wording import counted
-from daemon.state.event_notes import GATHER_SECONDS
+from daemon.state.notes import GATHER_SECONDS
 from daemon.state.server_notes import Difference
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.kit.waiting import Watch
-    from daemon.state.event_notes import EventNotes
     from daemon.state.health import Health
-    from daemon.state.hours import HourlyCounts
-    from daemon.state.listener import Looks
+    from daemon.state.notes import EventNotes, HourlyCounts, SessionNotes, Totals
+    from daemon.state.poll import StorePoll
     from daemon.state.recalling import Expiry, Recalling
     from daemon.state.server_notes import ServerNotes
-    from daemon.state.session_notes import SessionNotes, Totals
     from daemon.state.sql import Batch, Written
     from daemon.state.store import Store
     from daemon.state.store_access import Opened, StoreAccess
 
+
 TOUCH_SECONDS = 60.0
-"""Seconds that times of use wait to be written with something else: they only matter for expiry, in days."""
+"""Seconds that times of use wait to be written with other changes: expiry counts in days."""
 
 CHECK, FORGET, TOUCH, EVENTS = "check", "forget", "touch", "events"
 
 LATER = {TOUCH: TOUCH_SECONDS, EVENTS: GATHER_SECONDS}
-"""Seconds that what is not urgent waits for something else to be written with."""
+"""Seconds that changes which are not urgent wait to be written with others."""
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known that may not be on disk."""
 
     catalog: Watch[Catalog]
-    """The newest catalog."""
     servers: ServerNotes
-    """The store's content about servers, names and switches."""
     sessions: SessionNotes
-    """Records of sessions, written or not."""
     totals: Totals
-    """Counts that go on over restarts."""
     events: EventNotes
-    """What happened."""
     hours: HourlyCounts
-    """Counts by the hour."""
 
     @property
     def waiting(self) -> int:
-        """The number of things that a reader of the store would miss."""
+        """The number of changes that a reader of the store would miss."""
         return len(self.sessions.waiting) + len(self.servers.difference(self.catalog.value))
 
     @property
     def lost(self) -> str:
-        """What would be lost if the daemon ended now, in words; empty if that is nothing."""
+        """The loss if the daemon ended now, in words; empty without one."""
         kinds = ((self.waiting, "change"), (self.events.waiting, "event"))
         return " and ".join(counted(count, kind) for count, kind in kinds if count)
 
 
-class Rounds:
-    """Keeps the store in step with what is known, on behalf of the recorder."""
+class Sync:
+    """Keeps the store in step with what is known, for the recorder."""
 
     def __init__(
         self,
@@ -79,18 +72,8 @@ class Rounds:
         recalling: Recalling,
         expiry: Expiry,
         health: Health,
-        looks: Looks,
+        poll: StorePoll,
     ) -> None:
-        """Start with nothing opened.
-
-        Args:
-            access: holds the store.
-            notes: what is to be written.
-            recalling: tells the registry what the store holds.
-            expiry: deletes idle sessions.
-            health: shows what was lost.
-            looks: reads what other daemons have written.
-        """
         self.start_over = False
         """Whether the next store to be opened has lost everything."""
         self._access = access
@@ -98,14 +81,14 @@ class Rounds:
         self._recalling = recalling
         self._expiry = expiry
         self._health = health
-        self._looks = looks
+        self._poll = poll
         self._remembered = False
         self._due: dict[str, float] = {}
 
     @property
     def due_at(self) -> float:
-        """When the next round is due, on trio's clock; 0 means at once."""
-        if self._access.store is None or self._looks.are_due or self._notes.waiting or self._news:
+        """The time of the next round, on trio's clock; 0 for at once."""
+        if self._access.store is None or self._poll.is_due or self._notes.waiting or self._news:
             return 0.0
         return min(self._due.values())
 
@@ -117,63 +100,50 @@ class Rounds:
     def start(self) -> None:
         """Start the timers."""
         self._expiry.start()
-        self._put(CHECK, self._looks.period)
+        self._put(CHECK, self._poll.period)
         self._put(FORGET, self._expiry.period)
 
-    def recall_vouched(self) -> None:
-        """Tell the switches that count whatever the store says, and also if it cannot be opened."""
-        if (off := self._access.opener.vouched.off) is not None:
+    def recall_trusted(self) -> None:
+        """Send the switches that count against the store's, even if it cannot be opened."""
+        if (off := self._access.opener.trusted.off) is not None:
             self._recalling.switches(off, certainly=True)
 
     def later(self, what: str) -> bool:
-        """Note that something waits to be written, a key of `LATER`; False if that was known."""
+        """Schedule a write of a key of `LATER`; returns False if it was scheduled already."""
         known = what in self._due
         if not known:
             self._put(what, LATER[what])
         return not known
 
     async def open(self) -> None:
-        """Open the store and tell the registry what it remembers.
-
-        Raises:
-            StoreFault: the store cannot be opened.
-        """
+        """Open the store and send its content to the registry; raises `StoreFault`."""
         self._take_in(await self._access.open())
 
     async def once(self, patience: float) -> None:
-        """Run one round.
+        """Run one round; the catalog has `patience` seconds to apply the store's changes.
 
-        Args:
-            patience: seconds that the catalog may take to apply what was recalled.
-
-        Raises:
-            StoreFault: the store failed.
-            trio.TooSlowError: the catalog did not apply it in time.
+        Raises `StoreFault`, and `trio.TooSlowError` if the catalog was too slow.
         """
         if self._access.store is None:
             await self.open()
-        if self._looks.shared:
-            await self._looks.look()
+        if self._poll.shared:
+            await self._poll.refresh()
         with trio.fail_after(patience):
             await self._recalling.settle()
-        self._looks.end()
+        self._poll.end()
         await self._write(touches=self._take(TOUCH, TOUCH_SECONDS))
         if self._take(FORGET, self._expiry.period):
             self._put(
-                FORGET, await self._expiry.look(self._looks.live_keys, partial(self._write, touches=True))
+                FORGET, await self._expiry.sweep(self._poll.live_keys, partial(self._write, touches=True))
             )
-            self._notes.events.looked()
+            self._notes.events.were_expired()
 
     async def last(self) -> None:
-        """Write everything unwritten, as long as that takes.
-
-        Raises:
-            StoreFault: the store failed.
-        """
+        """Write everything unwritten, however long that takes; raises `StoreFault`."""
         if self._access.store is None and (self._unwritten or self._access.being_opened):
             await self.open()
-        if self._looks.shared and self._access.store is not None:
-            await self._looks.look()
+        if self._poll.shared and self._access.store is not None:
+            await self._poll.refresh()
         for settle in (True, False):
             while self._access.store is not None and self._unwritten:
                 await self._write(touches=True)
@@ -181,11 +151,7 @@ class Rounds:
                 await self._recalling.settle_at_last()
 
     async def close(self) -> None:
-        """Write what has happened since, and close the store.
-
-        Raises:
-            StoreFault: the store failed.
-        """
+        """Write the latest changes, and close the store; raises `StoreFault`."""
         while self._access.store is not None and self._notes.events.waiting:
             await self._write(touches=True)
         if (closing := self._access.close()) is not None:
@@ -203,25 +169,24 @@ class Rounds:
         return news or bool(notes.sessions.waiting or notes.sessions.touched or beside)
 
     async def _write(self, *, touches: bool) -> None:
-        """Write what differs, and check in any case that the store still exists, unless a look has shown that.
+        """Write what differs, and check in any case that the store still exists, unless a poll has shown that.
 
-        Args:
-            touches: whether times of use and counts are worth a transaction of their own.
+        `touches` says whether times of use and counts are worth a transaction of their own.
         """
-        self._put(CHECK, self._looks.period)
+        self._put(CHECK, self._poll.period)
         servers, sessions, totals = self._notes.servers, self._notes.sessions, self._notes.totals
         await self._complete(sessions)
         catalog = self._notes.catalog.value
-        # Until the catalog has applied what was recalled, it cannot say what is to be written.
+        # Until the catalog has applied the recalled facts, it cannot say which changes are to be written.
         news = Difference(catalog=catalog) if self._recalling.untaken else servers.difference(catalog)
         if not self._recalling.untaken:
-            self._access.opener.vouched.know(catalog.switched)
+            self._access.opener.trusted.know(catalog.switched)
         records, touched = sessions.next_batch()
         events, increments, hours = self._notes.events.next_batch(), totals.news, self._notes.hours.gather()
         if increments or hours:
             self.later(TOUCH)
         if not (news or records or events or ((touched or increments or hours) and touches)):
-            if not self._looks.shared:
+            if not self._poll.shared:
                 await self._access.use(lambda store: store.check())
             return
         batch = attrs.evolve(
@@ -233,13 +198,13 @@ class Rounds:
             events=events,
             hours=hours,
         )
-        written = await self._access.use(partial(_keep, batch=batch, checked=self._looks.shared))
-        self._looks.wrote(written.version)
+        written = await self._access.use(partial(_keep, batch=batch, checked=self._poll.shared))
+        self._poll.wrote(written.version)
         self._notes.events.were_written(events)
         self._due.pop(EVENTS, None)
         if self._notes.events.waiting:
             self.later(EVENTS)
-        if self._expiry.is_crowded(written.begun) or self._notes.events.crowd():
+        if self._expiry.is_crowded(written.begun) or self._notes.events.is_crowded:
             self._put(FORGET, 0)
         sessions.were_written(records, touched)
         totals.were_written(increments, batch.at)
@@ -254,14 +219,14 @@ class Rounds:
             logger.info("loaded tools of sessions were marked again: {}", marked)
 
     async def _complete(self, sessions: SessionNotes) -> None:
-        """Read what the store has of sessions that are known in part."""
+        """Read the stored part of sessions that are known in part."""
         if parts := [key for key, each in sessions.waiting.items() if each.partial]:
             stored = await self._access.use(lambda store: {key: store.session(key) for key in parts})
             for key, record in stored.items():
                 sessions.complete(key, record)
 
     def _take_in(self, opened: Opened) -> None:
-        """Tell the registry what a newly opened store remembers."""
+        """Send the content of a newly opened store to the registry."""
         memory, notes = opened.memory, self._notes
         names = [record.server for record in memory.servers]
         if opened.replaces:
@@ -272,20 +237,19 @@ class Rounds:
         else:
             notes.totals.read(memory.counted, memory.counted_since)
         self.start_over = False
-        if not self._looks.shared:
+        if not self._poll.shared:
             notes.servers.also_judge(names)
         again, self._remembered = self._remembered, True
-        if not (again and self._looks.shared):
-            # Otherwise the look that follows reads what others did to sessions meanwhile.
-            self._looks.opened(memory.version)
+        if not (again and self._poll.shared):
+            # Otherwise the next poll reads other daemons' changes of sessions.
+            self._poll.opened(memory.version)
         # Switches first: they change the epoch of their server, and the stored epoch includes that.
         self._recalling.switches(memory.switched, opened.switched, certainly=not again)
         # Names before the tools that have them, so that no other tool is given one meanwhile.
-        self._recalling.names(memory.names, shared=self._looks.shared)
+        self._recalling.names(memory.names, shared=self._poll.shared)
         self._recalling.servers(memory.servers, memory.unreadable, by_another=again)
 
     def _put(self, what: str, seconds: float) -> None:
-        """Make a task due after some seconds."""
         self._due[what] = trio.current_time() + seconds
 
     def _take(self, what: str, period: float) -> bool:
@@ -297,7 +261,7 @@ class Rounds:
 
 
 def _keep(store: Store, batch: Batch, *, checked: bool) -> Written:
-    """Write a batch; unless it was checked that the store still exists, after checking that."""
+    """Write a batch; check first that the store still exists, unless a poll has."""
     if not checked:
         store.check()
     return store.keep(batch)

@@ -1,12 +1,11 @@
-"""Being told by the database when other daemons on it have written, instead of asking it each second.
+"""Reads other daemons' writes: after a notification of the database, or each second without notifications.
 
-Every commit tells all connections that listen who has written, and the version of the store since: never what
-was written, which is read as it always is (`Looks`). So what is told is a reason to look and nothing
-else, and one that is lost costs time only.
+Every commit notifies all listening connections of the writer and the store's version, never of the content,
+which is read as always (`StorePoll`). A lost notification costs time only.
 
-A connection that says nothing may be quiet or dead: a firewall forgets idle connections, a pooler may pass
-nothing on. So a daemon believes that it is told only while it hears of its own writes, and while it writes
-nothing, it has the store tell of nothing new (a *hail*). Until it hears that, it looks each second.
+A silent connection may be quiet or dead: a firewall forgets idle connections, a pooler may pass nothing on. So
+a daemon trusts its connection only while it hears its own writes; while it writes nothing, it has the store
+send a heartbeat. Without one, it polls each second.
 """
 
 from __future__ import annotations
@@ -27,43 +26,36 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from daemon.catalog.loaded import SessionRecord
+    from daemon.state.notes import SessionNotes
+    from daemon.state.postgres import PostgresNotifications
     from daemon.state.recalling import Recalling
     from daemon.state.server_notes import Switches
-    from daemon.state.session_notes import SessionNotes
-    from daemon.state.sql import Notifications, Told
+    from daemon.state.sql import Notification
     from daemon.state.store_access import StoreAccess
 
 
 CHECK_SECONDS = 10.0
-"""Seconds between checks that the store still exists, while nothing is written. In a shared store each check is
-a look, in case something was not told."""
+"""Seconds between checks that the store exists, while nothing is written; in a shared store each check
+polls."""
 
-LOOK_SECONDS = 1.0
-"""Seconds between looks while the store does not tell when others write."""
+POLL_SECONDS = 1.0
+"""Seconds between polls without working notifications."""
 
 
-class Looks:
-    """Reads what others have written, and tells the registry and the sessions in use."""
+class StorePoll:
+    """Reads other daemons' writes, and updates the registry and the sessions in use."""
 
     def __init__(
         self, access: StoreAccess, sessions: SessionNotes, recalling: Recalling, listening: Listening
     ) -> None:
-        """Start without having looked.
-
-        Args:
-            access: holds the store.
-            sessions: records of sessions, written or not.
-            recalling: tells the registry what the store holds.
-            listening: knows when others have written.
-        """
         self.live_keys: Callable[[], Iterable[str]] = tuple
         """Returns the keys of the sessions in use."""
         self.adopt: Callable[[SessionRecord], None] = lambda _: None
-        """Updates a live session to what another daemon has written."""
+        """Updates a live session to another daemon's write."""
         self.shared = access.opener.shared
-        """Whether others may write to the store."""
+        """Whether other daemons may write to the store."""
         self.ended = 0
-        """How many looks have ended: what they found is in the catalog and in the sessions."""
+        """The number of polls whose result is in the catalog and in the sessions."""
         self._access = access
         self._sessions = sessions
         self._recalling = recalling
@@ -72,29 +64,25 @@ class Looks:
         self._wanted = 0
 
     @property
-    def are_due(self) -> bool:
-        """Whether there is a reason to look now."""
+    def is_due(self) -> bool:
+        """Whether there is a reason to poll now."""
         return self._listening.news or self._wanted > self._begun
 
     @property
     def period(self) -> float:
-        """Seconds until the next look, or check, if there is no reason for one before."""
-        return LOOK_SECONDS if self.shared and not self._listening.works else CHECK_SECONDS
+        """Seconds until the next poll, or check, without an earlier reason."""
+        return POLL_SECONDS if self.shared and not self._listening.works else CHECK_SECONDS
 
-    def want(self) -> int:
-        """Have a look begun after now; returns what `ended` is at least when that has ended."""
+    def request_refresh(self) -> int:
+        """Request a poll that begins after now; returns the value of `ended` that proves its end."""
         self._wanted = self._begun + 1
         return self._wanted
 
-    async def look(self) -> None:
-        """Read what others have written since the last look.
-
-        Raises:
-            StoreFault: the store failed.
-        """
+    async def refresh(self) -> None:
+        """Read other daemons' writes since the last poll; raises `StoreFault`."""
         listening, since = self._listening, self._listening.seen
-        keys, hail = frozenset((*self.live_keys(), *self._sessions.waiting)), listening.wants_hail()
-        # What is told or asked for from here on may be later than what is read.
+        keys, heartbeat = frozenset((*self.live_keys(), *self._sessions.waiting)), listening.wants_heartbeat()
+        # A notification or request from here on may be later than the snapshot that is read.
         self._begun, listening.news = self._begun + 1, False
         token = trio.lowlevel.current_trio_token()
 
@@ -102,7 +90,7 @@ class Looks:
             token.run_sync_soon(partial(self._recalling.switches, off))
 
         changes = await self._access.use(
-            lambda store: store.changes_since(since, keys, hail=hail, on_switched=soon)
+            lambda store: store.changes_since(since, keys, heartbeat=heartbeat, on_switched=soon)
         )
         listening.seen = changes.version
         if changes.switched is not None:
@@ -114,7 +102,7 @@ class Looks:
             self.adopt(self._sessions.joined(record))
 
     def end(self) -> None:
-        """Note that what was found is in the catalog, and tell those who wait for that."""
+        """Note that the result is in the catalog, and wake the waiting callers."""
         if self.ended != self._begun:
             self.ended = self._begun
             self._access.moved.notify()
@@ -124,71 +112,65 @@ class Looks:
         self._listening.seen = version
 
     def wrote(self, version: int) -> None:
-        """Note an own write: if nobody else wrote since the last look, there is nothing to look for."""
+        """Note an own write, after which no poll is due if no other daemon wrote since the last."""
         if version == self._listening.seen + 1:
             self._listening.seen = version
 
 
 BACKOFF_SECONDS = 0.5
-"""Seconds until a lost connection is made anew; doubles with each further failure. Meanwhile daemons look."""
+"""Seconds until a lost connection is replaced; doubles with each failure. Meanwhile daemons poll."""
 
 BACKOFF_CAP = 30.0
-"""The most seconds until that is tried again."""
+"""Most seconds until the next try."""
 
 PROOF_SECONDS = 5.0
-"""Seconds for which hearing of an own write proves that others' are heard; after that, the next look hails."""
+"""Seconds for which an own notification proves the connection; then the next poll sends a heartbeat."""
 
 DEAF_SECONDS = 5.0
-"""Seconds after which a connection on which a hail was not heard is made anew."""
+"""Seconds after an unheard heartbeat until the connection is replaced."""
 
 
 class Listening:
     """Keeps one listening connection while the store is in use, and knows whether it works."""
 
     def __init__(
-        self, access: StoreAccess, listen: Callable[[], Notifications] | None, rng: Callable[[], float]
+        self, access: StoreAccess, listen: Callable[[], PostgresNotifications] | None, rng: Callable[[], float]
     ) -> None:
-        """Start without a connection.
-
-        Args:
-            access: holds the store; told when there is a reason to look.
-            listen: opens a connection, in a worker thread; None where nobody else writes.
-            rng: returns a random number in [0, 1).
-        """
+        """Start without a connection; `listen` opens one in a worker thread, None where nobody else writes."""
         self.news = False
-        """Whether there is a reason to look at the store; whoever looks takes it back before."""
+        """Whether there is a reason to poll; a poll resets it before it reads."""
         self.seen = 0
-        """The version of the store that was looked at last: being told of that is no news."""
+        """The version of the last poll: a notification of it is no news."""
         self._access = access
         self._listen = listen
         self._retries = RetryPolicy(BACKOFF_SECONDS, BACKOFF_CAP, rng)
         self._connection: trio.CancelScope | None = None
         self._heard_at = -inf
-        self._hailed_at: float | None = None
+        self._heartbeat_at: float | None = None
         self._failures = 0
         self._complained = False
 
     @property
     def works(self) -> bool:
-        """Whether this daemon is told of whatever others write."""
-        return self._connection is not None and self._heard_at > -inf and self._hailed_at is None
+        """Whether this daemon hears every write of others."""
+        return self._connection is not None and self._heard_at > -inf and self._heartbeat_at is None
 
-    def wants_hail(self) -> bool:
-        """Whether the store is to be hailed now; a connection that has not heard earlier hails is given up."""
+    def wants_heartbeat(self) -> bool:
+        """Whether to send a heartbeat; a connection that has missed earlier ones is given up."""
         if self._connection is None:
             return False
         now = trio.current_time()
-        if self._hailed_at is None:
+        if self._heartbeat_at is None:
             if now - self._heard_at < PROOF_SECONDS:
                 return False
-            self._hailed_at = now
-        elif now - self._hailed_at >= DEAF_SECONDS:
+            self._heartbeat_at = now
+        elif now - self._heartbeat_at >= DEAF_SECONDS:
             self._connection.cancel()
             return False
         return True
 
     async def run(self) -> None:
-        """Listen until cancelled, also after the connection was lost; returns at once if there is none."""
+        """Listen until cancelled, reconnecting; returns at once where nobody else writes."""
         if self._listen is None:
             return
         while True:
@@ -199,14 +181,14 @@ class Listening:
                 await self._follow(await self._connected(self._listen))
             except StoreFault as fault:
                 why = str(fault)
-            except Exception as error:  # noqa: BLE001 - the boundary: who is not told looks
+            except Exception as error:  # noqa: BLE001 - the boundary: without notifications the daemon polls
                 logger.opt(exception=error).error("a fault of mcpd's own while listening to the store")
             self._complain(why)
             delay = self._retries.delay(self._failures)
             self._failures += 1
             await trio.sleep(delay)
 
-    async def _connected(self, listen: Callable[[], Notifications]) -> Notifications:
+    async def _connected(self, listen: Callable[[], PostgresNotifications]) -> PostgresNotifications:
         attempt = _Attempt(listen)
         try:
             return await trio.to_thread.run_sync(attempt.make, abandon_on_cancel=True)
@@ -214,12 +196,12 @@ class Listening:
             attempt.give_up()
             raise
 
-    async def _follow(self, listener: Notifications) -> None:
-        """Hear until the connection is lost, or given up by `wants_hail`."""
-        self._heard_at, self._hailed_at = -inf, None
+    async def _follow(self, listener: PostgresNotifications) -> None:
+        """Hear until the connection is lost, or given up by `wants_heartbeat`."""
+        self._heard_at, self._heartbeat_at = -inf, None
         with closing(listener), trio.CancelScope() as scope:
             self._connection = scope
-            # What was written before this connection listened is told to nobody.
+            # Writes from before this connection listened cause no notification.
             self._look()
             try:
                 while True:
@@ -230,12 +212,14 @@ class Listening:
                 self._connection = None
                 self._look()
 
-    def _take(self, told: Told) -> None:
+    def _take(self, told: Notification) -> None:
         if told.own:
-            self._heard_at, self._hailed_at, self._failures = trio.current_time(), None, 0
+            self._heard_at, self._heartbeat_at, self._failures = trio.current_time(), None, 0
             if self._complained:
                 self._complained = False
-                logger.info("the store {} tells again what others write", self._access.opener.where)
+                logger.info(
+                    "the store {} sends notifications of other daemons' writes again", self._access.opener.where
+                )
         elif told.version != self.seen:
             self._look()
 
@@ -246,19 +230,21 @@ class Listening:
     def _complain(self, why: str) -> None:
         if not self._complained:
             self._complained = True
-            logger.warning("what other daemons write is looked for each second, not told: {}", why)
+            logger.warning(
+                "mcpd polls the store for other daemons' writes each second, as notifications fail: {}", why
+            )
 
 
 class _Attempt:
     """An attempt to connect, in a worker thread that cannot be stopped when nobody waits for it any more."""
 
-    def __init__(self, listen: Callable[[], Notifications]) -> None:
+    def __init__(self, listen: Callable[[], PostgresNotifications]) -> None:
         self._listen = listen
         self._lock = threading.Lock()
-        self._made: Notifications | None = None
+        self._made: PostgresNotifications | None = None
         self._given_up = False
 
-    def make(self) -> Notifications:
+    def make(self) -> PostgresNotifications:
         """Connect; called in the thread."""
         made = self._listen()
         with self._lock:
@@ -269,7 +255,7 @@ class _Attempt:
         return made
 
     def give_up(self) -> None:
-        """Have the connection closed, whenever it is there."""
+        """Close the connection, whenever it exists."""
         with self._lock:
             self._given_up = True
             made = self._made

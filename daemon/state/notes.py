@@ -1,0 +1,379 @@
+"""Records of sessions, events and counts that are not in the store yet: bookkeeping without I/O.
+
+A record leaves the list only once it was written: a write that fails, hangs or is cut off changes nothing. A
+record that changed meanwhile is another object, and stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.catalog.loaded import is_anonymous
+from daemon.history.event import Event, EventKind
+from daemon.kit.waiting import keep_latest
+from daemon.state.event_rows import (
+    SECONDS,
+    LastLife,
+    away_since,
+    find_events,
+    first_hour,
+    last_life,
+    read_hours,
+)
+from daemon.state.faults import StoreFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from daemon.catalog.loaded import SessionRecord
+    from daemon.history.journal import EventQuery, History
+    from daemon.state.event_rows import Increments
+    from daemon.state.store_access import Broadcast, StoreAccess
+
+    ByName = dict[str, list[tuple[int, int]]]
+    """The start of each hour, in seconds since the epoch, and its count, oldest first, by the count's name."""
+
+
+EVENTS_AT_ONCE = 500
+"""Most events in one batch: some 10 ms in which nobody else writes."""
+
+GATHER_SECONDS = 0.5
+"""Seconds that events wait for others to be written with: a killed daemon may lose its last ones."""
+
+CROWD = 2000
+"""Events after which expiry is due early: a store may exceed its bounds by these."""
+
+
+class EventNotes:
+    """The unwritten events of this daemon's life; their queue is the history itself."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.dropped = 0
+        """Events that the store never got, because newer ones took their places in memory."""
+        self._written = 0
+        self._since_expiry = 0
+
+    async def follow(self, later: Callable[[], bool], moved: Broadcast) -> None:
+        """Schedule a write after new events, until cancelled.
+
+        `later` notes that events wait, and returns False if that was known; `moved` wakes the writer.
+        """
+        seen = None
+        while True:
+            seen = await self.history.newest.wait_changed(seen)
+            if later():
+                moved.notify()
+
+    @property
+    def waiting(self) -> int:
+        """The number of events that the store lacks."""
+        return self.history.number - self._written
+
+    def next_batch(self) -> tuple[Event, ...]:
+        """The oldest events that the store lacks."""
+        fresh = self.history.after(self._written)
+        if fresh and (lost := fresh[0].number - self._written - 1) > 0:
+            self.dropped += lost
+            self._written += lost
+            self.history.note(Event(kind=EventKind.LOST, details={"count": lost}))
+        return tuple(fresh[:EVENTS_AT_ONCE])
+
+    def were_written(self, events: Sequence[Event]) -> None:
+        """Note that the store has these."""
+        if events:
+            self._written = max(self._written, events[-1].number)
+            self._since_expiry += len(events)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether expiry is due early after so many new events."""
+        return self._since_expiry >= CROWD
+
+    def were_expired(self) -> None:
+        """Note that old and excess events have been deleted."""
+        self._since_expiry = 0
+
+    def start_over(self) -> None:
+        """Write the events in memory again: the store is empty."""
+        self._written = max(0, self.history.number - len(self.history.after(0)))
+
+
+class StoredEvents:
+    """Reads events from the store."""
+
+    def __init__(self, access: StoreAccess) -> None:
+        self._access = access
+
+    async def find(self, query: EventQuery) -> Sequence[Event] | None:
+        """Read events; None if the store cannot be read now."""
+        try:
+            return await self._access.ask(lambda store: store.within(partial(find_events, query)))
+        except StoreFault:
+            return None
+
+    async def follow(self, history: History) -> None:
+        """Have readers poll after every write, until cancelled."""
+        while True:
+            await self._access.moved.wait()
+            history.news.set(object())
+
+    async def last_life(self, host: str, socket: str) -> LastLife | None:
+        """The end of the last daemon on a socket, if known."""
+        try:
+            return await self._access.ask(lambda store: store.within(partial(last_life, host, socket)))
+        except StoreFault:
+            return None
+
+    async def away_since(self, servers: Iterable[str], life: str) -> Mapping[str, float]:
+        """Since when each server was away at the end of a daemon's life, as far as that is known."""
+        names = list(servers)
+        try:
+            return await self._access.ask(lambda store: store.within(partial(away_since, names, life)))
+        except StoreFault:
+            return {}
+
+
+WAITING = 48
+"""Most hours whose counts wait for the store, or are written again to one that lost them: a weekend's
+outage."""
+
+
+class HourlyCounts:
+    """Unwritten counts of this daemon, by the hour."""
+
+    def __init__(self, count: Callable[[], Mapping[str, int]], wall: Callable[[], float]) -> None:
+        """Start with the counters as they are; they never fall, but for a server that is configured again."""
+        self._count = count
+        self._wall = wall
+        self._seen = dict(count())
+        self._waiting: Counter[tuple[int, str]] = Counter()
+        self._written: Counter[tuple[int, str]] = Counter()
+
+    def gather(self) -> dict[tuple[int, str], int]:
+        """The increments to add to the stored counts; those since the last call belong to the present hour."""
+        now, hour = self._count(), first_hour(self._wall())
+        for name, count in now.items():
+            before = self._seen.get(name, 0)
+            # A server that was taken out of the configuration and put back counts from zero.
+            self._waiting[hour, name] += count - before if count >= before else count
+        self._seen = dict(now)
+        self._waiting = _newest(self._waiting, hour)
+        return dict(self._waiting)
+
+    def were_written(self, news: Increments) -> None:
+        """Note that these increments are in the store."""
+        self._waiting.subtract(news)
+        self._written.update(news)
+        self._written = _newest(self._written, first_hour(self._wall()))
+
+    def start_over(self) -> None:
+        """Write the latest counts again: the store has lost everything."""
+        self._waiting.update(self._written)
+        self._written.clear()
+
+    def joined(self, stored: Increments, since: float) -> ByName:
+        """All counts, stored or not, by the names of the counts."""
+        every, found = Counter(stored), defaultdict(list)
+        every.update({key: more for key, more in self.gather().items() if key[0] >= first_hour(since)})
+        for (hour, name), count in sorted(every.items()):
+            found[name].append((hour * SECONDS, count))
+        return dict(found)
+
+
+def _newest(counts: Counter[tuple[int, str]], hour: int) -> Counter[tuple[int, str]]:
+    """The counts of the last `WAITING` hours that are not zero."""
+    return Counter({key: more for key, more in counts.items() if more and key[0] > hour - WAITING})
+
+
+async def hours_since(
+    access: StoreAccess, ours: HourlyCounts, since: float
+) -> dict[str, list[tuple[int, int]]]:
+    """All counts since the hour of a time in seconds since the epoch; raises `StoreFault`."""
+    stored = await access.ask(lambda store: store.within(partial(read_hours, since)))
+    return ours.joined(stored, since)
+
+
+MAX_SESSIONS = 10_000
+"""Most records of sessions in memory; some 30 MB with ten loaded tools each. Written ones are dropped first."""
+
+MAX_BATCH = 1000
+"""Most sessions in one transaction: the backlog of an outage must not make one that takes minutes."""
+
+
+class SessionNotes:
+    """Records of sessions: the unwritten ones, and those that this run has read or written."""
+
+    def __init__(self, most: int = MAX_SESSIONS) -> None:
+        self._most = most
+        self.waiting: dict[str, SessionRecord] = {}
+        """The unwritten records, by key."""
+        self._written: dict[str, SessionRecord] = {}
+        self.touched: dict[str, float] = {}
+        """Unwritten times of use by key, in seconds since the epoch."""
+        self.dropped = 0
+        """Records that were dropped unwritten because memory was full."""
+
+    def keep(self, record: SessionRecord) -> None:
+        """Keep the current record of a session, to be written."""
+        self._written.pop(record.key, None)
+        self.waiting.pop(record.key, None)
+        self.waiting[record.key] = record
+        self._bound()
+
+    def touch(self, key: str, at: float) -> None:
+        """Note when a session was used, in seconds since the epoch."""
+        keep_latest(self.touched, key, max(at, self.touched.get(key, at)), self._most)
+
+    def read(self, record: SessionRecord) -> None:
+        """Note a record of the store, unless a newer one waits to be written."""
+        if record.key not in self.waiting:
+            self._written.pop(record.key, None)
+            self._written[record.key] = record
+            self._bound()
+
+    def joined(self, record: SessionRecord) -> SessionRecord:
+        """Merge a record that another daemon wrote with the waiting one, which is then written."""
+        ours = self.waiting.get(record.key)
+        if ours is None:
+            self.read(record)
+            return record
+        both = _whole(ours, record)
+        self.keep(both)
+        return both
+
+    def complete(self, key: str, stored: SessionRecord | None) -> SessionRecord | None:
+        """The current record of a session, given the stored one."""
+        ours = self.waiting.get(key)
+        if ours is None:
+            if stored is not None:
+                self.read(stored)
+            return stored
+        if ours.partial:
+            ours = _whole(ours, stored)
+            self.keep(ours)
+        return ours
+
+    def unwritten(self, key: str) -> SessionRecord | None:
+        """The unwritten record of a session; None without one, or for a partial one."""
+        ours = self.waiting.get(key)
+        return None if ours is None or ours.partial else ours
+
+    def known(self, key: str) -> SessionRecord | None:
+        """The record of a session that this run knows, maybe partial."""
+        return self.waiting.get(key) or self._written.get(key)
+
+    def next_batch(self) -> tuple[tuple[SessionRecord, ...], Mapping[str, float]]:
+        """The records to write next, longest waiting first, and the times of use of other sessions."""
+        records = tuple(self._seen(each) for each in islice(self.waiting.values(), MAX_BATCH))
+        keys = {record.key for record in records}
+        return records, {key: at for key, at in self.touched.items() if key not in keys}
+
+    def were_written(self, records: Sequence[SessionRecord], touched: Mapping[str, float]) -> None:
+        """Note that a batch is on disk."""
+        for record in records:
+            waiting = self.waiting.get(record.key)
+            if waiting is not None and attrs.evolve(waiting, seen_at=record.seen_at) == record:
+                del self.waiting[record.key]
+                self._written[record.key] = record
+        for key, at in touched.items():
+            if key in self._written:
+                self._written[key] = attrs.evolve(self._written[key], seen_at=at)
+        for key, at in (*((record.key, record.seen_at) for record in records), *touched.items()):
+            if self.touched.get(key, at + 1) <= at:
+                del self.touched[key]
+
+    def start_over(self) -> None:
+        """Write all known records again: the store has lost everything."""
+        self.waiting = {**self._written, **self.waiting}
+        self._written = {}
+
+    def forget(self, before: float, live: Collection[str], *, anonymous: float) -> None:
+        """Drop sessions that were last used before a time, as the store does.
+
+        `live` are the keys to spare; `anonymous` is the time for sessions without a name, in seconds since the
+        epoch.
+        """
+        for notes in (self._written, self.waiting):
+            for key, each in list(notes.items()):
+                if self._seen(each).seen_at < (anonymous if is_anonymous(key) else before) and key not in live:
+                    del notes[key]
+
+    def merged(self, stored: Iterable[SessionRecord] | None, most: int) -> tuple[SessionRecord, ...]:
+        """The stored records, or without a readable store the known ones, updated; most recently used first."""
+        found = self._written if stored is None else {record.key: record for record in stored}
+        records = [self._seen(each) for each in {**found, **self.waiting}.values()]
+        return tuple(sorted(records, key=lambda record: -record.seen_at)[:most])
+
+    def _seen(self, record: SessionRecord) -> SessionRecord:
+        at = self.touched.get(record.key, 0.0)
+        return record if at <= record.seen_at else attrs.evolve(record, seen_at=at)
+
+    def _bound(self) -> None:
+        while len(self._written) + len(self.waiting) > self._most:
+            if self._written:
+                del self._written[next(iter(self._written))]
+            else:
+                del self.waiting[next(iter(self.waiting))]
+                self.dropped += 1
+
+
+class Totals:
+    """Counts that survive restarts: the stored counts and the increments since.
+
+    The store is given increments, so several daemons on one store add up. A write whose outcome is unknown may
+    be counted twice.
+    """
+
+    def __init__(self, count: Callable[[], Mapping[str, int]]) -> None:
+        """Start with this run's counters by name, which never fall."""
+        self.since = 0.0
+        """The time of the first written count, in seconds since the epoch; 0 without one."""
+        self._count = count
+        self._stored: dict[str, int] = {}
+        self._written: dict[str, int] = {}
+
+    @property
+    def known(self) -> dict[str, int]:
+        """All counts by name, as far as they are known here."""
+        known = dict(self._stored)
+        for name, more in self.news.items():
+            known[name] = known.get(name, 0) + more
+        return known
+
+    @property
+    def news(self) -> dict[str, int]:
+        """The increments to add to the stored counts, by name."""
+        counted = ((name, now - self._written.get(name, 0)) for name, now in self._count().items())
+        return {name: more for name, more in counted if more}
+
+    def read(self, stored: Mapping[str, int], since: float) -> None:
+        """Note the stored counts."""
+        self._stored, self.since = dict(stored), since
+
+    def start_over(self) -> None:
+        """Write all known counts again: the store has lost everything."""
+        now, known = self._count(), self.known
+        self._written = {name: now.get(name, 0) - known[name] for name in known}
+        self._stored = {}
+
+    def were_written(self, news: Mapping[str, int], at: float) -> None:
+        """Note that these increments are in the store."""
+        for name, more in news.items():
+            self._stored[name] = self._stored.get(name, 0) + more
+            self._written[name] = self._written.get(name, 0) + more
+        if news:
+            self.since = self.since or at
+
+
+def _whole(ours: SessionRecord, stored: SessionRecord | None) -> SessionRecord:
+    """Our record, joined with the stored one that it follows."""
+    if stored is None:
+        return attrs.evolve(ours, partial=False)
+    begun = stored.created_at if ours.partial else ours.created_at
+    return attrs.evolve(ours, loaded=stored.loaded.joined(ours.loaded), created_at=begun, partial=False)
