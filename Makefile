@@ -70,7 +70,7 @@ man: .venv/dev.stamp  ## the manual pages, from what the commands say of themsel
 	.venv/bin/python scripts/manpages man
 
 .PHONY: reference
-reference: .venv/dev.stamp  ## the tables of docs/ that the code holds: keys, commands, causes, events, errors, metrics
+reference: .venv/dev.stamp  ## the lists of docs/ that the code holds: keys, commands, causes, events, errors, metrics
 	.venv/bin/python scripts/reference
 
 .PHONY: screenshots

@@ -220,7 +220,10 @@ def main() -> None:
     if asked.write:
         date = time.strftime("%Y-%m-%d", time.gmtime())
         head = f"`python -m bench.console`, {date}. {machine()}. Load average {load:.1f} at the beginning."
-        put(ROOT / "docs" / "performance.md", BEGIN, END, "\n\n".join([head, *map(markdown, found)]))
+        (_, _, looked_at), cost = found
+        page, median, worst, size = max(looked_at, key=lambda row: float(row[1]))
+        slowest = f"The slowest page of {whose}: `{page}`, median {median} ms, worst {worst} ms, {size} KB."
+        put(ROOT / "docs" / "performance.md", BEGIN, END, f"{head}\n\n{slowest}\n\n{markdown(cost)}")
 
 
 if __name__ == "__main__":

@@ -1,26 +1,25 @@
 """mcpd, the init system for MCP servers.
 
-This package imports nothing at its top: `mcpd connect` is started once for every window of every
-agent and must be up in milliseconds, so each command pays only for what it uses.
+Imports nothing: each agent window starts `mcpd connect`, which must be up in milliseconds.
 """
 
 __version__ = "0.1.0"
 
 __program__ = "mcpd"
-"""Whose package this is: python-daemon has one of the same name (mcpd_supervisor.py)."""
+"""Tells this package from python-daemon's of the same name (mcpd_supervisor.py)."""
 
 
 def version() -> str:
-    """The version, with the commit unless this is a release: `0.1.0+g1a2b3c4d`."""
+    """The version, with the commit unless released: `0.1.0+g1a2b3c4d`."""
     package = __file__.rpartition("/")[0]
-    # `make install` leaves the commit in the package, a checkout has it in .git, a release in neither.
+    # `make install` stores the commit in the package, a checkout has it in .git, a release in neither.
     commit = _read(f"{package}/commit") or _commit(package.rpartition("/")[0] + "/.git")
     return f"{__version__}+g{commit[:8]}" if commit else __version__
 
 
 def _commit(git: str) -> str:
-    """The commit that is checked out; empty where there is none, or it is tagged as the release."""
-    # In a worktree .git is a file that names the directory, and the references are those of the main checkout.
+    """The checked-out commit; empty without one, or if tagged as this release."""
+    # In a worktree .git is a file that names the directory, and references belong to the main checkout.
     git = _read(git).removeprefix("gitdir: ") or git
     common = f"{git}/{_read(f'{git}/commondir') or '.'}"
     head = _read(f"{git}/HEAD")

@@ -1,10 +1,8 @@
-"""Every error that mcpd raises or answers with.
+"""All errors that mcpd raises or answers with.
 
-There are two families. Errors of a *call* (`CallError` and below) are answered to a model: each has a code of
-`design.md` §6, a text that says what to do next, and details for programs. Errors of a *run* of an upstream
-(`RunError` and below) are read by the supervisor and shown in `mcpd status`: the cause decides whether to retry
-soon, to retry slowly or to wait for the operator. Names say who is to blame, then whether the call was sent:
-only a call that was certainly not sent may be called "safe to retry".
+`CallError`s answer a model, with a code, a next step and details for programs. `RunError`s go to the supervisor
+and into `mcpd status`; their cause decides on retries. Names and texts tell whether a call was sent: only a
+call that was certainly not sent is "safe to retry".
 """
 
 from __future__ import annotations
@@ -22,32 +20,27 @@ if TYPE_CHECKING:
 
 
 class McpdError(Exception):
-    """The root of all errors that mcpd raises on purpose."""
+    """The root of all deliberate errors."""
 
 
 @attrs.frozen(kw_only=True)
 class Fault:
-    """One mistake in a configuration."""
+    """A mistake in a configuration."""
 
     path: str
-    """The place of the mistake, like a JSONPath: `$.mcpServers.git.command`."""
     message: str
-    """A sentence that says what is wrong and what to write instead."""
     variable: str | None = None
-    """The name of the environment variable that is not set, if that is the mistake."""
     line: int | None = None
-    """The line that it stands in, from 1; None if it is in no line."""
     column: int | None = None
-    """The character of that line where it begins, from 1."""
 
     def __str__(self) -> str:
         where = [] if self.line is None else [f"line {self.line}, column {self.column}"]
-        # The root is the file, which stands above.
+        # The root is the file, named above.
         return ": ".join([*where, *([self.path] if self.path != "$" else []), self.message])
 
 
 class ConfigError(McpdError):
-    """A configuration that cannot be used; carries every fault, not only the first."""
+    """An unusable configuration, with all faults."""
 
     def __init__(self, source: str, faults: Sequence[Fault]) -> None:
         self.source = source
@@ -58,20 +51,20 @@ class ConfigError(McpdError):
 
 
 class DaemonRunning(McpdError):
-    """Another daemon already serves the socket."""
+    """Another daemon serves the socket."""
 
 
 class CoreFailed(McpdError):
-    """The daemon ends because of a fault of its own, which was logged."""
+    """The daemon ends because of its own, logged fault."""
 
 
 # --- errors of a call -------------------------------------------------------------------------------------
 
 
 class CallError(McpdError):
-    """The base of all errors that a tool call can be answered with instead of a result.
+    """The base of errors that answer a tool call.
 
-    `code` is the contract with models and tests; `details` are merged into `structuredContent.error`.
+    `code` is a contract with models; `details` are merged into `structuredContent.error`.
     """
 
     code: ClassVar[str] = "InternalError"
@@ -83,84 +76,84 @@ class CallError(McpdError):
 
 
 class InternalError(CallError):
-    """A bug in mcpd, caught at a session's boundary so that it costs one call and not the connection."""
+    """A bug in mcpd, caught at the session so that it costs one call, not the connection."""
 
 
 class UnknownCategory(CallError):
-    """No category has the name that was given."""
+    """No category has the given name."""
 
     code = "UnknownCategory"
 
 
 class UnknownTool(CallError):
-    """The server or category that was named has no such tool."""
+    """The given server or category has no such tool."""
 
     code = "UnknownTool"
 
 
 class UnknownServer(CallError):
-    """No server has the name that was given."""
+    """No server has the given name."""
 
     code = "UnknownServer"
 
 
 class ToolDisabled(CallError):
-    """The operator has switched this tool off."""
+    """The operator disabled the tool."""
 
     code = "ToolDisabled"
 
 
 class PermissionDenied(CallError):
-    """The client's user must agree to the call, and has not."""
+    """The user did not agree to the call."""
 
     code = "PermissionDenied"
 
 
 class UnknownPrompt(CallError):
-    """No server of the profile has a prompt of the name that was given."""
+    """No server of the profile has the prompt."""
 
     code = "UnknownPrompt"
 
 
 class PromptDisabled(CallError):
-    """The operator has switched this prompt off."""
+    """The operator disabled the prompt."""
 
     code = "PromptDisabled"
 
 
 class UnknownResource(CallError):
-    """No server of the profile has a resource with the URI that was given."""
+    """No server of the profile has the resource."""
 
     code = "UnknownResource"
 
 
 class ResourceDisabled(CallError):
-    """The operator has switched this resource off."""
+    """The operator disabled the resource."""
 
     code = "ResourceDisabled"
 
 
 class ToolNotLoaded(CallError):
-    """The tool exists, but this session has not loaded it."""
+    """The session has not loaded the tool."""
 
     code = "ToolNotLoaded"
 
 
 class ToolChanged(CallError):
-    """The tool differs from what this client was shown. Told once, with the current definition."""
+    """The tool changed since the client saw it; sent once, with the current definition."""
 
     code = "ToolChanged"
 
     def __init__(self, message: str, *, key: tuple[str, str], unloads: bool = False, **details: object) -> None:
         super().__init__(message, **details)
         self.key = key
-        """The server and name of the tool."""
+        """Server and name."""
         self.unloads = unloads
-        """Whether the tool has to be loaded again before it can be called."""
+        """Whether the tool must be loaded again."""
 
 
 class InvalidArguments(CallError):
-    """The arguments of a meta-tool, or the arguments that it wraps, do not match their schema."""
+    """The arguments of a meta-tool, or wrapped ones, do not match their schema."""
 
     code = "InvalidArguments"
 
@@ -172,66 +165,66 @@ class UpstreamUnavailable(CallError):
 
 
 class NoWorkspace(CallError):
-    """The server works in a directory of its client's, and the client has named none that can be used."""
+    """The server needs the client's directory, and the client named no usable one."""
 
     code = "NoWorkspace"
 
 
 class NoSession(CallError):
-    """The server has an instance for each session, and the client has no session."""
+    """The server has an instance per session, and the client has no session."""
 
     code = "NoSession"
 
 
 class UpstreamCallError(CallError):
-    """The server answered with a JSON-RPC error of its own."""
+    """The server answered with a JSON-RPC error."""
 
     code = "UpstreamCallError"
 
 
 class CallCancelled(CallError):
-    """An operator has cancelled the call: if it was sent, whether it was executed is unknown."""
+    """An operator cancelled the call; if sent, its execution is unknown."""
 
     code = "CallCancelled"
 
 
 class UpstreamLost(CallError):
-    """The connection was lost after the call was sent: whether it was executed is unknown."""
+    """The connection was lost after sending: the call's execution is unknown."""
 
     code = "UpstreamLost"
 
     def at(self, server: str) -> UpstreamLost:
-        """The same error, for a model: it names the server and says what to do next."""
+        """The error for a model, with the server and the next step."""
         text = f"server {server}: {self.message}. Check what the call was to do before you call again."
         return UpstreamLost(text, **{**self.details, "server": server})
 
 
 class UpstreamTimeout(CallError):
-    """The server did not answer in time: whether the call was executed is unknown."""
+    """No answer in time: the call's execution is unknown."""
 
     code = "UpstreamTimeout"
 
 
 class SchemaFetchError(CallError):
-    """The server is up but would not list its tools, and no earlier list is known."""
+    """The server is up but never listed its tools."""
 
     code = "SchemaFetchError"
 
 
 class RequestTooLarge(CallError):
-    """A message exceeds the size limit of its direction."""
+    """A message exceeds its size limit."""
 
     code = "RequestTooLarge"
 
 
 class InputRefused(CallError):
-    """The server needs something of the client for this call, and the client has not given it."""
+    """The client did not give the input that the server needs for this call."""
 
     code = "InputRefused"
 
 
 class UnknownRequestState(CallError):
-    """A client came back with a state that is not good for its request, for whatever reason."""
+    """A client returned a state that is invalid for its request."""
 
     code = "UnknownRequestState"
 
@@ -246,75 +239,63 @@ class Overloaded(CallError):
 
 
 class RunError(McpdError):
-    """A run of an upstream ended or never began. `reason` says why; its cause decides when to try again.
-
-    A class below exists where its errors are caught separately; `default` is its cause if none is given.
-    """
+    """A run of a server ended or never began; the cause in `reason`, else `default`, decides on retries."""
 
     default: ClassVar[Cause] = Cause.CONNECTION_LOST
 
     def __init__(self, message: str, cause: Cause | None = None, **data: Datum) -> None:
-        """Describe what happened.
-
-        Args:
-            message: in words, for people.
-            cause: for programs; by default that of the class.
-            **data: the data that the cause says it carries.
-        """
+        """Take the text for people, the cause (None: the class's) and the cause's data."""
         super().__init__(message)
         self.reason = Reason(message, cause or self.default, data)
 
 
 class ConnectionLost(RunError):
-    """The link to the server ended: EOF, a reset, an exit, too many missed pings."""
+    """The link to the server ended: EOF, a reset, an exit, missed pings."""
 
 
 class Busy(ConnectionLost):
-    """The server is overloaded (HTTP 429, 503), and may have said for how long."""
+    """The server is overloaded (HTTP 429, 503)."""
 
     default = Cause.BUSY
 
     def __init__(self, message: str, cause: Cause | None = None, *, wait: float, **data: Datum) -> None:
         super().__init__(message, cause, seconds=wait, **data)
         self.wait = wait
-        """Seconds to wait before the next attempt."""
+        """Seconds until the next attempt."""
 
 
 class StartTimeout(RunError):
-    """The server did not get through connect, handshake or first listing in time."""
+    """Connect, handshake or first listing took too long."""
 
     default = Cause.HANDSHAKE_TIMEOUT
 
 
 class ProtocolFault(RunError):
-    """The server broke JSON-RPC or MCP in a way that a connection does not survive."""
+    """A fatal breach of JSON-RPC or MCP by the server."""
 
     default = Cause.NOT_MCP
 
 
 class CannotStart(RunError):
-    """Retrying soon is pointless: no such command, no permission, a configuration that cannot work."""
+    """A soon retry is pointless: no such command, no permission, an impossible configuration."""
 
     default = Cause.CANNOT_START
 
 
 class ListingFault(RunError):
-    """The server is up but did not list its tools: it stays up, degraded, and is asked again."""
+    """The server is up but did not list its tools; it stays up, degraded, and is asked again."""
 
     default = Cause.LIST_REFUSED
 
 
 class NeedsAuth(RunError):
-    """The server requires credentials that it was not given (401, 403)."""
+    """The server requires other credentials (401, 403)."""
 
     default = Cause.UNAUTHORIZED
 
 
 def leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one exception behind a nursery's exception group: an `McpdError` if it holds one, else its first.
-
-    trio wraps every exception that leaves a nursery; the supervisor needs the plain error.
-    """
+    """The exception behind a nursery's group, preferably an `McpdError`, for the supervisor."""
     ours = group.subgroup(McpdError)
     found: BaseException = ours or group.subgroup(Exception) or group
     while isinstance(found, BaseExceptionGroup):

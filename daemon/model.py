@@ -1,4 +1,4 @@
-"""The values that the packages hand to one another. Frozen, without I/O, clock or event loop."""
+"""The values that rooms exchange: frozen, without I/O, clock or event loop."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ToolKey = tuple[str, str]
-"""The key of a tool: its server's configured name and its bare name there."""
+"""Server's configured name, tool's bare name."""
 
 
 class Era(StrEnum):
-    """The two ways in which MCP is spoken."""
+    """The two forms of MCP."""
 
     HANDSHAKE = "handshake"
     """2024-11-05 to 2025-11-25: `initialize`, sessions, server-to-client requests."""
@@ -26,90 +26,78 @@ class Era(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class StandingWishes:
-    """What clients want of one server beside answers to their requests."""
+    """The standing demands of clients on a server."""
 
     level: str | None = None
-    """The level of its log that the most talkative of them has set; None if none has set one."""
     uris: frozenset[str] = frozenset()
-    """The resources whose updates somebody follows, by the server's own URIs."""
 
 
 class Kind(StrEnum):
-    """What a server can list (MCP, server features)."""
+    """The lists of a server (MCP, server features)."""
 
     TOOL = "tool"
     PROMPT = "prompt"
     RESOURCE = "resource"
     TEMPLATE = "template"
-    """A template of resources' URIs (RFC 6570)."""
+    """A URI template (RFC 6570)."""
 
 
 @attrs.frozen(kw_only=True)
 class Definition:
-    """One tool, prompt, resource or template of resources as its server described it."""
+    """A tool, prompt, resource or template as its server described it."""
 
     kind: Kind
-    """Which of these it is."""
     server: str
-    """The configured name of its server."""
     name: str
-    """What identifies it there: the name of a tool or prompt, a resource's URI, a template."""
     raw: bytes = attrs.field(repr=False)
-    """Its object in the server's list, byte for byte but for removed secrets and a completed schema."""
+    """The server's bytes, except for removed secrets and a completed schema."""
     schema_hash: str
-    """Hex SHA-256 of the canonical JSON of the whole definition."""
+    """Hex SHA-256 of the definition's canonical JSON."""
     content_hash: str
-    """The hash of the definition without `name`, which a rename keeps."""
+    """The hash without `name`: a rename keeps it."""
 
 
 @attrs.frozen(kw_only=True)
 class Tool(Definition):
-    """One tool, with what its calls and its descriptions need."""
+    """A tool, with the parts needed for calls and descriptions."""
 
     kind: Kind = Kind.TOOL
     description: str
-    """The server's text, unabridged; empty if it gave none."""
     parts: Mapping[str, bytes] = attrs.field(repr=False)
-    """Its top-level members, each raw JSON: `inputSchema`, `outputSchema`, `annotations`, ..."""
     completed: bool = attrs.field(default=False, eq=False)
-    """Whether its server left `"type": "object"` out of its input schema, where it was added."""
+    """Whether a missing `"type": "object"` was added to its input schema."""
 
 
 @attrs.frozen(kw_only=True)
 class GivenName:
-    """A name that was given to a tool, a prompt or a URI for lists of several servers (`catalog.naming`)."""
+    """A name given to a tool, prompt or URI among several servers (`catalog.naming`)."""
 
     name: str
-    """The name."""
     key: ToolKey
-    """What the name means: the server, and its own name or URI there."""
     kind: Kind = Kind.TOOL
-    """What was named: a tool, a prompt, or a `RESOURCE`, which is the URI of a resource or a template."""
+    """`RESOURCE` includes templates."""
     beside: bool = False
-    """Whether it is a second name, for lists with a meta-tool that has the same name as the tool."""
+    """Whether it is a second name, for lists with a meta-tool of the first name."""
     since: float = 0.0
-    """Since when the name means this tool, in seconds since the epoch."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """One sentence by a model about a server or a tool."""
+    """A model's sentence about a server or a tool."""
 
     text: str
-    """The sentence, one line."""
     keywords: tuple[str, ...] = ()
-    """Words that a search may use and that the description lacks."""
+    """Search terms that the description lacks."""
     of: str = ""
-    """What it was made from: a tool's schema hash, or the digest of its tools (`catalog.definitions`)."""
+    """Its source: a tool's schema hash, or its server's digest (`catalog.definitions`)."""
     at: float = 0.0
-    """When it was made, in seconds since the epoch."""
 
 
 class Repair(StrEnum):
-    """How arguments were repaired; of several repairs, the outermost."""
+    """The repair of arguments; of several, the outermost."""
 
     STRINGIFIED = "stringified"
     """They were a string that holds an object."""
     UNWRAPPED = "unwrapped"
-    """They were wrapped once more, or were in a slot of another name."""
+    """They were wrapped once more, or in a slot of another name."""
     FLATTENED = "flattened"
-    """They were beside the tool's name instead of in their slot."""
+    """They were next to the tool's name instead of in their slot."""

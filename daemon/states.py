@@ -1,8 +1,7 @@
-"""The states of a supervised server, and every move between them.
+"""The states of a supervised server and all moves between them.
 
-A state changes only through `move`; a move that is not in `TRANSITIONS` is a bug of ours and raises. The words
-are those that `mcpd status` and `meta.unavailableServers` show (design.md §7), taken from systemd, supervisord
-and Kubernetes where they had one.
+States change only through `move`. The words, from systemd, supervisord and Kubernetes where possible, are a
+contract with `mcpd status` and `meta.unavailableServers`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from enum import StrEnum
 
 
 class ServerState(StrEnum):
-    """What a server is doing, as operators and models are told."""
+    """The activity of a server, for operators and models."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -30,25 +29,25 @@ class ServerState(StrEnum):
 _S = ServerState
 
 COMING = frozenset({_S.QUEUED, _S.STARTING})
-"""A start is under way, or waits for its turn."""
+"""A start is under way or queued."""
 
 WAITING = frozenset({_S.BACKOFF, _S.CRASHLOOP, _S.NEEDS_AUTH, _S.FAILED})
-"""Down, with a next try on the clock."""
+"""Down, with a retry scheduled."""
 
 SERVING = frozenset({_S.READY, _S.DEGRADED})
-"""A connection is up and calls are forwarded."""
+"""A connection is up and takes calls."""
 
 WELL = frozenset({_S.READY, _S.DORMANT, _S.DISABLED})
-"""Nothing for an operator to look at: `mcpd status` exits with 0 if all servers are in one of these."""
+"""Needs no operator: `mcpd status` exits with 0 if all servers are in these."""
 
 WAKEABLE = frozenset({_S.QUEUED, _S.BACKOFF, _S.CRASHLOOP, _S.DORMANT})
-"""A call may cut the wait short. Parked servers (failed, needs_auth) wait for a change or the operator."""
+"""A call may cut the wait short; parked servers (failed, needs_auth) wait for a change or the operator."""
 
 WORST_FIRST = (
     *(_S.FAILED, _S.CRASHLOOP, _S.NEEDS_AUTH, _S.BACKOFF, _S.DEGRADED),
     *(_S.QUEUED, _S.STARTING, _S.STOPPING, _S.STOPPED, _S.READY, _S.DORMANT, _S.DISABLED),
 )
-"""The order of a list of servers: what an operator has to look at, then what moves, then what is well."""
+"""The order of lists: servers that need an operator, then moving ones, then healthy ones."""
 
 TRANSITIONS: dict[ServerState, frozenset[ServerState]] = {
     _S.STOPPED: frozenset({_S.QUEUED, _S.STARTING, _S.DORMANT, _S.DISABLED}),
@@ -67,11 +66,7 @@ TRANSITIONS: dict[ServerState, frozenset[ServerState]] = {
 
 
 def move(current: ServerState, to: ServerState) -> ServerState:
-    """Return `to` if a server may go there from `current`.
-
-    Raises:
-        ValueError: the move is not in `TRANSITIONS`.
-    """
+    """Return `to` if the move is legal. Raises `ValueError`: the move is not in `TRANSITIONS`."""
     if to not in TRANSITIONS[current]:
         raise ValueError(f"a server cannot go from {current} to {to}")
     return to

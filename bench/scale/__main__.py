@@ -40,9 +40,9 @@ def marks(place: str) -> tuple[str, str]:
 
 
 def beside_table(found: Beside) -> Table:
-    """What was measured beside `bench.calls`, in words."""
+    """The costs that `bench.calls` does not measure, in words."""
     rows = [[words, f"{number(value)} {unit}".rstrip()] for words, (value, unit) in found.items()]
-    return "Measured beside", ["what", "measured"], rows
+    return "Costs of one of each", ["what", "measured"], rows
 
 
 def writers_table(url: str) -> Table:

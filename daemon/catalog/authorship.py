@@ -1,11 +1,9 @@
-"""Questions of servers to users and models name the server first, in mcpd's words.
+"""Marks servers' questions to users and models with the server's name, and refuses deceptive ones.
 
-A client sees one server, mcpd, and shows every question as mcpd's. So the text of a server begins with
-`Server NAME asks: `, each further line of it with `> `, and hidden characters in it are spelt out. Questions of
-mcpd's own begin with `OURS`. No text of a server has that anywhere, nor what looks like it, since a
-server can choose where a client breaks a long line. What a user could be tricked by beyond its text is refused:
-a URL that is not plain http or https, and names and choices with hidden characters, since an answer repeats
-those.
+Clients show every question as mcpd's. So a server's text starts with `Server NAME asks: `, its further lines
+with `> `, and hidden characters are spelt out. mcpd's own questions start with `OURS`, which no server's text
+may contain or resemble, since a server can choose where a client wraps lines. Refused: URLs other than plain
+http or https, and names and choices with hidden characters, which answers repeat.
 """
 
 from __future__ import annotations
@@ -27,16 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 OURS = "mcpd asks: "
-"""How each question of mcpd's own begins."""
+"""Starts each of mcpd's own questions."""
 
 _ANSWERED = frozenset({"const", "enum", "default", "pattern"})
-"""Members of a schema whose values are answers, or match them: they stay as they are, or are refused."""
+"""Schema members whose values are, or match, answers: kept unchanged or refused."""
 
 _FOREIGN = {
     "a": "\u03b1\u0430\u0251", "c": "\u03f2\u0441\u1d04", "d": "\u0501\u1d05", "k": "\u03ba\u043a\u1d0b",
     "m": "\u03bc\u043c\u1d0d", "p": "\u03c1\u0440\u1d18", "s": "\u0455\ua731",
 }  # fmt: skip
-"""Greek and Cyrillic letters and small capitals that look like those of `OURS` (Unicode, confusables.txt)."""
+"""Greek, Cyrillic and small capital lookalikes of the letters of `OURS` (Unicode, confusables.txt)."""
 
 _STYLED = (
     (0x41, 0x24F),
@@ -46,37 +44,27 @@ _STYLED = (
     (0xFF21, 0xFF5A),
     (0x1D400, 0x1D7FF),
 )
-"""Where letters stand that are Latin ones with an accent, in a circle, wide or in another style."""
+"""Ranges of accented, circled, wide and styled Latin letters."""
 
 _MARKS = r"\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
-"""Marks that stand above, below or through the letter before them."""
+"""Combining marks."""
 
 _URL = re.compile(r"(?ai:https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?)(?:[/?#][^\s\\]*)?")
-"""An address whose host is what a user reads first: without a name before it, and in ASCII."""
+"""A URL whose host comes first, in ASCII and without user info."""
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class UnsafeQuestion(Exception):
-    """A question that no user is shown; the text says why."""
+    """A question that must not be shown; the text is the reason."""
 
     def __init__(self, reason: str, text: str) -> None:
-        """Begin with a word for programs, and the text."""
         super().__init__(text)
         self.reason = reason
 
 
 def authored(server: str, method: str, params: Raw | None) -> Raw | None:
-    """The params of a server's request as a client is to get them.
-
-    Args:
-        server: the server, or an instance of it.
-        method: the method of the request.
-        params: its params, raw.
-
-    Raises:
-        UnsafeQuestion: they are not to be shown, or cannot be read.
-    """
+    """A server's request params in the form for clients. Raises `UnsafeQuestion`."""
     if params is None or method == LIST_ROOTS:
         return params
     try:
@@ -92,11 +80,7 @@ def authored(server: str, method: str, params: Raw | None) -> Raw | None:
 
 
 def authored_elicitation(server: str, said: dict[str, Any]) -> dict[str, Any]:
-    """One elicitation, decoded (`authored`).
-
-    Raises:
-        UnsafeQuestion: it is not to be shown.
-    """
+    """A decoded elicitation in the form for clients; raises `UnsafeQuestion`."""
     told = {**said, "message": words_of(server, str(said.get("message") or ""))}
     if "url" in said or said.get("mode") == "url":
         _require_url(said.get("url"))
@@ -106,7 +90,7 @@ def authored_elicitation(server: str, said: dict[str, Any]) -> dict[str, Any]:
 
 
 def words_of(server: str, text: str) -> str:
-    """A server's text as a user reads it: under the server's name."""
+    """A server's text under the server's name."""
     lines = [_said(line) for line in text.splitlines()] or [""]
     if len(lines) == 1:
         return f"Server {server_of(server)} asks: {lines[0]}"
@@ -119,16 +103,10 @@ def _require_url(url: object) -> None:
 
 
 def _spelt(value: Any, prose: Callable[[str], str], *, answer: bool = False, fields: bool = False) -> Any:
-    """A value with its texts as a user may read them.
+    """Copy a schema, messages or a part of these with legible texts.
 
-    Args:
-        value: a schema, messages, or a part of these.
-        prose: what becomes of a text that is no answer.
-        answer: whether it is what an answer may repeat.
-        fields: whether its names are those of fields, and not of the schema.
-
-    Raises:
-        UnsafeQuestion: what an answer may repeat would have to be another text.
+    `prose` converts texts; an `answer`, which clients may repeat, raises `UnsafeQuestion` instead of changing.
+    With `fields`, member names are fields, not schema keywords.
     """
     if isinstance(value, str):
         return _answer(value) if answer else prose(value)
@@ -160,26 +138,24 @@ def _prose(text: str) -> str:
 
 
 def _on_one_line(text: str) -> str:
-    """A title or a description in a form: lines of its own could pass for another question."""
+    """Join the lines of a form's title or description, which could pass for another question."""
     return _said(" ".join(text.splitlines()))
 
 
 def _said(text: str) -> str:
-    """A server's words: what is hidden in them is spelt out, and so is a blank where mcpd's would begin."""
     if text.isascii() and "cpd" not in text.lower():
         return legible(text)
     return _ours().sub(r"\1\\u{20}\2", legible(text))
 
 
-# Compiled on first use: 6 ms.
+# Compiled on first use, which takes 6 ms.
 @cache
 def _ours() -> re.Pattern[str]:
-    """The pattern of `OURS`, and of what looks like it."""
     alike = defaultdict(str, {letter: more + more.upper() for letter, more in _FOREIGN.items()})
     for first, last in _STYLED:
         for each in map(chr, range(first, last + 1)):
             alike[unicodedata.normalize("NFKD", each)[:1].lower()] += re.escape(each)
     c, p, d, a, s, k = (f"[{alike[each]}][{_MARKS}]*" for each in "cpdask")
-    # One class first, and both cases in it: so the search skips what cannot begin.
+    # One class first, with both cases, so that the search skips quickly.
     m = f"[{alike['m']}nN](?:(?<![nN])|(?<=[rR][nN]))[{_MARKS}]*"
     return re.compile(rf"({m}{c}{p}{d})\s+({a}{s}{k}{s})")

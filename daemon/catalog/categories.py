@@ -1,7 +1,7 @@
-"""The tools of each category: the configuration's selection, applied to what the servers list.
+"""Categories of tools: the configuration's selections applied to the servers' lists.
 
-A tool may be named bare, as `server/tool`, or with the prefix of a client (`mcp__server__tool`); all mean the
-same. A name that a server does not list is *unresolved*: a warning at start, `UnknownTool` when called.
+A tool may be named bare, as `server/tool` or with a client's prefix (`mcp__server__tool`). A configured name
+that its server does not list is *unresolved*: a warning at start, `UnknownTool` when called.
 """
 
 from __future__ import annotations
@@ -27,18 +27,12 @@ D = TypeVar("D")
 
 
 class Lazily(Mapping[K, V]):
-    """A mapping with known keys whose values are made once each, on first use. Read-only."""
+    """A read-only mapping with known keys that makes each value on first use."""
 
     __slots__ = ("_keys", "_made", "_make")
 
     def __init__(self, keys: Collection[K], make: Callable[[K], V], made: dict[K, V] | None = None) -> None:
-        """Take the keys; no value is made yet.
-
-        Args:
-            keys: all keys, in order; must not change, and must be quick to test for membership.
-            make: makes the value of a key; always the same value for the same key.
-            made: values that were made already; taken over.
-        """
+        """Take immutable `keys` with fast membership tests, a deterministic `make`, and existing values."""
         self._keys = keys
         self._make = make
         self._made: dict[K, V] = {} if made is None else made
@@ -72,20 +66,20 @@ class Lazily(Mapping[K, V]):
         return len(self._keys)
 
     def values(self) -> ValuesView[V]:
-        """All values; makes those that are missing."""
+        """All values, made where missing."""
         return self.whole().values()
 
     def items(self) -> ItemsView[K, V]:
-        """All items; makes the values that are missing."""
+        """All items, made where missing."""
         return self.whole().items()
 
     @property
     def made(self) -> Mapping[K, V]:
-        """The values made so far, in no order."""
+        """The values made so far, unordered."""
         return self._made
 
     def whole(self) -> dict[K, V]:
-        """The complete dictionary: the same object each time, read-only."""
+        """The complete dictionary: always the same object, read-only."""
         if self._keys is not self._made:
             made, make = self._made, self._make
             whole = {key: made.get(key) or make(key) for key in self._keys}
@@ -95,22 +89,20 @@ class Lazily(Mapping[K, V]):
 
 
 class Table(Collection["ToolKey"]):
-    """Keys of tools, in the order of the servers and of each server's list. Never changes."""
+    """Keys of tools, in the order of servers and their lists; immutable."""
 
     __slots__ = ("by_server",)
 
     def __init__(self, by_server: Mapping[str, Mapping[str, Tool]]) -> None:
-        """Take the servers' tools."""
         self.by_server = by_server
-        """Each server's tools by name; read-only."""
 
     def get(self, key: ToolKey) -> Tool | None:
-        """The tool of this key; None if there is none."""
+        """The tool, or None."""
         tools = self.by_server.get(key[0])
         return None if tools is None else tools.get(key[1])
 
     def beyond(self, other: Table) -> Iterator[tuple[ToolKey, Tool]]:
-        """The tools that differ from those of another table, or are missing there."""
+        """The tools that differ from the other table's, or are missing there."""
         for server, tools in self.by_server.items():
             theirs = other.by_server.get(server, {})
             if theirs is not tools:
@@ -119,7 +111,7 @@ class Table(Collection["ToolKey"]):
                         yield (server, name), tool
 
     def lacking(self, other: Table) -> Iterator[tuple[ToolKey, Tool]]:
-        """The tools of another table whose keys are missing in this one."""
+        """The other table's tools whose keys are missing here."""
         for server, tools in other.by_server.items():
             ours = self.by_server.get(server, {})
             if ours is not tools:
@@ -144,45 +136,39 @@ NO_TOOLS = Table({})
 
 @attrs.frozen(kw_only=True)
 class Member:
-    """One tool's place in a category."""
+    """A tool's place in a category."""
 
     server: str
-    """The server that has the tool."""
     tool: str
-    """The tool's own name on that server."""
     enabled: bool
     """Whether it may be described and called."""
     description: str | None
-    """The description shown instead of the server's own; None for the server's."""
+    """None: the server's description."""
     listed: bool
-    """Whether the server lists it; False also while the server's tools are unknown."""
+    """False also while the server's tools are unknown."""
 
 
 @attrs.frozen(kw_only=True)
 class ToolCategory:
-    """A category with the tools that its selection yields."""
+    """A category with the tools of its selection."""
 
     name: str
-    """The name by which clients ask for it."""
     description: str
-    """The description that models choose by."""
     skill: str | None
-    """A text handed out with its tools."""
     servers: tuple[str, ...]
     """The servers that it draws from."""
     members: Mapping[str, Member]
-    """Its tools by the name that clients use: bare, or `server/tool` where two share one."""
+    """Members by callable name: bare, or `server/tool` if two share one."""
     unresolved: tuple[str, ...]
-    """Configured names that their server does not list although its tools are known."""
+    """Configured names missing in a known list."""
     open: bool
-    """Whether its servers' lists decide what it holds; otherwise only configured names do."""
+    """Whether the servers' lists, not only configured names, decide the members."""
     selection: ToolSelection = attrs.field(repr=False)
-    """The configured selection of its tools."""
     whole: bool = False
-    """Whether it is one server's complete list, with nothing switched off or described differently."""
+    """Whether it is one server's complete, unmodified list."""
 
     def member(self, key: ToolKey) -> Member | None:
-        """The member for a tool, under whatever name; None if the category does not hold it."""
+        """The member for a tool, or None."""
         server, tool = key
         for name in (tool, f"{server}/{tool}"):
             found = self.members.get(name)
@@ -194,13 +180,10 @@ class ToolCategory:
 def resolve(
     config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | None], given: Mapping[ToolKey, str]
 ) -> ToolCategory:
-    """Apply a category's selection to the tools that are known now.
+    """Apply a category's selection to the known tools.
 
-    Args:
-        config: the category.
-        listed: the tools of each server; None for a server that has not listed any.
-        given: the tools' names where all servers' tools are side by side: of two tools with the same name, the
-            same one keeps it in every category.
+    `listed` is None for a server that has not listed. `given` holds names among all servers' tools, so that the
+    same tool keeps a shared name in every category.
     """
     members: dict[str, Member] = {}
     overrides = dict(_override_keys(config, listed))
@@ -234,7 +217,7 @@ def resolve(
 
 
 def concerned(config: CategoryConfig, listed: Mapping[str, object]) -> Collection[str]:
-    """The servers whose lists decide what a category holds."""
+    """The servers whose lists decide a category's members."""
     if config.server is None:
         return listed.keys()
     named = (*config.tools.include_names, *config.tools.overrides)
@@ -242,7 +225,7 @@ def concerned(config: CategoryConfig, listed: Mapping[str, object]) -> Collectio
 
 
 def of_server(name: str, description: str, tools: Mapping[str, Tool] | None) -> ToolCategory:
-    """The category of all of a server's tools, for configurations without categories."""
+    """The category of a server's tools, for configurations without categories."""
     return ToolCategory(
         name=name,
         description=description or f"Tools of the MCP server {name}.",
@@ -260,7 +243,7 @@ def of_server(name: str, description: str, tools: Mapping[str, Tool] | None) -> 
 
 
 def prospect(category: ToolCategory, server: str, tool: str) -> Member | None:
-    """The member that a tool would be in an open category if its server listed it; None if excluded."""
+    """The member that an unlisted tool would be in an open category; None if excluded."""
     pair = (server, tool)
     selection = category.selection
     if _matches(pair, selection.exclude_patterns):
@@ -281,7 +264,6 @@ _EVERYTHING = ToolSelection()
 def _servers(
     config: CategoryConfig, members: Iterable[Member], candidates: Mapping[str, Mapping[str, Tool] | None]
 ) -> tuple[str, ...]:
-    """The servers that a category draws from: its own, its members', and those that may yet add some."""
     own = [config.server] if config.server else [name for name, tools in candidates.items() if tools is None]
     drawn = dict.fromkeys([*own, *(member.server for member in members)])
     order = {name: position for position, name in enumerate(candidates)}
@@ -289,7 +271,7 @@ def _servers(
 
 
 def _locate(name: str, config: CategoryConfig, listed: Mapping[str, object]) -> tuple[str, str]:
-    """The server and the tool that a configured name means; a bare name belongs to the category's server."""
+    """The server and tool of a configured name; a bare name belongs to the category's server."""
     reference = read_reference(name, listed)
     return reference.server or config.server or "", reference.tool
 
@@ -304,7 +286,6 @@ def _override_keys(
 def _selected(
     config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | None]
 ) -> Iterator[tuple[str, str]]:
-    """(server, tool) pairs: names in their order, then what patterns add, all without what is excluded."""
     selection = config.tools
     chosen = [_locate(name, config, listed) for name in selection.include_names]
     candidates = _candidates(config, listed)
@@ -313,7 +294,7 @@ def _selected(
     elif not selection.include_names:
         chosen += candidates
     kept = [pair for pair in dict.fromkeys(chosen) if not _matches(pair, selection.exclude_patterns)]
-    # A tool that is switched off stays a member that says so, even if nothing selects it.
+    # A disabled tool stays a member, even if nothing selects it, so that a call can say so.
     off = [pair for pair, override in _override_keys(config, listed) if not override.enabled]
     yield from dict.fromkeys([*kept, *off])
 

@@ -1,11 +1,9 @@
-"""Definitions: hashes, schemas, marked arguments, OpenAI's form, and how one list of a server follows another.
+"""Definitions: hashes, schemas, header marks, OpenAI's form, and the comparison of successive lists.
 
-How lists follow each other (what stayed, since when, and what was renamed) depends only on names, bytes and
-hashes, which prompts, resources and templates have as tools do.
+Comparison needs only names, bytes and hashes, so it serves prompts, resources and templates too.
 
-MCP requires `"type": "object"` in a schema of arguments, and clients refuse a whole list for a tool without it.
-Servers leave it out all the same, most of all those built with a version of a library that their authors did
-not test. Arguments are an object whatever else the schema says, so adding the type does not change its meaning.
+MCP requires `"type": "object"` in an argument schema; many servers omit it, and clients refuse the whole list.
+Arguments are always an object, so adding the type keeps the meaning.
 """
 
 from __future__ import annotations
@@ -32,20 +30,20 @@ if TYPE_CHECKING:
     from daemon.model import Definition, Tool
 
     Marks = Mapping[tuple[str, ...], str]
-    """The suffix of its header by the path of each marked argument."""
+    """Header suffix by the path of the marked argument."""
 
 MARK = "x-mcp-header"
-"""The annotation of an argument that is repeated in the header `Mcp-Param-<value>`."""
+"""Marks an argument repeated in the header `Mcp-Param-<value>`."""
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
 _PLAIN = re.compile(r"(?!=\?base64\?.*\?=\Z)(?! )[\x20-\x7e]*(?<! )")
 
 
 def marks_in(schema: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the path of each marked argument and the suffix of its header.
+    """Yield the path of each marked argument and its header's suffix.
 
-    Only arguments reached through `properties` alone can be marked. The server ignores all headers of a tool
-    that has a mark elsewhere, or an invalid one, so sending the valid ones does no harm.
+    Only arguments reached through `properties` alone can be marked. For a tool with an invalid mark, the server
+    ignores all headers, so sending the valid ones is harmless.
     """
     properties = schema.get("properties") if isinstance(schema, dict) else None
     for name, argument in properties.items() if isinstance(properties, dict) else ():
@@ -56,7 +54,7 @@ def marks_in(schema: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 
 def marked_headers(marks: Marks, arguments: Raw) -> dict[str, str]:
-    """The headers that repeat marked arguments, by name; an argument without a value has none."""
+    """The headers for marked arguments with values."""
     try:
         given = msgspec.json.decode(arguments)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -69,23 +67,19 @@ def marked_headers(marks: Marks, arguments: Raw) -> dict[str, str]:
         if isinstance(value, bool):
             value = "true" if value else "false"
         if isinstance(value, str | int | float):
-            # A number of thousands of digits cannot be converted (`sys.int_info`) and gets no header.
+            # Numbers of thousands of digits cannot be converted (`sys.int_info`) and get no header.
             with suppress(ValueError):
                 headers[f"mcp-param-{suffix}"] = encoded(str(value))
     return headers
 
 
 def encoded(value: str) -> str:
-    """Encode a header's value: visible ASCII as it is, the rest as base64 in the specification's brackets."""
+    """Encode a header value: visible ASCII unchanged, else base64 in the specification's brackets."""
     return value if _PLAIN.fullmatch(value) else f"=?base64?{b64encode(value.encode()).decode()}?="
 
 
 def canonical(value: object) -> bytes:
-    """JSON with sorted keys, no white space and UTF-8 unescaped, in the spirit of RFC 8785.
-
-    Raises:
-        RecursionError: the value is nested deeper than the interpreter follows.
-    """
+    """JSON with sorted keys and no white space, close to RFC 8785; deep nesting raises `RecursionError`."""
     return _encode(value)
 
 
@@ -93,18 +87,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def hashes(members: Mapping[str, object]) -> tuple[str, str]:
-    """The `schema_hash` and the `content_hash` of a definition.
-
-    Args:
-        members: its decoded definition. All of it counts, because a client may depend on any part.
-
-    Returns:
-        Hex SHA-256 of its canonical JSON (design.md §6); and the same without the name, which does not change
-        when it is renamed.
-
-    Raises:
-        RecursionError: a member is nested too deeply.
-    """
+    """The `schema_hash` and `content_hash`: SHA-256 of the canonical JSON, with and without the name."""
     contents = {name: value for name, value in members.items() if name != "name"}
     return _digest(members), _digest(contents)
 
@@ -114,15 +97,14 @@ def _digest(value: object) -> str:
 
 
 def tools_digest(hashes: Iterable[str]) -> str:
-    """Hex SHA-256 of a server's tools, in any order: identifies what a summary of the server describes."""
+    """Hex SHA-256 of a set of tools: the key of the server's summary."""
     return hashlib.sha256("\n".join(sorted(hashes)).encode()).hexdigest()
 
 
 def fingerprint(server: Server) -> str:
-    """Hex SHA-256 of what decides which server answers: configurations with equal ones share what was learned.
+    """Hex SHA-256 of the settings that decide which server answers; equal ones share stored facts.
 
-    Timeouts, limits, descriptions and the like do not count. Empty while the entry is faulty: which server will
-    answer once the entry is mended is unknown, so what was learned of the last one stays until then.
+    Empty while the entry is faulty: facts about the last good server stay until the entry is mended.
     """
     if server.faults:
         return ""
@@ -139,35 +121,28 @@ def fingerprint(server: Server) -> str:
 
 
 NEVER = inf
-"""The time since which something unknown holds: whatever a client was shown may have been different."""
+"""The start of validity of something unknown: a client may have seen anything."""
 
 MAX_RENAMED = 1000
-"""Most renames remembered of one server, the latest: a bound for one that keeps inventing names."""
+"""Latest renames kept per server, against one that keeps inventing names."""
 
 
 def say_the_same(one: Mapping[str, Definition], other: Mapping[str, Definition]) -> bool:
-    """Whether two lists are the same byte for byte, in any order. Equal ones are nearly always one object."""
+    """Whether two lists are equal byte for byte, in any order; equal ones are usually one object."""
     return one.keys() == other.keys() and all(
         each is (same := other[name]) or each.raw == same.raw for name, each in one.items()
     )
 
 
 def mean_the_same(one: Mapping[str, Definition], other: Mapping[str, Definition]) -> bool:
-    """Whether the definitions in two lists mean the same, in any order."""
+    """Whether two lists hold equal definitions, in any order."""
     return one.keys() == other.keys() and all(_alike(each, other[name]) for name, each in one.items())
 
 
 def since_when(
     listed: Mapping[str, Definition], before: Mapping[str, Definition], since: Mapping[str, float], now: float
 ) -> Mapping[str, float]:
-    """When each definition took its present form, in seconds since the epoch.
-
-    Args:
-        listed: the definitions now.
-        before: the definitions before.
-        since: when those before took their form; what it lacks counts from now.
-        now: seconds since the epoch.
-    """
+    """When each definition took its present form, in seconds since the epoch; unknown ones, `now`."""
     if listed is before:
         return since
     return {
@@ -182,14 +157,7 @@ def known_for_longer(
     remembered: Mapping[str, Definition],
     at: Mapping[str, float],
 ) -> dict[str, float]:
-    """When definitions took their form, for those that the store knows to have had it for longer.
-
-    Args:
-        listed: the definitions now.
-        since: when they took their form, as far as is known without the store.
-        remembered: the definitions in the store.
-        at: since when the store has known them in this form.
-    """
+    """The stored times that are earlier than the known ones, for definitions in the same form."""
     return {
         name: at[name]
         for name, each in listed.items()
@@ -202,27 +170,21 @@ def known_for_longer(
 def renames(
     before: Mapping[str, Definition], listed: Mapping[str, Definition], earlier: Mapping[str, str]
 ) -> dict[str, str]:
-    """The renames that hold now: a definition went, and exactly one came that differs only in its name.
-
-    Args:
-        before: the definitions before.
-        listed: the definitions now.
-        earlier: the renames so far, new names by old ones.
-    """
+    """The present renames by old name: one definition went, and one came that differs only in its name."""
     gone = [name for name in before if name not in listed]
     new = [name for name in listed if name not in before]
     now: dict[str, str] = {}
     if gone and new:
         went, came = _by_content(before, gone), _by_content(listed, new)
         now = {went[content]: came[content] for content in went if content in came}
-    # What was renamed earlier may have been renamed again, be back, or be gone for good.
+    # An earlier renamed definition may have been renamed again, be back, or be gone.
     followed = {old: now.get(new, new) for old, new in earlier.items() if old not in now}
     merged = {old: new for old, new in {**followed, **now}.items() if old not in listed and new in listed}
     return dict(islice(merged.items(), max(0, len(merged) - MAX_RENAMED), None))
 
 
 def _by_content(listed: Mapping[str, Definition], names: Iterable[str]) -> dict[str, str]:
-    """Names by content hash, without contents that several share: it would be unclear which became which."""
+    """Names by content hash, without shared contents, whose renames are ambiguous."""
     shared = Counter(each.content_hash for each in listed.values())
     return {listed[name].content_hash: name for name in names if shared[listed[name].content_hash] == 1}
 
@@ -232,10 +194,10 @@ def _alike(one: Definition, other: Definition) -> bool:
 
 
 KEPT = 4096
-"""Schemas cached in their compact form: all those of eighty large servers."""
+"""Cached compact schemas: all those of eighty large servers."""
 
 _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords whose members are schemas under names that the author chose: none may be dropped, even if empty."""
+"""Keywords whose members are named schemas, kept even if empty."""
 
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _SCHEMAS = frozenset(
@@ -248,11 +210,7 @@ _IDLE_WHEN_EMPTY = frozenset({"title", "description", "$comment", "required", "e
 
 @lru_cache(maxsize=KEPT)
 def compact(schema: bytes) -> bytes:
-    """A schema of the same meaning without white space, `$schema`, nulls and empty fields.
-
-    Args:
-        schema: raw JSON; anything but an object, or too deeply nested, comes back as it is.
-    """
+    """An equivalent schema without white space, `$schema`, nulls and empty fields; non-objects pass."""
     try:
         decoded = msgspec.json.decode(schema)
         return msgspec.json.encode(_of_schema(decoded)) if isinstance(decoded, dict) else schema
@@ -288,11 +246,7 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def lacks_type(definition: Mapping[str, Any]) -> bool:
-    """Whether a tool's schema of arguments lacks its type.
-
-    Raises:
-        ValueError: there is no such schema, or its type is not `object`.
-    """
+    """Whether a tool's argument schema lacks its type. Raises `ValueError`."""
     if SCHEMA not in definition:
         raise ValueError("has no inputSchema")
     schema = definition[SCHEMA]
@@ -304,11 +258,7 @@ def lacks_type(definition: Mapping[str, Any]) -> bool:
 
 
 def completed(raw: bytes) -> bytes:
-    """A definition with the type added at the start of its schema of arguments.
-
-    Args:
-        raw: a definition whose schema `lacks_type`; its other members stay byte for byte.
-    """
+    """The definition with the missing type added to its argument schema; other members keep their bytes."""
     members = _decode_members(raw)
     said = bytes(members[SCHEMA])[1:].lstrip()
     separator = b"" if said == b"}" else b","
@@ -316,36 +266,35 @@ def completed(raw: bytes) -> bytes:
 
 
 MAX_BYTES = 32 * 1024
-"""Bytes of a schema that is converted: four times the largest of 397 real ones. Options within options take
-time that grows with their depth times their length."""
+"""Bytes of a converted schema: four times the largest of 397; nested options cost depth times length."""
 
 KEPT_OPENAI = 2048
-"""Converted schemas that are cached: more than the 1,519 tools of 46 real servers."""
+"""Cached converted schemas: more than the 1,519 tools of 46 real servers."""
 
 _OF_ANY = frozenset({"not", "if", "then", "else", "dependencies", "dependentRequired", "dependentSchemas"})
 _OF_OBJECTS = frozenset(f"{name}Properties" for name in ("pattern", "min", "max", "unevaluated"))
 _OF_ARRAYS = frozenset({"contains", "minContains", "maxContains", "uniqueItems", "unevaluatedItems"})
 REFUSED = _OF_ANY | _OF_OBJECTS | _OF_ARRAYS | {"propertyNames"}
-"""Keywords that are left out: each only narrows what its neighbours allow."""
+"""Dropped keywords: each only narrows its neighbours."""
 
 FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
-"""Values of `format` that are taken."""
+"""Accepted values of `format`."""
 
 _OF_TYPE = {"array": ("items",), "object": ("properties", "required", "additionalProperties")}
-"""Keywords that go with a type where a list of types becomes options."""
+"""Keywords that follow a type when a list of types becomes options."""
 
 Object = dict[str, Any]
 
 
 def shown_parts(tool: Tool, form: SchemaForm) -> Mapping[str, bytes]:
-    """The members of a tool's definition as a profile shows them; `tool.parts` itself if nothing differs."""
+    """A tool's members in the profile's schema form; `tool.parts` itself if unchanged."""
     schema = tool.parts.get(SCHEMA, b"")
     shown = openai_schema(schema) if form is SchemaForm.OPENAI else schema
     return tool.parts if shown is schema else {**tool.parts, SCHEMA: shown}
 
 
 def shown_meta_tool(raw: bytes, form: SchemaForm) -> bytes:
-    """The definition of one of mcpd's own tools, raw JSON, as a profile shows it."""
+    """The raw definition of a meta-tool in the profile's schema form."""
     if form is SchemaForm.ORIGINAL:
         return raw
     members = msgspec.json.decode(raw, type=dict[str, Raw])
@@ -354,11 +303,7 @@ def shown_meta_tool(raw: bytes, form: SchemaForm) -> bytes:
 
 @lru_cache(maxsize=KEPT_OPENAI)
 def openai_schema(raw: bytes) -> bytes:
-    """A schema without what OpenAI's tool format refuses; the same bytes if it holds nothing of that.
-
-    Args:
-        raw: the schema, raw JSON. One that is too long, too deep or malformed comes back as it is.
-    """
+    """The schema without keywords that OpenAI refuses; the same bytes if none, or not convertible."""
     try:
         schema = msgspec.json.decode(raw) if len(raw) <= MAX_BYTES else None
         made = _root(_converted(schema)) if isinstance(schema, dict) else schema
@@ -368,7 +313,7 @@ def openai_schema(raw: bytes) -> bytes:
 
 
 def _converted(schema: object) -> Object:
-    """A schema after all rules, those within it first; `true` and `false` have no other form than `{}`."""
+    """A schema after all rules, inner ones first; `true` and `false` become `{}`."""
     if not isinstance(schema, dict):
         return {}
     node = {key: _within(key, value) for key, value in schema.items() if key not in REFUSED}
@@ -389,7 +334,7 @@ def _within(key: str, value: object) -> object:
 
 
 def _merged(node: Object, part: Object) -> Object:
-    """Two schemas for one value as one; what `node` says counts more."""
+    """Two schemas for one value as one; `node` wins."""
     merged = {**part, **node}
     if "properties" in part and "properties" in node:
         merged["properties"] = {**part["properties"], **node["properties"]}
@@ -399,7 +344,6 @@ def _merged(node: Object, part: Object) -> Object:
 
 
 def _joined(node: Object) -> Object:
-    """`allOf`: one schema; `oneOf`: `anyOf`."""
     for part in node.pop("allOf", ()):
         node = _merged(node, part)
     options = node.pop("oneOf", None)
@@ -407,7 +351,6 @@ def _joined(node: Object) -> Object:
 
 
 def _listed_items(node: Object) -> Object:
-    """A schema for each place of an array: one for all places."""
     rest = node.get("items")
     if "prefixItems" not in node and not isinstance(rest, list):
         return node
@@ -416,7 +359,7 @@ def _listed_items(node: Object) -> Object:
 
 
 def _typed(node: Object) -> Object:
-    """A list of types: the one besides null, or an option for each."""
+    """A list of types becomes the non-null one, or an option per type."""
     if not isinstance(types := node.get("type"), list):
         return node
     names = [each for each in dict.fromkeys(map(str, types)) if each != "null"] or ["null"]
@@ -431,14 +374,14 @@ def _typed(node: Object) -> Object:
 
 
 def _whole_numbers(node: Object) -> Object:
-    """`integer`: a `number` that is a multiple of 1; so are enumerated integers without a type."""
+    """`integer`, and untyped integer enums, become multiples of 1."""
     values = node.get("enum")
     counted = "type" not in node and bool(values) and all(type(each) is int for each in values or ())
     return {"multipleOf": 1, **node, "type": "number"} if counted or node.get("type") == "integer" else node
 
 
 def _valued(node: Object) -> Object:
-    """Null among the values or as the default, and an unknown format: left out."""
+    """Drop null from values and default, and unknown formats."""
     if isinstance(values := node.get("enum"), list):
         node = {**node, "enum": [each for each in values if each is not None] or values}
     if node.get("default", ...) is None:
@@ -449,7 +392,7 @@ def _valued(node: Object) -> Object:
 
 
 def _chosen(node: Object) -> Object:
-    """Options: without null, each once, `number` for both kinds of numbers; the only one is joined."""
+    """Drop null and repeated options; merge a single one."""
     kept: dict[bytes, Object] = {}
     for each in node.pop("anyOf", ()):
         if each.get("type") != "null" and each.get("const", ...) is not None:
@@ -463,12 +406,11 @@ def _chosen(node: Object) -> Object:
 
 
 def _completed(node: Object) -> Object:
-    """An array without `items`: one of anything."""
     return {**node, "items": {}} if node.get("type") == "array" and "items" not in node else node
 
 
 def _root(node: Object) -> Object:
-    """The top has properties, and no options or values: the properties of all options stand side by side."""
+    """The root has properties only: the options' properties are merged."""
     node.pop("enum", None)
     joined: Object = {}
     for option in node.pop("anyOf", ()):

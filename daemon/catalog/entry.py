@@ -1,4 +1,4 @@
-"""The entry of one server in the catalog, with its lists, and how each fact about the server changes it."""
+"""A server's catalog entry, its lists, and the effect of each fact on them."""
 
 from __future__ import annotations
 
@@ -41,59 +41,49 @@ EMPTIED = (
     "since it was started it lists no {}s, and it has had some: those are kept until it lists any, or is"
     " configured anew"
 )
-"""The problem of a server that had some of a kind and lists none after a restart."""
+"""The problem of a server that lists none of a kind after a restart, but did before."""
 
 _NUMBER = re.compile(r"\d+")
 
 
 @attrs.frozen(kw_only=True)
 class KnownList:
-    """A server's tools, prompts, resources or templates, as last known."""
+    """The last known tools, prompts, resources or templates of a server."""
 
     definitions: Mapping[str, Definition] = attrs.field(factory=dict)
-    """Those that can be used, by name, URI or template, in the server's order."""
     listed: bool = True
-    """Whether the server ever listed any; otherwise only the problem is known."""
+    """False: only the problem is known."""
     quarantined: Mapping[str, str] = attrs.field(factory=dict)
-    """Those that cannot be used, with reasons."""
+    """Reasons of unusable definitions, by name."""
     hidden: Mapping[str, str] = attrs.field(factory=dict)
-    """The hidden characters in definitions, in words, by name (`safety.legible`)."""
+    """Hidden characters in words, by name (`safety.legible`)."""
     completed: tuple[str, ...] = ()
-    """Tools whose schemas of arguments are listed without their type (`catalog.definitions`)."""
+    """Tools listed without their schema's type (`catalog.definitions`)."""
     problem: str = ""
-    """Why the last attempt to list them failed, or keeps what was known; empty if it succeeded."""
+    """The reason why the last listing failed or was ignored, or empty."""
     recalled: bool = False
-    """Whether they are from an earlier run of the daemon: the server has not listed any in this one."""
+    """Whether the list comes from an earlier run of the daemon."""
     declared: bool = True
-    """Whether the server declares that it has such a list."""
     since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
-    """When each took its present form, in seconds since the epoch: every client that was shown it later was
-    shown this form. A form that is the first known one counts from `ServerEntry.begun`."""
+    """When each took its form, in seconds since the epoch; a first form counts from `ServerEntry.begun`."""
     renamed: Mapping[str, str] = attrs.field(factory=dict)
-    """The present names of those that were renamed, by their earlier names."""
     at: float = attrs.field(default=0.0, eq=False)
-    """When the list was last read and differed, in seconds since the epoch; 0 if that was in an earlier run."""
+    """When the list last differed, in seconds since the epoch; 0 in an earlier run."""
 
 
 UNKNOWN_LIST = KnownList(listed=False)
-"""What is known before the first list."""
+"""Before the first list."""
 
 
 def after_listing(known: KnownList | None, fact: DefinitionsListed, since: float = 0.0) -> KnownList:
-    """What is known after the server has listed, or failed to; the same object if that changes nothing.
-
-    Args:
-        known: what was known before; None if nothing was.
-        fact: what it lists.
-        since: since when a form that is new counts.
-    """
+    """The list after a fact; the same object if unchanged. `since` is the time that new forms count from."""
     before = known or UNKNOWN_LIST
     if fact.problem:
         after = attrs.evolve(before, problem=fact.problem, declared=fact.declared)
     else:
         looked = screened(fact.definitions)
         quarantined = {**fact.quarantined, **looked.refused}
-        # Tools may be declared only once a backend has warmed up.
+        # A server may declare tools only after its backend has warmed up.
         may_come = fact.first and (fact.declared or fact.kind is Kind.TOOL)
         if may_come and before.definitions and not looked.usable:
             after = attrs.evolve(before, problem=EMPTIED.format(fact.kind), quarantined=quarantined)
@@ -114,7 +104,7 @@ def after_listing(known: KnownList | None, fact: DefinitionsListed, since: float
 
 
 def look_alike(kind: Kind, one: KnownList | None, other: KnownList | None) -> bool:
-    """Whether clients see the same in both: no list looks like an empty one, but one of tools is waited for."""
+    """Whether clients see the same; a missing list equals an empty one, except for tools, which are awaited."""
     one, other = one or UNKNOWN_LIST, other or UNKNOWN_LIST
     if kind is Kind.TOOL and one.listed is not other.listed:
         return False
@@ -123,51 +113,42 @@ def look_alike(kind: Kind, one: KnownList | None, other: KnownList | None) -> bo
 
 @attrs.frozen(kw_only=True)
 class ServerEntry:
-    """One server as the catalog knows it."""
+    """A server in the catalog."""
 
     name: str
-    """Its configured name."""
     description: str
-    """What it is good for, in words for a model."""
     status: ServerStatus
-    """The state of the server, as its supervisor last reported it."""
     trouble: Reason = HEALTHY
-    """Why it is down, for lists: the reason of `status`, but unchanged while its tries fail alike
-    (`lasting_trouble`)."""
+    """The reason for lists: that of `status`, but stable while tries fail alike (`lasting_trouble`)."""
     lists: Mapping[Kind, KnownList] = attrs.field(factory=dict, repr=False)
-    """What it lists; a kind is missing until something is known of it."""
     epoch: int = 0
-    """Version of its visible capabilities."""
+    """Version of the visible capabilities."""
     first_run: int = 0
-    """The first incarnation that counts: earlier ones are dead, or belonged to another server."""
+    """The first valid incarnation: earlier ones are dead, or belonged to another server."""
     begun: float = 0.0
-    """When this run of the daemon began, in seconds since the epoch; earlier runs are known from the store."""
+    """When this run of the daemon began, in seconds since the epoch."""
     fingerprint: str = attrs.field(default="", repr=False)
-    """Fingerprint of the configuration that decides which server answers (`catalog.definitions`)."""
     enabled: bool = True
-    """Whether the configuration enables it."""
     switched_off: bool = False
-    """Whether an operator has switched it off."""
     said: SelfDescription = attrs.field(factory=SelfDescription, repr=False)
-    """What it said about itself, as of its last list of tools."""
+    """As of the last list of tools."""
     summary: Summary | None = None
-    """A model's summary of the server."""
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
-    """A model's summaries of its tools, by schema hash."""
+    """Models' summaries of tools, by schema hash."""
 
     @property
     def tools(self) -> Mapping[str, Tool] | None:
-        """The last known tools by name, in the server's order; None if it never listed any."""
+        """The last known tools by name, in the server's order; None if never listed."""
         known = self.lists.get(Kind.TOOL, UNKNOWN_LIST)
         return cast("Mapping[str, Tool]", known.definitions) if known.listed else None
 
     @property
     def tool_list(self) -> KnownList:
-        """All that is known of its tools."""
+        """The list of tools."""
         return self.list_of(Kind.TOOL)
 
     def list_of(self, kind: Kind) -> KnownList:
-        """All that is known of one of its lists."""
+        """The list of one kind; `UNKNOWN_LIST` if unknown."""
         return self.lists.get(kind, UNKNOWN_LIST)
 
     @property
@@ -177,23 +158,23 @@ class ServerEntry:
 
     @property
     def usable(self) -> bool:
-        """Whether a call to one of its tools would be accepted: a dormant server is started for it."""
+        """Whether a call would be accepted: a dormant server is started for it."""
         return self.available or (self.tools is not None and self.status.state is ServerState.DORMANT)
 
     @property
     def of_use(self) -> bool:
-        """Whether it is up and has the tools that it should have, or will be as soon as somebody uses it."""
+        """Whether it serves its tools, or will at the first use."""
         if self.status.state is ServerState.DORMANT:
             return not self.disabled
         return self.available and (bool(self.tools) or self.status.state is ServerState.READY)
 
     @property
     def disabled(self) -> bool:
-        """Whether the configuration or an operator has switched it off, even if its child still runs."""
+        """Whether the configuration or an operator disabled it, even if its child still runs."""
         return self.switched_off or not self.enabled
 
     def awaits(self, kind: Kind) -> bool:
-        """Whether its first list of this kind is still expected: other lists follow that of tools."""
+        """Whether its first list of this kind is still expected; other lists follow that of tools."""
         is_expected = self.status.is_unsettled or (kind is not Kind.TOOL and self.available)
         return kind not in self.lists and not self.disabled and is_expected
 
@@ -201,15 +182,7 @@ class ServerEntry:
 def fresh(
     server: Server, now: float, *, begun: float, epoch: int = 0, switched_off: bool = False
 ) -> ServerEntry:
-    """A server before anything is known of it.
-
-    Args:
-        server: its configuration.
-        now: seconds since the epoch.
-        begun: when this run of the daemon began, in seconds since the epoch.
-        epoch: the epoch to continue from: the server may have been configured before.
-        switched_off: whether an operator has switched it off.
-    """
+    """The entry of a server about which nothing is known; times in seconds since the epoch."""
     return ServerEntry(
         name=server.name,
         description=server.description,
@@ -223,10 +196,9 @@ def fresh(
 
 
 def lasting_trouble(entry: ServerEntry, status: ServerStatus) -> Reason:
-    """Why a server with this new status is down, in the words of before if its tries have failed alike since.
+    """The trouble after a new status, in the former words while tries fail alike.
 
-    What a server writes differs from try to try, and at times it writes nothing. Clients read their lists anew
-    for each change, and what they have cached of a conversation is lost.
+    Last words vary from try to try, and clients that read their lists again lose the cache of a conversation.
     """
     before, why = entry.trouble, status.why
     one, other = before.remedy, why.remedy
@@ -236,14 +208,14 @@ def lasting_trouble(entry: ServerEntry, status: ServerStatus) -> Reason:
 
 
 def initial_status(now: float, *, enabled: bool) -> ServerStatus:
-    """The status of a server before it was ever started."""
+    """The status of a server that was never started."""
     if enabled:
         return ServerStatus(state=ServerState.STOPPED, since=now, reason="not started yet")
     return ServerStatus(state=ServerState.DISABLED, since=now, reason="disabled in the configuration")
 
 
 def with_memory(entry: ServerEntry, fact: ServerRecord) -> ServerEntry:
-    """With what the store remembers, where nothing is known; what the server says itself takes precedence."""
+    """Merge stored facts into an entry; the server's own facts win."""
     if not fact.lists:
         return _at_least(entry, fact.epoch)
     if entry.fingerprint not in {"", fact.fingerprint}:
@@ -254,12 +226,12 @@ def with_memory(entry: ServerEntry, fact: ServerRecord) -> ServerEntry:
     if all(look_alike(kind, lists.get(kind), stored.get(kind)) for kind in Kind):
         epoch = max(epoch, fact.epoch)
     elif not fact.by_another:
-        # It listed what differs from the stored before that was read. Otherwise each daemon trusts its own
-        # server: two that adopted each other's epochs for different lists would never settle.
+        # It listed something else before the stored list was read. With another daemon's record, each daemon
+        # trusts its own server: two that adopted each other's epochs for different lists would never settle.
         epoch = max(epoch, fact.epoch + 1)
     has_seen = entry.tools is not None or epoch > fact.epoch
     if epoch == entry.epoch and has_seen and not _lists_look_alike(entry.lists, lists):
-        # This epoch has already stood for something else.
+        # This epoch has stood for something else.
         epoch += 1
     same = entry.tools is None or look_alike(Kind.TOOL, entry.tool_list, stored.get(Kind.TOOL))
     said = attrs.evolve(
@@ -280,7 +252,6 @@ def _stored(kind: Kind, definitions: Iterable[Definition], fact: ServerRecord) -
 
 
 def _recalled(entry: ServerEntry, fact: ServerRecord, kind: Kind, stored: KnownList) -> KnownList:
-    """A list with what is stored of it, where none is known, or the one that is known is older."""
     known = entry.lists.get(kind)
     if known is None or not known.listed:
         return stored if known is None else attrs.evolve(stored, problem=known.problem)
@@ -305,7 +276,7 @@ def _at_least(entry: ServerEntry, epoch: int) -> ServerEntry:
 
 
 def _with_remembered_summaries(entry: ServerEntry, fact: ServerRecord, *, same: bool) -> ServerEntry:
-    """With the later summaries, so that two daemons agree; one about other tools only if there is none yet."""
+    """The later summaries, so that two daemons agree; other tools' only if there is none."""
     ours, theirs = entry.summary, fact.summary
     takes_theirs = theirs is not None and (ours is None or (same and theirs.at > ours.at))
     sentences = {
@@ -319,7 +290,7 @@ def _with_remembered_summaries(entry: ServerEntry, fact: ServerRecord, *, same: 
 def with_summaries(
     entry: ServerEntry, summary: Summary | None, sentences: Mapping[str, Summary]
 ) -> ServerEntry:
-    """With what a model has said: the summary, and further sentences about present tools."""
+    """With a model's summary, and sentences about present tools."""
     merged = {**entry.sentences, **sentences}
     if entry.tools is not None:
         merged = still_said(merged, entry.tools)
@@ -329,7 +300,7 @@ def with_summaries(
 
 
 def still_said(sentences: Mapping[str, Summary], tools: Mapping[str, Tool]) -> dict[str, Summary]:
-    """The sentences about present tools: a server that keeps changing must not fill the memory."""
+    """The sentences about present tools: a changing server must not fill the memory."""
     if not sentences:
         return {}
     present = {tool.schema_hash for tool in tools.values()}
@@ -350,18 +321,13 @@ def changed_by(entry: ServerEntry, fact: ServerFact) -> ServerEntry:
 
 
 def reconfigured(entry: ServerEntry, made: ServerEntry) -> ServerEntry:
-    """The entry of a server whose configuration may be another one now.
-
-    Args:
-        entry: the entry so far.
-        made: the entry that the configuration would begin with.
-    """
+    """The entry after a configuration change; `made` is a fresh entry of the new configuration."""
     same_server = made.fingerprint in {"", entry.fingerprint}
     if same_server and entry.enabled == made.enabled:
         same_words = entry.description == made.description
         return entry if same_words else attrs.evolve(entry, description=made.description)
     if entry.enabled:
-        # Its child keeps counting incarnations: facts of the old server must not count for the new one.
+        # Its child keeps counting incarnations: the old server's facts must not count for the new one.
         last = entry.status.incarnation
         made = attrs.evolve(made, status=attrs.evolve(made.status, incarnation=last), first_run=last + 1)
     if not same_server:
@@ -376,7 +342,7 @@ def reconfigured(entry: ServerEntry, made: ServerEntry) -> ServerEntry:
 
 
 def _with_status(entry: ServerEntry, status: ServerStatus) -> ServerEntry:
-    """With a status, whichever incarnation reports it; lists of earlier incarnations no longer count."""
+    """Set a status of any incarnation; lists of earlier incarnations are invalid from now on."""
     if status.state is ServerState.STOPPED and not entry.enabled:
         status = initial_status(status.since, enabled=False)
     if status == entry.status:
@@ -395,7 +361,7 @@ def _with_list(entry: ServerEntry, fact: DefinitionsListed) -> ServerEntry:
     if fact.said is not None and (said := _said(entry.said, fact.said)) != entry.said:
         entry = attrs.evolve(entry, said=said)
     known = entry.lists.get(fact.kind)
-    # Before the first list, no client can have been shown anything in this run of the daemon.
+    # Before the first list, no client saw anything in this run of the daemon.
     after = after_listing(known, fact, fact.at if entry.epoch else entry.begun)
     if after is known:
         return entry
@@ -406,7 +372,7 @@ def _with_list(entry: ServerEntry, fact: DefinitionsListed) -> ServerEntry:
 
 
 def _said(before: SelfDescription, now: SelfDescription) -> SelfDescription:
-    """What a server says of itself: unchanged if only numbers differ, as clients are shown it."""
+    """The new self-description; keeps the old text if only numbers differ, since clients see it."""
     same = _NUMBER.sub("", before.about) == _NUMBER.sub("", now.about)
     return attrs.evolve(
         now,

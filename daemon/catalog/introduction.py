@@ -1,7 +1,7 @@
-"""What a server says about itself in its handshake, for clients that see it as if connected directly.
+"""A server's self-description from its handshake, for clients that see it as if connected directly.
 
-It is kept as one JSON object with what both eras have: `serverInfo`, `capabilities`, `instructions`; and `era`,
-so that the next start need not find it out, unless `sure` is false.
+Kept as one JSON object: `serverInfo`, `capabilities`, `instructions`, and `era`, which spares the next start a
+probe unless `sure` is false.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from daemon.model import Era
 
 MAX_INTRODUCTION = 64 * 1024
-"""Bytes of an introduction that are kept: eight times the longest real instructions; icons in it may be longer
-than all else."""
+"""Bytes of an introduction: eight times the longest real instructions; icons may be longer."""
 
 SHORT = ("name", "title", "version", "description", "websiteUrl")
-"""The members of `serverInfo` that are kept of one that is longer."""
+"""Members kept of an oversized `serverInfo`."""
 
 SHORT_TEXT = 4096
-"""Characters that are kept of each of those, and of the instructions beside them."""
+"""Characters of each of those, and of the instructions."""
 
 
 class _KeptIntroduction(Struct, omit_defaults=True):
@@ -36,30 +35,22 @@ _decode_objects = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class Introduction(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server has said about itself."""
+    """A kept self-description of a server."""
 
     info: Raw | None = None
-    """Its `serverInfo`, as it wrote that; None if it gave none."""
     capabilities: dict[str, object] = msgspec.field(default_factory=dict)
-    """The capabilities that it declares."""
     instructions: str | None = None
-    """How it is to be used; None if it does not say."""
 
 
 def introduction_in(result: bytes, info: object) -> bytes:
-    """What is kept of the result of a handshake; empty if that cannot be read.
-
-    Args:
-        result: the result of `initialize` or `server/discover`, raw.
-        info: the `serverInfo` in it, decoded: the eras have it in different places.
-    """
+    """The part of a handshake's raw result to keep; empty if unreadable. `info` is its decoded `serverInfo`."""
     try:
         said = _decode_members(result)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return b""
     kept: dict[str, object] = {}
     if isinstance(info, dict):
-        # As it was written where it is a member, which is where all but the newest servers have it.
+        # The server's bytes if `serverInfo` is a member, as in all but the newest era.
         kept["serverInfo"] = said.get("serverInfo", info)
     if _is_object(capabilities := said.get("capabilities", Raw(b"{}"))):
         kept["capabilities"] = capabilities
@@ -70,7 +61,7 @@ def introduction_in(result: bytes, info: object) -> bytes:
 
 
 def read_introduction(kept: bytes) -> Introduction | None:
-    """What was kept; None if there is nothing, or nothing that can be read."""
+    """The kept introduction; None if absent or unreadable."""
     try:
         said = _decode(kept)
         info = None if said.serverInfo is UNSET or not _is_object(said.serverInfo) else said.serverInfo
@@ -82,23 +73,22 @@ def read_introduction(kept: bytes) -> Introduction | None:
 
 
 class KnownEra(msgspec.Struct, frozen=True):
-    """The era that a server was last seen to speak."""
+    """The era that a server last spoke."""
 
     era: Era | None = None
-    """None: not known."""
     server: str = ""
-    """The server's name and version then; empty if it gave none."""
+    """The server's name and version then."""
     sure: bool = True
-    """Whether the server has answered a probe, or died of two."""
+    """Whether the server answered a probe, or died of two."""
 
 
 def with_era(kept: bytes, era: Era, *, sure: bool = True) -> bytes:
-    """An introduction with the era that the server speaks; empty if there is none."""
+    """An introduction with the server's era; empty stays empty."""
     return kept and msgspec.json.encode(msgspec.structs.replace(_decode(kept), era=era, sure=sure))
 
 
 def era_in(kept: bytes) -> KnownEra:
-    """The era in an introduction."""
+    """The era in a kept introduction."""
     try:
         said = _decode(kept)
         era = Era(said.era) if isinstance(said.era, str) else None
@@ -113,7 +103,6 @@ def _is_object(raw: Raw) -> bool:
 
 
 def _shortened(written: bytes) -> bytes:
-    """An introduction that is too long, without its icons and the ends of its texts."""
     said = _decode(written)
     kept: dict[str, object] = {}
     if said.serverInfo is not UNSET:

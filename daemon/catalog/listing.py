@@ -1,12 +1,7 @@
-"""Reads the bytes of a server's list: a bad definition is left out, and never costs the whole list.
+"""Reads a server's list, quarantining bad definitions (for `mcpd status`) instead of refusing the list.
 
-Real servers send schemas without `"type": "object"`, duplicate names and more, and the SDKs refuse the whole
-list for one of them. Here each one is read on its own. A schema that lacks only its type is completed, and
-what cannot be used is quarantined by name with the reason, for `mcpd status` to show.
-
-A list is read again and again, and hardly ever differs. What has the same bytes in the same server's list is
-therefore the same object for as long as anything refers to it: nothing is decoded or hashed twice, and whatever
-was derived from it can be checked by identity.
+Real servers send schemas without a type, which are completed, duplicate names and more. Lists are read often
+and rarely differ: equal bytes in the same server's list are one object, decoded and hashed once.
 """
 
 from __future__ import annotations
@@ -28,41 +23,35 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_DEFINITION_BYTES = 256 * 1024
-"""Longest definition accepted; the longest of 1,519 real ones has some 100 kB (23,459 tokens). A
-request for one tool is answered with all of it: this bounds that answer, as `answerTokens` bounds others."""
+"""Bytes of a definition: the longest of 1,519 real ones has 100 kB. Bounds answers about single tools."""
 
 MAX_LISTED = 10_000
-"""Most definitions of each kind accepted from one server; the largest real one lists a few hundred tools."""
+"""Definitions of each kind per server; the largest real server lists a few hundred."""
 
 URI_BYTES = 4096
-"""Longest URI or template in bytes; real ones have some hundred."""
+"""Bytes of a URI or template; real ones have some hundred."""
 
 MAX_DEPTH = 400
-"""Deepest nesting of a definition; real ones reach 23. It is decoded again on each look into it, from stacks of
-any depth, and the interpreter's limit applies to both together."""
+"""Nesting of a definition; real ones reach 23. Later decoding runs on stacks of any depth."""
 
 
 MAX_COMMAS = 1_000_000
-"""Commas in one page of a list. There is one between any two definitions, and some in each; a page with as many
-as its bytes allow would be seven million objects, which take a second of the loop's and half a gigabyte."""
+"""Commas in a page: as many as its bytes allow would be seven million objects, a second and half a gigabyte."""
 
 
 class ListPage(msgspec.Struct, frozen=True):
-    """The result of one request for a list, decoded as far as what it lists (MCP, pagination)."""
+    """One page of a list (MCP, pagination)."""
 
     definitions: list[Raw]
-    """What it lists."""
     next_cursor: str | None
-    """What to ask for the next page with; None for the last one."""
 
 
 class Parts(Mapping[str, bytes]):
-    """The raw top-level members of a JSON object, decoded on each access: most are never asked for."""
+    """The raw members of a JSON object, decoded on each access, since most are never read."""
 
     __slots__ = ("_raw",)
 
     def __init__(self, raw: bytes) -> None:
-        """Take the bytes of an object that is known to decode."""
         self._raw = raw
 
     def __getitem__(self, key: str) -> bytes:
@@ -92,11 +81,7 @@ _DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def read_page(kind: Kind, result: bytes) -> ListPage:
-    """Split a page into its raw definitions.
-
-    Raises:
-        ValueError: the result is not a page of this kind.
-    """
+    """Split a page into its raw definitions. Raises `ValueError`: the result is no page of this kind."""
     form = LISTS[kind]
     try:
         members = _decode_members(result)
@@ -105,7 +90,7 @@ def read_page(kind: Kind, result: bytes) -> ListPage:
         cursor = _decode_text(members.get("nextCursor", b"null"))
         if result.count(b",") > MAX_COMMAS:
             raise ValueError(f"{form.method} answered more than can be a list: it has over {MAX_COMMAS} commas")
-        # Of what nobody takes, one is enough to say so.
+        # One definition above the limit is enough to report it.
         return ListPage(_decode_raws(members[form.member])[: MAX_LISTED + 1], cursor)
     except _DECODE_ERRORS as error:
         raise ValueError(f"{form.method} answered something else: {error}") from None
@@ -122,7 +107,7 @@ def read_definitions(
 def read_definitions(
     kind: Kind, server: str, raws: Iterable[Raw]
 ) -> tuple[tuple[Definition, ...], dict[str, str]]:
-    """Read a list one by one: usable definitions in order, and the reasons of the quarantined by name."""
+    """Read a list: usable definitions in order, and reasons by name of quarantined ones."""
     usable: dict[str, Definition] = {}
     quarantined: dict[str, str] = {}
     for position, raw in enumerate(raws):
@@ -140,7 +125,7 @@ def read_definitions(
 
 
 _held: WeakValueDictionary[tuple[Kind, str, bytes], Definition] = WeakValueDictionary()
-"""The definitions that something refers to, by kind, server and bytes."""
+"""Definitions in use, by kind, server and bytes."""
 
 
 def _one(kind: Kind, server: str, raw: bytes, position: int) -> Definition:

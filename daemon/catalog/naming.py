@@ -1,16 +1,11 @@
-"""Names of tools, prompts and resources where those of several servers are listed together; URI templates.
+"""Names of tools, prompts and resources across servers, and URI templates.
 
-A tool keeps its own name unless another server has a tool of that name. The name then belongs to one of them
-for as long as its server is configured, even across restarts of the daemon; the others are called
-`server__tool`. The first to have a name owns it; of servers that start together, the first in the configuration
-does, as long as no client was shown the name. So a second server never renames the tools of the first, a name
-that was shown never comes to mean another tool, and no two tools share a name.
+A tool keeps its own name unless another server's tool has it: the first owner keeps the name while its server
+is configured, across restarts; later ones are called `server__tool`. The configuration's order decides among
+servers that start together, until a client saw the name. So a shown name never changes its meaning.
 
-No tool is given a name that reads as another server's, such as `github/delete` or `mcp__github__delete`:
-otherwise a server could take over what a configuration or a model writes about another one. When a server is
-added to the configuration, names that now read as its tools are given up.
-
-The same holds for prompts and for URIs, each among themselves; only how a name is spelt differs.
+No tool gets a name that reads as another server's (`github/delete`, `mcp__github__delete`), or a server could
+hijack references; a new server withdraws names that now mislead. Prompts and URIs follow the same rules.
 """
 
 from __future__ import annotations
@@ -34,42 +29,41 @@ if TYPE_CHECKING:
 
 
 MCPD = "mcpd://"
-"""How the URIs begin that say themselves whose they are."""
+"""The scheme of self-describing URIs."""
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-"""The scheme that a URI begins with (RFC 3986, 3.1)."""
+"""A URI's scheme (RFC 3986, 3.1)."""
 
 _OWN = re.compile(r"(?!mcpd://)(?:[a-z][a-z0-9+.-]*:|[^{]*\{)", re.IGNORECASE)
-"""What may stay as it is: a URI or a template, but none that begins like ours."""
+"""Names kept unchanged: URIs and templates outside of our scheme."""
 
 _QUOTED = tuple(quote(bytes([byte]), safe="") for byte in range(256))
-"""Each byte as it is written in a URI; `quote` takes ten times as long, and there may be ten thousand URIs."""
+"""Percent-encoded bytes; `quote` takes ten times as long, and there may be ten thousand URIs."""
 
 
 class Spelling(msgspec.Struct, frozen=True):
     """The rules for the names of one kind."""
 
     kind: Kind
-    """The kind that is stored with a name."""
     ways: Callable[[ToolKey], Iterator[str]]
-    """The possible names of a server's own name, the best first; one of them is always free."""
+    """Yields the possible names, best first; one is always free."""
     misleads: Callable[[str, str, Collection[str]], bool]
-    """Whether a name, given to one server's, reads as a reference to another's of these servers."""
+    """Whether a server's name reads as a reference to another of these servers."""
 
 
 def of_tool(key: ToolKey) -> Iterator[str]:
-    """Possible names of a tool or a prompt, its own first. Endless: servers may have others of such names."""
+    """Possible names of a tool or prompt, its own first; endless, since others may take any."""
     server, own = key
     yield own
     _bare, slashed, prefixed = spellings(server, own)
     yield from (f"{server}__{own}", slashed, prefixed)
     for number in count(2):
-        # A server's name has no slash: this one reads as no other server's tool.
+        # Server names contain no slash, so this name reads as no other server's tool.
         yield from (f"{server}__{own}_{number}", f"{server}/{own}_{number}")
 
 
 def misleads(name: str, server: str, servers: Collection[str]) -> bool:
-    """Whether a name for a tool of one server reads as a reference to a tool of another one."""
+    """Whether a name for a server's tool reads as another server's."""
     if "/" not in name and "__" not in name:
         return False
     key = referred(name, servers)
@@ -79,7 +73,7 @@ def misleads(name: str, server: str, servers: Collection[str]) -> bool:
 
 
 def referred(name: str, servers: Collection[str]) -> ToolKey | None:
-    """The tool that `server/tool`, `server__tool` or `mcp__server__tool` means; None for an unknown server."""
+    """The tool behind `server/tool`, `server__tool` or `mcp__server__tool`; None for an unknown server."""
     for read in (read_reference, read_shown):
         reference = read(name, servers)
         if reference.server is not None and reference.server in servers:
@@ -88,7 +82,7 @@ def referred(name: str, servers: Collection[str]) -> ToolKey | None:
 
 
 def without_client_prefix(name: str) -> str:
-    """`name` in `mcp__us__name`, as clients write the names that we give; empty for other spellings."""
+    """`name` of `mcp__us__name`, a client's spelling of a given name; else empty."""
     if not name.startswith(CLIENT_PREFIX):
         return ""
     rest = name.removeprefix(CLIENT_PREFIX).partition("__")[2]
@@ -96,7 +90,7 @@ def without_client_prefix(name: str) -> str:
 
 
 def of_uri(key: ToolKey) -> Iterator[str]:
-    """Possible names of a URI or a template: itself, unless it is no URI or one of ours, and `mcpd_uri`."""
+    """Possible names of a URI or template: itself unless misleading, and `mcpd_uri`."""
     server, own = key
     if _OWN.match(own):
         yield own
@@ -104,23 +98,23 @@ def of_uri(key: ToolKey) -> Iterator[str]:
 
 
 def mcpd_uri(server: str, own: str) -> str:
-    """The URI that says itself whose it is."""
+    """The URI that includes its server."""
     return f"{MCPD}{server}/{own if '{' in own else ''.join(map(_QUOTED.__getitem__, own.encode()))}"
 
 
 def is_mcpd(uri: str) -> bool:
-    """Whether a URI has our scheme, in whatever case: clients may write schemes in lower case."""
+    """Whether a URI has our scheme in any case: clients may lower it."""
     return uri[: len(MCPD)].lower() == MCPD
 
 
 def read_mcpd_uri(uri: str) -> ToolKey | None:
-    """The server, and its own URI, that one of our URIs means; None if it is malformed."""
+    """The server and its own URI in one of our URIs; None if malformed."""
     server, slash, rest = uri[len(MCPD) :].partition("/")
     server = server.lower()
     if not is_mcpd(uri) or not slash or not SERVER_NAME.fullmatch(server):
         return None
     if SCHEME.match(rest):
-        # A colon is always encoded in `mcpd_uri`: this is an expanded template, or was written by hand.
+        # `mcpd_uri` encodes colons: this is an expanded template, or handwritten.
         return server, rest
     try:
         own = unquote(rest, errors="strict")
@@ -134,46 +128,43 @@ SPELLINGS: Mapping[Kind, Spelling] = {
     Kind.PROMPT: Spelling(Kind.PROMPT, of_tool, misleads),
     Kind.RESOURCE: Spelling(Kind.RESOURCE, of_uri, lambda _name, _server, _servers: False),
 }
-"""The rules for the names of tools, of prompts, and of URIs, which resources and templates share."""
+"""Resources and templates share their rules."""
 
 
 MAX_URI = 4096
-"""Longest URI, in characters, that is compared with templates: real ones have some hundred."""
+"""Characters of a URI compared with templates: real ones have some hundred."""
 
 MAX_COMPARED = 16 * 1024
-"""Characters of all templates together that one URI is compared with, some hundred real ones: those with the
-longest literal beginning first. Ten milliseconds at most, whatever servers list."""
+"""Characters of all templates compared with one URI, longest literal beginning first: 10 ms at most."""
 
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
 
 _ENDED_BY: Mapping[str, str] = {"+": "", "#": "", "?": "#", "&": "#", "/": "?#"}
-"""The characters that an expression does not become, by its operator."""
+"""Characters that an expression cannot become, by operator."""
 
 _ENDED_OTHERWISE = "/?#"
-"""The same for those without an operator, `.` and `;`. All else may come: not every client encodes."""
+"""The same without an operator, and for `.` and `;`: not every client encodes."""
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):
-    """One server's template."""
+    """A server's URI template."""
 
     server: str
-    """The server that lists it."""
     text: str
-    """The template."""
 
     @property
     def literal(self) -> str:
-        """What each of its URIs begins with."""
+        """The beginning of each of its URIs."""
         return self.text.partition("{")[0]
 
     @property
     def has_scheme(self) -> bool:
-        """Whether each of its URIs has the same scheme; others could stand for any server's."""
+        """Whether its URIs share a scheme; other templates could be any server's."""
         return SCHEME.match(self.literal) is not None
 
     def fits(self, uri: Letters) -> bool:
         """Whether it can become this URI."""
-        # Bit n: the first n characters are what the parts so far can become.
+        # Bit n: the parts so far can become the first n characters.
         places = 1
         for literal, operator in _taken_apart(self.text):
             for letter in literal:
@@ -186,10 +177,9 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Letters:
-    """A URI by its letters: in which places each stands, as the bits of a number."""
+    """The places of each letter in a URI, as bits of a number."""
 
     def __init__(self, uri: str) -> None:
-        """Take a URI of at most `MAX_URI` characters."""
         self.length = len(uri)
         self._where: dict[str, int] = {}
         for place, letter in enumerate(uri):
@@ -200,23 +190,23 @@ class Letters:
         return self._where.get(letter, 0)
 
     def moved(self, places: int, ended_by: str) -> int:
-        """All places that can be reached from these over letters that are not among `ended_by`."""
+        """The places reachable from these over letters outside of `ended_by`."""
         run = (1 << self.length) - 1
         for letter in ended_by:
             run &= ~self.where(letter)
-        # Added to a run of ones, a one becomes a carry behind the end of the run; what differs was run over.
+        # A one added to a run of ones carries past its end; changed bits were reached.
         return places | ((places & run) + run) ^ run
 
 
 def fitting(templates: Iterable[Template], uri: str) -> Iterator[Template]:
-    """The templates that can become a URI, those with the longest literal beginning first."""
+    """The templates that can become a URI, longest literal beginning first."""
     if len(uri) > MAX_URI:
         return
     begin_so = [each for each in templates if uri.startswith(each.literal)]
     begin_so.sort(key=lambda each: len(each.literal), reverse=True)
     letters, left = Letters(uri), MAX_COMPARED
     for each in begin_so:
-        # A long one leaves room for shorter ones, which may be another server's.
+        # A long template leaves room for shorter ones, perhaps of another server.
         if len(each.text) <= left:
             left -= len(each.text)
             if each.fits(letters):
@@ -224,7 +214,6 @@ def fitting(templates: Iterable[Template], uri: str) -> Iterator[Template]:
 
 
 def _taken_apart(text: str) -> Iterator[tuple[str, str]]:
-    """The literals of a template, each with an empty operator, and the operators of its expressions."""
     at = 0
     for found in _EXPRESSION.finditer(text):
         if found.start() > at:
@@ -236,45 +225,41 @@ def _taken_apart(text: str) -> Iterator[tuple[str, str]]:
 
 
 MAX_REMEMBERED = 50_000
-"""Most names that are kept, including those of tools that are no longer listed: a bound for a server that keeps
-inventing new ones."""
+"""Names kept, of unlisted tools too: a bound for servers that keep inventing names."""
 
 
 @attrs.frozen(kw_only=True)
 class Names:
-    """The names under which clients call tools, and the tools that they mean; likewise prompts and URIs."""
+    """The names of one kind and the keys behind them."""
 
     owners: Mapping[str, ToolKey]
-    """The tool of every name that was given: no two tools share a name."""
+    """The key of every given name."""
     given: Mapping[ToolKey, str] = attrs.field(repr=False)
-    """The name of each tool."""
     beside: Mapping[ToolKey, str] = attrs.field(repr=False)
-    """The second name of a tool, used beside a meta-tool of the same name."""
+    """Second names, for lists with a meta-tool of the first name."""
     provisional: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
-    """Tools whose names an earlier server in the configuration may still take, until a client is shown them."""
+    """Keys whose names an earlier server of the configuration may take until a client saw them."""
     begun: float = 0.0
-    """Since when names given in this run of the daemon are valid, in seconds since the epoch."""
+    """The start of validity of this run's names, in seconds since the epoch."""
     remembered: Mapping[str, float] = attrs.field(factory=dict, repr=False)
-    """Since when names known from earlier runs are valid, in seconds since the epoch."""
+    """The start of validity of stored names, in seconds since the epoch."""
     servers: frozenset[str] = frozenset()
-    """The configured servers: no name of one's tool reads as a reference to another's."""
     spelling: Spelling = attrs.field(default=SPELLINGS[Kind.TOOL], repr=False)
-    """How names are spelt, and of what they are."""
 
     def name_of(self, key: ToolKey) -> str:
-        """What a client calls a tool."""
+        """A client's name for a tool."""
         return self.given.get(key, key[1])
 
     def name_beside(self, key: ToolKey, meta_tools: Container[str]) -> str:
-        """What a client calls a tool beside these meta-tools, whose names are taken."""
+        """A client's name for a tool in a list with these meta-tools."""
         name = self.name_of(key)
         return self.beside.get(key, f"{key[0]}__{key[1]}") if name in meta_tools else name
 
     def key_of(self, name: str, servers: Collection[str]) -> ToolKey | None:
-        """The tool that a name means, in any spelling, listed or not; None for a bare name that no tool has.
+        """The tool behind a name in any spelling, listed or not; None for an unknown bare name.
 
-        A name that was given takes precedence, then `server/tool`, `server__tool` and `mcp__server__tool`, then
-        `name` in `mcp__us__name`: clients put a prefix before the names that we give.
+        Given names win, then `server/tool`, `server__tool`, `mcp__server__tool`, then `name` of
+        `mcp__us__name`.
         """
         owner = self.owners.get(name)
         if owner is not None and owner[0] in servers:
@@ -285,12 +270,12 @@ class Names:
         return self.key_of(rest, servers) if rest else None
 
     def since(self, key: ToolKey) -> float:
-        """Since when all names of a tool have meant this tool, in seconds since the epoch."""
+        """The time from which all names of a tool meant this tool, in seconds since the epoch."""
         names = (self.given.get(key), self.beside.get(key))
         return max((self.valid_since(name) for name in names if name), default=self.begun)
 
     def remembering(self, names: Iterable[GivenName]) -> Names:
-        """With names of earlier runs; those given in this run may have been shown, so they stay."""
+        """Add stored names; names given in this run stay, since clients may have seen them."""
         given = {key: name for key, name in self.given.items() if key not in self.provisional}
         beside = {key: name for key, name in self.beside.items() if key in given}
         owners = {name: key for table in (given, beside) for key, name in table.items()}
@@ -314,42 +299,33 @@ class Names:
         )
 
     def valid_since(self, name: str) -> float:
-        """Since when a name has meant what it means, in seconds since the epoch."""
+        """The start of a name's validity, in seconds since the epoch."""
         return self.remembered.get(name, self.begun)
 
     def settled(self) -> Names:
-        """These names once a client was shown them: none is provisional; the same object if none was."""
+        """Make all names final once a client saw them; the same object if they were."""
         return attrs.evolve(self, provisional=frozenset()) if self.provisional else self
 
 
 NO_NAMES = {
     kind: Names(owners={}, given={}, beside={}, spelling=spelling) for kind, spelling in SPELLINGS.items()
 }
-"""All names before any server has listed."""
+"""Before any server has listed."""
 
 
 @attrs.frozen(kw_only=True)
 class Claims:
-    """The names that one server claims for its tools, its prompts or its resources."""
+    """The names that a server claims."""
 
     server: str
-    """The name of the server."""
     own: Collection[str]
-    """What the server lists, by their own names."""
     pending: bool
-    """Whether its first list of them is still expected."""
     named: bool = False
-    """Whether all of them were given names the last time."""
+    """Whether all had names last time."""
 
 
 def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = ()) -> Names:
-    """The names after something changed; the same object if they are the same.
-
-    Args:
-        names: the names before.
-        servers: the claims of all servers, in the configuration's order.
-        reserved: names of meta-tools; a tool with such a name gets a second one.
-    """
+    """The names after a change; the same object if equal. A tool with a `reserved` name gets a second."""
     servers = list(servers)
     spelling = names.spelling
     configured = frozenset(claims.server for claims in servers)
@@ -357,7 +333,7 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
     if same and _has_all(names, servers):
         return names
     if same and not names.provisional and len(names.given) <= MAX_REMEMBERED:
-        # Names are only added. There may be tens of thousands: a copy takes a tenth of a look at each.
+        # Names are only added. A copy of tens of thousands takes a tenth of the time of a check of each.
         given, beside, owners = dict(names.given), dict(names.beside), dict(names.owners)
         begun, remembered = names.begun, names.remembered
     else:
@@ -394,7 +370,6 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
 def _still_valid(
     names: Names, servers: Iterable[Claims], configured: frozenset[str]
 ) -> tuple[dict[ToolKey, str], dict[ToolKey, str], float]:
-    """The given names and the second names that still hold among these servers, and since when they do."""
     same, misleads = configured == names.servers, names.spelling.misleads
     begun = names.begun
     given = {
@@ -403,7 +378,7 @@ def _still_valid(
         if key not in names.provisional and (same or not misleads(name, key[0], configured))
     }
     if len(given) > MAX_REMEMBERED:
-        # From here on it is unknown which of the given names once meant something else.
+        # From here on, forgotten names may have meant something else.
         begun = inf
         listed = {(claims.server, own) for claims in servers for own in claims.own}
         given = {key: name for key, name in given.items() if key in listed}
@@ -416,10 +391,9 @@ def _still_valid(
 
 
 def among(names: Names, own: Mapping[str, Collection[str]]) -> Names:
-    """The names where only these servers' are listed together, by what each of them lists under its own names.
+    """The names where only these servers are listed together; `own` holds their own names.
 
-    Each goes by its own name, unless another of these servers has ever had one like it, or it reads as another
-    one's: then by the name that it has among all. So here, too, no name comes to mean another server's.
+    An own name stays unless another of them ever had it, or it reads as another's: then the global name holds.
     """
     servers = frozenset(own)
     given: dict[ToolKey, str] = {}
@@ -440,7 +414,7 @@ def among(names: Names, own: Mapping[str, Collection[str]]) -> Names:
 
 
 def _stays(names: Names, server: str, own: str, others: Collection[str]) -> bool:
-    """Whether a server's own name may stay where those of some other servers stand beside it."""
+    """Whether a server's own name may stay in a list with the others."""
     key, spelling = (server, own), names.spelling
     if not others or names.given.get(key) == own:
         return True
@@ -452,7 +426,7 @@ def _stays(names: Names, server: str, own: str, others: Collection[str]) -> bool
 
 
 def _has_all(names: Names, servers: Iterable[Claims]) -> bool:
-    """Whether no name is provisional or missing: most lists that change keep their names."""
+    """Whether no name is provisional or missing: most changed lists keep their names."""
     return (
         not names.provisional
         and len(names.given) <= MAX_REMEMBERED
@@ -463,7 +437,7 @@ def _has_all(names: Names, servers: Iterable[Claims]) -> bool:
 
 
 def _free(owners: Container[str], key: ToolKey, servers: Collection[str], spelling: Spelling) -> str:
-    """The first spelling of a server's own name that is free and reads as no other server's."""
+    """The first free spelling that reads as no other server's."""
     return next(
         name
         for name in spelling.ways(key)

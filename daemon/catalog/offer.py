@@ -1,12 +1,7 @@
-"""The offer of a profile: every tool that its rules allow, once, under the one name by which clients call it.
+"""The offer of a profile: every allowed tool once, under its one name, and prompts, resources and templates.
 
-Prompts, resources and templates are offered of the servers that the profile's categories draw from.
-
-Categories group tools and may show one in several places; a flat surface shows each once. Which tools a profile
-allows, its rules say.
-
-Most clients are shown few of the tools, and when one server's list changes, all other tools are offered as
-before. So an offered tool is made on first use, and reused while it is right.
+Categories may repeat a tool; an offer does not. Offered tools are made on first use and reused while valid:
+most clients see few tools, and a change of one server's list leaves the others'.
 """
 
 from __future__ import annotations
@@ -43,28 +38,21 @@ if TYPE_CHECKING:
 
 
 class ProfileRules:
-    """What one profile allows of one catalog. Immutable."""
+    """The rules of a profile applied to a catalog; immutable."""
 
     def __init__(self, catalog: Catalog, profile: Profile, permissions: Permissions | None = None) -> None:
-        """Look up what the profile names.
-
-        Args:
-            catalog: the present catalog.
-            profile: the profile.
-            permissions: what its rules said before, if it is the same profile.
-        """
+        """Resolve the names in the profile; `permissions` are those of an earlier catalog, to reuse."""
         self._catalog = catalog
         self._profile = profile
         self.permissions = Permissions(profile.permissions) if permissions is None else permissions
-        """What its rules of permission say."""
         self.drawn_from = _by_server(catalog, profile)
-        """The profile's categories, in their order, by each server whose tools they hold."""
+        """The profile's categories by server, in order."""
         self.whole = {
             server: only.name
             for server, (only, *others) in self.drawn_from.items()
             if only.whole and not others
         }
-        """Servers whose whole list is one category and that are in no other, with the category's name."""
+        """Servers whose list is exactly one category, with its name."""
         self._partly_off = {server for server, _ in (*catalog.switched, *catalog.off)}
         self._excluded = _Named(profile.excluded_tools, catalog)
         self._optional = _Named(profile.included_optional_tools, catalog)
@@ -72,10 +60,10 @@ class ProfileRules:
             (_Named((name,), catalog), text) for name, text in profile.tool_description_overrides.items()
         ]
         self.has_texts = bool(self._texts)
-        """Whether the profile has descriptions of its own."""
+        """Whether the profile has its own descriptions."""
 
     def allows(self, key: ToolKey) -> bool:
-        """Whether the profile allows a tool, listed or not; what an operator switched off it cannot allow."""
+        """Whether the profile allows a tool, listed or not; an operator's switch wins."""
         if key in self._excluded or key in self._catalog.switched_tools or self.denies(key):
             return False
         if key in self._optional:
@@ -85,12 +73,12 @@ class ProfileRules:
         return self._profile.categories is None or self.place(key)[0] is not None
 
     def permission(self, key: ToolKey) -> Permission | None:
-        """What the profile's rules say about calls of a tool; None while that depends on what is not known."""
+        """The rules' decision on calls of a tool; None while it depends on an unknown definition."""
         entry = self._catalog.servers.get(key[0])
         return self.permissions.of(*key, None if entry is None else entry.tools)
 
     def denies(self, key: ToolKey) -> bool:
-        """Whether the profile's rules surely deny a tool."""
+        """Whether the rules surely deny a tool."""
         return self.permissions.hides and self.permission(key) is Permission.DENY
 
     def shows(self, member: Member) -> bool:
@@ -101,7 +89,7 @@ class ProfileRules:
         return member.enabled or key in self._optional
 
     def describe(self, tool: Tool, member: Member | None) -> str:
-        """The description of a tool: the profile's, else its category's, else the server's."""
+        """The profile's description of a tool, else the category's, else the server's."""
         key = (tool.server, tool.name)
         text = None if member is None else member.description
         for named, said in self._texts:
@@ -109,7 +97,7 @@ class ProfileRules:
         return tool.description if text is None else text
 
     def place(self, key: ToolKey) -> tuple[str | None, Member | None]:
-        """The first of the profile's categories that holds a tool enabled, and the tool's member there."""
+        """The first category of the profile that holds the tool enabled, and its member."""
         for category in self.drawn_from.get(key[0], ()):
             if category.whole and key[1] in category.members:
                 return category.name, None
@@ -119,7 +107,7 @@ class ProfileRules:
         return None, None
 
     def let_through(self, server: str, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
-        """The tools of a server that are offered; the same object if all are."""
+        """A server's offered tools; the same object if all are."""
         places = self._profile.categories is None or server in self.whole
         if places and not self._excluded and server not in self._partly_off and not self.permissions.hides:
             return tools
@@ -128,14 +116,14 @@ class ProfileRules:
 
 
 class _Named:
-    """The tools that a list of names in a profile means; a bare name means every server's tool of that name."""
+    """The tools named in a profile; a bare name means every server's tool of that name."""
 
     def __init__(self, names: Iterable[str], catalog: Catalog) -> None:
-        # Those of the whole configuration, also where a client sees a few of them.
+        # All configured servers, even where a client sees only some.
         servers = catalog.config.mcp_servers
         references = [read_reference(name, servers) for name in names]
         self._bare = frozenset(each.tool for each in references if each.server is None)
-        # A bare name may also be a qualified one as clients are shown it: `server__tool`.
+        # A bare name may be qualified as shown to clients: `server__tool`.
         shown = [read_shown(name, servers) for name in self._bare]
         self._full = frozenset(
             (each.server, each.tool)
@@ -151,7 +139,6 @@ class _Named:
 
 
 def _by_server(catalog: Catalog, profile: Profile) -> dict[str, list[ToolCategory]]:
-    """The profile's categories, in their order, by each server whose tools they hold."""
     found: dict[str, list[ToolCategory]] = {}
     for category in catalog.categories.values():
         if profile.categories is None or category.name in profile.categories:
@@ -165,15 +152,13 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 @attrs.frozen(kw_only=True, eq=False)
 class OfferedDefinition:
-    """One prompt, resource or template as a profile shows it."""
+    """A prompt, resource or template in a profile."""
 
     definition: Definition = attrs.field(repr=False)
-    """It as its server described it."""
     name: str
-    """The name or URI by which clients ask for it."""
 
     def listed(self) -> bytes:
-        """Its object for the list: the server's own bytes, unless it has another name or hides characters."""
+        """Its list entry: the server's bytes, unless renamed or with hidden characters."""
         shown = legible_definition(self.definition.raw)
         if self.name == self.definition.name:
             return shown
@@ -181,16 +166,7 @@ class OfferedDefinition:
 
 
 def offered(catalog: Catalog, servers: Collection[str], kind: Kind) -> Mapping[str, OfferedDefinition]:
-    """What a profile offers of one kind, by the name or URI that clients use.
-
-    Args:
-        catalog: the present catalog.
-        servers: the servers whose definitions of this kind the profile shows.
-        kind: which kind, but tools.
-
-    Returns:
-        Those of each server in its order, and the servers in the configuration's.
-    """
+    """The offered definitions of a kind other than tools, by clients' name or URI, in order."""
     given = catalog.names_of(kind).given
     found = {
         given.get((server, own), own): definition
@@ -202,21 +178,19 @@ def offered(catalog: Catalog, servers: Collection[str], kind: Kind) -> Mapping[s
 
 
 MAX_CHOICES = 256
-"""Choices of servers whose catalogs are kept: more than the clients of one machine have. One more is made anew
-at each look."""
+"""Cached selections: more than the clients of one machine have; others are made at each use."""
 
 
 class Choices:
-    """The catalogs that clients see of some servers, each made once per change of the whole catalog."""
+    """The catalogs of selected servers, each made once per change of the whole catalog."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._made: dict[Collection[str], tuple[Catalog, Catalog]] = {}
 
     def of(
         self, catalog: Catalog, servers: tuple[str, ...], elsewhere: frozenset[str] = frozenset()
     ) -> Catalog:
-        """What a client sees that has chosen these servers, else all but those for clients elsewhere."""
+        """The catalog of the selected servers, else of all but those elsewhere."""
         place = servers or elsewhere
         if not place:
             return catalog
@@ -230,7 +204,6 @@ class Choices:
 
 
 def _without(catalog: Catalog, elsewhere: frozenset[str], whole: Catalog, before: Catalog) -> Catalog:
-    """The catalog without these servers; `before` was made of `whole`, and its parts are reused."""
     categories = before.categories
     if whole.categories is not catalog.categories or before is whole:
         left = (
@@ -244,14 +217,13 @@ def _without(catalog: Catalog, elsewhere: frozenset[str], whole: Catalog, before
 
 
 def _left(category: ToolCategory, elsewhere: frozenset[str]) -> ToolCategory | None:
-    """What is left of a category without these servers; None if nothing is."""
     servers = tuple(name for name in category.servers if name not in elsewhere)
     members = {name: each for name, each in category.members.items() if each.server not in elsewhere}
     return attrs.evolve(category, servers=servers, members=members) if servers else None
 
 
 def _lists_of(catalog: Catalog, entries: Collection[str], before: Catalog) -> Lists:
-    """What these servers list beside tools; the object of the catalog before if that is the same."""
+    """These servers' other lists than tools; the former object if equal."""
     lists = {
         kind: {name: each for name, each in of_all.items() if name in entries}
         for kind, of_all in catalog.lists.items()
@@ -260,7 +232,6 @@ def _lists_of(catalog: Catalog, entries: Collection[str], before: Catalog) -> Li
 
 
 def _narrowed(catalog: Catalog, servers: tuple[str, ...], before: Catalog) -> Catalog:
-    """The catalog of these servers; parts that are equal to those of the one before are the same objects."""
     entries = {name: entry for name, entry in catalog.servers.items() if name in servers}
     naming = {
         kind: among(names, {name: _own_names(entry, kind) for name, entry in entries.items()})
@@ -276,44 +247,34 @@ def _narrowed(catalog: Catalog, servers: tuple[str, ...], before: Catalog) -> Ca
 
 
 def _own_names(entry: ServerEntry, named_as: Kind) -> Collection[str]:
-    """What a server lists, switched off or not, of the kinds that share names, and their earlier names."""
+    """A server's names of the kinds that share a table, switched off and earlier ones included."""
     known = [entry.list_of(kind) for kind in SHARING_NAMES[named_as]]
     return dict.fromkeys(name for each in known for name in (*each.definitions, *each.renamed))
 
 
 MAX_OFFERS = 256
-"""Most offers that are cached: more than a configuration has profiles, and the clients of one machine have
-chosen servers."""
+"""Cached offers: more than profiles and selections on one machine."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Offered:
-    """One tool as a profile shows it."""
+    """A tool in a profile."""
 
     tool: Tool = attrs.field(repr=False)
-    """The tool as its server described it."""
     name: str
-    """The name by which clients call it."""
     category: str | None
-    """The first of the profile's categories that holds it, if any."""
     description: str
-    """The profile's description of it, else the category's, else the server's."""
     asks: bool = False
-    """Whether the profile has it called only if the client's user agrees."""
+    """Whether a call needs the user's consent."""
     form: SchemaForm = SchemaForm.ORIGINAL
-    """How its input schema is listed."""
 
     @property
     def key(self) -> ToolKey:
-        """The tool, by server and name."""
+        """Server and bare name of the tool."""
         return self.tool.server, self.tool.name
 
     def listed(self, name: str | None = None) -> bytes:
-        """The tool object of `tools/list`: the server's own bytes, unless name, description or schema differ.
-
-        Args:
-            name: the name to list it by; None for its own.
-        """
+        """The entry in `tools/list` under `name`, or its own: the server's bytes unless something differs."""
         name = self.name if name is None else name
         parts = shown_parts(self.tool, self.form)
         if parts is self.tool.parts and (name, self.description) == (self.tool.name, self.tool.description):
@@ -328,30 +289,21 @@ class OfferedTools(Lazily["ToolKey", Offered]):
     __slots__ = ("table",)
 
     def __init__(self, table: Table, make: Callable[[ToolKey], Offered], made: dict[ToolKey, Offered]) -> None:
-        """Offer these tools (`Lazily`)."""
         super().__init__(table, make, made)
         self.table = table
-        """The tools themselves; unlike the offered ones, they keep no catalog alive."""
+        """The tools; unlike the offered ones, they keep no catalog alive."""
 
 
 class Offer:
-    """Everything that one profile offers at one moment. Immutable."""
+    """Everything that a profile offers at one moment; immutable."""
 
     def __init__(self, catalog: Catalog, profile: Profile, before: Offer | None = None) -> None:
-        """Work out what the profile allows.
-
-        Args:
-            catalog: the present catalog.
-            profile: the profile.
-            before: the previous offer of the same profile, whose unchanged parts are reused.
-        """
+        """Apply the profile; unchanged parts of `before`, its previous offer, are reused."""
         self.reads_resources = profile.resources
-        """Whether clients of the profile may read resources at all."""
         self._catalog = catalog
         self._profile = profile
         permissions = None if before is None else before.rules.permissions
         self.rules: ProfileRules = ProfileRules(catalog, profile, permissions)
-        """Which tools the profile allows, and what it says of them."""
         self._listed = {
             entry.name: self.rules.let_through(entry.name, entry.tools)
             for entry in catalog.servers.values()
@@ -360,34 +312,33 @@ class Offer:
         self.tools = OfferedTools(
             Table(self._listed), self._offered, {} if before is None else self._still_offered(before)
         )
-        """Tools in the order of the configuration's servers, and of each server's list."""
+        """In the order of the configuration's servers and their lists."""
         self._listed_beside: dict[Kind, tuple[bytes, ...]] = {}
         self.all: Sequence[Offered] = _All(self.tools)
-        """Every tool, in order."""
 
     def find(self, name: str) -> Offered | None:
-        """The offered tool that a name means, in any spelling."""
+        """The offered tool behind a name in any spelling."""
         key = self._catalog.names.key_of(name, self._catalog.servers)
         return None if key is None else self.tools.get(key)
 
     def definitions(self, kind: Kind) -> Mapping[str, OfferedDefinition]:
-        """The prompts, resources or templates, by the name or URI that clients use, in order."""
+        """The prompts, resources or templates by clients' name or URI, in order."""
         return self._beside_tools[kind]
 
     def listed(self, kind: Kind) -> tuple[bytes, ...]:
-        """The prompts, resources or templates as clients are given them, each a raw JSON object."""
+        """Their list entries, each a raw JSON object."""
         if kind not in self._listed_beside:
             self._listed_beside[kind] = tuple(each.listed() for each in self.definitions(kind).values())
         return self._listed_beside[kind]
 
     def servers_of(self, kind: Kind) -> Collection[str]:
-        """The servers whose prompts, resources or templates the profile shows, in the configuration's order."""
+        """The servers whose definitions of a kind the profile shows, in the configuration's order."""
         shows = self._profile.prompts if kind is Kind.PROMPT else self._profile.resources
         return self._drawn_from if shows else ()
 
     @cached_property
     def templates(self) -> tuple[Template, ...]:
-        """The templates that are shown as their servers wrote them."""
+        """The templates shown under their own text."""
         shown = self.definitions(Kind.TEMPLATE).values()
         plain = (each.definition for each in shown if each.name == each.definition.name)
         return tuple(Template(server=each.server, text=each.name) for each in plain)
@@ -407,13 +358,13 @@ class Offer:
 
     @cached_property
     def listing(self) -> tuple[bytes, ...]:
-        """Every tool as `tools/list` gives it."""
+        """The entries of `tools/list`."""
         lists = (self._listing_of(server, tools) for server, tools in self._listed.items())
         return tuple(chain.from_iterable(lists))
 
     @cached_property
     def listing_bytes(self) -> int:
-        """The total length of the listing in bytes."""
+        """The size of the listing."""
         return sum(map(len, self.listing))
 
     @cached_property
@@ -424,13 +375,13 @@ class Offer:
 
     @cached_property
     def categories(self) -> tuple[str, ...]:
-        """The categories that the profile may use, in the configuration's order."""
+        """The profile's categories, in the configuration's order."""
         allowed = self._profile.categories
         return tuple(name for name in self._catalog.categories if allowed is None or name in allowed)
 
     @cached_property
     def core(self) -> tuple[Offered, ...]:
-        """The profile's core tools that are known, in its order."""
+        """The profile's known core tools, in its order."""
         found = (self.find(name) for name in self._profile.core_tools or ())
         return tuple(dict.fromkeys(offered for offered in found if offered is not None))
 
@@ -447,7 +398,7 @@ class Offer:
         return Offered(tool=tool, name=given, category=category, description=description, asks=asks, form=form)
 
     def _still_offered(self, before: Offer) -> dict[ToolKey, Offered]:
-        """The offered tools of `before` that are surely still right."""
+        """The tools of an earlier offer that are surely still valid."""
         if before._catalog.config is not self._catalog.config:
             return {}
         names, listed = self._catalog.names, self._listed
@@ -461,7 +412,6 @@ class Offer:
         }
 
     def _listing_of(self, server: str, tools: Mapping[str, Tool]) -> Iterator[bytes]:
-        """The listing of one server: nearly always the bytes that it sent."""
         given = self._catalog.names.given
         untold = bool(self._catalog.chosen) or (server in self.rules.whole and not self.rules.has_texts)
         plain = untold and self._profile.schemas is SchemaForm.ORIGINAL
@@ -472,20 +422,14 @@ class Offer:
 
 
 class Offers:
-    """The offers of all profiles, each made once per change of the tools."""
+    """The offers of all profiles, each made once per change."""
 
     def __init__(self) -> None:
         self.choices = Choices()
-        """The catalogs of clients that have chosen servers, or are not to see some."""
         self._made: dict[tuple[str, Collection[str]], tuple[Catalog, Profile, Offer]] = {}
 
     def of(self, catalog: Catalog, profile: Profile) -> Offer:
-        """The present offer of a profile; the same object as long as nothing in it changes.
-
-        Args:
-            catalog: the present catalog, or what a client sees of it (`choices`).
-            profile: the profile.
-        """
+        """The present offer of a profile in a catalog, whole or narrowed; the same object while unchanged."""
         place = profile.name, catalog.chosen or catalog.elsewhere
         made = self._made.get(place)
         if made is not None and _same_lists(made[0], catalog) and made[1] is profile:
@@ -496,7 +440,7 @@ class Offers:
 
 
 class _All(Sequence["Offered"]):
-    """The values of a mapping in its order; counting them makes none."""
+    """A mapping's values in order; their number is known without making any."""
 
     __slots__ = ("_places", "_tools")
 

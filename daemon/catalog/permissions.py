@@ -1,7 +1,7 @@
-"""What a profile's rules say about each tool: whether it may be called, and whether its user is asked first.
+"""The permission rules of a profile: whether a tool may be called, and whether the user is asked.
 
-The first rule that fits wins. What a server says that a tool does is the server's word, and counts with the
-defaults of MCP where it says nothing: a tool may destroy things unless it says otherwise.
+The first matching rule wins. Annotations are the server's word, with MCP's defaults: a tool may be destructive
+unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from daemon.model import Tool
 
 KEPT = 4096
-"""Annotations that are kept decoded: servers use few different ones."""
+"""Decoded annotations: servers use few different ones."""
 
 _decode = msgspec.json.Decoder(dict[str, object]).decode
 
 
 def annotations_of(tool: Tool) -> Annotations:
-    """What a tool does as its server says, or as MCP has it where that says nothing."""
+    """A tool's annotations, completed with MCP's defaults."""
     return _annotations(tool.parts.get("annotations", b"{}"))
 
 
@@ -50,7 +50,7 @@ def _annotations(raw: bytes) -> Annotations:
 
 
 def fits(rule: PermissionRule, tool: Tool) -> bool:
-    """Whether a rule is about a tool."""
+    """Whether a rule matches a tool."""
     if rule.match is not None and not matches(rule.match, tool.server, tool.name):
         return False
     if rule.annotations is None:
@@ -59,18 +59,18 @@ def fits(rule: PermissionRule, tool: Tool) -> bool:
 
 
 def rule_for(rules: Sequence[PermissionRule], tool: Tool) -> PermissionRule | None:
-    """The first rule that fits, which decides; None if none does."""
+    """The first matching rule."""
     return next((rule for rule in rules if fits(rule, tool)), None)
 
 
 def permission_of(rules: Sequence[PermissionRule], tool: Tool) -> Permission:
-    """What the first rule that fits says."""
+    """The first matching rule's decision."""
     rule = rule_for(rules, tool)
     return Permission.ALLOW if rule is None else rule.then
 
 
 def permission_of_name(rules: Sequence[PermissionRule], server: str, name: str) -> Permission | None:
-    """What the rules say about a tool of which only the name is known; None if that depends on more."""
+    """The decision on a tool known only by name; None if it depends on more."""
     for rule in rules:
         if rule.match is None or matches(rule.match, server, name):
             return rule.then if rule.annotations is None else None
@@ -78,10 +78,9 @@ def permission_of_name(rules: Sequence[PermissionRule], server: str, name: str) 
 
 
 class Permissions:
-    """What the rules of one profile say, worked out once for each list of tools."""
+    """A profile's decisions, made once per list of tools."""
 
     def __init__(self, rules: Sequence[PermissionRule]) -> None:
-        """Begin with nothing worked out."""
         self.rules = tuple(rules)
         self.hides = any(rule.then is Permission.DENY for rule in rules)
         """Whether some rule denies tools."""
@@ -91,7 +90,7 @@ class Permissions:
         return bool(self.rules)
 
     def among(self, server: str, tools: Mapping[str, Tool]) -> Mapping[str, Permission]:
-        """What is said about each tool of a server's list."""
+        """The decision on each tool of a server's list."""
         known = self._known.get(server)
         if known is None or known[0] is not tools:
             found = {name: permission_of(self.rules, tool) for name, tool in tools.items()}
@@ -99,13 +98,7 @@ class Permissions:
         return known[1]
 
     def of(self, server: str, name: str, tools: Mapping[str, Tool] | None) -> Permission | None:
-        """What is said about a tool; None if that depends on its definition, which is not known.
-
-        Args:
-            server: its server.
-            name: its own name.
-            tools: what its server lists; None if that is not known.
-        """
+        """The decision on a tool; None if it depends on a definition in the unknown `tools`."""
         if not self.rules:
             return Permission.ALLOW
         found = None if tools is None else self.among(server, tools).get(name)
@@ -113,12 +106,7 @@ class Permissions:
 
 
 def pointless(rules: Sequence[PermissionRule], servers: Mapping[str, ServerEntry]) -> Iterator[tuple[str, str]]:
-    """The patterns that no tool matches, each with why that is sure.
-
-    Args:
-        rules: of a profile.
-        servers: all servers with what they list.
-    """
+    """The patterns that surely match no tool, each with the reason."""
     for pattern in dict.fromkeys(rule.match for rule in rules if rule.match is not None):
         named = server_in(pattern, servers)
         about = [entry for name, entry in servers.items() if named is None or fnmatchcase(name, named)]

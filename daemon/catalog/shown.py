@@ -1,14 +1,9 @@
-"""One client's view: in which form it was shown each tool, and which server a URI that it names belongs to.
+"""One client's view: the form in which it saw each tool, and the server of a URI that it names.
 
-No tool is called in a form from before it changed.
-
-Several requests may arrive in one turn, whose answers go out at its end: the client wrote all of them before it
-read any of those answers. So the form that was shown before the latest one is kept as well, with its turn.
-
-A URI may say itself which server it belongs to; one that a session was given a link to is the linking
-server's; then come the servers that list it, and those whose template can become it; and a URI that nobody
-knows belongs to the only server that has resources at all. What one server lists never goes to another that
-links to it, or whose template fits.
+A client may send requests before it reads earlier answers, so the form before the latest is kept, with its
+turn. A URI's server is, in order: the one in it, the one that linked to it, one that lists it, one whose
+template fits, the only one with resources. A URI that a server lists never goes to another that links to it or
+whose template fits.
 """
 
 from __future__ import annotations
@@ -30,17 +25,7 @@ if TYPE_CHECKING:
 
 
 def locate(catalog: Catalog, offer: Offer, uri: str, linked: Mapping[str, str]) -> ToolKey | None:
-    """The server that a URI is read from, and the server's own URI.
-
-    Args:
-        catalog: the present catalog.
-        offer: what the client's profile offers.
-        uri: as the client wrote it.
-        linked: the servers whose results have linked to URIs in this session.
-
-    Returns:
-        None if it is nobody's in this profile, or is switched off.
-    """
+    """The server to read a URI from, and its own URI; None if unknown in this profile or switched off."""
     if not offer.reads_resources:
         return None
     key = _said(catalog, offer, uri) or _linked(catalog, offer, uri, linked)
@@ -50,7 +35,6 @@ def locate(catalog: Catalog, offer: Offer, uri: str, linked: Mapping[str, str]) 
 
 
 def _said(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
-    """What a URI of ours says itself; one of another daemon's, behind this one, says nothing here."""
     if not is_mcpd(uri):
         return None
     key = catalog.names_of(Kind.RESOURCE).owners.get(uri) or read_mcpd_uri(uri)
@@ -58,7 +42,7 @@ def _said(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
 
 
 def _linked(catalog: Catalog, offer: Offer, uri: str, linked: Mapping[str, str]) -> ToolKey | None:
-    """The server that linked to a URI, unless others list it and that one does not."""
+    """The server that linked to a URI, unless only others list it."""
     server = linked.get(uri)
     entry = None if server is None else catalog.servers.get(server)
     if server is None or entry is None or entry.disabled:
@@ -68,7 +52,7 @@ def _linked(catalog: Catalog, offer: Offer, uri: str, linked: Mapping[str, str])
 
 
 def _listed(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
-    """The server that lists a URI: of several, the one whose resource is shown under it."""
+    """The server that lists a URI; of several, the name's owner."""
     lists = catalog.lists[Kind.RESOURCE]
     owner = catalog.names_of(Kind.RESOURCE).owners.get(uri)
     found = [server for server in offer.servers_of(Kind.RESOURCE) if uri in lists.get(server, ())]
@@ -78,10 +62,7 @@ def _listed(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
 
 
 def _from_template(offer: Offer, uri: str) -> ToolKey | None:
-    """The server whose template can become a URI: that with the longest literal beginning.
-
-    A template whose scheme is a variable counts only if no other server has such a one: it could be anybody's.
-    """
+    """The server with the best fitting template; one with a variable scheme counts only if alone."""
     found = next(fitting(offer.templates, uri), None)
     if found is None:
         return None
@@ -91,7 +72,6 @@ def _from_template(offer: Offer, uri: str) -> ToolKey | None:
 
 
 def _only_one(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
-    """The only server of the profile that has resources."""
     with_some = [
         server
         for server in offer.servers_of(Kind.RESOURCE)
@@ -104,7 +84,7 @@ def _only_one(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
 
 
 def _is_switched_off(catalog: Catalog, key: ToolKey) -> bool:
-    """Whether an operator has switched off a resource, or the only templates that it can have come from."""
+    """Whether an operator disabled a resource, or all templates that it can come from."""
     server, own = key
     if (server, switch_of(Kind.RESOURCE, own)) in catalog.switched:
         return True
@@ -119,26 +99,16 @@ def _is_switched_off(catalog: Catalog, key: ToolKey) -> bool:
 
 
 UNKNOWN = ""
-"""Replaces the hash of a tool that was shown in an unknown form. No tool has this hash."""
+"""The hash of a tool shown in an unknown form; no tool has it."""
 
 MAX_SHOWN = 10_000
-"""Most tools remembered one by one, the latest: as many as one server may list. A list that was shown whole
-costs nothing, because it is shared."""
+"""Latest tools kept individually: one server's most. A list shown whole is shared and costs nothing."""
 
 
 def shown_since(catalog: Catalog, key: ToolKey, began: float) -> str | None:
-    """The schema hash of a tool as shown to a client of which only its beginning is known.
+    """The hash of a tool shown to a client known since `began` (seconds since the epoch), or `UNKNOWN`.
 
-    A tool that took its present form and name before that can only have been shown in it. Any other may have
-    been shown in another form.
-
-    Args:
-        catalog: the present catalog.
-        key: the tool.
-        began: when the client may first have been shown tools, in seconds since the epoch.
-
-    Returns:
-        The hash, or `UNKNOWN`; None if there is no such tool.
+    A tool that took form and name before can only have been shown in it.
     """
     entry = catalog.servers.get(key[0])
     tool = None if entry is None or entry.tools is None else entry.tools.get(key[1])
@@ -149,32 +119,23 @@ def shown_since(catalog: Catalog, key: ToolKey, began: float) -> str | None:
 
 
 class Shown:
-    """The schema hashes of the tools that one client has been shown."""
+    """The schema hashes of the tools that a client saw."""
 
     __slots__ = ("_before", "_earlier", "_list", "_single", "latest", "version")
 
     def __init__(self, before: Callable[[ToolKey], str | None] | None = None) -> None:
-        """Start empty.
-
-        Args:
-            before: what the same session was shown over another connection; None if there was none.
-        """
+        """Start empty; `before` knows the tools shown to the session over another connection."""
         self.version = 0
         """Rises whenever something is shown."""
         self.latest = -1
-        """The last turn in which a tool was shown in a changed form; all later turns see the same."""
+        """The last turn that showed a tool in a changed form."""
         self._before = before
         self._list = NO_TOOLS
         self._single: dict[ToolKey, str] = {}
         self._earlier: dict[ToolKey, tuple[int, str]] = {}
 
     def hash_of(self, key: ToolKey, turn: int | None = None) -> str | None:
-        """The schema hash of a tool as it was shown; None if it never was.
-
-        Args:
-            key: the tool.
-            turn: return the form shown before this turn; None for the latest.
-        """
+        """The hash of a tool as last shown, or before `turn`; None if never."""
         if turn is not None and key in self._earlier:
             shown_in, digest = self._earlier[key]
             if turn <= shown_in:
@@ -188,13 +149,13 @@ class Shown:
         return None if self._before is None else self._before(key)
 
     def assume(self, key: ToolKey, digest: str) -> None:
-        """Record this hash for a tool, unless the tool was shown."""
+        """Record a hash for a tool that was not shown."""
         if self.hash_of(key) is None:
             self.version += 1
             self._single[key] = digest
 
     def add(self, tools: Iterable[Tool], turn: int = 0) -> None:
-        """Record that these tools were shown in that turn."""
+        """Record that the tools were shown in that turn."""
         self.version += 1
         for tool in tools:
             key = tool.server, tool.name
@@ -205,12 +166,12 @@ class Shown:
         _cut(self._earlier)
 
     def add_list(self, tools: OfferedTools, turn: int = 0) -> None:
-        """Record that all of these tools were shown in that turn."""
+        """Record that the whole list was shown in that turn."""
         table, known = tools.table, self._list
         if known is table and not self._single:
             return
         if known or self._single or self._earlier or self._before is not None:
-            # Most of a changed list was shown before in the same form, and in no other form since.
+            # Most of a changed list was shown before in the same form, and in no other since.
             for key, tool in table.beyond(known):
                 self._note_earlier(key, tool.schema_hash, turn)
             for key in self._single:

@@ -1,13 +1,8 @@
-"""The catalog: an immutable snapshot of all servers, tools and categories, and how facts change it.
+"""The catalog: an immutable snapshot of servers, tools and categories, and the effect of facts on it.
 
-`fold` and `fold_all` are the only ways to a new catalog, and return the same object when nothing changed, so
-that "did it change" is an identity test everywhere. What a server's fact does to its entry is defined in
-`catalog.entry`.
-
-Servers' entries are the source of truth, and each fact counts by itself: an epoch that rises twice has risen by
-two. Categories and names are derived from the entries, once for all facts that were told together, because
-nothing between them was visible. What is derived from an unchanged server is reused, so that a fact costs as
-much as it changes.
+`fold` and `fold_all` return the same object if nothing changed, so "did it change" is an identity test. Each
+fact counts by itself for epochs (`catalog.entry`); categories and names are derived once per batch, reusing the
+parts of unchanged servers, so that a fact costs as much as it changes.
 """
 
 from __future__ import annotations
@@ -32,23 +27,14 @@ if TYPE_CHECKING:
 
     Lists = Mapping[Kind, Mapping[str, Mapping[str, Definition]]]
 
-    """Definitions by kind, server and name."""
-
 
 NO_LISTS: Lists = {kind: {} for kind in BESIDE_TOOLS}
-"""The lists before any server has listed."""
 
 
 def switched_on(
     servers: Mapping[str, ServerEntry], switched: Collection[tuple[str, str]], before: Lists
 ) -> Lists:
-    """What the servers list beside their tools, without what is switched off.
-
-    Args:
-        servers: all servers, in the configuration's order.
-        switched: what operators have switched off.
-        before: the lists before; the same object comes back if nothing differs.
-    """
+    """The servers' enabled definitions other than tools; `before` itself if equal."""
     partly_off = {server for server, _ in switched}
     lists = {
         kind: {
@@ -60,20 +46,14 @@ def switched_on(
         }
         for kind in BESIDE_TOOLS
     }
-    # The order of the servers counts, too; unchanged servers are compared by identity.
+    # The order of servers counts; unchanged servers compare by identity.
     return before if in_order(lists) == in_order(before) else lists
 
 
 def claims(
     servers: Mapping[str, ServerEntry], kinds: Iterable[Kind], before: Mapping[str, ServerEntry]
 ) -> Iterator[Claims]:
-    """The names that servers claim for what they list of these kinds, switched off or not.
-
-    Args:
-        servers: all servers, in the configuration's order.
-        kinds: what shares its names.
-        before: the servers when names were last given.
-    """
+    """The names that servers claim for these kinds, switched off or not; `before` is as of the last naming."""
     kinds = tuple(kinds)
     for name, entry in servers.items():
         lists = [_own_names(entry, kind) for kind in kinds]
@@ -99,7 +79,7 @@ def _has_names(was: ServerEntry, now: ServerEntry, kind: Kind) -> bool:
 
 
 def in_order(lists: Lists) -> list[list[tuple[str, Mapping[str, Definition]]]]:
-    """The lists in a form whose comparison heeds the order of the servers."""
+    """The lists in a form that compares the order of servers, too."""
     return [list(lists[kind].items()) for kind in BESIDE_TOOLS]
 
 
@@ -112,7 +92,7 @@ def _without_uri(
 __all__ = ["Catalog", "ServerEntry", "begin", "fold", "fold_all", "with_settled_names"]
 
 WHOLE = ""
-"""Stands for the whole server in place of a tool's name."""
+"""The whole server in place of a tool's name."""
 
 
 @attrs.frozen(kw_only=True)
@@ -120,37 +100,30 @@ class Catalog:
     """Everything that exists, at one moment."""
 
     config: Config = attrs.field(repr=False)
-    """The configuration in force."""
     servers: Mapping[str, ServerEntry]
-    """Servers by name, in the configuration's order."""
     categories: Mapping[str, ToolCategory]
-    """Categories by name, in the configuration's order; a new object whenever any tool changed."""
+    """In the configuration's order; a new object whenever any tool changed."""
     naming: Mapping[Kind, Names] = attrs.field(default=NO_NAMES, repr=False)
-    """The names where those of several servers are listed together, by `kinds.NAMED_AS`."""
     lists: Lists = attrs.field(default=NO_LISTS, repr=False)
-    """What servers list beside tools, without what is switched off, by kind, server and own name; a new object
-    whenever any of it changed."""
+    """Enabled definitions other than tools; a new object whenever any changed."""
     reserved: frozenset[str] = attrs.field(default=frozenset(), repr=False)
-    """Names of meta-tools that some surface shows beside tools."""
     switched: frozenset[tuple[str, str]] = frozenset()
-    """What operators have switched off: server and `kinds.switch_of`, or `WHOLE` for all of it. Names need not
-    exist."""
+    """Operators' switches: server and `kinds.switch_of`, or `WHOLE`; names need not exist."""
     switched_tools: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
-    """The tools among it, by their own names."""
     off: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
-    """Tools that are switched off: by an operator, or in every category that holds them."""
+    """Tools disabled by an operator, or in every category that holds them."""
     begun: float = 0.0
-    """When this run of the daemon began, in seconds since the epoch."""
+    """Start of this run of the daemon, in seconds since the epoch."""
     chosen: tuple[str, ...] = ()
-    """The servers that clients have chosen to see as themselves, in a catalog of those (`catalog.offer`)."""
+    """The selected servers of a narrowed catalog (`catalog.offer`)."""
     elsewhere: frozenset[str] = frozenset()
-    """The servers that a catalog lacks because its clients work in other directories (`catalog.offer`)."""
+    """Servers left out because their clients work in other directories (`catalog.offer`)."""
     departed: Mapping[str, int] = attrs.field(factory=dict, repr=False)
-    """Epochs of servers that have left the configuration, to continue from if they come back."""
+    """Epochs of removed servers, to continue from if they return."""
 
     @property
     def names(self) -> Names:
-        """The names of tools."""
+        """The tools' names."""
         return self.naming[Kind.TOOL]
 
     def names_of(self, kind: Kind) -> Names:
@@ -159,13 +132,7 @@ class Catalog:
 
 
 def begin(config: Config, now: float, reserved: frozenset[str] = frozenset()) -> Catalog:
-    """The catalog before anything has started.
-
-    Args:
-        config: the configuration.
-        now: seconds since the epoch.
-        reserved: names of meta-tools.
-    """
+    """The catalog at start; `now` in seconds since the epoch."""
     servers = {server.name: fresh(server, now, begun=now) for server in config.mcp_servers.values()}
     catalog = Catalog(
         config=config,
@@ -179,16 +146,16 @@ def begin(config: Config, now: float, reserved: frozenset[str] = frozenset()) ->
 
 
 def fold(catalog: Catalog, fact: Fact) -> Catalog:
-    """The catalog after a fact; the same object if the fact is stale or changes nothing."""
+    """The catalog after a fact; the same object if unchanged."""
     return fold_all(catalog, (fact,))
 
 
 def fold_all(catalog: Catalog, facts: Iterable[Fact]) -> Catalog:
-    """The catalog after facts that were told together, in order; the same object if they change nothing."""
+    """The catalog after a batch of facts in order; the same object if unchanged."""
     after = catalog
     for fact in facts:
         if isinstance(fact, Switched):
-            # It is compared with the catalog before it, which must reflect all facts told before.
+            # Compared with the former catalog, which must reflect all facts before.
             catalog = after = _with_words(_drawn(after, catalog), fact.off)
         elif isinstance(fact, Configured):
             catalog = after = _with_config(_drawn(after, catalog), fact.config, fact.now)
@@ -200,7 +167,6 @@ def fold_all(catalog: Catalog, facts: Iterable[Fact]) -> Catalog:
 
 
 def _with_fact(catalog: Catalog, fact: ServerFact) -> Catalog:
-    """With one server's fact applied to its entry; what is derived from the entries stays as it was."""
     entry = catalog.servers.get(fact.server)
     if entry is None:
         return _with_departed(catalog, fact)
@@ -211,12 +177,7 @@ def _with_fact(catalog: Catalog, fact: ServerFact) -> Catalog:
 
 
 def _drawn(after: Catalog, before: Catalog) -> Catalog:
-    """With categories and names brought up to date with the entries.
-
-    Args:
-        after: `before` with changed entries of the same servers.
-        before: the catalog for which they were last derived.
-    """
+    """Derive categories and names for `after`, whose entries changed since `before`."""
     if after.servers is before.servers:
         return after
     changed = [
@@ -231,25 +192,23 @@ def _drawn(after: Catalog, before: Catalog) -> Catalog:
 
 
 def with_settled_names(catalog: Catalog) -> Catalog:
-    """The catalog once a client was shown its names; the same object if none was provisional."""
+    """Make names final once a client saw them; the same object if they were."""
     return _with_names(catalog, {kind: names.settled() for kind, names in catalog.naming.items()})
 
 
 def _with_names(catalog: Catalog, naming: Mapping[Kind, Names]) -> Catalog:
-    """With these names; the same object if they are the same."""
     same = all(names is catalog.naming[kind] for kind, names in naming.items())
     return catalog if same else attrs.evolve(catalog, naming=naming)
 
 
 def _with_departed(catalog: Catalog, fact: ServerFact) -> Catalog:
-    """With the epoch of a server that is not configured: it may come back."""
+    """Keep the epoch of an unconfigured server, which may return."""
     if not isinstance(fact, ServerRecord) or fact.epoch <= catalog.departed.get(fact.server, 0):
         return catalog
     return attrs.evolve(catalog, departed={**catalog.departed, fact.server: fact.epoch})
 
 
 def _with_words(catalog: Catalog, off: frozenset[tuple[str, str]]) -> Catalog:
-    """With the operators' present switches; the epoch of each server that looks different rises."""
     if off == catalog.switched:
         return catalog
     servers = {name: _switched(entry, off=(name, WHOLE) in off) for name, entry in catalog.servers.items()}
@@ -257,7 +216,7 @@ def _with_words(catalog: Catalog, off: frozenset[tuple[str, str]]) -> Catalog:
 
 
 def _with_recalled_names(catalog: Catalog, fact: NamesRecalled) -> Catalog:
-    """With the names of earlier runs; those of servers that are no longer configured are free again."""
+    """Restore stored names; those of removed servers are free again."""
     kept = [each for each in fact.names if fact.shared or each.key[0] in catalog.servers]
     recalled = {kind: names.remembering(kept) for kind, names in catalog.naming.items()}
     return catalog if recalled == catalog.naming else _assembled(attrs.evolve(catalog, naming=recalled))
@@ -268,7 +227,6 @@ def _switched(entry: ServerEntry, *, off: bool) -> ServerEntry:
 
 
 def _with_config(catalog: Catalog, config: Config, now: float) -> Catalog:
-    """With another configuration: what it leaves unchanged stays as it is, down to the order of names."""
     if config is catalog.config:
         return catalog
     epochs = {**catalog.departed, **{name: entry.epoch for name, entry in catalog.servers.items()}}
@@ -289,7 +247,7 @@ def _reconfigured(catalog: Catalog, server: Server, now: float, epoch: int) -> S
 
 
 def _risen(before: Catalog, after: Catalog) -> Catalog:
-    """`after`, with higher epochs for the servers that look different than in `before`."""
+    """Raise the epochs of the servers that look different than in `before`."""
     changed = {
         name: after.off != before.off or entry.tools is not before.servers[name].tools
         for name, entry in after.servers.items()
@@ -304,7 +262,7 @@ def _risen(before: Catalog, after: Catalog) -> Catalog:
 
 
 def _looks(catalog: Catalog, name: str, *, tools: bool) -> tuple[object, ...]:
-    """What can be seen of a server: whether it is on, and what of it is; its tools only if they may differ."""
+    """The visible state of a server; tools only if they may differ."""
     entry = catalog.servers[name]
     listed = (entry.tools or {}).values() if tools else ()
     hashes = {tool.name: (tool.schema_hash, (name, tool.name) in catalog.off) for tool in listed}
@@ -314,7 +272,6 @@ def _looks(catalog: Catalog, name: str, *, tools: bool) -> tuple[object, ...]:
 
 
 def _with_lists(catalog: Catalog) -> Catalog:
-    """With those prompts, resources and templates that are on."""
     lists = switched_on(catalog.servers, catalog.switched, catalog.lists)
     return catalog if lists is catalog.lists else attrs.evolve(catalog, lists=lists)
 
@@ -333,12 +290,7 @@ def _named(catalog: Catalog, before: Catalog | None) -> Catalog:
 
 
 def _assembled(catalog: Catalog, before: Catalog | None = None) -> Catalog:
-    """With categories and names derived from its servers, its configuration and the operators' switches.
-
-    Args:
-        catalog: the catalog to complete.
-        before: the previous catalog, whose unchanged parts are reused: usually only one server has changed.
-    """
+    """Derive categories and names; unchanged parts of `before` are reused."""
     catalog = _named(_with_lists(catalog), before)
     categories = _categories(catalog, before)
     switched = tools_switched_by(catalog.switched)
@@ -359,7 +311,7 @@ def _categories(catalog: Catalog, before: Catalog | None) -> dict[str, ToolCateg
 
 
 def _resolved(catalog: Catalog, before: Catalog | None) -> dict[str, ToolCategory]:
-    """The configured categories; those that no changed server concerns are reused."""
+    """The configured categories; reuses those without a changed server."""
     wanted = catalog.config.categories
     listed = {name: entry.tools for name, entry in catalog.servers.items() if not entry.disabled}
     known: Mapping[str, ToolCategory] = {}
@@ -385,7 +337,6 @@ def _draws_alike(one: Catalog, other: Catalog) -> bool:
 
 
 def _taken_over(entry: ServerEntry, before: Catalog | None) -> ToolCategory | None:
-    """The server's previous category, if a new one would be equal."""
     if before is None or before.config.categories or any(name == entry.name for name, _ in before.switched):
         return None
     was = before.servers.get(entry.name)
@@ -395,7 +346,6 @@ def _taken_over(entry: ServerEntry, before: Catalog | None) -> ToolCategory | No
 
 
 def _without(category: ToolCategory, switched: frozenset[tuple[str, str]]) -> ToolCategory:
-    """The category with what operators switched off marked as such."""
     if {server for server, _ in switched}.isdisjoint(category.servers):
         return category
     members = {
@@ -406,7 +356,6 @@ def _without(category: ToolCategory, switched: frozenset[tuple[str, str]]) -> To
 
 
 def _off(categories: Mapping[str, ToolCategory]) -> set[ToolKey]:
-    """The tools that are in categories, but enabled in none of them."""
     partial = [category for category in categories.values() if not category.whole]
     off = {
         (each.server, each.tool)

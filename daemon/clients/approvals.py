@@ -1,11 +1,6 @@
-"""A call that is made only if its client's user agrees, who is asked before it is sent.
+"""Approval of calls by the client's user before they are sent (permission rule `ask`).
 
-A client of the handshake era is asked by a request of ours while its call waits. One of MCP 2026-07-28 can only
-be answered: it gets the question and a state, and makes its request again with both, which is then judged as
-any other call, with what its user has said about it.
-
-What a user agrees to is one definition of a tool with the arguments that were shown, for one call; or that
-definition, for the session.
+An approval covers one definition of a tool: with the arguments shown, for one call; or for the session.
 """
 
 from __future__ import annotations
@@ -39,24 +34,24 @@ if TYPE_CHECKING:
 
 
 MAX_SHOWN = 4000
-"""Characters of the arguments that a user is shown: some fifty lines, more than anybody reads before a choice.
-That more is left out is said before them."""
+"""Characters of the arguments shown to a user: some fifty lines. The text says first that more is left out."""
 
 MAX_COMPACTED = 64 * 1024
-"""Bytes of the longest arguments of which blanks are left out: a tenth of a millisecond."""
+"""Bytes of the longest arguments that are compacted: a tenth of a millisecond."""
 
 _LINE_ENDS = str.maketrans("\n\r\t", "   ")
-"""Clients show the first lines of a question and fold the rest: arguments may not push others out of sight."""
+"""Line ends become blanks: clients fold all but the first lines, and arguments must not push others out of
+sight."""
 
 _WORD = re.compile(r"[^\s\"]+")
-"""A tool's name that needs no quotes."""
+"""A tool name that needs no quotes."""
 
 MEMBER = "choice"
-"""The member of the form with the user's choice."""
+"""The form member that holds the user's choice."""
 
 
 class UserChoice(StrEnum):
-    """What a user can choose; these words are shown."""
+    """The choices, in the words that the user sees."""
 
     ONCE = "allow once"
     SESSION = "allow for this session"
@@ -64,7 +59,7 @@ class UserChoice(StrEnum):
 
 
 class NoChoice(StrEnum):
-    """Why an answer has no choice of a user, in words."""
+    """Reasons why an answer holds no choice, in words."""
 
     DECLINED = (
         "the client has declined or cancelled the question (its user has, or the client itself where it runs"
@@ -86,17 +81,13 @@ def question(
 ) -> Raw:
     """The params of the elicitation (MCP, `elicitation/create`).
 
-    Args:
-        tool: what is to be called.
-        arguments: what it is to be called with, as it would be sent.
-        redact: removes secrets from a text, and cuts it to so many characters.
-        profile: whose rule asks.
-        session: whether the choice may hold for the client's session: not where it has none.
+    `redact` removes secrets from a text and cuts it to that many characters. `session` says whether the choice
+    may hold for the session; False where the client has none.
     """
     choices = [str(each) for each in UserChoice if session or each is not UserChoice.SESSION]
     name = legible(tool.name.translate(_LINE_ENDS))
     if not _WORD.fullmatch(name):
-        # Where it ends is to be seen: it could go on as this sentence does.
+        # Quoted: otherwise the name could continue as this sentence does.
         name = msgspec.json.encode(name).decode()
     shown = _shown(bytes(arguments), redact)
     text = f"{OURS}{tool.server}/{name} wants to run with {shown}\n{_reason(tool, profile)}"
@@ -109,15 +100,15 @@ def question(
 
 
 def _shown(arguments: bytes, redact: Callable[[str, int], str]) -> str:
-    """Arguments as a user reads them, on one line: as they were written, with nothing hidden in them."""
+    """Arguments on one line as they were written, with nothing hidden in them."""
     compact = arguments
     if len(arguments) <= MAX_COMPACTED:
         try:
-            # Not decoded: of a member that stands there twice, both are to be seen.
+            # Not decoded: if a member occurs twice, the user sees both.
             compact = msgspec.json.format(arguments, indent=-1)
         except (msgspec.MsgspecError, RecursionError):
             compact = arguments
-    # Enough to recognise a secret at the cut.
+    # Long enough to recognise a secret at the cut.
     text = compact[: 2 * MAX_COMPACTED].decode(errors="replace").translate(_LINE_ENDS)
     shown = legible(redact(text, MAX_SHOWN))
     if len(text) <= MAX_SHOWN:
@@ -126,7 +117,6 @@ def _shown(arguments: bytes, redact: Callable[[str, int], str]) -> str:
 
 
 def _reason(tool: Tool, profile: Profile) -> str:
-    """What its server says that the tool does, and the rule because of which its user is asked."""
     said = annotations_of(tool)
     kind = "read-only" if said.read_only else "destructive" if said.destructive else "not destructive"
     text = f"Annotations: {kind}{', open-world' if said.open_world else ''}."
@@ -142,7 +132,7 @@ def _reason(tool: Tool, profile: Profile) -> str:
 
 
 def choice_in(result: Buffer) -> UserChoice | NoChoice:
-    """What a user has chosen, or why the answer has no choice."""
+    """The user's choice, or why the answer holds none."""
     try:
         answer = _decode(result)
         if answer.action != "accept":
@@ -156,25 +146,20 @@ ASK_SECONDS = TTL
 """Seconds that a user has to answer, in either era."""
 
 KEY = "permission"
-"""The key of our question among those that a client of MCP 2026-07-28 is asked."""
+"""The key of the question in `inputRequests` (MCP 2026-07-28)."""
 
 USER = "its user"
-"""Who has given a grant that was chosen in the client."""
+"""The author of a grant chosen in the client."""
 
 
 _REFUSED = "the user has refused"
 
 
 def may_send(call: ClientCall, tool: Tool, arguments: Buffer) -> bool:
-    """Whether a call may be sent now; if not, its client's user is asked, and it is judged again then.
-
-    Args:
-        call: the call.
-        tool: what it calls.
-        arguments: what would be sent.
+    """Whether a call may be sent now; otherwise its user is asked and the call is judged again.
 
     Raises:
-        PermissionDenied: its user cannot be asked, or has agreed to something else.
+        PermissionDenied: the user cannot be asked, or has agreed to something else.
         Overloaded: too many calls wait for their users.
     """
     context, session = call.calls.context, call.request.session
@@ -199,11 +184,7 @@ def may_send(call: ClientCall, tool: Tool, arguments: Buffer) -> bool:
 
 
 async def _ask(call: ClientCall, tool: Tool, params: Raw) -> None:
-    """Ask a client of the handshake era, and wait for the answer.
-
-    Raises:
-        PermissionDenied: its user does not agree, or not in time.
-    """
+    """Ask a client of the handshake era and wait for the answer."""
     with Questions() as asked:
         asked.put(call, KEY, ELICIT, params)
         call.calls.context.outbox.flush()
@@ -213,28 +194,20 @@ async def _ask(call: ClientCall, tool: Tool, params: Raw) -> None:
             raise _refusal(call, tool, f"the client has not asked: {asked.refused[1]}")
         if KEY not in asked.answers:
             raise _refusal(call, tool, f"the user has not answered within {ASK_SECONDS:g} s")
-    # How long a call takes, and may take, counts from now.
+    # The call's duration and timeout count from now.
     call.started = trio.current_time()
     take(call, tool, choice_in(asked.answers[KEY]))
 
 
 def _go_on(tool: Tool, retry: ClientCall, response: Raw | None) -> bool:
-    """Have a modern client's new request judged with what its user has said; without that it asks again.
-
-    Raises:
-        PermissionDenied: the user does not agree.
-    """
+    """Apply the answer in a modern client's retry; without an answer the retry asks again."""
     if response is not None:
         take(retry, tool, choice_in(response))
     return False
 
 
 def take(call: ClientCall, tool: Tool, choice: UserChoice | NoChoice) -> None:
-    """Take over what a call's user has chosen.
-
-    Raises:
-        PermissionDenied: the user does not agree.
-    """
+    """Apply the user's choice to a call. Raises PermissionDenied: the user refuses."""
     bound = logger.bind(session=call.calls.client.number, server=tool.server)
     if choice is UserChoice.SESSION and _has_session(call):
         call.request.session.state.grants.allow(tool, USER)
@@ -249,13 +222,12 @@ def take(call: ClientCall, tool: Tool, choice: UserChoice | NoChoice) -> None:
 
 
 def named(call: ClientCall) -> str:
-    """The session of a call as operators name it."""
+    """The call's session as operators name it."""
     state = call.request.session.state
     return state.key if state.named and state.key is not None else str(call.calls.client.number)
 
 
 def _has_session(call: ClientCall) -> bool:
-    """Whether anything tells the client's next request from somebody else's."""
     return call.calls.client.principal.keeps or call.request.key is not None
 
 
@@ -270,7 +242,7 @@ def _cannot_be_asked(call: ClientCall, tool: Tool) -> PermissionDenied:
 
 
 def _refusal(call: ClientCall, tool: Tool, why: str) -> PermissionDenied:
-    # A user who was asked and has refused needs no way around it.
+    # A user who was asked and refused needs no way around it.
     how, more = _way_out(call, tool) if why != _REFUSED else ("", {})
     text = f"{why}. Nothing was sent. Do not call it again unless the user asks you to.{how and f' {how}.'}"
     return _denied(tool, text, more)
@@ -282,7 +254,7 @@ def _denied(tool: Tool, why: str, more: dict[str, str]) -> PermissionDenied:
 
 
 def _way_out(call: ClientCall, tool: Tool) -> tuple[str, dict[str, str]]:
-    """How a call can be allowed without its client being asked: in words, and the command if there is one."""
+    """The operator's way to allow the call, in words, and the command if there is one."""
     if not _has_session(call):
         return "An operator can allow it with `mcpd allow` in a session (Mcpd-Session)", {}
     label = shlex.quote(label_of(tool))

@@ -1,8 +1,7 @@
-"""The way in which a client is asked something before its call goes on, in either era.
+"""Questions to a call's client before the call continues, in either era.
 
-The call stops. A client of the handshake era gets the questions as requests of ours while a task waits on its
-call's behalf (`Questions`). One of MCP 2026-07-28 can only be answered: it gets the question and a state, makes
-its request again with both (`hold`), and that is judged as any other.
+A client of the handshake era gets requests while a task waits (`Questions`). A client of MCP 2026-07-28 gets
+the questions and a state as its result, and repeats its request with both (`hold`).
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
 ELICIT = "elicitation/create"
 
 MAX_COMPARED = 64 * 1024
-"""Bytes of the longest arguments that may be written differently in the next request: beyond, decoding them
-would hold up the loop, and a client that repeats a request repeats its bytes."""
+"""Bytes of the longest arguments compared by value between two rounds: decoding more would hold up the loop,
+and a client that repeats a request repeats its bytes."""
 
 _OF_ROUNDS = frozenset({"_meta", RESPONSES, STATE})
 
@@ -41,26 +40,24 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def can_elicit(call: ClientCall, mode: str) -> bool:
-    """Whether a call's client can ask its user in this way: `form` or `url`."""
+    """Whether a call's client supports elicitation in this mode: `form` or `url`."""
     declared = call.declared if call.request.modern else call.calls.server_requests.capabilities
     return has(declared or NOTHING, "elicitation", mode)
 
 
-# --- the handshake era -------------------------------------------------------------------------------------
+# --- the handshake era --------------------------------------------------------------------------------------
 
 
 @attrs.define(eq=False)
 class Questions:
-    """Questions that are before one client together; those without an answer are taken back at the end."""
+    """Questions put to one client together; the unanswered ones are withdrawn at the end."""
 
     count: int = 1
-    """How many there are to be."""
     answers: dict[str, Raw] = attrs.field(factory=dict, init=False)
-    """The client's results, raw, by the keys of the questions."""
+    """The client's results, raw, by question key."""
     refused: tuple[str, str] | None = attrs.field(default=None, init=False)
-    """The method of the first question that gets no answer, and why; no other is put or waited for then."""
+    """The method and reason of the first refusal, which ends all questions."""
     over: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set once all are answered, or one is refused."""
     _put: list[PeerRequest] = attrs.field(factory=list, init=False)
 
     def __enter__(self) -> Self:
@@ -74,15 +71,7 @@ class Questions:
     def put(
         self, call: ClientCall, key: str, method: str, params: Raw | None, server: str = ""
     ) -> PeerRequest | None:
-        """Put a question to a call's client, unless one was refused. Returns it if it was put.
-
-        Args:
-            call: the call.
-            key: a key of its answer.
-            method: the method of the request.
-            params: its params.
-            server: the server that needs the answer; empty if mcpd does.
-        """
+        """Put a question and return it; None after a refusal. `server` is empty for mcpd's own."""
         if self.over.is_set():
             return None
         request = PeerRequest(method, params, _Answer(self, key, method))
@@ -94,20 +83,20 @@ class Questions:
         return request
 
     def refuse(self, method: str, why: str) -> None:
-        """Note that a question gets no answer."""
+        """Record that a question gets no answer."""
         if not self.over.is_set():
             self.refused = method, why
             self.over.set()
 
     async def wait(self, until: float) -> None:
-        """Return once they are over, or at that time on trio's clock."""
+        """Return once the questions are over, at the latest at that time on trio's clock."""
         with trio.move_on_at(until):
             await self.over.wait()
 
 
 @attrs.frozen(eq=False)
 class _Answer:
-    """`wire.requests.Responder` for one of them."""
+    """`wire.requests.Responder` for one question."""
 
     _questions: Questions
     _key: str
@@ -128,19 +117,19 @@ class _Answer:
         self.refuse(told.code, told.message)
 
     def report(self, params: dict[str, Raw]) -> None:
-        """Nothing: nobody waits for how far a user is."""
+        """Ignore progress: nothing waits for it."""
 
 
 @asynccontextmanager
 async def patient(call: ClientCall, what: str) -> AsyncIterator[trio.Nursery]:
-    """Report to a client, if it wants to know, what its call waits for. Cancelling its scope ends the wait."""
+    """Report progress to the client while its call waits. Cancelling the nursery's scope ends the wait."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(keep_reporting, reporting(call, call.calls.context.outbox.flush), lambda: what)
         yield nursery
         nursery.cancel_scope.cancel()
 
 
-# --- MCP 2026-07-28 ----------------------------------------------------------------------------------------
+# --- MCP 2026-07-28 -----------------------------------------------------------------------------------------
 
 
 def hold(
@@ -152,18 +141,13 @@ def hold(
 ) -> bool:
     """Answer a call's client with an elicitation. Returns False if too many calls wait for their users.
 
-    Args:
-        call: the call.
-        key: the key of the question.
-        params: its params.
-        go_on: takes the client's new request and the answer that it brings, if that is one; returns whether
-            that is all, else the request is judged as any other.
-        leave: called instead if the client does not come back.
+    `go_on` takes the client's retry and its answer, None if that is unusable; returns True if the retry needs
+    no further judging. `leave` is called if the client does not come back.
     """
     states, given, others = call.calls.context.states, call.given, call.others
 
     def resume(retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
-        # What was shown is sent, however it is written now, with what the first request brought besides.
+        # The retry is sent with the arguments that the user was shown, however it spells them.
         retry.given, retry.others = given, others
         response = responses.get(key)
         return go_on(retry, response if response is not None and fits(ELICIT, response) else None)
@@ -177,13 +161,13 @@ def hold(
 
 
 def client_of(calls: CallsInFlight, key: str | None) -> Hashable:
-    """The client that has made a call, as far as anything tells clients apart."""
+    """The client that made a call, as far as clients can be told apart."""
     principal = calls.client.principal
     return calls.client.number if principal.keeps else (principal.owner, principal.token, key)
 
 
 def owner_of(call: ClientCall) -> bytes:
-    """A digest of who has made a call, and of what was called with what."""
+    """A digest of the caller, the tool and the arguments."""
     request, principal, method = call.request, call.calls.client.principal, call.client_method
     said = msgspec.json.encode(
         (
@@ -196,7 +180,6 @@ def owner_of(call: ClientCall) -> bytes:
 
 
 def _of_tool(arguments: bytes) -> bytes:
-    """Arguments in one of the ways in which they can be written."""
     if len(arguments) > MAX_COMPARED:
         return arguments
     try:
@@ -206,7 +189,7 @@ def _of_tool(arguments: bytes) -> bytes:
 
 
 def _of_request(params: bytes) -> bytes:
-    """The params of a request without what differs from one round to the next."""
+    """Request params without the members that differ from round to round."""
     try:
         members = _decode_members(params)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

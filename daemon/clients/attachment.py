@@ -1,8 +1,4 @@
-"""A request, and the session that it works in as its connection takes part in it.
-
-An `Attachment` tells what the requests of one session see over one connection, and records what they load and
-what they are shown.
-"""
+"""A session as one connection takes part in it: what its requests see, load and are shown."""
 
 from __future__ import annotations
 
@@ -40,25 +36,18 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class SessionInstances:
-    """The instances that the requests of one session go to over one connection."""
+    """The server instances that the requests of one session go to over one connection."""
 
     _client: Client
     _state: SessionState
     _context: SessionContext
     known: dict[str, tuple[Upstream, int]] = attrs.field(factory=dict, init=False)
-    """By server, each with the version of the workspace that it was found for."""
+    """By server, with the workspace version that the instance was found for."""
     losses: dict[str, str] = attrs.field(factory=dict, init=False)
-    """Why the instance before the present one has ended, by server, until the next answer says so."""
+    """By server, why its previous instance ended, until the next answer reports the loss."""
 
     def of(self, upstream: Upstream) -> Upstream | None:
-        """The instance of a server; None if the workspace must be found first, or the call judged again.
-
-        Args:
-            upstream: the server, whose clients do not share an instance.
-
-        Raises:
-            CallError: there is none for this client, as `ports.Instances.of` says.
-        """
+        """The instance; None to find the workspace or judge again. Raises CallError: there is none."""
         assert upstream.instances is not None
         client, workspace = self._client, self._client.workspace
         known = self.known.get(upstream.of)
@@ -71,21 +60,21 @@ class SessionInstances:
             found = upstream.instances.of(holder := self._holder())
         except CallError:
             if workspace.fault:
-                # Its client may put that right, and is not to be told the same for ever.
+                # The client may correct the workspace, which is then read again.
                 workspace.changed()
             raise
         self.known[upstream.of] = found, workspace.version
         if loss := upstream.instances.take_loss(holder):
             self.losses[upstream.of] = loss
         client.uses(found)
-        # Which level its log has, and what is followed there, may depend on this client from now on.
-        self._context.subscribers.look_at(found.name)
-        # What it lists may be something else than what the call was judged by.
+        # Wanted log levels and subscriptions of the instance now depend on this client, too.
+        self._context.subscribers.refresh_wishes(found.name)
+        # The call was judged by the server's list, from which the instance's may differ.
         catalog = self._context.catalog.value
         return found if found.own_catalog(catalog) is catalog else None
 
     def telling(self, forward: Forward) -> Forward:
-        """Where a call goes, with an answer that says what its session has lost at that server, if anything."""
+        """A forward whose answer reports what the session lost with the server's previous instance."""
         if forward.server not in self.losses or forward.method != CALL_TOOL:
             return forward
         return attrs.evolve(forward, convert=partial(self._tell_loss, forward))
@@ -93,7 +82,7 @@ class SessionInstances:
     def _tell_loss(self, forward: Forward, result: Buffer) -> bytes:
         server = forward.server
         plain = bytes(result) if forward.convert is None else forward.convert(result)
-        # Another call in flight may have been answered with it.
+        # The answer of another call in flight may have reported it.
         why = self.losses.get(server)
         if why is None:
             return plain
@@ -107,7 +96,7 @@ class SessionInstances:
         return told
 
     def own_catalog(self, catalog: Catalog) -> Catalog:
-        """A catalog with what its own instances list, where that is something else."""
+        """The catalog with the lists of the session's own instances."""
         for instance, _version in self.known.values():
             if not instance.is_gone:
                 catalog = instance.own_catalog(catalog)
@@ -126,15 +115,7 @@ class SessionInstances:
         )
 
     async def find(self, upstream: Upstream, request_id: bytes | None) -> Upstream:
-        """The server, or the instance of it that requests go to.
-
-        Args:
-            upstream: the server.
-            request_id: the client's request that needs it.
-
-        Raises:
-            CallError: there is none for this client, as `ports.Instances.of` says.
-        """
+        """The server, or the instance for this session. Raises CallError: there is none."""
         if upstream.instances is None:
             return upstream
         while (found := self.of(upstream)) is None:
@@ -144,16 +125,10 @@ class SessionInstances:
     async def find_all(
         self, servers: Iterable[str], request_id: bytes | None, *, strictly: bool
     ) -> list[Upstream]:
-        """The servers that are there, or the instances of them that requests go to.
+        """The running servers among these, or their instances for this session.
 
-        Args:
-            servers: their names.
-            request_id: the client's request that needs them.
-            strictly: whether it is of no use without all of them; otherwise those are left out that there is no
-                instance of for this client.
-
-        Raises:
-            CallError: there is none of one, as `ports.Instances.of` says.
+        `strictly` says whether a missing instance is an error; otherwise the server is left out. Raises
+        CallError: no instance of a server, if `strictly`.
         """
         found = []
         for server in servers:
@@ -166,41 +141,32 @@ class SessionInstances:
         return found
 
     def forget_gone(self) -> None:
-        """Let go of instances that have ended: an idle client must not keep them in memory."""
+        """Drop instances that have ended: an idle client must not keep them in memory."""
         for server in [name for name, (each, _version) in self.known.items() if each.is_gone]:
             del self.known[server]
-            # Its directory may be why, or may have gone since it was looked at.
+            # The directory may be the cause, or may have gone with it.
             self._client.workspace.changed()
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One request that depends on a session: made once, and shared by everything that works on it.
-
-    A msgspec struct, because one is made for each call.
-    """
+    """A request that depends on a session; a msgspec struct, because each call makes one."""
 
     id: bytes
-    """The request's id, raw JSON."""
+    """Raw JSON."""
     session: Attachment
-    """The session that it belongs to, over its connection."""
     client: str
-    """The name and version that its client gives."""
     profile: Profile
-    """The profile that it came in under."""
     surface: Surface
-    """The surface that it came in on."""
     key: str | None
-    """The key of its session; None if the session belongs to the connection and what it loads is not kept."""
+    """The key of its session; None if the session belongs to the connection and is not stored."""
     modern: bool = False
-    """Whether it belongs to the 2026-07-28 era."""
     turn: int = 0
-    """The turn of the connection in which it arrived (`wire.outbox.Link.turns`)."""
 
     @property
     def present_surface(self) -> Surface:
-        """The surface that decides it now: its client may have been given another profile since it came in.
+        """The surface that decides the request now: an operator may have moved the client since.
 
-        Where another client's request came in over the same connection meanwhile, it keeps its own.
+        If another client has used the connection meanwhile, the request keeps its own surface.
         """
         selection = self.session.selection
         return selection.surface if selection.client == self.client else self.surface
@@ -212,36 +178,31 @@ class Attachment:
 
     _client: Client
     state: SessionState
-    """The session's state."""
     _context: SessionContext
     _turn: Callable[[], int] = lambda: 0
-    """Returns the connection's present turn (`wire.outbox.Link.turns`)."""
     instances: SessionInstances = attrs.field(init=False)
-    """The instances of servers that its requests go to, where clients do not share one."""
     _shown: Shown = attrs.field(init=False)
     _view: View | None = attrs.field(default=None, init=False)
-    """The last view that stays valid in later turns."""
+    """The last view that remains valid in later turns."""
     _seen: tuple[object, ...] = attrs.field(default=(), init=False)
-    """What that view was made from."""
     _found: tuple[int, frozenset[ToolKey]] = attrs.field(default=(0, frozenset()), init=False)
-    """The tools that searches of one turn have listed, and that turn."""
+    """The tools listed by searches of one turn, and that turn."""
     _preloaded: tuple[Catalog, Profile] | None = attrs.field(default=None, init=False)
-    """The catalog and the profile for which tools were last preloaded."""
+    """The catalog and profile for which tools were last preloaded."""
 
     def __attrs_post_init__(self) -> None:
-        """Begin with a client that was shown nothing over this connection."""
         self.instances = SessionInstances(self._client, self.state, self._context)
         self._shown = Shown(self._shown_before)
 
     @property
     def selection(self) -> Selection:
-        """What its client gets under the present configuration."""
+        """The client's selection under the present configuration."""
         client, config = self._client, self._context.catalog.value.config
         return client.selection if client.config is config else client.select(config)
 
     @property
     def links(self) -> dict[str, str]:
-        """The servers by the URIs that its results have linked to (`clients.links`)."""
+        """The server of each URI that the session's results have linked to (`clients.links`)."""
         principal = self._client.principal
         if principal.keeps or self.state.key is not None:
             return self.state.links
@@ -262,13 +223,10 @@ class Attachment:
         )
 
     def view(self, turn: int | None = None) -> View:
-        """The view of its requests: the same object as long as nothing changes that it depends on.
+        """The view of the session's requests: the same object while its inputs stay the same.
 
-        Args:
-            turn: the turn of the request: its author did not know what was shown since. None is now.
-
-        Raises:
-            ToolDisabled: the request's profile has left the configuration while it waited.
+        `turn` is the request's turn, whose author has not seen what was shown later; None is now. Raises
+        ToolDisabled: the profile was removed from the configuration while the request waited.
         """
         catalog, state = self._context.catalog.value, self.state
         if self.instances.known:
@@ -284,9 +242,9 @@ class Attachment:
                 and before == state.shown.version
             ):
                 return self._view
-        return self._look(turn, lasts=lasts)
+        return self._new_view(turn, lasts=lasts)
 
-    def _look(self, turn: int | None, *, lasts: bool) -> View:
+    def _new_view(self, turn: int | None, *, lasts: bool) -> View:
         context, client, state = self._context, self._client, self.state
         catalog = self.instances.own_catalog(context.catalog.value)
         selection = client.select(catalog.config)
@@ -316,7 +274,7 @@ class Attachment:
         return view
 
     def forget_stale(self) -> None:
-        """Let go of a view of an earlier catalog: an idle client must not keep that in memory."""
+        """Drop a view of an earlier catalog: an idle client must not keep it in memory."""
         self.instances.forget_gone()
         catalog = self._context.catalog.value
         if self._seen and self._seen[0] is not catalog:
@@ -325,7 +283,6 @@ class Attachment:
             self._preloaded = None
 
     def _judge(self, seen: Catalog) -> None:
-        """Judge what is loaded by the catalog, and preload what the profile names of what is seen."""
         context, state, selection = self._context, self.state, self._client.selection
         context.sessions.judge(state)
         catalog, profile, known = context.catalog.value, selection.profile, self._preloaded
@@ -336,7 +293,7 @@ class Attachment:
         wanted = [offer.find(name) for name in selection.preload[:MAX_LOADED] if name != USUAL]
         if USUAL in selection.preload:
             wanted += map(offer.tools.get, self._client.core_tools(context.means, seen))
-        # A loaded tool that has changed is judged like any other, not loaded again unasked.
+        # A loaded tool that has changed is judged like any other and not reloaded unasked.
         tools = [
             (each.tool, catalog.servers[each.tool.server].epoch)
             for each in wanted
@@ -346,7 +303,7 @@ class Attachment:
             context.sessions.load(state, tools, Source.POLICY_PRELOAD)
 
     def _shown_before(self, key: ToolKey) -> str | None:
-        """How a tool was shown before this connection existed, to its client or to others of its session."""
+        """The hash under which a tool was shown before this connection, to this client or its session."""
         began = self._client.began
         if began is None:
             known = self.state.shown.hash_of(key)
@@ -357,7 +314,6 @@ class Attachment:
 
     @property
     def _is_kept(self) -> bool:
-        """Whether what it loads and is shown is known in its next request."""
         client = self._client
         return client.selection.on_demand and (client.principal.keeps or self.state.key is not None)
 
@@ -375,13 +331,13 @@ class Attachment:
             turn, found = self._found
             if turn != self._turn():
                 turn, found = self._turn(), frozenset()
-            # What was asked for in the same turn was not seen by anybody yet.
+            # The results of a search in the same turn were not seen before this request.
             leaving = tuple(key for key in leaving if key not in found)
             self._found = turn, found.union(loading.tools)
         self._context.sessions.load(self.state, tools, loading.source, leaving)
 
     def was_shown(self, keys: Iterable[ToolKey]) -> None:
-        """Record that the client was shown these tools as they are now."""
+        """Record that the client was shown these tools in their present definition."""
         if not self._is_kept:
             return
         servers = self._context.catalog.value.servers
@@ -394,13 +350,7 @@ class Attachment:
         self.state.shown.add(tools)
 
     def was_listed(self, page: Iterable[Offered], view: View, *, whole: bool) -> None:
-        """Record that the client was given these tools in a list.
-
-        Args:
-            page: what was in the answer.
-            view: the view that the list was made from.
-            whole: whether that was everything that the profile offers.
-        """
+        """Record the tools that a list has shown; `whole` if that is all that the profile offers."""
         if not self._is_kept:
             return
         if whole:
@@ -412,12 +362,7 @@ class Attachment:
             self.state.shown.add(tools)
 
     def was_told(self, key: ToolKey, *, unloads: bool = False) -> None:
-        """Record that the client was told of a changed tool: it and its session know it as it is now.
-
-        Args:
-            key: the tool.
-            unloads: whether it has to be loaded again.
-        """
+        """Record that the session knows how a tool has changed; `unloads` if it must be reloaded."""
         known = self.state.loaded.tools.get(key)
         if known is not None:
             self._shown.assume(key, known.schema_hash)

@@ -1,4 +1,4 @@
-"""The sessions that one connection takes part in: its own, and those that its requests name."""
+"""The sessions of one connection: its own and those that its requests name."""
 
 from __future__ import annotations
 
@@ -22,57 +22,51 @@ if TYPE_CHECKING:
     from daemon.clients.sessions import SessionState
 
 MAX_KEYS = 64
-"""Sessions that one connection takes part in; beyond, the one that was joined first among those without a call
-in flight is left. A client that serves several conversations over one connection has a few."""
+"""Sessions of one connection; beyond, the one joined first without a call in flight is left. A client with
+several conversations over one connection has a few."""
 
 MAX_HELD = 256
-"""Requests of one client that wait for their sessions to be recalled: as many as it may have in flight."""
+"""Requests of one client that wait for their sessions to be recalled: as many as may be in flight."""
 
 
 @attrs.define(eq=False)
 class Attachments:
-    """All sessions that one connection takes part in: its own, and those that its requests name."""
+    """The sessions of one connection."""
 
     _client: Client
     _context: SessionContext
     _on_change: Callable[[], None] = attrs.field(kw_only=True)
-    """Called when what is loaded in one of the sessions changes."""
     _later: Callable[..., None] = attrs.field(kw_only=True)
-    """Starts a task that ends with the connection."""
     _turn: Callable[[], int] = attrs.field(default=lambda: 0, kw_only=True)
-    """Returns the connection's present turn."""
     _busy: Callable[[], Iterable[Attachment]] = attrs.field(default=tuple, kw_only=True)
-    """Returns the attachments whose calls have no answer yet."""
     key: str | None = attrs.field(default=None, init=False)
-    """The key of the session of requests that name none; None is the connection's own."""
+    """The session key of requests that name none; None is the connection's own session."""
     own: Attachment = attrs.field(init=False)
-    """The session that belongs to the connection alone."""
     direct: Attachment | None = attrs.field(init=False)
-    """The session of requests that name none, if it is the connection's own and must not be recalled first."""
+    """The session of requests that name none, if it is the connection's own and needs no recall."""
     _named: dict[str, Attachment] = attrs.field(factory=dict, init=False)
     _held: dict[str, dict[bytes, Callable[[Attachment], None]]] = attrs.field(factory=dict, init=False)
     _returning: str | None = attrs.field(default=None, init=False)
     """The key that the connection's own session is stored under, until it is recalled."""
 
     def __attrs_post_init__(self) -> None:
-        """Begin with the session that belongs to the connection alone."""
         state = self._context.sessions.unnamed()
         self.own = self.direct = Attachment(self._client, state, self._context, self._turn)
         state.listen(self._on_change, self)
 
     @property
     def loaded(self) -> int:
-        """How many tools are loaded in its sessions."""
+        """The number of tools loaded in all its sessions."""
         return sum(len(each.state.loaded.tools) for each in (self.own, *self._named.values()))
 
     def forget_stale(self) -> None:
-        """Let go of what its sessions have seen of an earlier catalog, and of instances that have ended."""
+        """Drop views of earlier catalogs and instances that have ended."""
         self._client.forget_gone()
         for each in (self.own, *self._named.values()):
             each.forget_stale()
 
     def take_hello(self, hello: dict[str, object]) -> str:
-        """Take over what a bridge says of its requests' session. Returns what is wrong with it, if anything."""
+        """Take the session keys from a bridge's hello. Returns what is wrong with them, empty if nothing."""
         key, anonymous = hello.get("session"), anonymous_key(hello.get("anonymous"))
         fault = "" if key is None else fault_of_key(key)
         if isinstance(key, str) and not fault:
@@ -84,26 +78,22 @@ class Attachments:
         return fault
 
     def _identify(self, key: str) -> None:
-        """Let the connection's own session be resumed under this key later, or resume the one that has it."""
+        """Make the connection's own session resumable under this key, or resume the one that has it."""
         sessions = self._context.sessions
         if self._client.began is None and sessions.find(key) is None:
             sessions.identify(self.own.state, key)
             return
         self._returning, self.direct = key, None
         if self.own.selection.on_demand:
-            # At once, not with the first request: a session that no connection uses is kept for minutes only.
+            # At once: a session without a connection is kept for minutes only.
             self._held[key] = {}
             self._later(self._serve_held, key)
         else:
-            # Nothing is stored of it, but it is the same session: instances of servers wait for it.
+            # Not stored, but still the same session to the server instances that are kept for it.
             sessions.identify(self.own.state, key, stored=False)
 
     def key_of(self, meta: dict[str, Raw]) -> str | None:
-        """The key of the session that a request belongs to; None is the connection's own.
-
-        Raises:
-            msgspec.ValidationError: the key that it names is not valid.
-        """
+        """The key of a request's session; None is the connection's. Raises ValidationError: invalid."""
         if not self.own.selection.on_demand:
             return None
         if protocol.SESSION_KEY not in meta:
@@ -124,12 +114,10 @@ class Attachments:
         return None if state is None else self._join(key, state)
 
     def hold(self, key: str, request_id: bytes, serve: Callable[[Attachment], None]) -> bool:
-        """Serve a request once its session is recalled, the requests of each session in their order.
+        """Serve a request once its session is recalled, in order for each session.
 
-        Returns False if too many wait already.
-
-        Raises:
-            msgspec.ValidationError: a request with that id is already waiting.
+        Returns False if too many requests wait. Raises ValidationError: a request with that id is already
+        waiting.
         """
         if any(request_id in held for held in self._held.values()):
             raise msgspec.ValidationError(f"id {request_id.decode(errors='replace')} is already in flight")
@@ -155,7 +143,7 @@ class Attachments:
     async def _serve_held(self, key: str) -> None:
         try:
             attachment = self._join(key, await self._context.sessions.recall(key))
-            # The store must know that it may have been shown something before it is.
+            # The store must know first that the session may have been shown something.
             await self._context.sessions.kept(attachment.state)
         finally:
             held = self._held.pop(key)
@@ -181,8 +169,8 @@ class Attachments:
 
     def _make_room(self) -> None:
         if len(self._named) >= MAX_KEYS:
-            # What a call loads in the end belongs to the session as it is then, not to one that was left; and
-            # a session with held requests is about to serve them.
+            # A call loads into the session as it is when the call ends, so the session must not be left
+            # meanwhile; nor may one that is about to serve held requests.
             busy = set(map(id, self._busy()))
             idle = [
                 key

@@ -1,9 +1,7 @@
-"""The client of one connection: its name, what it asks for, and what it gets.
+"""The client of one connection: principal, name, wishes and the resulting selection.
 
-What a client asks for is resolved once for each configuration: a new configuration, or other wishes, make a new
-`Selection`. A client cannot leave the profile that it began with; an operator may move it. A move holds for all
-connections that name the session for themselves, later ones included, until the next move or the end of the
-daemon; for a session without a key it holds as long as its connection.
+Only an operator can move a client to another profile. The move holds for all connections that name its session,
+or for the connection without a key, until the next move or the daemon's end.
 """
 
 from __future__ import annotations
@@ -54,21 +52,19 @@ class Principal:
     """The user or token that a connection's requests come from, and what they may reach."""
 
     owner: str = ""
-    """Whose sessions a key means, as in `uid 1000: ` or `token ci: `; empty: those of the daemon's own user."""
+    """The namespace of its session keys, as in `uid 1000: ` or `token ci: `; empty for the daemon's own
+    user."""
     token: str = ""
-    """The name of the token that was shown; empty if none was, or if it has no name."""
     profiles: tuple[str, ...] | None = None
-    """The profiles that it may use, the first for requests that name none; None is all of them."""
+    """The profiles that it may use, the first as the default; None is all."""
     console: ConsoleRole | None = None
-    """What its token may do in the console; None: nothing."""
     workspaces: tuple[str, ...] | None = None
-    """Globs of the directories that it may name as its workspace; None is any."""
     keeps: bool = True
-    """Whether what it loads and is shown outside of a session with a key is kept from one request to the next:
-    not where nothing tells two clients of a connection apart (MCP 2026-07-28 over HTTP)."""
+    """Whether loaded and shown tools are kept between requests without a session key: False where clients of a
+    connection cannot be told apart (MCP 2026-07-28 over HTTP)."""
 
     def own_key(self, key: str) -> str:
-        """A session's key as the daemon knows it: the same key of somebody else means another session."""
+        """A session key in the principal's namespace."""
         return f"{self.owner}{key}"
 
 
@@ -88,7 +84,7 @@ MAX_CHOSEN = 64
 
 
 def read_choice(said: object) -> tuple[str, ...] | None:
-    """The servers that a hello names, each once; none if it has no such member, None if that cannot be read."""
+    """The servers that a hello names, each once; empty without that member, None if unreadable."""
     if said is None:
         return ()
     if not isinstance(said, list) or not 1 <= len(said) <= MAX_CHOSEN:
@@ -100,12 +96,7 @@ def read_choice(said: object) -> tuple[str, ...] | None:
 def fault_of_choice(config: Config, profile: Profile, servers: tuple[str, ...] | None) -> str:
     """Why a client of a profile may not see these servers as themselves; empty if it may.
 
-    A server that is not configured denies a client nothing of the others: a reload may bring it back.
-
-    Args:
-        config: the configuration.
-        profile: the client's.
-        servers: as `read_choice` has read them.
+    A server that is not configured denies nothing of the others: a reload may bring it back.
     """
     if servers is None:
         return f"`servers` is not a list of 1 to {MAX_CHOSEN} names of servers"
@@ -124,7 +115,6 @@ def fault_of_choice(config: Config, profile: Profile, servers: tuple[str, ...] |
 
 
 def _shows(config: Config, profile: Profile, server: str) -> bool:
-    """Whether a profile shows something of a server, or may."""
     optional = profile.included_optional_tools
     if profile.categories is None or _names(config, optional, server):
         return True
@@ -147,54 +137,44 @@ def _draws_from(config: Config, category: Category, server: str) -> bool:
 
 
 def _names(config: Config, tools: Iterable[str], server: str) -> bool:
-    """Whether one of these names of tools names this server."""
     return any(read_reference(each, config.mcp_servers).server == server for each in tools)
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client asked for in its hello, or an operator on its behalf."""
+    """The wishes in a client's hello, or an operator's on its behalf."""
 
     profile: str = DEFAULT_PROFILE
-    """The name of a profile."""
     surface: str | None = None
-    """The name of a surface; None leaves it to the profile."""
     lazy: bool | None = None
     """Whether tools are loaded on demand; None leaves it to the profile."""
     servers: tuple[str, ...] | None = ()
-    """The servers that it wants to see as themselves; empty for none, None if it named them in no list."""
+    """The servers to see as themselves; empty for none, None if unreadable."""
     without: tuple[str, ...] | None = ()
-    """The servers that it wants to see nothing of; None if it named them in no list."""
 
 
 @attrs.frozen(kw_only=True)
 class Selection:
-    """What a client gets under one configuration."""
+    """Profile, surface and switches of a client under one configuration."""
 
     profile: Profile
-    """The profile that it sees tools through."""
     surface: Surface
-    """The surface that it is shown, which decides what its calls mean."""
     choice: SurfaceChoice
-    """The name of that surface, and on what grounds the client has it."""
+    """The surface's name and the reason for it."""
     client: str = ""
-    """The name and version that the client had given when this was resolved."""
     on_demand: bool = True
-    """Whether tools are loaded on demand; otherwise no session is read, nothing compared (seed 002, §9)."""
+    """Whether tools are loaded on demand; otherwise no session is read and no definition compared."""
     preload: tuple[str, ...] = ()
-    """The tools that are loaded from the start."""
     servers: tuple[str, ...] = ()
-    """The servers that it sees as themselves, and no others; empty: what the profile and the surface show."""
+    """The servers seen as themselves, and no others; empty for the profile's."""
     elsewhere: frozenset[str] = frozenset()
-    """The servers that only clients in other directories see, and those that it asked not to see."""
+    """Servers for other directories only, and those that the client asked to hide."""
     metered: bool = False
-    """Whether a limit counts its calls (`clients.rates`)."""
     denied: str = ""
-    """Why the client is served nothing; empty if it is served. The other attributes are then as they were
-    before."""
+    """Why the client is served nothing, with the other attributes as before; empty if it is served."""
 
 
 class Client:
-    """One connection's client: its name, what it asks for, and what it gets."""
+    """One connection's client: principal, name, wishes and selection."""
 
     def __init__(
         self,
@@ -205,38 +185,29 @@ class Client:
         count: Callable[[Profile], int] = lambda _profile: 0,
         decided: DecidedSurfaces | None = None,
     ) -> None:
-        """Begin with what the default profile says.
+        """Begin with the default profile.
 
-        Args:
-            config: the present configuration.
-            surfaces: all surfaces, by name.
-            principal: who it is, as its door has found out.
-            count: returns how many tools a profile offers now.
-            decided: what was decided for clients whose connections carry one request each.
+        `principal` is the authenticated user or token. `count` returns the number of tools that a profile
+        offers now. `decided` is decisions for clients whose connections carry one request each.
         """
         self.info = ClientInfo()
-        """Who the client says it is."""
         self.name = ""
-        """The name that the client gives, with its version."""
         self.began: float | None = None
-        """When its conversation began, in seconds since the epoch, if that was with an earlier daemon or over
-        another connection: what it was shown in the meantime is not known. None if it began here."""
+        """Start of a conversation that began elsewhere, in seconds since the epoch: what was shown meanwhile is
+        unknown. None if it began here."""
         self.config: Config | None = None
-        """The configuration that `selection` was made from; None once its wishes have changed."""
+        """The configuration behind `selection`; None once the wishes have changed."""
         self.wishes = Wishes()
         self.principal = principal
         self.number = 0
-        """The number of its connection."""
         self.log_level: int | None = None
-        """The level that it has set for the logs of servers; None if it has set none."""
+        """The rank of the level that it has set for servers' logs; None if unset."""
         self.holds = False
-        """Whether it holds requests that were passed on to nobody for the next daemon, as a bridge does."""
+        """Whether it keeps unsent requests for the next daemon, as a bridge does."""
         self.workspace = OwnWorkspace(principal.workspaces)
-        """The directory that it works in."""
         self.capabilities: Raw = NOTHING
-        """What it has declared in its handshake or first request, raw (MCP, `ClientCapabilities`)."""
+        """The raw `ClientCapabilities` of its handshake or first request (MCP)."""
         self.instances: dict[str, Upstream] = {}
-        """The instances of servers that it has used, by their own names, where clients do not share one."""
         self._surfaces = surfaces
         self._count = count
         self._decided = DecidedSurfaces() if decided is None or principal.keeps else decided
@@ -245,15 +216,10 @@ class Client:
         self.selection = Selection(
             profile=profile, surface=next(iter(surfaces.values())), choice=choice_of(config, profile)
         )
-        """What it gets, as of the last `select`."""
         self.select(config)
 
     def wish(self, hello: Mapping[str, object]) -> None:
-        """Take over what a bridge asks for on behalf of its client: profile, surface, lazy switch and servers.
-
-        A name that does not exist denies everything: a profile restricts, and a typo must not show more than it
-        would.
-        """
+        """Take a bridge's wishes. An unknown name denies everything: a typo must not widen a profile."""
         name, surface, lazy = hello.get("profile"), hello.get("surface"), hello.get("lazy")
         self._change(
             Wishes(
@@ -266,50 +232,42 @@ class Client:
         )
         self.holds = hello.get("holds") is True
         began = hello.get("resumed")
-        # A time that cannot be read still says that there is something to resume.
+        # A time that cannot be read still means that there is something to resume.
         self.began = None if began is None else began if isinstance(began, int | float) else 0.0
 
     def introduce(self, info: ClientInfo) -> None:
-        """Take over who the client says it is; what fits it is decided anew if that is somebody else."""
+        """Set the client's name and version; a different client gets a new decision about its surface."""
         if info != self.info:
             self.info, self.name, self.config = info, info.text, None
 
     def uses(self, instance: Upstream) -> None:
-        """Note that it uses an instance of a server, and let go of those that have ended."""
+        """Record that it uses an instance of a server, and drop those that have ended."""
         self.forget_gone()
         self.instances[instance.name] = instance
 
     def forget_gone(self) -> None:
-        """Let go of instances that have ended."""
+        """Drop instances that have ended."""
         self.instances = {name: each for name, each in self.instances.items() if not each.is_gone}
 
     def has(self, server: str, shown: Container[str]) -> bool:
-        """Whether something of a server is for this client.
-
-        Args:
-            server: the name of a server, or of an instance, which is only for those who use it.
-            shown: the servers that its profile shows something of.
-        """
+        """Whether something of a server or instance is for this client; its profile shows `shown`."""
         used = self.instances.get(server)
-        # A name is given again once its instance has ended, and is then somebody else's.
+        # The name of an ended instance may be reused for another client.
         return (server if used is None or used.is_gone else used.of) in shown
 
     def move(self, profile: str) -> None:
-        """Give the client another profile, whose surface and switches replace its wishes.
-
-        Whoever sees chosen servers goes on to see those, if the profile shows them, and no others.
-        """
+        """Give the client another profile in place of its wishes, except for visible chosen servers."""
         wishes = self.wishes
         self._change(Wishes(profile=profile, servers=wishes.servers or (), without=wishes.without))
 
     def select(self, config: Config) -> Selection:
-        """What the client gets under a configuration; resolved only if that or its wishes have changed."""
+        """The selection under a configuration, resolved again if that or the wishes have changed."""
         if config is not self.config:
             self.config, self.selection = config, self._selected(config)
         return self.selection
 
     def core_tools(self, means: Means, catalog: Catalog) -> Sequence[ToolKey]:
-        """The core tools of a profile that names none: chosen when first asked for, then kept."""
+        """The core tools of a profile that names none: chosen once, then kept."""
         profile = self.selection.profile
         if profile.name not in self._core:
             self._core = {profile.name: usual_tools(means, catalog, profile)}
@@ -327,7 +285,7 @@ class Client:
                 f"there is no profile {wishes.profile[:100]!r} in mcpd's configuration; there are: {known}"
             )
         choice = choice_of(config, profile, surface=wishes.surface, lazy=wishes.lazy)
-        # A name that was asked for is checked also where the switches make no use of it.
+        # A named surface is checked even where the switches make no use of it.
         asked = wishes.surface or AUTO
         on_demand = not is_switched_off(config, profile, lazy=wishes.lazy)
         fault = fault_of_choice(config, profile, wishes.servers)
@@ -378,29 +336,18 @@ class Client:
 
 
 MAX_DECIDED = 1000
-"""Decisions that are remembered, the latest: one for each token, profile and version of a client."""
+"""Kept decisions, the latest: one for each token, profile and client version."""
 
 
 class DecidedSurfaces:
-    """The surfaces that were found to fit clients, each decided once for a configuration.
-
-    A catalog that grows must not change a client's surface in the middle of a conversation. Where a connection
-    may end with each request, or carry those of several clients, a decision outlives it here.
-    """
+    """The surfaces found to fit clients, once for each configuration: a growing catalog changes none midway."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._config: Config | None = None
         self._known: dict[object, SurfaceChoice] = {}
 
     def of(self, config: Config, client: object, decide: Callable[[], SurfaceChoice]) -> SurfaceChoice:
-        """What was decided for a client under a configuration; decided now if nothing was.
-
-        Args:
-            config: the configuration.
-            client: everything that tells it from others, hashable.
-            decide: decides.
-        """
+        """The decision for what tells the client from others (`client`); `decide` makes it if there is none."""
         if config is not self._config:
             self._config, self._known = config, {}
         known = self._known.get(client)

@@ -1,14 +1,7 @@
-"""All clients together, as what belongs to no call reaches them: who has roots, who has made a task.
+"""All connected clients, as servers reach them outside of calls: notifications, roots and tasks.
 
-What they follow, and which logs they want, is kept in `clients.subscribers`; here it is decided whom a server's
-message is for.
-
-A task has two ids: the server's own, which may repeat at another server, and ours, which nobody can guess and
-which is worth something only to the session that has made it. What a client asks about one of its tasks goes to
-the server that works on it; what that server asks, or tells, about it goes to its client, and to no other.
-
-A task lasts as long as its server keeps it, but not longer than the connection to that server: what was lost
-with it is told to be failed until it would have been forgotten anyway.
+mcpd's id of a task cannot be guessed and is good only for the session that made it; the server's may repeat at
+another server. Tasks lost with a connection are kept as failed until they would have expired.
 """
 
 from __future__ import annotations
@@ -45,20 +38,19 @@ if TYPE_CHECKING:
     from daemon.wire.requests import Exchange, PeerRequest, RemoteError
 
 MAX_OWN_TASKS = 256
-"""ClientTasks of one session: as many as it may have calls in flight."""
+"""Tasks of one session: as many as it may have calls in flight."""
 
 MAX_TASKS = 10_000
-"""ClientTasks of all sessions, some 10 MB."""
+"""Tasks of all sessions, some 10 MB."""
 
 MAX_TASK_BYTES = 8 * 1024
-"""Bytes of a task's state that are kept for `tasks/list`, and of what a server tells about a task; of a longer
-one, only what MCP requires."""
+"""Bytes of a task's state that are kept or sent; a longer state is cut to what MCP requires."""
 
 LONGEST_SECONDS = 24 * 3600.0
-"""Seconds after which every task is forgotten, also one that its server keeps without end (`ttl`: null)."""
+"""Seconds until every task is forgotten, also one that its server keeps without end (`ttl`: null)."""
 
 ENDED = frozenset({"completed", "failed", "cancelled"})
-"""States in which a task stays."""
+"""Final states of a task."""
 
 _REQUIRED = ("taskId", "status", "createdAt", "lastUpdatedAt", "ttl", "pollInterval")
 _RELATED = RELATED_TASK_KEY.encode()
@@ -74,35 +66,30 @@ class Task:
     """One task of a client at a server."""
 
     id: str
-    """Our id, which its client knows."""
     server: str
-    """The server that works on it."""
     theirs: str
-    """The server's own id."""
     owner: Hashable
-    """The session that has made it (`owner_in`)."""
+    """The session that made the task (`owner_in`)."""
     notifier: ConnectedClient
-    """The connection of that session that has last asked about it."""
+    """The connection of that session that last asked about the task."""
     expires: float
-    """When it is forgotten, on trio's clock."""
+    """On trio's clock."""
     state: dict[str, Raw] = attrs.field(factory=dict, repr=False)
-    """The last that is known of it, under our id."""
     gone: bool = False
-    """Whether it was lost with its server's connection."""
     waiting: TaskOwner | None = None
-    """The `tasks/result` that waits for it: what its server asks goes with that."""
+    """The `tasks/result` that waits for the task and carries the server's requests."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """Whether the state is final."""
         with suppress(msgspec.MsgspecError):
             return self.gone or _decode_text(self.state.get("status", Raw(b'""'))) in ENDED
         return self.gone
 
-    # --- wire.requests.Exchange, as far as servers ask -----------------------------------------------------
+    # --- wire.requests.Exchange, as far as servers ask ------------------------------------------------------
 
     def asked(self, request: PeerRequest) -> None:
-        """Put a request of its server to its client, on the stream of the `tasks/result` that waits."""
+        """Relay a server's request to the task's client, on the stream of the waiting `tasks/result`."""
         if self.waiting is not None:
             self.waiting.asked(request)
         else:
@@ -110,7 +97,7 @@ class Task:
 
     @property
     def asker(self) -> object:
-        """Its client."""
+        """The client that made the task."""
         return self.notifier.asker
 
 
@@ -118,20 +105,14 @@ class ClientTasks:
     """The tasks of all clients."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._known: dict[str, Task] = {}
         self._theirs: dict[tuple[str, str], Task] = {}
 
     def __len__(self) -> int:
-        """How many are known."""
         return len(self._known)
 
     def require_room(self, owner: Hashable) -> None:
-        """Check that a session may make one more.
-
-        Raises:
-            Overloaded: there are too many.
-        """
+        """Check that a session may make one more task. Raises Overloaded: there are too many."""
         self._forget_old()
         if len(self.of(owner)) >= MAX_OWN_TASKS or len(self._known) >= MAX_TASKS:
             text = "too many tasks are known. Wait until some of them are forgotten (their ttl)."
@@ -140,20 +121,13 @@ class ClientTasks:
     def made(
         self, server: str, owner: Hashable, notifier: ConnectedClient, members: Mapping[str, Raw]
     ) -> Task | None:
-        """Take over a task that a server has just made; None if it has no id.
-
-        Args:
-            server: the server.
-            owner: the session that it was made for.
-            notifier: that session's connection.
-            members: the members of the task, raw.
-        """
+        """Record a task that a server has made for a session; None if the task has no id."""
         try:
             theirs = _decode_text(members["taskId"])
         except (KeyError, msgspec.MsgspecError):
             return None
         if (before := self._theirs.get((server, theirs))) is not None:
-            # A server that gives an id twice has one task of that id.
+            # A server that repeats an id has one task of that id.
             self._forget(before)
         ours = secrets.token_urlsafe(24)
         task = Task(
@@ -164,7 +138,7 @@ class ClientTasks:
         return task
 
     def find(self, task_id: str, owner: Hashable) -> Task | None:
-        """The task with this id; None if there is none, or it is not this session's."""
+        """The task with this id; None if unknown or another session's."""
         self._forget_old()
         task = self._known.get(task_id)
         return task if task is not None and task.owner == owner else None
@@ -180,35 +154,35 @@ class ClientTasks:
         return any(task.server == server and not task.has_ended for task in self._known.values())
 
     def note(self, task: Task, members: Mapping[str, Raw]) -> dict[str, Raw]:
-        """Keep what is known of a task; return its members with our id."""
+        """Record a task's state; returns its members with mcpd's id."""
         named = {**members, "taskId": Raw(_encode(task.id))}
         kept = {key: value for key, value in named.items() if key != "_meta"}
         if sum(map(len, kept.values())) > MAX_TASK_BYTES:
             kept = _required_of(kept)
         if "status" in kept:
-            # Copied: each is a view of the message that it came in, and would keep all of it.
+            # Copied: a view would keep the whole message in memory.
             task.state = {key: value.copy() for key, value in kept.items()}
         return named
 
     def leave(self, notifier: ConnectedClient) -> None:
-        """Forget the tasks of a client that is gone, unless its session may come back for them."""
+        """Forget the tasks of a disconnected client, unless its session may come back for them."""
         for task in list(self._known.values()):
             if task.owner is notifier.asker:
                 self._forget(task)
 
     def hear(self, server: str, params: Raw) -> None:
-        """Take what a server tells about a task to its client."""
+        """Pass a server's notification about a task to its client."""
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
             members = _decode_members(params)
             task = self._theirs.get((server, _decode_text(members["taskId"])))
             if task is not None and not task.gone:
                 named = renamed(self.note(task, members), task)
-                # It is kept for a client that reads slowly, one for each of its tasks.
+                # Kept for a client that reads slowly, one for each task.
                 named = named if len(params) <= MAX_TASK_BYTES else _required_of(named)
                 task.notifier.enqueue(task, TASK_STATUS, _encode(named))
 
     def owner_of(self, request: PeerRequest) -> Task | None:
-        """The task that a server's request belongs to, which is then named by our id in it."""
+        """The task that a server's request belongs to, renamed in the request to mcpd's id."""
         if request.params is None or _RELATED not in bytes(request.params):
             return None
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
@@ -221,7 +195,7 @@ class ClientTasks:
         return None
 
     def lost(self, server: str) -> None:
-        """Tell the clients of a server's tasks that they have failed: its connection has ended."""
+        """Notify clients that a server's tasks have failed: its connection has ended."""
         for task in list(self._known.values()):
             if task.server == server and not task.gone:
                 was_over, task.gone = task.has_ended, True
@@ -243,7 +217,7 @@ class ClientTasks:
 
 
 def renamed(members: Mapping[str, Raw], task: Task) -> dict[str, Raw]:
-    """Members of a message about a task, of whose `_meta` what names the task names it by our id."""
+    """Members of a message about a task, with mcpd's id in `_meta`."""
     named = dict(members)
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
         meta = _decode_members(members["_meta"])
@@ -254,7 +228,7 @@ def renamed(members: Mapping[str, Raw], task: Task) -> dict[str, Raw]:
 
 
 def renamed_result(result: Buffer, task: Task) -> Buffer:
-    """A result as its server wrote it, but for what names the task, if anything does."""
+    """A server's result with mcpd's id in place of the server's, if it names the task."""
     raw = bytes(result)
     if _RELATED not in raw:
         return result
@@ -265,7 +239,6 @@ def renamed_result(result: Buffer, task: Task) -> Buffer:
 
 
 def _required_of(members: Mapping[str, Raw]) -> dict[str, Raw]:
-    """What MCP requires of a task's state, as far as it is short."""
     return {key: members[key] for key in _REQUIRED if key in members and len(members[key]) < MAX_TASK_BYTES}
 
 
@@ -286,7 +259,7 @@ _decode_execution = msgspec.json.Decoder(_Execution).decode
 
 
 def offers_tasks(view: View) -> bool:
-    """Whether a server that a client sees has a tool that can be called as a task."""
+    """Whether a server in the view has a tool that can be called as a task."""
     return any(
         _makes_tasks(tool.parts["execution"])
         for entry in view.servers.values()
@@ -305,12 +278,11 @@ class RootsOfClients:
     """The clients that have roots."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._clients: dict[ConnectedClient, None] = {}
         self._refused: set[str] = set()
 
     def ask(self, request: PeerRequest) -> None:
-        """Put a request that belongs to no call to the only client that can be meant, or refuse it."""
+        """Put a request that belongs to no call to the only eligible client, or refuse it."""
         only = self._only(request.server) if request.method == LIST_ROOTS else None
         if only is not None:
             only.ask_roots(request)
@@ -320,17 +292,17 @@ class RootsOfClients:
         request.refuse(INVALID_REQUEST, NO_CLIENT)
 
     def join(self, client: ConnectedClient) -> None:
-        """Ask this client, too, from now on."""
+        """Add a client that has roots."""
         self._clients[client] = None
         self._tell_refused()
 
     def leave(self, client: ConnectedClient) -> None:
-        """Ask this client no more."""
+        """Remove a client."""
         self._clients.pop(client, None)
         self._tell_refused()
 
     def gone(self, server: str) -> None:
-        """Tell a server nothing more that will never be again."""
+        """Forget a server that was removed."""
         self._refused.discard(server)
 
     def _tell_refused(self) -> None:
@@ -346,46 +318,41 @@ class RootsOfClients:
 
 
 class ConnectedClients:
-    """The clients that are connected: `ports.Subscribers`."""
+    """The connected clients: `ports.Subscribers`."""
 
     def __init__(self, gather: Callable[[Event], None] = lambda _event: None) -> None:
-        """Begin without any; `gather` takes questions that are refused, which may be many."""
+        """Begin without clients; `gather` takes refused questions, which may be many."""
         self._gather = gather
         self._wishes: dict[str, Watch[StandingWishes]] = {}
-        self.levels = LogLevels(self.look)
-        """The levels that they have set for the logs of servers."""
-        self.resources = ResourceSubscriptions(self.look_at)
-        """The resources that they follow."""
+        self.levels = LogLevels(self.refresh_levels)
+        self.resources = ResourceSubscriptions(self.refresh_wishes)
         self.tasks = ClientTasks()
-        """The tasks that they have made."""
         self.roots = RootsOfClients()
-        """The clients that have roots."""
         self.sent_to_urls: dict[ServerRequests, None] = {}
-        """Those whose users were sent to URLs."""
 
-    def look(self) -> None:
-        """Note that a client has come or gone, or sees other servers: what they want may have changed."""
+    def refresh_levels(self) -> None:
+        """Recompute the wanted log levels: a client has come, left or changed servers."""
         for server, watch in self._wishes.items():
             level = self.levels.wished(server)
-            # What they follow does not depend on it, and may be ten thousand URIs.
+            # Subscriptions do not depend on this, and may be ten thousand URIs.
             if level != watch.value.level:
                 watch.set(attrs.evolve(watch.value, level=level))
 
     def forget(self, client: ConnectedClient) -> None:
-        """Forget a client: it is gone."""
+        """Forget a client that has disconnected."""
         self.roots.leave(client)
-        # Servers keep what they were told: now they ask whoever is left, or once somebody comes.
+        # Servers keep the roots that they know: now they ask the remaining client, or the next one.
         client.roots_changed()
         self.levels.leave(client)
         self.resources.leave(client)
         self.tasks.leave(client)
 
-    # --- ports.Subscribers ------------------------------------------------------------------------------------
+    # --- ports.Subscribers ----------------------------------------------------------------------------------
 
     def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:
-        """Take a server's notification to the clients that it is for (`ports.Subscribers.hear`)."""
+        """Deliver a server's notification to its subscribers (`ports.Subscribers.hear`)."""
         if not is_utf8(bytes(params)):
-            # It is passed on unread.
+            # Unread: the payload is the client's.
             return
         if method == LOG_MESSAGE:
             self.levels.hear(server, params, cause)
@@ -398,47 +365,47 @@ class ConnectedClients:
                 each.hear(server, params)
 
     def wishes(self, server: str) -> Watch[StandingWishes]:
-        """What clients want of a server beside answers (`ports.Subscribers.wishes`)."""
+        """The subscriptions of all clients at a server (`ports.Subscribers.wishes`)."""
         if server not in self._wishes:
             self._wishes[server] = Watch(StandingWishes())
-            self.look_at(server)
+            self.refresh_wishes(server)
         return self._wishes[server]
 
     def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None:
-        """Learn whether a server tells of updates of a resource (`ports.Subscribers.settled`)."""
+        """Record whether a server sends updates of a resource (`ports.Subscribers.settled`)."""
         self.resources.settled(server, uri, refusal)
 
     def owner_of(self, request: PeerRequest) -> TaskOwner | None:
-        """Who has made the task that a server's request belongs to (`ports.Subscribers.owner_of`)."""
+        """The owner of the task that a server's request belongs to (`ports.Subscribers.owner_of`)."""
         return self.tasks.owner_of(request)
 
     def ask(self, request: PeerRequest) -> None:
-        """Put a server's request that no call has caused to the only client that can be meant, or refuse it."""
+        """Put a request that no call has caused to the only eligible client, or refuse it."""
         self.roots.ask(request)
 
     def unsafe(self, server: str, why: UnsafeQuestion) -> None:
-        """Note a server's question that no user is shown (`ports.Subscribers.unsafe`)."""
+        """Record a server's question that was withheld from users (`ports.Subscribers.unsafe`)."""
         kind, details = EventKind.QUESTION_REFUSED, {"reason": why.reason}
         self._gather(Event(kind=kind, server=server_of(server), text=str(why), details=details))
 
     def uses(self, server: str) -> bool:
-        """Whether a client needs a server beside its calls (`ports.Subscribers.uses`)."""
+        """Whether a client needs a server outside of calls (`ports.Subscribers.uses`)."""
         return bool(self.resources.wished(server)) or self.tasks.are_open(server)
 
     def lost(self, server: str) -> None:
-        """Learn that a connection to a server has ended (`ports.Subscribers.lost`)."""
+        """Handle the end of a connection to a server (`ports.Subscribers.lost`)."""
         self.resources.lost(server)
         self.tasks.lost(server)
 
     def gone(self, server: str) -> None:
-        """Forget a server, or an instance of one, that will never be again (`ports.Subscribers.gone`)."""
+        """Forget a removed server or an ended instance (`ports.Subscribers.gone`)."""
         self.lost(server)
         self.resources.gone(server)
         self.roots.gone(server)
         self._wishes.pop(server, None)
 
-    def look_at(self, server: str) -> None:
-        """Note that a client uses an instance, or follows something else: what is wanted may have changed."""
+    def refresh_wishes(self, server: str) -> None:
+        """Recompute the subscriptions at a server."""
         watch = self._wishes.get(server)
         if watch is None:
             return

@@ -1,4 +1,4 @@
-"""The connection of one client: everything that its requests are served with."""
+"""The connection of one client, and everything that serves its requests."""
 
 from __future__ import annotations
 
@@ -36,33 +36,23 @@ if TYPE_CHECKING:
 
 
 class UnknownCursor(ValueError):
-    """A cursor was never given out (MCP, pagination: answered as invalid params)."""
+    """The cursor was never given out (MCP, pagination: invalid params)."""
 
 
 class ClientConnection:
-    """What the requests of one client are served with."""
+    """One client's connection: its sessions, calls, lists and notifications."""
 
     def __init__(self, peer: Peer, number: int, context: SessionContext, principal: Principal) -> None:
-        """Attach to a client that has said nothing yet.
-
-        Args:
-            peer: the client.
-            number: the connection's number, which the log names it by.
-            context: what all sessions share.
-            principal: who it is, as its door has found out.
-        """
         self.peer = peer
         self.context = context
         self.client_log = logger.bind(session=number, **({"token": principal.token} if principal.token else {}))
         self.protocol = ""
-        """The protocol revision that the client speaks; empty until known."""
+        """The protocol revision; empty until known."""
         self.info = b""
-        """The `clientInfo` that was last given, raw (MCP 2026-07-28)."""
         self.waiting_lists = 0
-        """How many requests for lists wait for what they depend on."""
         self.tasks = Tasks()
         self.level = "INFO" if principal.keeps else "DEBUG"
-        """How its beginning and end are logged: without a session, each request may have a connection."""
+        """The log level of its beginning and end: without a session, each request may have a connection."""
         self.client = Client(
             context.catalog.value.config,
             context.surfaces,
@@ -81,13 +71,11 @@ class ClientConnection:
         self.notifier = ConnectedClient(
             peer, self.client, asking, self.sees, context.catalog, context.upstreams, context.outbox, later
         )
-        """The client, for what belongs to none of its requests."""
         self.waiting_follows = 0
-        """How many of its subscriptions to resources wait for servers."""
         self.listens: set[bytes] = set()
-        """The ids of its `subscriptions/listen` that are not acknowledged yet."""
+        """The ids of `subscriptions/listen` requests not acknowledged yet."""
         self.resuming: set[Following] = set()
-        """What it followed at servers that are no more, and is about to follow elsewhere."""
+        """Subscriptions at removed servers that are about to move elsewhere."""
         self._seen: tuple[Catalog, Profile] | None = None
         self._servers: frozenset[str] = frozenset()
         self.attachments = Attachments(
@@ -101,11 +89,11 @@ class ClientConnection:
 
     @property
     def selection(self) -> Selection:
-        """What the client gets under the present configuration."""
+        """The client's selection under the present configuration."""
         return self.client.select(self.context.catalog.value.config)
 
     def name_client(self, info: object) -> None:
-        """Take over the name and version that a client gives (MCP, `clientInfo`)."""
+        """Record the client's name and version (MCP, `clientInfo`)."""
         if isinstance(info, dict):
             said = ClientInfo(str(info.get("name", "")), str(info.get("version", "")))
             self.client.introduce(said)
@@ -115,7 +103,7 @@ class ClientConnection:
             self._note_beginning()
 
     def note_end(self, seconds: float) -> None:
-        """Note that the client has left, if it was told that it came; `seconds` ago it connected."""
+        """Record that the client has left, if its arrival was recorded; `seconds` is how long it stayed."""
         if self._noted_key:
             details: dict[str, Detail] = {"client": self.client.name, "seconds": seconds}
             details["calls"] = self.calls.total
@@ -123,7 +111,7 @@ class ClientConnection:
             self.context.note(event)
 
     def _note_beginning(self) -> None:
-        """Note once that the client has connected, except where each request may have a connection."""
+        """Record the client's arrival once, except where each request may have a connection."""
         if self._noted_key or not self.client.principal.keeps:
             return
         selection = self.selection
@@ -137,13 +125,13 @@ class ClientConnection:
         self.context.note(Event(kind=EventKind.SESSION_BEGAN, session=self._noted_key, details=details))
 
     def begin_roots(self) -> None:
-        """Have servers ask for the client's roots from now on, if it has any: its handshake is over."""
+        """Make the client's roots available to servers: its handshake is over."""
         if has(self.calls.server_requests.capabilities, "roots"):
             self.context.subscribers.roots.join(self.notifier)
             self.client.workspace.have_roots(self.notifier.roots)
 
     def sees(self, server: str) -> bool:
-        """Whether the client's profile has this server, or it uses this instance of one."""
+        """Whether the client's profile has this server, or the client uses this instance."""
         selection, context = self.selection, self.context
         if selection.denied:
             return False
@@ -161,7 +149,7 @@ class ClientConnection:
         return self.client.has(server, self._servers)
 
     def serve_later(self, request_id: bytes, what: str, serve: Callable[[], Awaitable[None]]) -> None:
-        """Serve a request in a task, which ends with the connection; `what` is the request in words."""
+        """Serve a request in a task that ends with the connection; `what` names the request in the log."""
         self.tasks.later(self._serve, request_id, what, serve)
 
     async def _serve(self, request_id: bytes, what: str, serve: Callable[[], Awaitable[None]]) -> None:
@@ -172,7 +160,7 @@ class ClientConnection:
         self.context.outbox.flush()
 
     def fail(self, request_id: bytes, method: str, error: Exception) -> None:
-        """Answer a request with what went wrong; a fault of ours costs the request, not the connection."""
+        """Answer a request with its error; a fault of mcpd's costs the request, not the connection."""
         if isinstance(error, (msgspec.MsgspecError, UnknownCursor)):
             self.peer.refuse(request_id, envelope.INVALID_PARAMS, f"Invalid params: {error}")
             return
@@ -189,23 +177,23 @@ class ClientConnection:
         self.peer.refuse(request_id, envelope.INTERNAL_ERROR, f"Internal error: {type(error).__name__}")
 
     def follow_catalog(self) -> None:
-        """Tell the client if its list has changed, and let go of the catalog before."""
+        """Notify the client of changed lists, and drop the previous catalog."""
         self._announce_changes()
         self.attachments.forget_stale()
 
     def move(self, profile: str) -> None:
-        """Give the client another profile, and notify it if that changes its list of tools."""
+        """Give the client another profile, and notify it of a changed list."""
         self.client_log.info("moved to profile {}", profile)
         self.client.move(profile)
         self._announce_changes()
 
     def listing_of(self, kind: Kind) -> tuple[bytes, ...]:
-        """The prompts, resources or templates that the client would be given now, each a raw JSON object."""
+        """The client's prompts, resources or templates at present, each a raw JSON object."""
         return self.attachments.own.view().offer.listed(kind)
 
     def _announce_changes(self) -> None:
         self.lists.announce_if_changed()
         before = self._servers
         if self.client.log_level is not None and (self.sees(""), self._servers)[1] != before:
-            # Their logs are asked for, too.
-            self.context.subscribers.look()
+            # The newly visible servers' logs are wanted, too.
+            self.context.subscribers.refresh_levels()

@@ -1,4 +1,4 @@
-"""What all sessions share, and what is reported about each."""
+"""The context that all sessions share, and the report about each session."""
 
 from __future__ import annotations
 
@@ -35,65 +35,47 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class SessionContext:
-    """What all sessions share."""
+    """The context that all sessions share."""
 
     catalog: Watch[Catalog]
-    """The newest catalog."""
     upstreams: Mapping[str, Upstream]
-    """The running servers, by name."""
     surfaces: Mapping[str, Surface]
-    """All surfaces, by name."""
     means: Means
-    """The services that surfaces use."""
     index: Watch[Index]
-    """The newest search index."""
     mended: RepairCounts
-    """Counts repaired arguments, by client."""
     sessions: Sessions
-    """The sessions in use, with what they have loaded."""
     tally: Tally
-    """The daemon's counters."""
     settle_names: Callable[[], None]
     """Fixes the meaning of tool names; called when a client is shown or uses some."""
     settled: Callable[[], Awaitable[None]]
-    """Returns once the catalog holds every fact that the registry was told before."""
+    """Returns once the catalog holds every fact sent to the registry before."""
     outbox: Outbox
-    """The daemon's outbox."""
     log: CallLogger
-    """The log of calls; writing to it does not block."""
     recent: RecentCalls
-    """The last calls, and the last errors of each server."""
     wall: Callable[[], float]
     """Seconds since the epoch."""
     redact: Redactors
-    """Removes secrets from what a server says about a failed call."""
     subscribers: ConnectedClients = attrs.field(factory=ConnectedClients)
-    """The connected clients, which join it to hear servers' notifications."""
     states: RequestStates = attrs.field(factory=RequestStates)
-    """The states of all calls that wait for their clients' input (MCP 2026-07-28)."""
     agreed: AgreedCalls = attrs.field(factory=AgreedCalls)
-    """Calls that users have agreed to and that their servers want again."""
+    """Approved calls whose servers asked for input and want them again."""
     habits: dict[str, Habit] = attrs.field(factory=dict)
-    """Which kinds of clients ask for their tools when they are notified of a change, by name and version."""
+    """By client name and version: whether it lists tools again when notified."""
     rates: CallRates = attrs.field(factory=CallRates)
-    """Calls a minute of servers and profiles."""
     links: dict[tuple[str, str], dict[str, str]] = attrs.field(factory=dict)
-    """What clients without sessions were given links to (`links.links_of`)."""
     decided: DecidedSurfaces = attrs.field(factory=DecidedSurfaces)
-    """The surfaces that were found to fit clients without sessions."""
     logins: LoginRuns | None = None
-    """The logins at servers, those under way included; None where nobody is handed one."""
+    """Logins at servers; None where links are not handed out."""
     offered: dict[str, float] = attrs.field(factory=dict)
-    """The servers that a client was handed a login for, each with when another one is (`login_links`)."""
+    """By server, when the next login link may be handed out (`login_links`)."""
     look: Callable[[], Awaitable[None]] | None = None
-    """Returns once all that other daemons wrote before now is known here; None where nobody else writes. What a
-    client has just loaded at one daemon, the next one may not have been told yet."""
+    """Returns once what other daemons have written is known here; None without other daemons. A tool just
+    loaded at one daemon may be called at the next."""
     note: Callable[[Event], None] = lambda _event: None
-    """Takes what happens to sessions."""
     gather: Callable[[Event], None] = lambda _event: None
-    """Takes refusals of calls, which may be many."""
+    """Records a refused call; there may be many."""
     moves: Mapping[str, str] = attrs.field(factory=dict)
-    """The profiles that operators have given to sessions, by their keys."""
+    """The profiles that operators have given to sessions, by session key."""
 
 
 @attrs.frozen(kw_only=True)
@@ -101,43 +83,30 @@ class SessionStatistics:
     """A session as `mcpd status` reports it."""
 
     number: int
-    """The connection's number, counted since the daemon started."""
     key: str | None
-    """The key of its session; None if that ends with the connection."""
+    """None if the session ends with the connection."""
     client: str
-    """The name and version that the client gives."""
     protocol: str
-    """The protocol revision that it speaks; empty until known."""
     token: str = ""
-    """The name of the token that it showed; empty if it showed none, or one without a name."""
+    """The token's name; empty without a token or a name."""
     profile: str
-    """The name of its profile."""
     surface: str
-    """The name of its surface."""
     choice: SurfaceChoice
-    """On what grounds it has that."""
     servers: tuple[str, ...] = ()
-    """The servers that it sees as themselves; empty: what its surface shows."""
+    """The servers chosen to be seen as themselves; empty for none."""
     since: float
-    """When the client connected, in seconds since the epoch."""
+    """Seconds since the epoch."""
     calls: int
-    """How many tool calls the client has made."""
     in_flight: int
-    """How many of its calls have no answer yet."""
     loaded: int
-    """How many tools it has loaded."""
     identity: Hashable = None
-    """Identifies the session that it has without a key (`SessionState.identity`)."""
+    """The identity of a session without a key (`SessionState.identity`)."""
     own: Loaded = attrs.field(factory=Loaded, repr=False)
-    """What it has loaded in the session that has no key."""
     grants: Grants = attrs.field(factory=Grants, repr=False)
-    """What that session may call without its user being asked again."""
     repaired: int
-    """How many calls had arguments that were repaired."""
     tokens_not_sent: int | None = 0
-    """About how many tokens it was spared; None if it defers tools itself."""
+    """An estimate; None if the client defers tools itself."""
     workspace: str = ""
-    """The directory that it works in, its home abbreviated, or why what it has named cannot be used; empty if
-    it has named none, and while no server has needed to know."""
+    """The directory, the home abbreviated, or the reason why it cannot be used; empty if none was named or
+    needed."""
     instances: tuple[str, ...] = ()
-    """The instances of servers that it uses, by their own names, where clients do not share one."""

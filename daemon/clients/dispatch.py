@@ -1,12 +1,7 @@
-"""The path of a client's `tools/call` to a server, shared by all sessions and surfaces.
+"""The path of a client's `tools/call` to a server, for all sessions and surfaces.
 
-A call to a server that is up goes out in the caller's own turn of the loop, without a task of its own, and its
-answer comes back as the bytes that the server wrote. Only a call that must wait for a server gets a task, in
-the nursery of its connection, so that it ends with the connection.
-
-What a surface decides about a call whose arguments it does not decode is valid as long as its view
-(`Attachment.view`): the next call of that name is sent the same way without being judged again, and so is the
-next one through a meta-tool whose arguments name the same tool and fit it (`surfaces.surface.WrappedCalls`).
+A call to a running server goes out in the client's own turn of the loop; only one that must wait gets a task,
+in its connection's nursery. A surface's decision is reused while its view is valid.
 """
 
 from __future__ import annotations
@@ -55,21 +50,19 @@ if TYPE_CHECKING:
     from daemon.wire.peer import Peer
 
 MAX_PLAIN = 64 * 1024
-"""Bytes of the longest call that is read in one look: beyond, the saving is nothing compared to the payload."""
+"""Bytes of the longest call read at once: beyond, the saving is negligible."""
 
 SHALLOW_BYTES = 2 * (MAX_DEPTH - 2)
-"""Bytes of arguments that are too short to be nested deeply, two levels down, whatever is in them."""
+"""Bytes of arguments too short to exceed the nesting limit."""
 
 
 class PlainCall(Struct, frozen=True, gc=False):
     """A `tools/call` without `_meta`."""
 
     request_id: bytes
-    """The request's id, raw JSON."""
+    """Raw JSON."""
     name: str
-    """The tool's name."""
     arguments: bytes
-    """The tool's arguments: a JSON object, raw."""
 
     def __repr__(self) -> str:
         """Without arguments: they may hold a secret."""
@@ -94,10 +87,10 @@ _PLAIN_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"tools/call","params":{"nam
 
 
 def plain_call(line: Line) -> PlainCall | None:
-    """Read a `tools/call` as nearly all are written; None for every message that needs a closer look.
+    """Read a `tools/call` as nearly all are written; None for a message that needs a closer look.
 
-    Its members, compact and in any order, have a known length: a line of exactly that length has no room for a
-    second `id`, an escaped key, a `_meta` or anything else.
+    The members, compact and in any order, have a known length: a line of exactly that length cannot hold a
+    second `id`, an escaped key or a `_meta`.
     """
     if len(line) > MAX_PLAIN or not line.isascii():
         return None
@@ -123,15 +116,15 @@ MAX_CALLS = 256
 """Calls that one client may have in flight: eight times as many as the busiest agent observed."""
 
 MAX_RETURNS = 3
-"""How often a queued call goes back to wait for a new list: a server may change faster than its queue moves."""
+"""Returns of a queued call to wait for a new list: servers may change faster than queues move."""
 
 MAX_MOVES = 3
-"""How often a call waits for another instance because the one that it has waited for is gone."""
+"""Waits of one call for another instance in place of an ended one."""
 
 
 @attrs.define(eq=False)
 class Dispatch:
-    """Judges the calls of one client and sends, answers or delays them."""
+    """Judges the calls of one client, and sends, answers or delays them."""
 
     _peer: Peer
     _context: SessionContext
@@ -139,14 +132,11 @@ class Dispatch:
     _lists: ListChanges
     _savings: Savings
     _later: Callable[..., None]
-    """Starts a task that ends with the connection."""
     repaired: int = attrs.field(default=0, init=False)
-    """How many calls had arguments that were repaired."""
     calls: CallsInFlight = attrs.field(init=False)
     _open: dict[bytes, ClientCall] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Begin without calls."""
         self.calls = CallsInFlight(
             peer=self._peer,
             context=self._context,
@@ -167,16 +157,7 @@ class Dispatch:
         others: Mapping[str, Raw] = NOTHING,
         make: Callable[..., ClientCall] = ClientCall,
     ) -> None:
-        """Accept a call; it is answered through the peer, now or later.
-
-        Args:
-            request: the request that it came in.
-            name: the tool, as the client calls it.
-            arguments: the tool's arguments, raw JSON.
-            meta: the request's `_meta`; None if it has none.
-            others: the other members of its params.
-            make: makes it.
-        """
+        """Accept a call; it is answered through the peer, now or later."""
         call = make(
             calls=self.calls,
             request=request,
@@ -189,7 +170,7 @@ class Dispatch:
         self.accept(call, meta)
 
     def accept(self, call: ClientCall, meta: dict[str, Raw] | None) -> None:
-        """Accept a call that is made already; `meta` is its request's `_meta`."""
+        """Accept a call; `meta` is its request's `_meta`."""
         request, name = call.request, call.name
         if request.id in self._open or request.id in self._lists.open:
             self._peer.refuse(request.id, envelope.INVALID_REQUEST, protocol.already_in_flight(request.id))
@@ -210,7 +191,7 @@ class Dispatch:
         except Exception as error:  # noqa: BLE001 - the boundary of a call
             self._fail(call, error)
 
-    # --- the path of one call ------------------------------------------------------------------------------
+    # --- the path of one call -------------------------------------------------------------------------------
 
     def _act(self, call: ClientCall) -> None:
         session = call.request.session
@@ -220,7 +201,7 @@ class Dispatch:
         if known is None and call.name in view.wrapped:
             known, arguments = view.wrapped[call.name].find(call.given)
         if known is not None:
-            # The look spares a Python call: only the surface `load` has loaded tools.
+            # Checked first to save a Python call: only the surface `load` has loaded tools.
             if self._send(call, known, arguments) and view.loaded.tools:
                 self._count(view, known)
             return
@@ -247,7 +228,7 @@ class Dispatch:
             own = call.request.session.instances
             instance = own.of(upstream)
             if instance is None:
-                # Its client's directory is asked for first, or the call is judged by what the instance lists.
+                # The client's directory is found first, or the call is judged by the instance's lists.
                 self._later(self._act_after, call, partial(self._client.workspace.find, call.request.id))
                 return False
             upstream = instance
@@ -265,7 +246,7 @@ class Dispatch:
         if call.others or forward.convert is not None:
             call.refer(forward, arguments)
         else:
-            # As `refer` does for a plain call, without another Python call.
+            # As `refer` for a plain call, without another Python call.
             call.method, call.tool, call.params = forward.method, forward.name, (forward.head, arguments)
         try:
             call.key = upstream.send(call, call, self._client.number)
@@ -279,7 +260,7 @@ class Dispatch:
         return True
 
     def _may_go(self, call: ClientCall, forward: Forward, arguments: Buffer) -> bool:
-        """Whether a call's user has agreed to the call, and no limit of calls a minute makes the call wait."""
+        """Whether the user has approved the call, and no limit of calls a minute delays it."""
         if forward.ask is not None and not may_send(call, forward.ask, arguments):
             return False
         selection = self._client.selection
@@ -293,14 +274,13 @@ class Dispatch:
         return not seconds
 
     def _count(self, view: View, forward: Forward) -> bool:
-        """Count a sent call if its tool is one of those that are loaded. Returns whether it is."""
         loaded = view.loaded.tools.get((forward.server, forward.name))
         if loaded is not None:
             self._context.tally.load(True, str(loaded.source))
         return loaded is not None
 
     def _note(self, call: ClientCall, view: View, forward: Forward) -> None:
-        """Count, load and remember what follows from a call that was sent."""
+        """Count, load and remember what follows from a sent call."""
         if forward.repair is not None:
             self.repaired += 1
             self._context.mended.note(call.request.client, str(forward.repair))
@@ -314,11 +294,7 @@ class Dispatch:
         view.remember(call.name, call.given, forward)
 
     def _recheck(self, call: ClientCall) -> bool:
-        """Judge a queued call again, since the tool may have changed. Returns False if it goes back to waiting.
-
-        Raises:
-            CallError: it must not be sent as it is.
-        """
+        """Judge a queued call again: the tool may have changed. Returns False if it goes back to waiting."""
         request, upstream = call.request, call.upstream
         session = request.session
         assert upstream is not None
@@ -334,10 +310,10 @@ class Dispatch:
         if isinstance(action, Forward) and action.server == upstream.of:
             if action.ask is not None and not may_send(call, action.ask, action.arguments):
                 return False
-            # Its server may have renamed it in the meantime.
+            # The server may have renamed it in the meantime.
             call.refer(session.instances.telling(action), call.params[-1])
         elif call.method == protocol.CALL_TOOL and session.selection.profile.permissions:
-            # What it was to be called by now means something else: it cannot be judged as what it was.
+            # The name means something else now, so permissions cannot judge the call as before.
             text = f"{call.label} is not called by this name any more. Nothing was sent: call it again."
             raise UpstreamUnavailable(text, server=upstream.of)
         return True
@@ -361,13 +337,12 @@ class Dispatch:
         self._later(self._act_after, call, wait, lambda _call: call.answered(result))
 
     async def _loaded(self, state: SessionState, announced: Announcement | None) -> None:
-        # What was acknowledged as loaded must survive whatever happens to us next.
+        # Tools acknowledged as loaded must survive a crash.
         await self._context.sessions.kept(state)
         if announced is not None:
             await self._lists.wait_listed(announced)
 
     def _wait_current(self, call: ClientCall, upstream: Upstream) -> None:
-        """Have a call wait for the new list of a server that has said that its tools changed."""
         call.patient, call.current = False, True
         self._later(self._act_after, call, upstream.wait_current)
 
@@ -382,24 +357,18 @@ class Dispatch:
         wait: Callable[[], Awaitable[None]],
         act: Callable[[ClientCall], None] | None = None,
     ) -> None:
-        """Go on with a call after a wait, which ends when the call is withdrawn.
-
-        Args:
-            call: the call.
-            wait: returns when it may go on.
-            act: what is done then; None: the call is judged again, by what is known by then.
-        """
+        """Continue a call after a wait, unless it is withdrawn meanwhile; without `act` it is judged again."""
         scope = call.waiting = trio.CancelScope()
         try:
             with scope:
                 await wait()
                 call.waiting = None
                 if call.upstream is not None and call.upstream.is_gone and call.moves < MAX_MOVES:
-                    # It has ended, or was replaced, while the call waited for it: another one takes its place.
+                    # The awaited instance has ended or was replaced: wait for the next one.
                     call.moves += 1
                     call.patient, call.woken = True, False
-                # Nothing may be awaited from here on: what is current now may be outdated in a moment.
-                # A call that was abandoned or answered in the meantime must not run.
+                # No await from here on: current facts may be outdated in a moment. A call abandoned or answered
+                # meanwhile must not run.
                 if self._open.get(call.request.id) is call:
                     (act or self._act)(call)
         except Exception as error:  # noqa: BLE001 - the boundary of a call
@@ -407,16 +376,16 @@ class Dispatch:
         self._context.outbox.flush()
 
     def _fail(self, call: ClientCall, error: Exception) -> None:
-        """Answer a call with what went wrong; a fault of ours costs this call and nothing else."""
+        """Answer a call with its error; a fault of mcpd's costs this call only."""
         if isinstance(error, CallError):
             if isinstance(error, ToolChanged):
                 call.request.session.was_told(error.key, unloads=error.unloads)
             elif isinstance(error, UpstreamUnavailable) and hand_link(call, error):
                 return
             elif isinstance(error, ToolNotLoaded):
-                if self._context.look is not None and call.request.key is not None and not call.looked:
+                if self._context.look is not None and call.request.key is not None and not call.synced:
                     # It may have been loaded at another daemon a moment ago.
-                    call.looked = True
+                    call.synced = True
                     self._later(self._act_after, call, self._context.look)
                     return
                 self._context.tally.load(False, str(Source.MANUAL))

@@ -1,8 +1,7 @@
-"""What a session may call without its user being asked again, and what becomes of that when the session ends.
+"""Tools that a session may call without asking its user again, in one definition each.
 
-A grant is for one definition of one tool: with another hash it is worth nothing. Grants are kept in memory
-only. Those of a session with a key stay for a while after its last connection has left, because a bridge comes
-back within seconds and a client over HTTP connects anew for each request.
+Kept in memory; grants of a keyed session outlast its last connection for a while, because bridges and HTTP
+clients reconnect.
 """
 
 from __future__ import annotations
@@ -26,90 +25,81 @@ MAX_AGREED = 1024
 
 
 class AgreedCalls:
-    """The calls of all clients that may each be repeated once without asking."""
+    """Approved calls of all clients that may each be repeated once without asking."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._agreed: dict[bytes, tuple[tuple[str, ...], float]] = {}
 
     def __len__(self) -> int:
         return len(self._agreed)
 
     def note(self, owner: bytes, tool: tuple[str, ...]) -> None:
-        """Note that a call was answered with a need for input.
-
-        Args:
-            owner: the digest of who has called what with what (`asking.owner_of`).
-            tool: what its user has agreed to.
-        """
+        """Note that an approved call (`asking.owner_of`) was answered with a need for input."""
         keep_latest(self._agreed, owner, (tool, trio.current_time() + TTL), MAX_AGREED)
 
     def take(self, owner: bytes, tool: tuple[str, ...]) -> bool:
-        """Whether such a call may be repeated, which is then used up."""
+        """Whether this call may be repeated; uses the approval up."""
         known, until = self._agreed.pop(owner, ((), 0.0))
         return known == tool and trio.current_time() < until
 
 
 MAX_GRANTS = 1024
-"""Grants of one session, the latest: as many as an operator may give with one pattern, and no user more."""
+"""Grants of one session, newest first to stay: as many as one pattern of an operator gives."""
 
 MAX_LEFT = 256
-"""Sessions without a connection whose grants are kept, most recently left."""
+"""Unconnected sessions whose grants are kept, most recently left."""
 
 GRACE = 600.0
-"""Seconds that a session's grants stay after its last connection has left: as long as a user has to answer."""
+"""Seconds that grants outlast a session's last connection: as long as a user has to answer."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """That one tool may be called as it is now."""
+    """A grant for one definition of a tool."""
 
     schema_hash: str
-    """The hash of its definition."""
     by: str
-    """Who has said so, in words."""
     until: float | None = None
-    """When it ends, in seconds on trio's clock; None: with the session."""
+    """On trio's clock; None lasts as long as the session."""
 
     def holds(self, now: float) -> bool:
-        """Whether it has not ended."""
+        """Whether the grant has not expired."""
         return self.until is None or now < self.until
 
 
 class Grants:
-    """What one session may call."""
+    """The grants of one session."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._grants: dict[ToolKey, Grant] = {}
 
     def __bool__(self) -> bool:
         return bool(self._grants)
 
     def allow(self, tool: Tool, by: str, until: float | None = None) -> None:
-        """Have a tool called as it is now without asking."""
+        """Allow calls of a tool in its present definition."""
         grant = Grant(schema_hash=tool.schema_hash, by=by, until=until)
         keep_latest(self._grants, (tool.server, tool.name), grant, MAX_GRANTS)
 
     def covers(self, tool: Tool, now: float) -> bool:
-        """Whether a tool may be called as it is now."""
+        """Whether a tool in its present definition may be called."""
         grant = self._grants.get((tool.server, tool.name))
         return grant is not None and grant.schema_hash == tool.schema_hash and grant.holds(now)
 
     def revoke(self, keys: Collection[ToolKey]) -> list[ToolKey]:
-        """Have users asked about these tools again; returns those that were allowed."""
+        """Revoke the grants of these tools; returns the keys that had one."""
         return [key for key in keys if self._grants.pop(key, None) is not None]
 
     def current(self, now: float) -> Mapping[ToolKey, Grant]:
-        """The grants that have not ended."""
+        """The grants that have not expired."""
         self._grants = {key: grant for key, grant in self._grants.items() if grant.holds(now)}
         return dict(self._grants)
 
 
 class SessionGrants:
-    """The grants of all sessions with keys, in use or left a short while ago."""
+    """The grants of all keyed sessions, in use or left a short while ago."""
 
     def __init__(self, used: Callable[[str], Grants | None]) -> None:
-        """Begin without any; `used` returns the grants of a session in use, by its key."""
+        """Begin empty; `used` returns the grants of a session in use."""
         self._used = used
         self._left: dict[str, tuple[Grants, float]] = {}
 
@@ -121,12 +111,12 @@ class SessionGrants:
             self._left.pop(key, None)
 
     def take(self, key: str) -> Grants:
-        """The grants of a session that a connection uses from now on."""
+        """Remove and return the grants of a session that comes into use."""
         grants, left = self._left.pop(key, (None, 0.0))
         return Grants() if grants is None or trio.current_time() - left >= GRACE else grants
 
     def change(self, key: str, act: Callable[[Grants], object]) -> None:
-        """Look at the grants of a session, or change them."""
+        """Apply `act` to the grants of a session, in use or not."""
         used = self._used(key)
         grants = self.take(key) if used is None else used
         act(grants)

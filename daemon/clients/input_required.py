@@ -1,8 +1,4 @@
-"""Results that ask a client for input instead of answering it, as MCP 2026-07-28 has them.
-
-Such a result names requests, each under a key, and a state. The client sends its own request again with an
-answer under each key and with the state as it was (MCP 2026-07-28, Multi Round-Trip Requests).
-"""
+"""Results that ask a client for input, and the states that bind its retry (MCP 2026-07-28, MRTR)."""
 
 from __future__ import annotations
 
@@ -28,33 +24,32 @@ if TYPE_CHECKING:
 
 
 PREFIX = "mcpd.parked."
-"""How our states begin, and no server's: those of the SDKs begin with a version or are base64."""
+"""The prefix of mcpd's states; those of the SDKs begin with a version or are base64."""
 
 STATE_BYTES = 32
 """Random bytes of a state: 256 bits cannot be guessed."""
 
 TTL = 600.0
-"""Seconds that a client has for its answers: as long as a call may take in all unless configured otherwise
-(`timeouts.callMax`), and as the SDK of MCP has it."""
+"""Seconds for a client's answers: as long as a call may take by default (`timeouts.callMax`), and as in the MCP
+SDK."""
 
 CHECK_SECONDS = 1.0
-"""Seconds between looks for what has expired, while there are any states."""
+"""Seconds between checks for expired states, while there are any."""
 
 MAX_STATES = 1024
 """Calls of all clients that wait for input: as many as there may be clients (`limits.connections`)."""
 
 MAX_OF_CLIENT = 64
-"""Those of one client; over HTTP all that show the same token and name no session are one."""
+"""Waiting calls of one client; over HTTP all clients with one token and no session count as one."""
 
 MAX_OF_SERVER = 32
-"""Those of one server: half of the calls that it may have in flight unless configured otherwise, since each
-keeps its place there."""
+"""Waiting calls of one server: half of its default calls in flight, since each keeps its place there."""
 
 C = TypeVar("C")
 
 
 MAX_HELD_BYTES = 64 * 1024 * 1024
-"""Bytes of answers that came while their calls waited: four of the largest that a server may send."""
+"""Bytes of answers kept for parked calls: four of the largest that a server may send."""
 
 
 @attrs.define(eq=False)
@@ -62,37 +57,31 @@ class WaitingCall(Generic[C]):
     """A call that waits for its client to bring its state back."""
 
     owner: bytes = attrs.field(repr=False)
-    """A digest of who may bring the state, and with what request."""
+    """A digest of who may bring the state, and with which request."""
     client: Hashable
-    """Whose call it is, as far as anything tells clients apart."""
     resume: Callable[[C, Mapping[str, Raw]], bool] = attrs.field(repr=False)
-    """Goes on with the client's new call and the responses that it brings; returns whether that is all."""
+    """Continues with the client's retry and its responses; True if the retry needs no further judging."""
     give_up: Callable[[str], None] = attrs.field(repr=False)
-    """Ends it: its client will not come back, for this reason."""
     server: str | None = None
-    """The server that waits; None if mcpd itself does."""
     held: int = 0
-    """The bytes that are kept for it, those of an answer that comes meanwhile included."""
+    """Bytes kept for it, an early answer included."""
     parked: C | None = None
-    """The call, if it has no answer yet and its server works on it."""
     until: float = attrs.field(default=0.0, init=False)
-    """When its state expires, in seconds on trio's clock."""
+    """Expiry on trio's clock."""
 
 
 class RequestStates:
-    """All states that were given out and are still good."""
+    """All valid states."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._given: dict[bytes, WaitingCall[Any]] = {}
-        """By their digests, oldest first."""
         self._any = trio.Event()
 
     def __len__(self) -> int:
         return len(self._given)
 
     def give(self, waiting: WaitingCall[Any]) -> str | None:
-        """A state for a call; None if too many are waiting already."""
+        """A new state for a call; None if too many are waiting."""
         others = self.waiting()
         if (
             len(others) >= MAX_STATES
@@ -107,18 +96,18 @@ class RequestStates:
         return state
 
     def waiting(self) -> list[WaitingCall[Any]]:
-        """Everything that waits for a client, oldest first."""
+        """All waiting calls, oldest first."""
         return list(self._given.values())
 
     def find(self, state: str, owner: bytes) -> WaitingCall[Any] | None:
-        """The call that a state stands for; None if it is not good for that owner, for whatever reason."""
+        """The call behind a state; None if the state is not valid for that owner, whatever the reason."""
         waiting = self._given.get(_digest(state))
         if waiting is None or trio.current_time() >= waiting.until:
             return None
         return waiting if hmac.compare_digest(waiting.owner, owner) else None
 
     def use(self, state: str) -> None:
-        """Use a state up."""
+        """Invalidate a state."""
         del self._given[_digest(state)]
 
     def may_hold(self, size: int) -> bool:
@@ -126,13 +115,13 @@ class RequestStates:
         return sum(each.held for each in self._given.values()) + size <= MAX_HELD_BYTES
 
     def leave(self, client: Hashable) -> None:
-        """End what waits for a client that is gone."""
+        """End the waiting calls of a client that is gone."""
         for digest, waiting in list(self._given.items()):
             if waiting.client == client:
                 self._give_up(digest, "the client is gone")
 
     async def run(self, flush: Callable[[], None]) -> None:
-        """End what has expired, until cancelled; `flush` writes the frames that this queues."""
+        """End expired calls until cancelled; `flush` writes the queued frames."""
         while True:
             await self._any.wait()
             self._any = trio.Event()
@@ -142,7 +131,7 @@ class RequestStates:
                 flush()
 
     def expire(self) -> None:
-        """End what has expired by now."""
+        """End the calls that have expired."""
         now = trio.current_time()
         for digest, waiting in list(self._given.items()):
             if now < waiting.until:
@@ -163,26 +152,25 @@ ASKING = frozenset({"tools/call", "prompts/get", "resources/read"})
 REQUESTS, RESPONSES, STATE = "inputRequests", "inputResponses", "requestState"
 
 FIRST_PAUSE = 0.05
-"""Seconds before a call is sent again to a server that asks for nothing but that; each such round doubles them,
-as the SDK of MCP has it."""
+"""Seconds before a call is repeated for a server that asks nothing; doubled each round, as in the MCP SDK."""
 
 LONGEST_PAUSE = 0.25
-"""The most seconds of such a pause."""
+"""The longest such pause, in seconds."""
 
 
 _SAYS_SO = re.compile(rb'"input_required"')
-"""Results without a match, which are nearly all, need not be decoded."""
+"""Results without a match, nearly all, need not be decoded."""
 
 
 class InputRequest(Struct):
-    """One thing that a server needs of a client."""
+    """One question of a server."""
 
     method: str
     params: Raw = Raw(b"{}")
 
 
 class InputRequired(Struct):
-    """What a server needs before it can answer."""
+    """A server's questions and its state."""
 
     inputRequests: dict[str, InputRequest] | None = None  # noqa: N815 - the wire's name
     requestState: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
@@ -220,39 +208,27 @@ _encode = msgspec.json.encode
 
 
 class Round(msgspec.Struct, eq=False):
-    """Where a call is that its server has answered with a need for input."""
+    """The progress of a call whose server asks for input in rounds."""
 
     server: str
-    """The server that has asked."""
     head: bytes
-    """What is called there (`surfaces.surface.Forward.head`)."""
+    """The target of the call (`surfaces.surface.Forward.head`)."""
     label: str
-    """The name that the log gives the call."""
     number: int = 0
-    """How often it has asked."""
     pause: float = FIRST_PAUSE
-    """Seconds before the call is sent again if nothing is asked."""
 
     def require(self, forward: Forward) -> None:
-        """Check that a call still goes where its client's answers belong.
-
-        Raises:
-            UpstreamUnavailable: it would go elsewhere.
-        """
+        """Check that a call goes where its client's answers belong. Raises UpstreamUnavailable: it does not."""
         if (forward.server, forward.head) != (self.server, self.head):
             text = (
-                f"{self.label} is not called by this name any more. The call was not sent again: what its"
-                " client has given is for nobody else."
+                f"{self.label} is not called by this name any more. The call was not sent again: its"
+                " client's answers are for the former tool only."
             )
             raise UpstreamUnavailable(text, server=self.server)
 
 
 def input_required_by(result: Buffer) -> InputRequired | None:
-    """What a result asks for; None if it is an answer.
-
-    Raises:
-        msgspec.MsgspecError: it asks, but not in the way of MCP.
-    """
+    """The input that a result asks for; None for an answer. Raises MsgspecError: it is malformed."""
     raw = memoryview(result)
     if _SAYS_SO.search(raw) is None:
         return None
@@ -265,7 +241,7 @@ def input_required_by(result: Buffer) -> InputRequired | None:
 
 
 def asking_result(requests: Mapping[str, PeerRequest | InputRequest], state: str) -> bytes:
-    """A result that asks a client for these things, under the same keys."""
+    """A result that asks a client these questions."""
     asked = b",".join(
         b'%b:{"method":%b,"params":%b}'
         % (_encode(key), _encode(each.method), bytes(each.params) if isinstance(each.params, Raw) else b"{}")
@@ -275,7 +251,7 @@ def asking_result(requests: Mapping[str, PeerRequest | InputRequest], state: str
 
 
 def state_in(others: Mapping[str, Raw]) -> str | None:
-    """The state that a request brings back; None if it brings none that is a text."""
+    """The state in a request; None if there is none, or it is not a string."""
     given = others.get(STATE)
     try:
         return None if given is None else _decode_state(given)
@@ -284,17 +260,13 @@ def state_in(others: Mapping[str, Raw]) -> str | None:
 
 
 def responses_in(others: Mapping[str, Raw]) -> dict[str, Raw]:
-    """What a request answers, by key; without any if it has no answers at all.
-
-    Raises:
-        msgspec.MsgspecError: they are not in an object.
-    """
+    """The responses in a request, by key. Raises MsgspecError: they are not an object."""
     given = others.get(RESPONSES)
     return {} if given is None else _decode_responses(given)
 
 
 def fits(method: str, response: Raw) -> bool:
-    """Whether a response has the members that a result of that method must have."""
+    """Whether a response has the required members of that method's result."""
     shape = _SHAPES.get(method)
     try:
         return shape is not None and shape(response) is not None

@@ -1,14 +1,8 @@
-"""Calls whose server needs input of a client of the other era, which then gets it in its own way.
+"""Input that a server needs from a client of the other era.
 
-A server of an earlier revision asks while it works on a call; a client of MCP 2026-07-28 can only be answered.
-So its request is answered with what the server asks and a state, while the call stays open at the server: it is
-parked. The client's next request brings the state and the answers, and takes the place of the one before.
-Whatever is wrong with a state is told in the same words: that it never existed, belongs to somebody else or to
-another request, was used or has expired.
-
-A server of MCP 2026-07-28 does not ask while it works: it answers with what it needs, and wants the call again
-with the answers. So a client of the handshake era is asked in rounds, as by a server of its own era; its call
-is sent again. It is judged before, like every call that has waited, and goes to that server or to none.
+A call at a server of the handshake era stays open (parked) while its client of MCP 2026-07-28 answers in
+rounds. A call to a server of MCP 2026-07-28 is judged and sent again with the answers of its handshake-era
+client, to the same server or not at all.
 """
 
 from __future__ import annotations
@@ -60,10 +54,10 @@ if TYPE_CHECKING:
     from daemon.wire.requests import PeerRequest
 
 MAX_ASKED = 16
-"""Requests of one call that are open: as many as a client of an earlier revision may have before it."""
+"""Open requests of one call: as many as a client of an earlier revision may have open."""
 
 MAX_ROUNDS = 10
-"""Rounds of one call, as the SDKs of MCP have it: a server that always needs more is not asked for ever."""
+"""Rounds of one call, as in the MCP SDKs: bounds a server that never has enough."""
 
 REFUSAL = (
     "Unknown requestState: it was never given out to this client for this request, was used already, or has"
@@ -77,7 +71,7 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def park(call: ClientCall, request: PeerRequest) -> None:
-    """Have a call's client asked what its server asks, now or in its next round."""
+    """Relay a server's request to the call's client, now or in its next round."""
     if lacks := lacking(call.declared or NOTHING, request):
         answer_instead(request, lacks)
     elif call.method not in ASKING:
@@ -89,11 +83,7 @@ def park(call: ClientCall, request: PeerRequest) -> None:
 
 
 def resume(call: ClientCall) -> bool:
-    """Go on with what waits for the state that a new call brings.
-
-    Returns False if the call is to be judged as any other: it brings no state of ours, or what its client's
-    user has said about it (`clients.approvals`).
-    """
+    """Continue the call whose state a retry brings; False without such a state, or with the user's approval."""
     state, states = state_in(call.others), call.calls.context.states
     if state is None or not state.startswith(PREFIX):
         return False
@@ -105,7 +95,7 @@ def resume(call: ClientCall) -> bool:
     try:
         responses = responses_in(call.others)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        # The state stays good: nothing was said with it.
+        # The state remains valid: it was not answered.
         text = "Invalid params: inputResponses must be an object"
         call.calls.refuse(call, INVALID_PARAMS, text, None, InvalidArguments.code)
         return True
@@ -114,10 +104,9 @@ def resume(call: ClientCall) -> bool:
 
 
 class ParkedCall:
-    """What is remembered of one call beyond the request that began it, round after round."""
+    """A call parked at its server while its client answers in rounds."""
 
     def __init__(self, call: ClientCall) -> None:
-        """Begin with a call in flight."""
         assert call.upstream is not None, "only a server asks"
         client = client_of(call.calls, call.request.key)
         self._waiting = WaitingCall(
@@ -130,13 +119,13 @@ class ParkedCall:
         self._answer: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
-        """Without what was asked."""
+        """Without the questions: they may hold secrets."""
         return f"<ParkedCall {self._call.label}, {len(self._asked)} requests open>"
 
     def ask(self, request: PeerRequest) -> None:
         """Ask the client: at once if it waits for an answer, else in its next round."""
         if len(self._asked) >= MAX_ASKED:
-            request.refuse(INVALID_REQUEST, f"{MAX_ASKED} requests are before this client already")
+            request.refuse(INVALID_REQUEST, f"{MAX_ASKED} requests are open at this client already")
             return
         self._count += 1
         key = f"{request.method.rpartition('/')[2]}-{self._count}"
@@ -146,10 +135,7 @@ class ParkedCall:
             self._park()
 
     def _resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
-        """Go on: the client's new request waits for the answer, and what it brings goes to the server.
-
-        Answers to what was not asked are ignored. What is not answered, or not as MCP has it, is asked again.
-        """
+        """Pass valid answers to the server, repeat the other questions, and wait for the result."""
         call = self._call
         retry.calls.take_over(call, retry)
         answered = {
@@ -175,7 +161,6 @@ class ParkedCall:
         self._end("the call has ended")
 
     def _give_up(self, reason: str) -> None:
-        """Cancel the call at its server: the client will not come back."""
         self._end(reason)
         self._call.withdraw(reason)
 
@@ -187,7 +172,6 @@ class ParkedCall:
             self._call.calls.interrupt(self._call, asking_result(self._asked, state))
 
     def _end(self, reason: str) -> None:
-        """Tell the server that nobody answers any more."""
         asked, self._asked = self._asked, {}
         for each in asked.values():
             each.end(reason)
@@ -197,7 +181,7 @@ class ParkedCall:
 
 
 def parked_calls(states: RequestStates) -> list[ClientCall]:
-    """The calls whose clients were asked something and have not come back, and that have no answer yet."""
+    """The calls without an answer whose clients were asked and have not come back."""
     return [each.parked for each in states.waiting() if each.parked is not None]
 
 
@@ -205,12 +189,12 @@ def parked_calls(states: RequestStates) -> list[ClientCall]:
 
 
 def goes_on(call: ClientCall, result: Buffer) -> bool:
-    """Deal with a result that asks for input: begin a round if its client cannot be answered so."""
+    """Handle a result that asks for input. Returns False if the result is an answer."""
     server, calls = _server(call), call.calls
     try:
         needed = input_required_by(result)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        text = f"server {server} needs input for this call, but does not ask as MCP has it: {error}"
+        text = f"server {server} needs input for this call, but its request for input is malformed: {error}"
         call.lost(UpstreamCallError(text))
         return True
     if needed is None:
@@ -220,28 +204,24 @@ def goes_on(call: ClientCall, result: Buffer) -> bool:
         return True
     if call.agreed is not None:
         calls.context.agreed.note(owner_of(call), call.agreed)
-    # Not what the call would give: it passes as it is, but for the words that name the server.
+    # Passed on as it is, except for the author's name in the questions.
     try:
         calls.finish(call, _authored(server, result, needed), "ok")
     except UnsafeQuestion as error:
         calls.server_requests.unsafe(server, error)
-        call.lost(InputRefused(f"server {server} asks what no user is shown: {error}"))
+        call.lost(InputRefused(f"server {server} asked something that mcpd does not show to users: {error}"))
     return True
 
 
 async def _take_round(call: ClientCall, needed: InputRequired) -> None:
-    """One round: what the call is sent again with.
-
-    Raises:
-        CallError: the client does not give it, or not in time.
-    """
+    """Get the input for one round and add it to the call."""
     if call.round is None:
         before = len(members_before(call.others))
         call.round = Round(_server(call), bytes(call.params[0])[before:], call.label)
     call.round.number += 1
     if call.round.number > MAX_ROUNDS or call.method not in ASKING:
         text = f"server {_server(call)} has asked for input {call.round.number} times for one call"
-        raise UpstreamCallError(f"{text}, which is more than is given.")
+        raise UpstreamCallError(f"{text}, more than mcpd relays.")
     if needed.inputRequests:
         call.round.pause = FIRST_PAUSE
         answers = await _ask(call, needed.inputRequests)
@@ -271,12 +251,11 @@ async def _ask(call: ClientCall, requests: Mapping[str, InputRequest]) -> dict[s
             raise InputRefused(text, server=server, method=method)
         if asked.over.is_set():
             return asked.answers
-    text = f"the client has not given in time what server {server} needs for this call"
+    text = f"the client has not answered server {server} in time"
     raise UpstreamTimeout(f"{text} (timeouts.callMax). The call was not sent again.", server=server)
 
 
 def _put(asked: Questions, call: ClientCall, key: str, needed: InputRequest) -> None:
-    """Ask a call's client for one thing that its server needs."""
     method, server = needed.method, _server(call)
     if method not in ASKED_OF_CLIENTS:
         asked.refuse(method, "no client can be asked that")
@@ -285,7 +264,7 @@ def _put(asked: Questions, call: ClientCall, key: str, needed: InputRequest) -> 
         params = authored(server, method, Raw(bytes(needed.params)))
     except UnsafeQuestion as error:
         call.calls.server_requests.unsafe(server, error)
-        asked.refuse(method, f"no user is shown it: {error}")
+        asked.refuse(method, f"mcpd does not show it to users: {error}")
         return
     request = asked.put(call, key, method, params, server)
     if request is not None:
@@ -293,7 +272,7 @@ def _put(asked: Questions, call: ClientCall, key: str, needed: InputRequest) -> 
 
 
 def _authored(server: str, result: Buffer, needed: InputRequired) -> bytes:
-    """A result that asks a client for input, with the words that name the server."""
+    """A result that asks for input, with the server's name in the questions."""
     members = _decode_members(result)
     asked = {
         key: {"method": each.method, "params": authored(server, each.method, Raw(bytes(each.params)))}

@@ -1,7 +1,6 @@
-"""What the results that a client was given link to: such a resource is read from the server that linked it.
+"""Resources that results link to, which clients read from the linking server: URIs may repeat elsewhere.
 
-Two servers may mean different things by one URI, and most links are to resources that no server lists. Results
-are looked through only if their server has resources, and decoded only if they say so: no other pays for it.
+Results are searched only if their server has resources, and decoded only if the markers occur.
 """
 
 from __future__ import annotations
@@ -18,42 +17,39 @@ if TYPE_CHECKING:
     from daemon.wire.envelope import Buffer
 
 MAX_LINKS = 1000
-"""Links of one session that are remembered, the newest: a model reads what it was just told of."""
+"""Links kept for one session, the newest: a model reads what it has just seen."""
 
 MAX_OWNERS = 64
-"""Visitors without sessions whose links are remembered, those that came last: there are as many as tokens."""
+"""Principals without sessions whose links are kept, the latest: about one for each token."""
 
-LOOKED_THROUGH = 256 * 1024
-"""Bytes of the longest result in which links are looked for, in a millisecond at most: a thousand links have
-fewer. What a longer one links to is found as if it had not been linked."""
+MAX_SEARCHED = 256 * 1024
+"""Bytes of the longest result searched, in a millisecond: a thousand links take fewer. Links in a longer result
+are not kept."""
 
 LONGEST = 4096
-"""Characters of the longest URI that is remembered: a server may link to a thousand."""
+"""Characters of the longest URI kept: a server may link to a thousand."""
 
 MARKERS = (b'"resource', b'"contents"')
-"""What a result with a resource in it has in it: both types of content that name one begin with the first (MCP,
-`resource` and `resource_link`), what was read of one is the second."""
+"""The markers of a result that names resources: content (MCP, `resource` and `resource_link`), and contents of
+a read."""
 
 
 def note_links(links: dict[str, str], server: str, uris: Iterable[str]) -> None:
-    """Remember that a server has linked to these; `links` has the servers by URI, the newest last."""
+    """Record that a server has linked to these URIs; `links` maps URIs to servers, the newest last."""
     for uri in uris:
         keep_latest(links, uri, server, MAX_LINKS)
 
 
 def links_of(principals: dict[tuple[str, str], dict[str, str]], owner: str, profile: str) -> dict[str, str]:
-    """The links of all clients without sessions that are one principal, and use one profile.
-
-    Nothing tells such clients apart (`clients.client.Principal.keeps`); they are allowed the same.
-    """
+    """The links of the clients of one principal and profile without sessions, who cannot be told apart."""
     links = principals.get((owner, profile), {})
     keep_latest(principals, (owner, profile), links, MAX_OWNERS)
     return links
 
 
 def linked_in(result: Buffer) -> tuple[str, ...]:
-    """The URIs of the resources that a result links to, embeds or is the contents of; most have none."""
-    if len(result) > LOOKED_THROUGH:
+    """The URIs of the resources that a result links to, embeds or reads; mostly empty."""
+    if len(result) > MAX_SEARCHED:
         return ()
     raw = bytes(result)
     if not any(marker in raw for marker in MARKERS):
@@ -71,13 +67,11 @@ def linked_in(result: Buffer) -> tuple[str, ...]:
 
 
 def _objects_in(found: object, key: str) -> list[dict[str, object]]:
-    """The objects in a member that is a list of nothing else."""
     listed = found.get(key) if isinstance(found, dict) else None
     return listed if isinstance(listed, list) and all(isinstance(each, dict) for each in listed) else []
 
 
 def _named_by(block: object) -> object:
-    """The URI of what a block of content links to or embeds."""
     if not isinstance(block, dict):
         return None
     embedded = block.get("resource")

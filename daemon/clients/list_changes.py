@@ -1,8 +1,7 @@
-"""Changed lists, told by what a client was given: tools, prompts, resources, `subscriptions/listen`.
+"""Changed lists, announced by comparison with the lists that the client was given.
 
-For prompts, resources and templates nobody waits until the client has asked for its new list, as for tools: no
-model is promised a prompt. They depend on the profile of the client alone, so that all sessions of a connection
-have the same.
+A call that loads tools is answered once the client has listed them. Prompts, resources and templates depend on
+the profile alone, so all sessions of a connection have the same.
 """
 
 from __future__ import annotations
@@ -31,11 +30,10 @@ if TYPE_CHECKING:
 
 
 MAX_LISTS = 64
-"""Sessions of one connection whose lists are compared, as many as it takes part in (`attachments.MAX_KEYS`)."""
+"""Sessions of one connection whose lists are compared (`attachments.MAX_KEYS`)."""
 
 TOLD_TWICE = 2
-"""An answer of a meta-tool says the same in `content` and in `structuredContent`; a model is given one of the
-two."""
+"""A meta-tool's answer holds the same in `content` and `structuredContent`; a model gets one of the two."""
 
 
 @attrs.define(eq=False)
@@ -44,32 +42,24 @@ class Savings:
 
     _tally: Tally
     applies: bool = True
-    """Whether the client gives its model all tools that it is given (`surfaces.table.may_defer`)."""
+    """Whether the client gives its model all listed tools (`surfaces.table.may_defer`)."""
     client: str = ""
-    """The name that the client gives."""
     _spared: int = attrs.field(default=0, init=False)
     _margins: dict[str | None, int] = attrs.field(factory=dict, init=False)
 
     @property
     def tokens(self) -> int | None:
-        """About how many tokens it was spared, negative if it was sent more; None if it defers tools itself."""
+        """An estimate, negative if the client was sent more; None if it defers tools itself."""
         return tokens_in(self._spared) if self.applies else None
 
     def listed(self, surface: str, key: str | None, *, sent: int, full: int) -> None:
-        """Note that the client was given the list of a session.
-
-        Args:
-            surface: the surface that the list was made for.
-            key: the session's key.
-            sent: bytes of the tools in the list.
-            full: bytes of all tools of the profile.
-        """
+        """Record the list that a session was given; `sent` and `full` are bytes of its tools and of all."""
         before = self._margins.get(key, 0)
         keep_latest(self._margins, key, full - sent, MAX_LISTS)
         self._count(surface, full - sent - before)
 
     def answered(self, surface: str, size: int) -> None:
-        """Note that a meta-tool has answered the client with so many bytes."""
+        """Record the bytes of a meta-tool's answer."""
         self._count(surface, -(size // TOLD_TWICE))
 
     def _count(self, surface: str, spared: int) -> None:
@@ -79,114 +69,102 @@ class Savings:
 
 
 MAX_CLIENTS = 256
-"""Kinds of clients whose habits are remembered, most recently learned: a machine has a few. A new one costs one
-wait."""
+"""Kinds of clients with a known habit, the latest learned; a new one costs one wait."""
 
 MAX_OWED = 64
 """Most lists that a client must ask for before it is waited for again: at worst one load in 64 is slow."""
 
 
 class Habit(msgspec.Struct, frozen=True):
-    """What a kind of client was seen to do."""
+    """The observed reaction of a kind of client to announcements."""
 
     misses: int = 0
-    """How often in a row it was waited for and did not ask."""
+    """Consecutive waits in which it did not list."""
     owed: int = 0
-    """How many announcements it must answer by asking for its list before it is waited for again."""
+    """Announcements that it must follow up before it is waited for again."""
 
     @property
     def listens(self) -> bool:
-        """Whether it is worth waiting for."""
+        """Whether waiting for it is worth it."""
         return self.owed == 0
 
     def unheard(self) -> Habit:
-        """The habit after the client was waited for and did not ask."""
+        """The habit after the client was waited for and did not list."""
         return Habit(self.misses + 1, min(2**self.misses, MAX_OWED))
 
     def heard(self, *, waited: bool) -> Habit:
-        """The habit after the client has asked for its list following an announcement.
-
-        Args:
-            waited: whether an answer was still waiting for that.
-        """
+        """The habit after the client has listed; `waited` if an answer was waiting for that."""
         return Habit() if waited else Habit(self.misses, max(0, self.owed - 1))
 
 
 _TOOLS = LISTS[Kind.TOOL]
 
 PATIENCE = 1.0
-"""Seconds from an announcement that answers wait for the client's `tools/list`; real clients ask after 30 to
-45 ms."""
+"""Seconds from an announcement that answers wait for `tools/list`; real clients take 30 to 45 ms."""
 
 TAKING_IN = 0.2
-"""Seconds that a client gets to absorb its new list before the answer comes, because it reads the two in
-separate tasks: Claude Code needs none, Gemini CLI on a busy machine had the tool in its next request in 0 of 3
-runs with none, 1 of 4 with 20 ms, 3 of 4 with 50 ms and with 100 ms, 5 of 5 with 200 ms."""
+"""Seconds for the client to absorb its new list, which it reads in another task than the answer. Claude Code
+needs none; a busy Gemini CLI had the tool in its next request in 0 of 3 runs without, 3 of 4 with 50 or 100 ms,
+5 of 5 with 200 ms."""
 
 
 class Announcement(msgspec.Struct, eq=False):
     """An announcement that the client has not followed up with `tools/list` yet."""
 
     at: float
-    """When the client was notified, on trio's clock."""
+    """On trio's clock."""
     listed: trio.Event = msgspec.field(default_factory=trio.Event)
-    """Set once the client has been given its whole list."""
     asked: bool = False
-    """Whether the client has asked for its list."""
     awaited: bool = False
-    """Whether an answer waits for the client to ask, and has not given up yet."""
+    """Whether an answer waits for the client to ask."""
 
 
 ListPlace = tuple[Kind, str | None]
-"""One list of a client: its kind, and of tools the key of the session."""
+"""One list of a client: its kind, and for tools the session key."""
 
 
 class _GivenList(msgspec.Struct, eq=False):
-    """A list as a client was given it, or was told that it is."""
+    """A list as the client last got it or learned of it."""
 
     items: tuple[bytes, ...]
     look: Callable[[], tuple[bytes, ...]]
-    """Returns the list that the client would be given now."""
 
     def has_changed(self, kind: Kind) -> bool:
-        """Whether it is another list now; it counts as given then."""
+        """Whether the list has changed since; the present one counts as given then."""
         before = self.items
         try:
             self.items = self.look()
-        except Exception:  # noqa: BLE001 - a bug of ours costs an announcement, not the session
+        except Exception:  # noqa: BLE001 - a bug in a list costs an announcement, not the session
             logger.exception("a fault of mcpd's own while listing {}", LISTS[kind].member)
         return self.items is not before and self.items != before
 
 
 MAX_SUBSCRIPTIONS = 16
-"""Open `subscriptions/listen` of one client: each gets every notification that it asked for, and one is all
-that a client needs."""
+"""Open `subscriptions/listen` of one client: each gets its own notifications, and one is enough."""
 
 
 @attrs.define(eq=False)
 class ListChanges:
-    """The lists that one client was given, what it has subscribed to, and what it was told since."""
+    """The lists and announcements of one client."""
 
     _peer: Peer
     _outbox: Outbox
     _client: Client
     _habits: dict[str, Habit]
-    """What kinds of clients were seen to do, by name and version."""
     handshaken: bool = False
-    """Whether the client has sent `initialize`: then it is notified without having subscribed."""
+    """Whether the client sent `initialize`, and is notified without subscriptions."""
     open: dict[bytes, Mapping[str, object]] = attrs.field(factory=dict, init=False)
-    """By the ids of its `subscriptions/listen`, raw, the members of their filters that they were promised (MCP,
-    `SubscriptionFilter`); always the same object, which each call is compared with."""
+    """The acknowledged filters of its `subscriptions/listen` by raw request id (MCP, `SubscriptionFilter`);
+    always the same object, which each call is compared with."""
     _own: Habit | None = attrs.field(default=None, init=False)
     _given: dict[ListPlace, _GivenList] = attrs.field(factory=dict, init=False)
-    """What the client was given of each list, until that is announced to have changed."""
     _followed: set[ListPlace] = attrs.field(factory=set, init=False)
-    """The lists whose every change is announced: they are not asked for over this connection."""
+    """The lists whose every change is announced: they are not requested over this connection."""
     _announced: dict[str | None, Announcement] = attrs.field(factory=dict, init=False)
-    """By session, the announcement of changed tools that the client has not followed up yet."""
+    """By session key, the announcement of changed tools that has no `tools/list` yet."""
 
     def end_all(self) -> None:
-        """Answer all subscriptions: the daemon ends them (MCP 2026-07-28)."""
+        """End all subscriptions (MCP 2026-07-28)."""
         ended = list(self.open)
         self.open.clear()
         for each in ended:
@@ -194,11 +172,11 @@ class ListChanges:
         self._outbox.flush()
 
     def asking(self, wish: str) -> list[bytes]:
-        """The ids of the subscriptions that were promised what this member of a filter asks for."""
+        """The ids of the subscriptions acknowledged with this member of the filter."""
         return [each for each, honoured in self.open.items() if honoured.get(wish)]
 
     def announce(self, changed: ListOf) -> None:
-        """Tell the client that a list has changed, wherever it is told that."""
+        """Notify the client that a list has changed, in its era's way."""
         if self.handshaken:
             self._peer.notify(changed.changed)
         for each in self.asking(changed.wish):
@@ -206,23 +184,16 @@ class ListChanges:
         self._outbox.flush()
 
     def follow(self, place: ListPlace, look: Callable[[], tuple[bytes, ...]]) -> None:
-        """Announce each change of a list from now on, until it is asked for over this connection.
-
-        An HTTP client subscribes over one connection and asks for its list over others.
-
-        Args:
-            place: the list.
-            look: returns the list as it is whenever it is called.
-        """
+        """Announce each change of a list until it is requested here: HTTP clients list elsewhere."""
         self.given(place, look(), look, first=False, last=False)
         self._followed.add(place)
 
     def unfollow(self) -> None:
-        """Follow no list any more that no subscription asks for."""
+        """Stop following lists that no subscription asks for."""
         self._followed = {place for place in self._followed if self.asking(LISTS[place[0]].wish)}
 
     def asked(self, key: str | None) -> None:
-        """Note that the client asks for the tools of a session."""
+        """Record that the client asks for the tools of a session."""
         announced = self._announced.get(key)
         if announced is not None and not announced.asked:
             announced.asked = True
@@ -237,17 +208,9 @@ class ListChanges:
         first: bool,
         last: bool,
     ) -> None:
-        """Note that the client is given a page of a list.
-
-        Args:
-            place: the list.
-            items: the whole list.
-            look: returns the list as it is whenever it is called.
-            first: whether the page is the first one.
-            last: whether it is the last one.
-        """
+        """Record a page of the whole list `items`; `look` returns the present list."""
         self._followed.discard(place)
-        # If the list has changed between its pages, the first ones may be outdated already.
+        # If the list has changed between its pages, the first ones may be outdated.
         if first or place not in self._given:
             self._given.pop(place, None)
             self._given[place] = _GivenList(items, look)
@@ -258,8 +221,8 @@ class ListChanges:
             announced.listed.set()
 
     def announce_if_changed(self) -> None:
-        """Notify the client if what it was given is not what it would be given now."""
-        # Looking judges what is loaded, and that may lead here again.
+        """Notify the client of the lists that have changed since it got them."""
+        # Building a list may judge loaded tools, which can lead here again.
         before, self._given = self._given, {}
         changed = {place for place, each in before.items() if each.has_changed(place[0])}
         gone = changed - self._followed
@@ -267,7 +230,7 @@ class ListChanges:
         if self.handshaken or self.asking(_TOOLS.wish):
             for key in (key for kind, key in changed if kind is Kind.TOOL):
                 keep_latest(self._announced, key, _renewed(self._announced.get(key)), MAX_LISTS)
-        # Resources and their templates share a notification.
+        # Resources and templates share a notification.
         for each in {LISTS[kind].changed: LISTS[kind] for kind in Kind if kind in dict(changed)}.values():
             self.announce(each)
 
@@ -280,7 +243,7 @@ class ListChanges:
         return announced
 
     async def wait_listed(self, announced: Announcement) -> None:
-        """Return once the client has its tools and had time to absorb them, or did not ask for them in time."""
+        """Return once the client has absorbed its tools, or did not ask for them in time."""
         with trio.move_on_at(announced.at + PATIENCE):
             await announced.listed.wait()
         if announced.listed.is_set():
@@ -291,7 +254,6 @@ class ListChanges:
 
     @property
     def _habit(self) -> Habit:
-        """What this client does; until it was seen to do anything, what others of its kind do."""
         return self._own or self._habits.get(self._client.name, Habit())
 
     def _learn(self, habit: Habit) -> None:
@@ -301,7 +263,6 @@ class ListChanges:
 
 
 def _renewed(before: Announcement | None) -> Announcement:
-    """The announcement that follows another: the next list that the client is given ends the waits for both."""
     now = trio.current_time()
     if before is None:
         return Announcement(now)

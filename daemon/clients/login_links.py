@@ -1,9 +1,8 @@
-"""Users whose calls meet a server that wants an OAuth login are handed the link to it, if their clients can.
+"""Links to OAuth logins, handed to users whose calls meet a server that needs one.
 
-That is an elicitation that sends the user to a URL, as a server's own would be in either era. It is done for
-one client of a server's at a time, since there is one login for all; every other call, and every other client,
-gets the error that names `mcpd login`. Only the daemon's own user is asked: whose login it is, all clients use
-it. The call was not sent before, and is judged again once there is a login.
+One client per server gets the link, as an elicitation in mode `url`: all share the login. Other calls get the
+error that names `mcpd login`. Only the daemon's own user is asked. The unsent call is judged again after the
+login.
 """
 
 from __future__ import annotations
@@ -36,14 +35,13 @@ if TYPE_CHECKING:
     from daemon.config.config_model import Server
 
 AGAIN_SECONDS = 600.0
-"""Seconds after a client was handed the link to a server in which nobody else is: who has just declined, or
-let it lie, is not asked again with the next call of an agent that tries all it has."""
+"""Seconds between links to one server: an agent's next call must not ask again a user who has declined."""
 
 START_SECONDS = 10.0
-"""Seconds that a call waits for its server to start with the new login: to connect, and shake hands."""
+"""Seconds for the server to connect and shake hands with the new login."""
 
 KEY = "login"
-"""The key of the link among what a client of MCP 2026-07-28 is asked."""
+"""The key of the link in `inputRequests` (MCP 2026-07-28)."""
 
 _STILL = COMING | {ServerState.NEEDS_AUTH, ServerState.STOPPING}
 
@@ -70,7 +68,6 @@ def hand_link(call: ClientCall, error: UpstreamUnavailable) -> bool:
 
 
 def _server_of(context: SessionContext, error: UpstreamUnavailable) -> Server | None:
-    """The server that a call has met, if a login would help."""
     name, cause = error.details.get("server"), error.details.get("cause")
     if context.logins is None or cause not in CURED_BY_LOGIN or not isinstance(name, str):
         return None
@@ -79,11 +76,7 @@ def _server_of(context: SessionContext, error: UpstreamUnavailable) -> Server | 
 
 
 async def _ask(call: ClientCall, server: Server, error: UpstreamUnavailable) -> None:
-    """Put the link to a call's client and wait for the login, or have its next request wait for it.
-
-    Raises:
-        UpstreamUnavailable: the error that the call has met: there is no login, or no room for a state.
-    """
+    """Put the link to a call's client and wait for the login, or have its retry wait for it."""
     context, is_held = call.calls.context, False
     assert context.logins is not None
     try:
@@ -110,11 +103,6 @@ async def _ask(call: ClientCall, server: Server, error: UpstreamUnavailable) -> 
 
 
 def _go_on(login: _SharedLogin, retry: ClientCall, response: Raw | None) -> bool:
-    """Have the client's new request wait for the login, if its user wants to log in.
-
-    Raises:
-        UpstreamUnavailable: the user does not.
-    """
     if not _is_accepted(response):
         login.run.leave()
         raise login.error
@@ -131,7 +119,7 @@ async def _wait(login: _SharedLogin, retry: ClientCall) -> None:
 
 @attrs.frozen(eq=False)
 class _SharedLogin:
-    """A login under way that a call waits for, and the error that the call gets without one."""
+    """A login under way, and the error that the waiting call gets without it."""
 
     _context: SessionContext
     _server: str
@@ -139,19 +127,14 @@ class _SharedLogin:
     error: UpstreamUnavailable
 
     async def page(self) -> LoginPage | DeviceCode:
-        """What the user has to open."""
+        """The page that the user has to open."""
         page = await self.run.wait_shown()
         if page is None:
             raise self._failed(await self.run.wait_over())
         return page
 
     async def wait_over(self, call: ClientCall, asked: Questions | None = None) -> None:
-        """Return once there is a login and the server is up with it, or as good as.
-
-        Args:
-            call: the call that waits.
-            asked: what is before its client meanwhile: nobody waits for a user who does not want to.
-        """
+        """Return once the server had time to start with the login; a declined `asked` ends the wait."""
         async with patient(call, f"the user is logging in to {self._server}") as nursery:
             if asked is not None:
                 nursery.start_soon(_until_declined, asked, nursery.cancel_scope)
@@ -162,7 +145,7 @@ class _SharedLogin:
             await self._context.catalog.wait_until(
                 lambda now: (entry := now.servers.get(self._server)) is None or entry.status.state not in _STILL
             )
-        # How long a call takes, and may take, counts from now; that it may wait for its server, too.
+        # The call's timeout counts from now, and it may wait for its server again.
         call.started, call.patient, call.woken = trio.current_time(), True, False
 
     def _failed(self, outcome: Done | Failed | None) -> UpstreamUnavailable:
@@ -185,10 +168,11 @@ def _is_accepted(result: Raw | None) -> bool:
 
 
 def _params(server: Server, page: LoginPage | DeviceCode, elicitation: str | None) -> Raw:
-    """The params of the elicitation (MCP, `elicitation/create`, mode `url`)."""
     code = f" and type the code {page.code}" if isinstance(page, DeviceCode) else ""
     place = urlsplit(page.url).netloc
-    text = f"{OURS}server {server.name} wants you to log in at {place}{code}. What was called goes on then."
+    text = (
+        f"{OURS}server {server.name} wants you to log in at {place}{code}. The call continues after the login."
+    )
     params = {"mode": "url", "message": text, "url": page.url}
-    # 2025-11-25 wants an id, 2026-07-28 has none.
+    # 2025-11-25 requires an id, 2026-07-28 has none.
     return Raw(msgspec.json.encode(params if elicitation is None else {**params, "elicitationId": elicitation}))

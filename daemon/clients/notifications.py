@@ -1,7 +1,6 @@
-"""Notifications to one client that belong to none of its requests, and what servers ask it outside of calls.
+"""Notifications outside of requests to one client, and servers' questions outside of calls.
 
-A client that reads slowly must not fill the memory: what may be lost is dropped, and of what may not, only the
-newest about each thing is kept until there is room again.
+For a slow client, of required notifications only the newest about each subject is kept, and others are dropped.
 """
 
 from __future__ import annotations
@@ -30,14 +29,13 @@ if TYPE_CHECKING:
     from daemon.wire.requests import PeerRequest
 
 OWED_SECONDS = 0.5
-"""Seconds between looks whether a client that was behind takes what is owed to it."""
+"""Seconds between checks whether a client that was behind takes its pending notifications."""
 
 WORKSPACE_SECONDS = 10.0
-"""Seconds that a client has to tell its roots because a call needs its workspace. Clients answer that without
-asking anybody; one that does not must not hold its call up until it gives that up itself."""
+"""Seconds for a client's roots when a call needs its workspace: clients answer without asking anybody."""
 
 ROOTS_SECONDS = 60.0
-"""Seconds that a client has for its roots where no call bounds them: SDKs wait no longer for an answer."""
+"""Seconds for a client's roots elsewhere: SDKs wait no longer for an answer."""
 
 ROOTS_TOO_LATE = f"the client has not told its roots within {ROOTS_SECONDS:g} s"
 
@@ -57,19 +55,16 @@ _decode_roots = msgspec.json.Decoder(_ToldRoots).decode
 
 @attrs.define(eq=False, repr=False)
 class ConnectedClient:
-    """The way to one client for what belongs to none of its requests."""
+    """Notifies one client outside of its requests."""
 
     _peer: Peer
     _client: Client
     _asking: ServerRequests
     sees: Callable[[str], bool]
-    """Returns whether its profile has a server, or it uses that instance of one."""
     _catalog: Watch[Catalog]
-    """The newest catalog, whose configuration says how much may wait for a client."""
     _upstreams: Mapping[str, Upstream]
     _outbox: Outbox
     _later: Callable[..., None]
-    """Starts a task that ends with the connection."""
     _owed: dict[Hashable, tuple[str, bytes, bytes | None]] = attrs.field(factory=dict, init=False)
     _repays: bool = attrs.field(default=False, init=False)
 
@@ -78,29 +73,26 @@ class ConnectedClient:
 
     @property
     def asker(self) -> object:
-        """The client, as its requests name it (`wire.requests.Exchange.asker`)."""
+        """The client as its requests name it (`wire.requests.Exchange.asker`)."""
         return self._client
 
     @property
     def level(self) -> int | None:
-        """The level that the client has set for the logs of servers; None if it has set none."""
+        """The rank of the client's log level; None if unset."""
         return self._client.log_level
 
-    # --- notifications -------------------------------------------------------------------------------------
+    # --- notifications --------------------------------------------------------------------------------------
 
     def say(self, method: str, params: bytes) -> None:
-        """Send what the client can do without; dropped if it is behind, or takes nothing just now."""
+        """Send an optional notification; dropped if the client is behind."""
         if self.has_room():
             self._peer.notify(method, params)
 
     def enqueue(self, key: Hashable, method: str, params: bytes, request_id: bytes | None = None) -> None:
-        """Send what the client must learn, as soon as it takes it.
+        """Send a required notification as soon as the client takes it.
 
-        Args:
-            key: what it is about: of two that wait, only the newer is sent.
-            method: the method of the notification.
-            params: its params.
-            request_id: the request of the client's that it belongs to, if any.
+        `key` is its subject; of two that wait, only the newer is sent. `request_id` is the client's request
+        that it belongs to, if any.
         """
         if not self._owed and self.has_room(request_id):
             self._peer.notify(method, params, request_id)
@@ -112,15 +104,15 @@ class ConnectedClient:
             self._later(self._repay)
 
     def is_pending(self, key: Hashable) -> bool:
-        """Whether something about this waits for the client."""
+        """Whether a notification about this subject waits."""
         return key in self._owed
 
     def discard_pending(self, key: Hashable) -> None:
-        """Send no more what is owed about this."""
+        """Drop the waiting notification about this subject."""
         self._owed.pop(key, None)
 
     def has_room(self, request_id: bytes | None = None) -> bool:
-        """Whether the client takes what is sent now, and not too much waits for it already."""
+        """Whether the client takes notifications now, and few wait for it."""
         return self._peer.link.waiting(request_id) <= self._catalog.value.config.limits.client_queue_bytes
 
     async def _repay(self) -> None:
@@ -136,16 +128,10 @@ class ConnectedClient:
         finally:
             self._repays = False
 
-    # --- what servers ask outside of calls -----------------------------------------------------------------
+    # --- what servers ask outside of calls ------------------------------------------------------------------
 
     def ask(self, request: PeerRequest, until: float, too_late: str = TASK_TOO_LATE) -> None:
-        """Put a server's request to the client that belongs to none of its own, for a bounded time.
-
-        Args:
-            request: the request.
-            until: when it ends without an answer, on trio's clock.
-            too_late: what its server is told then.
-        """
+        """Relay a server's request that belongs to no call, until a deadline on trio's clock."""
         asked = self._asking.ask(request, None)
         if asked is not None:
             self._later(self._limit, request, asked, until, too_late)
@@ -155,24 +141,21 @@ class ConnectedClient:
         self.ask(request, trio.current_time() + ROOTS_SECONDS, ROOTS_TOO_LATE)
 
     def roots_changed(self) -> None:
-        """Tell the servers that know the client's roots that they have changed."""
+        """Notify the servers that know the client's roots of their change."""
         self._client.workspace.changed()
-        for server in list(self._asking.told_roots):
+        for server in list(self._asking.roots_known_to):
             self.tell_roots_changed(server)
 
     def tell_roots_changed(self, server: str) -> None:
-        """Tell one server that the client's roots have changed."""
+        """Notify one server that the client's roots have changed."""
         upstream = self._upstreams.get(server)
         if upstream is None:
-            self._asking.told_roots.discard(server)
+            self._asking.roots_known_to.discard(server)
         else:
             upstream.notify(ROOTS_CHANGED)
 
     async def roots(self, request_id: bytes | None) -> list[str]:
-        """The URIs of the client's roots, as it tells them now.
-
-        Args:
-            request_id: the client's request on whose account it is asked.
+        """The present URIs of the client's roots; `request_id` is the request that needs them.
 
         Raises:
             RemoteError: the client refuses.

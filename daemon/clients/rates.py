@@ -1,8 +1,7 @@
-"""Calls a minute that a server may get, or the clients of a profile may make (`limits.callsPerMinute`).
+"""Limits of calls a minute, for servers and profiles (`limits.callsPerMinute`).
 
-A token bucket for each limit, in the form of a virtual schedule (ITU-T I.371, the generic cell rate algorithm):
-a bucket is the time at which its next token is due. A call that comes early waits for its token, first come,
-first served; one that would wait longer than `timeouts.queue` is refused and takes none.
+Token buckets kept as the time of the next token (ITU-T I.371). An early call waits its turn; one that would
+wait longer than `timeouts.queue` is refused and takes no token.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ if TYPE_CHECKING:
     from daemon.config.config_model import Config, Profile
 
 BURST_SECONDS = 10.0
-"""Calls of so many seconds go out at once after a pause: an agent makes several calls in one turn."""
+"""Seconds' worth of calls that may go out at once after a pause: an agent makes several calls in one turn."""
 
 MAX_BUCKETS = 4096
-"""Limits whose buckets are kept: more than a configuration has servers and profiles."""
+"""Limits with buckets: more than a configuration has servers and profiles."""
 
 
 class Bucket(msgspec.Struct):
-    """One limit, and when its next token is due (seconds on the clock)."""
+    """One limit, and when its next token is due on the clock."""
 
     per_minute: int
     due: float = 0.0
 
     def wait(self, now: float) -> float:
-        """Seconds until a call that comes now has its token."""
+        """Seconds until a call made now has its token."""
         spare = max(BURST_SECONDS - 60 / self.per_minute, 0.0)
         return max(0.0, self.due - spare - now)
 
@@ -44,19 +43,14 @@ class Bucket(msgspec.Struct):
 
 
 class CallRates:
-    """The buckets of all limits, over reconnections, instances and sessions."""
+    """The buckets of all limits, across reconnections, instances and sessions."""
 
     def __init__(self, clock: Callable[[], float] = trio.current_time) -> None:
-        """Start with full buckets."""
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._clock = clock
 
     def take(self, config: Config, profile: Profile, server: str) -> float:
-        """Spend what a call needs; return the seconds that it has to wait before it is sent.
-
-        Raises:
-            Overloaded: it would wait longer than the server's `timeouts.queue`.
-        """
+        """Spend a call's tokens; returns the seconds to wait. Raises Overloaded: over `timeouts.queue`."""
         entry, now = config.mcp_servers.get(server), self._clock()
         if entry is None:  # A reload is removing it: nothing will be sent there.
             return 0.0

@@ -1,8 +1,6 @@
-"""What servers ask of one client while they work on its calls: sampling, elicitation, roots.
+"""Requests of servers to one client during its calls: sampling, elicitation, roots.
 
-A request goes to its client as a request of ours, on the stream of the call that has caused it, and its
-answer goes back as the bytes that the client wrote. It ends with its call (`upstreams.attribution`): a client
-that hangs up, or cancels, leaves no server waiting.
+A request goes out on the stream of the call that caused it and ends with that call (`upstreams.attribution`).
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
-# --- what a client can be asked ----------------------------------------------------------------------------
+# --- what a client can be asked -----------------------------------------------------------------------------
 
 NOTHING = Raw(b"{}")
 """The capabilities of a client that has declared none."""
@@ -52,7 +50,7 @@ DECLINED = b'{"action":"decline"}'
 """The answer to an elicitation in place of a client that cannot ask its user (MCP, elicitation)."""
 
 MAX_DECLARED = 64 * 1024
-"""Bytes of the longest declaration that is read, each time a server asks; real ones have some hundred."""
+"""Bytes of the longest declaration that is read, at each request of a server; real ones have some hundred."""
 
 
 class _Asked(Struct):
@@ -66,12 +64,12 @@ _decode_asked = msgspec.json.Decoder(_Asked).decode
 
 
 def has(capabilities: Raw, *wanted: str) -> bool:
-    """Whether a client has declared a capability: its name, and that of a part of it if only that matters."""
+    """Whether a client has declared a capability, or a part of one."""
     return _has(declared_in(capabilities), wanted)
 
 
 def declared_in(capabilities: Raw) -> Mapping[str, object]:
-    """What a client has declared, decoded; nothing if that cannot be read, or is too long."""
+    """The declared capabilities, decoded; empty if unreadable or too long."""
     try:
         return _decode_object(capabilities) if len(capabilities) <= MAX_DECLARED else {}
     except _UNREADABLE:
@@ -79,12 +77,7 @@ def declared_in(capabilities: Raw) -> Mapping[str, object]:
 
 
 def lacking(capabilities: Raw, request: PeerRequest) -> str:
-    """The capability that a client lacks to be asked this, in words; empty if it has declared all of them.
-
-    Args:
-        capabilities: what the client has declared, raw (MCP, `ClientCapabilities`).
-        request: what it is to be asked.
-    """
+    """The capability that a client lacks for a request, in words; empty if it lacks none."""
     declared = declared_in(capabilities)
     try:
         asked = _Asked() if request.params is None else _decode_asked(request.params)
@@ -102,7 +95,7 @@ def answerable(capabilities: bytes) -> frozenset[str]:
 
 
 def answer_instead(request: PeerRequest, lacks: str) -> None:
-    """Answer in place of a client that cannot: an elicitation is declined, all else refused."""
+    """Answer in place of a client that cannot: decline an elicitation, refuse everything else."""
     if request.method == "elicitation/create":
         request.answer(DECLINED)
     else:
@@ -129,22 +122,22 @@ def _has(declared: Mapping[str, object], wanted: tuple[str, ...]) -> bool:
     return len(wanted) == 1 or wanted[1] in members
 
 
-# --- what it is asked, and what a server refuses -------------------------------------------------------------
+# --- requests to the client, and refusals by the server -----------------------------------------------------
 
 COMPLETE = "notifications/elicitation/complete"
 """The notification that a user is done at a URL."""
 
 REQUIRED = -32042
-"""The JSON-RPC code of a call that needs a user to go to a URL first (MCP 2025-11-25)."""
+"""The JSON-RPC code of a call that needs a user to open a URL first (MCP 2025-11-25)."""
 
 MISSING_CAPABILITY = -32021
-"""JSON-RPC code of 2026-07-28 for a call that needs a capability which its client has not declared."""
+"""The JSON-RPC code of a call that needs an undeclared capability (MCP 2026-07-28)."""
 
 
 def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallError:
-    """A server's JSON-RPC error as one that a model can read, without the secrets that the server may quote.
+    """A server's JSON-RPC error for a model, without the secrets that it may quote.
 
-    Its code, message and data are its detail `upstream`; long data become text, cut to its beginning.
+    Code, message and data become the detail `upstream`; long data are cut to text.
     """
     remote = RemoteError.from_wire(error)
     message = redact(remote.message)
@@ -156,12 +149,9 @@ def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallErr
 
 
 def with_author(server: str, told: UpstreamCallError) -> tuple[int, str, object]:
-    """Code, message and data of a refusal (`read_refusal`), as a client is told.
+    """Code, message and data of a refusal for a client, with the server's name if it sends users to URLs.
 
-    What sends users somewhere (`REQUIRED`) names the server.
-
-    Raises:
-        UnsafeQuestion: a URL is not to be shown.
+    Raises UnsafeQuestion: a URL must not be shown.
     """
     refusal: Any = told.details["upstream"]
     code, message, data = refusal["code"], refusal["message"], refusal["data"]
@@ -172,18 +162,13 @@ def with_author(server: str, told: UpstreamCallError) -> tuple[int, str, object]
 
 
 def concerns_client(error: Buffer, others: Mapping[str, Raw]) -> bool:
-    """Whether an error is about how a client of MCP 2026-07-28 has called, and not about what it has called.
-
-    Args:
-        error: the server's error object, raw.
-        others: the members of the call's params beside name, arguments and `_meta`.
-    """
+    """Whether an error concerns the form of a modern client's request; `others` are its other params."""
     code = read_error(error)[0]
     return code == MISSING_CAPABILITY or (code == INVALID_PARAMS and "requestState" in others)
 
 
 MAX_KNOWN = 64
-"""URLs that one client's user may still be at, of all servers; the oldest is forgotten first."""
+"""URLs of all servers that one client's user may still be at, the newest."""
 
 
 class _Elicitation(Struct):
@@ -205,51 +190,42 @@ _decode_required = msgspec.json.Decoder(_Required).decode
 
 
 MAX_OPEN = 32
-"""Requests that may be before one client at a time: more than a user answers."""
+"""Requests open at one client: more than a user answers."""
 
 MAX_OF_SERVER = 8
-"""Those of one server among them: a server that asks without end leaves room for the others."""
+"""Requests of one server among them: leaves room for the others."""
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 @attrs.define(eq=False)
 class ServerRequests:
-    """The open requests of one client that speaks a revision with requests from servers (to 2025-11-25)."""
+    """The open requests to one client of a revision up to 2025-11-25."""
 
     _peer: Peer
     _calls: Container[bytes]
-    """The ids of the client's open calls."""
     _sent_to_urls: dict[ServerRequests, None]
-    """Those of all clients that were given URLs."""
     unsafe: Callable[[str, UnsafeQuestion], None]
-    """Notes a question that is not put to the client."""
     capabilities: Raw = NOTHING
-    """What the client has declared in `initialize`, raw (MCP, client capabilities)."""
-    told_roots: set[str] = attrs.field(factory=set, init=False)
-    """The servers that have asked for the client's roots."""
+    roots_known_to: set[str] = attrs.field(factory=set, init=False)
+    """The servers that know the client's roots."""
     urls: dict[tuple[str, str], None] = attrs.field(factory=dict, init=False)
-    """The elicitations that have sent its user to a URL, by server and id, and that are not complete yet."""
+    """Open elicitations by URL: server and id."""
     _open: set[RelayedRequest] = attrs.field(factory=set, init=False)
 
     def ask(self, request: PeerRequest, request_id: bytes | None) -> RelayedRequest | None:
-        """Put a request to the client; None if it was answered at once, in its place.
-
-        Args:
-            request: the request.
-            request_id: the client's request that it belongs to; None if it belongs to none.
-        """
+        """Put a request, with the client's request that it belongs to; None if it was answered in its place."""
         server = request.server
         if lacks := lacking(self.capabilities, request):
             answer_instead(request, lacks)
         elif sum(each.server == server for each in self._open) >= MAX_OF_SERVER:
-            text = f"{MAX_OF_SERVER} requests of this server are before this client already"
+            text = f"{MAX_OF_SERVER} requests of this server are open at this client already"
             request.refuse(INVALID_REQUEST, text)
         elif len(self._open) >= MAX_OPEN:
-            request.refuse(INVALID_REQUEST, f"{MAX_OPEN} requests are before this client already")
+            request.refuse(INVALID_REQUEST, f"{MAX_OPEN} requests are open at this client already")
         else:
             if request.method == protocol.LIST_ROOTS:
-                self.told_roots.add(server)
+                self.roots_known_to.add(server)
             if request.params is not None and b"elicitationId" in bytes(request.params):
                 with suppress(*_UNREADABLE):
                     self._remember(server, _decode(request.params))
@@ -261,7 +237,7 @@ class ServerRequests:
         return None
 
     def close(self, asked: RelayedRequest, reason: str) -> None:
-        """Take a request back that is still before the client."""
+        """Withdraw a request that is open at the client."""
         if self._peer.requests.take(asked.uid) is not None:
             self.ended(asked)
             # Over HTTP, the stream that it went out on ends with its call.
@@ -269,15 +245,15 @@ class ServerRequests:
             self._peer.notify(*protocol.cancelled(asked.uid, reason), stream)
 
     def ended(self, asked: RelayedRequest) -> None:
-        """Note that a request has an answer, or gets none."""
+        """Drop a request that has ended."""
         self._open.discard(asked)
 
     def is_asked_about(self, request_id: bytes) -> bool:
-        """Whether something is before the client that belongs to this request of its."""
+        """Whether a request is open that belongs to this request of the client's."""
         return any(each.request_id == request_id for each in self._open)
 
     def takes_url(self, server: str, error: Buffer) -> bool:
-        """Whether a server's error sends the client's user to URLs (`REQUIRED`), which the client can do."""
+        """Whether a server's error sends the user to URLs (`REQUIRED`) and the client supports that."""
         if not has(self.capabilities, "elicitation", "url"):
             return False
         try:
@@ -289,7 +265,7 @@ class ServerRequests:
         return found.code == REQUIRED
 
     def hear(self, server: str, params: Raw) -> None:
-        """Tell the client that its user is done at a URL, if it was sent there."""
+        """Notify the client that its user is done at a URL, if it was sent there."""
         with suppress(*_UNREADABLE):
             found = _decode(params).elicitationId
             if isinstance(found, str) and (server, found) in self.urls:
@@ -297,7 +273,7 @@ class ServerRequests:
                 self._peer.notify(COMPLETE, bytes(params))
 
     def leave(self) -> None:
-        """Hear nothing more: the client is gone."""
+        """Stop listening: the client is gone."""
         self._sent_to_urls.pop(self, None)
 
     def _remember(self, server: str, elicitation: _Elicitation) -> None:
@@ -307,49 +283,47 @@ class ServerRequests:
 
 
 class RelayedRequest(OwnExchange):
-    """A request that is before a client: the `wire.requests.Exchange` of our request to it."""
+    """A request open at a client: the `wire.requests.Exchange` of mcpd's request."""
 
     def __init__(self, asking: ServerRequests, request: PeerRequest, request_id: bytes | None) -> None:
-        """Begin; `uid` is set once the request is sent."""
         self.uid = 0
         self.server = request.server
         self.request_id = request_id
         self.token = _token_of(request)
-        """The server's own progress token, if it wants to be told of progress."""
         self.limit: trio.CancelScope | None = None
-        """The cancel scope of the task that bounds it, if no call does."""
+        """The cancel scope of the task that bounds the request, if no call does."""
         self._asking = asking
         self._request = request
         request.on_withdrawn = self.withdraw
 
     def withdraw(self, reason: str) -> None:
-        """Take it back from the client: nobody wants the answer any more."""
+        """Withdraw the request from the client."""
         self._release()
         self._asking.close(self, reason)
 
     def answered(self, result: Buffer) -> None:
-        """Hand the answer to the server; what is no object is none (MCP)."""
+        """Pass the answer to the server; it must be an object (MCP)."""
         self._ended()
         if bytes(memoryview(result)[:1]) == b"{":
             self._request.answer(result)
         else:
-            self._request.refuse(INTERNAL_ERROR, "the client has answered with something that is no object")
+            self._request.refuse(INTERNAL_ERROR, "the client's answer is not an object")
 
     def refused(self, error: Buffer) -> None:
-        """Hand the client's error to the server."""
+        """Pass the client's error to the server."""
         self._ended()
         if is_error_object(error):
             self._request.refuse_as(error)
         else:
-            self._request.refuse(INTERNAL_ERROR, "the client has refused with what is no error object")
+            self._request.refuse(INTERNAL_ERROR, "the client's error is not an error object")
 
     def lost(self, error: CallError) -> None:
-        """Tell the server that there will be no answer."""
+        """Refuse the server's request: there will be no answer."""
         self._ended()
         self._request.refuse(INTERNAL_ERROR, f"the client has not answered: {error.message}")
 
     def progressed(self, params: dict[str, Raw]) -> None:
-        """Pass the client's progress on, under the server's token."""
+        """Pass the client's progress on under the server's token."""
         if self.token is not None:
             self._request.report({**params, "progressToken": self.token})
 
@@ -373,7 +347,6 @@ def _token_of(request: PeerRequest) -> Raw | None:
 
 
 def _params(request: PeerRequest, asked: RelayedRequest) -> tuple[Buffer, ...]:
-    """The server's params as it wrote them, but for the progress token, which is ours on this side."""
     if request.params is None:
         return (b"{}",)
     if asked.token is None:

@@ -1,8 +1,7 @@
-"""The sessions in use: what a client has loaded, which may outlive its connection.
+"""The sessions in use: loaded tools, which may outlive a connection.
 
-A session belongs to a connection, or to a key that connections name; then they share it and it is stored. Only
-sessions that a connection uses are in memory. A session that is named for the first time is recalled; if that
-fails, it begins empty, is stored as partial, and recalling is tried again until the two can be joined.
+A session belongs to one connection, or to a key that connections name; then they share it and it is stored.
+After a failed recall it begins empty, is stored as partial, and is recalled again until the two can be joined.
 """
 
 from __future__ import annotations
@@ -32,35 +31,31 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class SessionState:
-    """What one session has loaded and was shown, kept in memory while a connection uses it."""
+    """The loaded and shown tools of one session, in memory while a connection uses it."""
 
     key: str | None
-    """The key that its connections, or their bridge, name it by; None belongs to one connection."""
+    """The key named by its connections or their bridge; None belongs to one connection."""
     loaded: Loaded = attrs.field(factory=Loaded)
     created_at: float = 0.0
-    """When it was first named, in seconds since the epoch."""
     alias: str | None = attrs.field(default=None, init=False)
-    """The key that its bridge can name it by, where nothing is stored under that."""
+    """The key that its bridge can name it by if nothing is stored."""
     client: str = attrs.field(default="", init=False)
     shown: Shown = attrs.field(factory=Shown, init=False)
-    """What any of its connections was shown, for a client that resumes it over a new one."""
+    """The tools that any of its connections was shown, for a client that resumes it over a new one."""
     began: float | None = attrs.field(default=None, init=False)
-    """When it was first named, in seconds since the epoch, if that was before it was recalled: what it was
-    shown in the meantime is not known."""
+    """First use in seconds since the epoch, if before the recall: what was shown meanwhile is unknown."""
     grants: Grants = attrs.field(factory=Grants, init=False)
-    """What it may call without its user being asked again."""
     links: dict[str, str] = attrs.field(factory=dict, init=False)
-    """The servers by the URIs that its results have linked to (`clients.links`), while it is in use."""
+    """The server of each URI that its results have linked to (`clients.links`)."""
     whole: bool = attrs.field(default=True, init=False)
-    """Whether everything that is stored of it is here."""
+    """Whether the stored record is wholly here."""
     kept: bool = attrs.field(default=False, init=False)
-    """Whether the session store has it, or was told of it."""
+    """Whether the session store has it, or was sent it."""
     users: int = attrs.field(default=0, init=False)
-    """How many connections use it."""
     left: bool = attrs.field(default=False, init=False)
     """Whether its last connection has left it: another state may have its key by now."""
     tried_at: float = attrs.field(default=float("-inf"), init=False)
-    """When it was last tried to be recalled, on trio's clock."""
+    """The last attempt to recall it, on trio's clock."""
     _judged: tuple[Catalog, Loaded] | None = attrs.field(default=None, init=False)
     """The catalog that its tools were last judged by, and the result."""
     _listeners: dict[object, Callable[[], None]] = attrs.field(factory=dict, init=False)
@@ -72,11 +67,11 @@ class SessionState:
 
     @property
     def identity(self) -> Hashable:
-        """Identifies it as long as it lasts, over all of its connections."""
+        """Identifies the session over all of its connections."""
         return self.key or self.alias or self
 
     def listen(self, listener: Callable[[], None], owner: object) -> None:
-        """Call `listener` whenever what is loaded changes, until `owner` leaves."""
+        """Call `listener` whenever the loaded tools change, until `owner` leaves."""
         self._listeners[owner] = listener
 
     def leave(self, owner: object) -> None:
@@ -84,7 +79,7 @@ class SessionState:
         self._listeners.pop(owner, None)
 
     def become(self, loaded: Loaded) -> bool:
-        """Replace what is loaded and call the listeners. Returns whether it has changed."""
+        """Replace the loaded tools and call the listeners. Returns whether they have changed."""
         if loaded is self.loaded:
             return False
         self.loaded = loaded
@@ -93,15 +88,7 @@ class SessionState:
         return True
 
     def judge(self, catalog: Catalog, at: float) -> Mapping[LoadedStatus, int] | None:
-        """Judge what it has loaded by a catalog.
-
-        Args:
-            catalog: the catalog to judge by.
-            at: the present time, in seconds since the epoch.
-
-        Returns:
-            How many tools have become invalid, by how; None if no verdict has changed.
-        """
+        """Judge the loaded tools; returns how many became invalid, by status; None without a change."""
         before, judged = self.loaded, self._judged
         if not before.tools or (judged is not None and judged[0] is catalog and judged[1] is before):
             return None
@@ -117,18 +104,14 @@ class SessionState:
         )
 
     def adopt(self, record: SessionRecord, catalog: Catalog, at: float) -> None:
-        """Take over a change that another daemon on the same store has made.
-
-        Verdicts that differ here are not to be written back: daemons that see different tools would overwrite
-        each other endlessly.
-        """
+        """Take another daemon's change without writing differing verdicts back, which would never end."""
         loaded = record.loaded.judged(partial(judge_in, catalog), at)
         self._judged = catalog, loaded
         self.assume_shown(loaded)
         self.become(loaded)
 
     def recalled(self, record: SessionRecord) -> None:
-        """Take over what is stored of the session, beside what it has loaded since."""
+        """Join the stored session with what was loaded since."""
         self.kept = True
         self.began = self.created_at = record.created_at
         self.client = self.client or record.client
@@ -136,12 +119,12 @@ class SessionState:
         self.become(record.loaded.joined(self.loaded))
 
     def assume_shown(self, loaded: Loaded) -> None:
-        """Assume that it was shown what it has loaded, be it in an earlier life or by another daemon."""
+        """Assume that the loaded tools were shown, in an earlier life or by another daemon."""
         for key, each in loaded.tools.items():
             self.shown.assume(key, each.schema_hash)
 
     def record(self, now: float) -> SessionRecord:
-        """The record of the session to store."""
+        """The record to store."""
         return SessionRecord(
             key=self.key or "",
             loaded=self.loaded,
@@ -153,56 +136,53 @@ class SessionState:
 
 
 def fault_of_key(key: object) -> str:
-    """What is wrong with a session's key; empty if nothing is."""
+    """The fault of a session key; empty if it is valid."""
     if not isinstance(key, str):
         return "a session's key is a string"
     if not 0 < len(key) <= MAX_KEY or not key.isprintable():
         return f"a session's key has 1 to {MAX_KEY} printable characters"
     for prefix in (OTHERS, TOKENS):
         if key.startswith(prefix):
-            return f"a session's key does not begin with '{prefix}': so are those of others called"
+            return f"a session's key does not begin with '{prefix}', which other users' keys have"
     return ""
 
 
 RETRY_SECONDS = 5.0
-"""Seconds between attempts to recall a session whose store does not answer: each costs a request up to 1.5
-s."""
+"""Seconds between attempts to recall a session: with an unresponsive store each delays a request 1.5 s."""
 
 JUDGED_AT_ONCE = 50
 """Sessions judged in one turn of the loop: seven milliseconds with twenty tools each."""
 
-LOOKED_AT_ONCE = 10
+CALLED_AT_ONCE = 10
 """Connections whose lists are compared in one turn of the loop: two milliseconds."""
 
 MAX_LEFT = 100
-"""Unused sessions that are still known with what they were shown, most recently left: a bridge that reconnects
-does so within seconds."""
+"""Unused sessions whose shown tools are kept, most recently left: bridges reconnect within seconds."""
 
 
 class Memory(Protocol):
-    """Where sessions with a key are stored."""
+    """The store of sessions with a key."""
 
     shared: bool
     """Whether other daemons may store the same sessions."""
 
     def keep(self, record: SessionRecord) -> None:
-        """Store what the session with that key is now."""
+        """Store the present record of a session."""
 
     def touch(self, key: str, at: float) -> None:
-        """Note when the session with that key was used."""
+        """Record when a session was used."""
 
     async def kept(self, key: str) -> bool:
-        """Return True once the last record of that key is on disk; False if it cannot be, for now."""
+        """Whether the key's last record is on disk; waits for that, and is False if it cannot be for now."""
 
     async def recall(self, key: str) -> SessionRecord | None:
-        """The stored session with that key; None if there is none. Partial if there may be more in the store.
+        """The stored session; None if there is none. Partial if the store may have more.
 
-        Raises:
-            McpdError: the store does not answer, and nothing is known of it.
+        Raises McpdError: the store does not answer, and nothing is known of the session.
         """
 
     async def look(self) -> None:
-        """Return once all that other daemons wrote before now is known here, or cannot be for now."""
+        """Return once what other daemons have written is known here, or cannot be for now."""
 
 
 @attrs.define(eq=False)
@@ -210,39 +190,28 @@ class Sessions:
     """All sessions that a connection uses."""
 
     _catalog: Watch[Catalog]
-    """The newest catalog, which loaded tools are judged by."""
     _memory: Memory
-    """Stores sessions with a key."""
     _wall: Callable[[], float] = attrs.field(kw_only=True)
-    """Seconds since the epoch."""
     _on_loaded: Callable[[str, int], None] = attrs.field(default=lambda _source, _count: None, kw_only=True)
-    """Called when more tools are loaded, with the source and how many."""
     _on_invalid: Callable[[str, int], None] = attrs.field(default=lambda _status, _count: None, kw_only=True)
-    """Called when loaded tools become invalid, with their status and how many."""
     _on_left: Callable[[Hashable], None] = attrs.field(default=lambda _identity: None, kw_only=True)
-    """Called with what identifies a session whose last connection has left it."""
+    """Called with the identity of a session whose last connection has left it."""
     _on_joined: Callable[[Hashable], None] = attrs.field(default=lambda _identity: None, kw_only=True)
-    """Called with what identifies a session that a first connection uses."""
     watchers: dict[object, Callable[[], None]] = attrs.field(factory=dict, init=False)
-    """Functions that are called soon after each change of the catalog, by their owners."""
+    """Called soon after each change of the catalog, by owner."""
     named: dict[str, SessionState] = attrs.field(factory=dict, init=False)
-    """The sessions in use that have a key, by key."""
     users: Counter[Hashable] = attrs.field(factory=Counter, init=False)
-    """How many connections use each session, by what identifies it (`SessionState.identity`)."""
     own: set[SessionState] = attrs.field(factory=set, init=False)
-    """The sessions in use that belong to one connection each."""
     recalls: dict[str, trio.Event] = attrs.field(factory=dict, init=False)
-    """Set once it is over, by the key that is being recalled."""
     grants: SessionGrants = attrs.field(init=False)
     _left: dict[str, Shown] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Begin with none."""
         named = self.named
         self.grants = SessionGrants(lambda key: named[key].grants if key in named else None)
 
     def in_use(self) -> list[tuple[SessionRecord, int]]:
-        """The named sessions that are here whole, each with the number of its connections."""
+        """The named sessions that are here whole, each with its number of connections."""
         here = [each for each in self.named.values() if each.whole and each.named]
         return [(each.record(self._wall()), each.users) for each in here]
 
@@ -255,13 +224,7 @@ class Sessions:
         return state
 
     def identify(self, state: SessionState, key: str, *, stored: bool = True) -> None:
-        """Give a connection's own session the key that its bridge can resume it by.
-
-        Args:
-            state: the session.
-            key: the key.
-            stored: whether what it loads from now on is stored under that key.
-        """
+        """Make a connection's own session resumable under a key, and store it there if `stored`."""
         before = state.identity
         if stored:
             state.key = key
@@ -280,7 +243,7 @@ class Sessions:
         return None
 
     def join(self, state: SessionState, client: str) -> None:
-        """Let one more connection use a session."""
+        """Add a connection to a session."""
         state.users += 1
         _enter(self.users, state.identity, self._on_joined)
         state.left = False
@@ -295,7 +258,7 @@ class Sessions:
                 self.keep(state)
 
     def part(self, state: SessionState) -> None:
-        """Let one connection fewer use a session; with the last one it leaves memory."""
+        """Remove a connection from a session; without any, the session leaves memory."""
         state.users -= 1
         _leave(self.users, state.identity, self._on_left)
         if state.users > 0:
@@ -312,10 +275,7 @@ class Sessions:
                 self._memory.touch(key, self._wall())
 
     async def recall(self, key: str) -> SessionState:
-        """The session with that key: in memory, stored, or new. The store is asked once for all who wait.
-
-        The caller must join it before awaiting anything else, so that all who wait get the same one.
-        """
+        """The session with that key, recalled once for all callers, who must join it before any await."""
         while (under_way := self.recalls.get(key)) is not None:
             await under_way.wait()
         found = self.find(key)
@@ -337,11 +297,8 @@ class Sessions:
     ) -> bool:
         """Add the tools that a call has loaded. Returns whether that changes anything.
 
-        Args:
-            state: the session.
-            tools: each with the epoch of its server.
-            source: what loads them.
-            leaving: the tools that leave the list for these, which count as the latest then; None: none does.
+        `tools` are each with its server's epoch. `leaving` is tools that leave the list in exchange, counted as
+        the latest; None for no exchange.
         """
         before = state.loaded
         after = before.without(leaving or ()).adding(tools, source, self._wall())
@@ -355,18 +312,18 @@ class Sessions:
         return changed
 
     async def kept(self, state: SessionState) -> None:
-        """Return once what a session has loaded is on disk, or cannot be for now."""
+        """Return once a session's loaded tools are on disk, or cannot be for now."""
         if state.key is not None and state.whole:
             await self._memory.kept(state.key)
 
     def adopt(self, record: SessionRecord) -> None:
-        """Take over another daemon's change of a session that is also in use here."""
+        """Take another daemon's change of a session that is in use here, too."""
         state = self.named.get(record.key)
         if state is not None and state.whole:
             state.adopt(record, self._catalog.value, self._wall())
 
     async def run(self) -> None:
-        """Judge what is loaded whenever the catalog changes, then call all watchers, until cancelled."""
+        """Judge all sessions and call all watchers at each change of the catalog, until cancelled."""
         judged: Catalog | None = None
         while True:
             catalog = self._catalog.value
@@ -376,12 +333,12 @@ class Sessions:
                     self.judge(state, catalog)
                 if number % JUDGED_AT_ONCE == 0:
                     await trio.lowlevel.checkpoint()
-            await look_all(self.watchers)
+            await call_watchers(self.watchers)
             judged = catalog
             await self._catalog.wait_changed(catalog)
 
     def judge(self, state: SessionState, catalog: Catalog | None = None) -> None:
-        """Judge what it has loaded by a catalog, else by the present one: the gate of each request."""
+        """Judge a session's tools by a catalog, by default the present one: the gate of each request."""
         invalid = state.judge(self._catalog.value if catalog is None else catalog, self._wall())
         if invalid is None:
             return
@@ -391,7 +348,7 @@ class Sessions:
             self.keep(state)
 
     def keep(self, state: SessionState) -> None:
-        """Store what a session with a key is now."""
+        """Store the present state of a keyed session."""
         if state.key is not None:
             state.kept = True
             self._memory.keep(state.record(self._wall()))
@@ -408,7 +365,7 @@ class Sessions:
             state.whole, state.began = False, 0.0
             logger.warning("what a session had loaded cannot be recalled now: {}", error)
             return state
-        except Exception:  # noqa: BLE001 - a fault of ours costs a session its memory, not its connection
+        except Exception:  # noqa: BLE001 - a fault of mcpd costs a session its memory, not its connection
             state.whole, state.began = False, 0.0
             logger.exception("a fault of mcpd's own while recalling a session")
             return state
@@ -418,7 +375,7 @@ class Sessions:
             self.judge(state)
             return state
         unsaid = not state.whole and (bool(state.loaded.tools) or record is None)
-        # At another daemon it may be shown something of which nothing is known here.
+        # Another daemon may show it something unknown here.
         state.whole, state.began = True, state.created_at if self._memory.shared else None
         if record is not None:
             state.recalled(record)
@@ -428,7 +385,7 @@ class Sessions:
         return state
 
 
-async def look_all(watchers: dict[object, Callable[[], None]]) -> None:
+async def call_watchers(watchers: dict[object, Callable[[], None]]) -> None:
     """Call all watchers, a few in each turn of the loop."""
     for number, (owner, look) in enumerate(list(watchers.items()), 1):
         if owner in watchers:
@@ -436,19 +393,17 @@ async def look_all(watchers: dict[object, Callable[[], None]]) -> None:
                 look()
             except Exception:  # noqa: BLE001 - the boundary: a fault met for one client concerns no other
                 logger.exception("a fault of mcpd's own while looking at what a client was given")
-        if number % LOOKED_AT_ONCE == 0:
+        if number % CALLED_AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
 
 
 def _enter(users: Counter[Hashable], identity: Hashable, on_joined: Callable[[Hashable], None]) -> None:
-    """Note that one more connection uses a session."""
     users[identity] += 1
     if users[identity] == 1:
         on_joined(identity)
 
 
 def _leave(users: Counter[Hashable], identity: Hashable, on_left: Callable[[Hashable], None]) -> None:
-    """Note that one connection fewer uses a session."""
     users[identity] -= 1
     if not users[identity]:
         del users[identity]
@@ -456,7 +411,6 @@ def _leave(users: Counter[Hashable], identity: Hashable, on_left: Callable[[Hash
 
 
 def _changed_servers(before: Catalog | None, after: Catalog) -> set[str]:
-    """The servers with a change that decides whether loaded tools are valid."""
     if before is None:
         return set(after.servers)
     servers = {*before.servers, *after.servers}
@@ -471,21 +425,13 @@ def _decisive(entry: ServerEntry | None) -> object:
 
 
 async def unload(sessions: Sessions, memory: Memory, identity: Hashable, keys: Collection[ToolKey]) -> bool:
-    """Take tools away from a session, in use or only kept; its clients are told of their changed lists.
+    """Unload tools from a session, in use or only stored; its clients are notified of changed lists.
 
-    Args:
-        sessions: the sessions in use.
-        memory: where sessions with a key are stored.
-        identity: what identifies the session (`SessionState.identity`): its key, if it has one.
-        keys: the tools. What a profile preloads is loaded again with the next change of the catalog.
-
-    Returns:
-        Whether that will outlive the daemon; True for a session of which nothing is kept.
-
-    Raises:
-        McpdError: the session is not in use, and the store does not answer.
+    `identity` is the session's key, else its `SessionState.identity`. Returns whether that outlives the daemon;
+    True for a session that is not stored. What a profile preloads is loaded again with the next change of the
+    catalog. Raises McpdError: the session is not in use, and the store does not answer.
     """
-    # A row that another daemon wrote, and that is not known here yet, would not be deleted (`state.writer`).
+    # Otherwise a row of another daemon that is unknown here would survive (`state.writer`).
     await memory.look()
     state = _in_use(sessions, identity)
     if state is None and isinstance(identity, str):

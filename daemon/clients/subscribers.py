@@ -1,4 +1,4 @@
-"""Subscribers of what servers say outside of calls: levels of their logs, and updates of resources."""
+"""Subscribers of server logs and resource updates."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ MAX_FOLLOWED = 1000
 """Subscriptions of one client: an editor that follows each open file has some hundred."""
 
 MAX_FOLLOWED_AT_SERVER = 10_000
-"""URIs that are followed at one server: each is asked for again when it comes back, a millisecond apiece."""
+"""Followed URIs of one server: each is requested again on reconnection, a millisecond apiece."""
 
 MAX_PARTS = 32
-"""Slashes from the end at which an updated URI may be cut to find the resource that somebody follows."""
+"""Slashes from the end at which an updated URI may be cut to find a followed parent resource."""
 
 MAX_PARAMS = 8 * 1024
-"""Bytes of an update that is passed on as its server wrote it; of a longer one, only the URI is. It is kept for
-a client that reads slowly, one for each resource that it follows."""
+"""Bytes of an update passed on unchanged; of a longer one only the URI is. One is kept per followed resource
+for a client that reads slowly."""
 
 MAX_URI = 16 * 1024
-"""Characters of the longest URI that an update may name, which are those that a client may follow."""
+"""Characters of the longest URI in an update, as in subscriptions."""
 
 
 class _Updated(Struct):
@@ -52,53 +52,42 @@ class Following:
     """One subscription of a client to one resource."""
 
     subscriber: ConnectedClient
-    """The client."""
     server: str
-    """The server that has the resource, or the instance of it that the client uses."""
+    """The server that has the resource, or the instance that the client uses."""
     of: str
-    """The name of the server in the configuration."""
     own: str
-    """The server's own URI of it."""
     uri: str
-    """The URI that the client has used."""
     listen: bytes | None = None
-    """The request that subscribes, raw, as of MCP 2026-07-28: updates belong to it."""
+    """The id of the `subscriptions/listen` that the updates belong to, raw (MCP 2026-07-28)."""
     resume: Callable[[Following], None] = attrs.field(default=lambda _: None, eq=False, repr=False)
-    """Has the client follow it where it is now: the server or instance that was asked is no more."""
+    """Subscribes again elsewhere after the server or instance was removed."""
 
 
 class _Followed(msgspec.Struct, eq=False):
-    """One resource that somebody follows."""
-
     by: dict[Following, None] = msgspec.field(default_factory=dict)
     settled: trio.Event = msgspec.field(default_factory=trio.Event)
-    """Set once its server has said whether it tells of updates."""
+    """Set once the server has accepted or refused the subscription."""
     refusal: RemoteError | None = None
 
 
 class ResourceSubscriptions:
-    """All subscriptions of all clients."""
+    """The resource subscriptions of all clients."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:
-        """Begin without any; `changed` is called with a server when other URIs of it are followed."""
         self._servers: dict[str, dict[str, _Followed]] = {}
         self._of: dict[ConnectedClient, dict[Following, None]] = {}
         self._changed = changed
 
     def wished(self, server: str) -> frozenset[str]:
-        """The URIs that are followed at a server, by its own names."""
+        """The URIs followed at a server, in its own spelling."""
         return frozenset(self._servers.get(server, ()))
 
     def of(self, subscriber: ConnectedClient) -> tuple[Following, ...]:
-        """What a client follows."""
+        """The subscriptions of a client."""
         return tuple(self._of.get(subscriber, ()))
 
     def begin(self, following: Following) -> None:
-        """Follow a resource; nothing happens if the client follows it already in this way.
-
-        Raises:
-            Overloaded: the client, or all clients at that server, follow too many.
-        """
+        """Add a subscription. Idempotent. Raises Overloaded: of the client, or at the server."""
         own = self._of.setdefault(following.subscriber, {})
         if following in own:
             return
@@ -116,7 +105,7 @@ class ResourceSubscriptions:
             self._changed(following.server)
 
     def end(self, following: Following) -> None:
-        """Follow a resource no more. Idempotent."""
+        """Remove a subscription. Idempotent."""
         own = self._of.get(following.subscriber, {})
         if following not in own:
             return
@@ -125,7 +114,7 @@ class ResourceSubscriptions:
         at_server = self._servers.get(following.server, {})
         followed = at_server.get(following.own)
         if followed is None:
-            # Its server is gone.
+            # The server was removed.
             return
         del followed.by[following]
         if not followed.by:
@@ -134,13 +123,13 @@ class ResourceSubscriptions:
             self._changed(following.server)
 
     def leave(self, subscriber: ConnectedClient) -> None:
-        """End all that a client follows: it is gone."""
+        """Remove all subscriptions of a client."""
         for each in self.of(subscriber):
             self.end(each)
         self._of.pop(subscriber, None)
 
     async def wait_settled(self, following: Following) -> RemoteError | None:
-        """Return once the server tells of updates of a resource, with the reason if it does not."""
+        """Return once the server has accepted a subscription, with its refusal if there is one."""
         followed = self._find(following)
         if followed is None:
             return None
@@ -149,22 +138,19 @@ class ResourceSubscriptions:
         return followed.refusal
 
     def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None:
-        """Note what a server has said (`ports.Subscribers.settled`)."""
+        """Record a server's answer (`ports.Subscribers.settled`)."""
         if (followed := self._servers.get(server, {}).get(uri)) is not None:
             followed.refusal = refusal
             followed.settled.set()
 
     def lost(self, server: str) -> None:
-        """Note that a server has to be asked again."""
+        """Forget a server's answers: it must be asked again."""
         for each in self._servers.get(server, {}).values():
             if each.settled.is_set():
                 each.settled, each.refusal = trio.Event(), None
 
     def gone(self, server: str) -> None:
-        """Forget a server that will never be again.
-
-        Who followed something of it is told to look once more, and follows it wherever it is now.
-        """
+        """Forget a removed server; its subscribers get an update and follow the resource elsewhere."""
         for each in self._servers.pop(server, {}).values():
             each.settled.set()
             for following in each.by:
@@ -174,7 +160,7 @@ class ResourceSubscriptions:
                 following.resume(following)
 
     def hear(self, server: str, params: Raw) -> None:
-        """Take an update to those that follow the resource, or one that it is a part of (MCP)."""
+        """Deliver an update to the subscribers of the resource and of its parents (MCP)."""
         at_server = self._servers.get(server)
         if not at_server:
             return
@@ -188,7 +174,7 @@ class ResourceSubscriptions:
         for own in _with_wholes(updated):
             for each in list(at_server[own].by) if own in at_server else ():
                 if each.subscriber.sees(server):
-                    # Of a client that is behind, who knows how many parts: the whole has changed, too.
+                    # A client that is behind may have missed other parts: report the whole.
                     what = own if each.subscriber.is_pending(each) else updated
                     each.subscriber.enqueue(
                         each, RESOURCE_UPDATED, _params_for(each, what, members), each.listen
@@ -199,7 +185,6 @@ class ResourceSubscriptions:
 
 
 def _with_wholes(uri: str) -> Iterator[str]:
-    """A URI, and those of the resources that it may be a part of."""
     yield uri
     _scheme, _, path = uri.partition("://")
     start = len(uri) - len(path)
@@ -213,7 +198,7 @@ def _with_wholes(uri: str) -> Iterator[str]:
 
 
 def _params_for(following: Following, updated: str, members: dict[str, Raw]) -> bytes:
-    """The params of an update as one client is told: under its own URI, and its own subscription."""
+    """The params of an update for one subscriber, with its own URI and subscription id."""
     params: dict[str, object] = {**members, "uri": _as_used(following, updated)}
     meta: dict[str, object] = {}
     with suppress(msgspec.MsgspecError, RecursionError):
@@ -235,7 +220,7 @@ def _as_used(following: Following, updated: str) -> str:
 
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""All levels, the most talkative first (RFC 5424)."""
+"""Log levels, the most talkative first (RFC 5424)."""
 
 _RANKS = {level: rank for rank, level in enumerate(LEVELS)}
 
@@ -249,11 +234,7 @@ _decode_message = msgspec.json.Decoder(_Leveled).decode
 
 
 def rank_of(level: Raw) -> int:
-    """A level as a number, the most talkative is 0.
-
-    Raises:
-        msgspec.ValidationError: there is no such level.
-    """
+    """The rank of a level; 0 is the most talkative. Raises ValidationError: there is no such level."""
     found = _RANKS.get(name := _decode_level(level))
     if found is None:
         raise msgspec.ValidationError(f"there is no level {name[:20]!r}; there are: {', '.join(LEVELS)}")
@@ -261,7 +242,7 @@ def rank_of(level: Raw) -> int:
 
 
 def rank_in(params: Raw) -> int | None:
-    """The level of a line of a log; None if it has none that is known."""
+    """The rank of a log line; None if its level is missing or unknown."""
     try:
         return _RANKS.get(_decode_message(params).level)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -269,7 +250,7 @@ def rank_in(params: Raw) -> int | None:
 
 
 def wished_rank(level: Raw | None) -> int | None:
-    """The level that a request names; None if it names none that is known."""
+    """The rank of the level that a request names; None if missing or unknown."""
     try:
         return None if level is None else rank_of(level)
     except msgspec.MsgspecError:
@@ -277,15 +258,14 @@ def wished_rank(level: Raw | None) -> int | None:
 
 
 class LogLevels:
-    """The levels that clients have set."""
+    """The log levels that clients have set."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
-        """Begin without any; `changed` is called when the levels, or who has set them, change."""
         self._ranks: dict[ConnectedClient, int] = {}
         self._changed = changed
 
     def join(self, subscriber: ConnectedClient) -> None:
-        """Note that a client has set a level, or another one than before."""
+        """Record the level that a client has set."""
         if subscriber.level is not None and self._ranks.get(subscriber) != subscriber.level:
             self._ranks[subscriber] = subscriber.level
             self._changed()
@@ -296,19 +276,13 @@ class LogLevels:
             self._changed()
 
     def wished(self, server: str) -> str | None:
-        """The most talkative level that a client has set that sees this server."""
-        # The first that sees it settles it: this runs for all servers each time that a client sets a level.
+        """The most talkative level set by a client that sees this server."""
+        # Stops at the first that sees the server: this runs for all servers whenever a client sets a level.
         ranked = sorted(self._ranks.items(), key=lambda each: each[1])
         return next((LEVELS[rank] for each, rank in ranked if each.sees(server)), None)
 
     def hear(self, server: str, params: Raw, cause: Exchange | None) -> None:
-        """Take a line of a server's log to the clients that it is for.
-
-        Args:
-            server: the server.
-            params: the params of the notification.
-            cause: the request that the line came with: its client gets it there, or not at all.
-        """
+        """Deliver a log line to its subscribers; the client of the `cause` gets it there, or not at all."""
         asker = None
         if cause is not None:
             asker = cause.asker

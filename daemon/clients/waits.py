@@ -1,4 +1,4 @@
-"""Bounded waits for what an answer depends on: servers, their lists, the search index; and the drain."""
+"""Bounded waits for servers, their lists and the search index, and the tasks that wait."""
 
 from __future__ import annotations
 
@@ -28,26 +28,23 @@ if TYPE_CHECKING:
 
 
 LISTING_PATIENCE = 2.0
-"""Seconds from a server's coming up to its first list in the catalog; `Upstream.wake` bounds how long it may
-take to come up."""
+"""Seconds from a server's start to its first list in the catalog; `Upstream.wake` bounds the start."""
 
 INDEX_PATIENCE = 2.0
-"""Seconds that a search waits for the index to catch up with the catalog; 10,000 new tools take less."""
+"""Seconds that a search waits for the index to catch up; 10,000 new tools take less."""
 
 REPORT_SECONDS = 3.0
-"""Seconds between two progress reports of a call that waits for a server: clients give up after 60 s without
-one, the strictest after 10 s, and most waits end before the first."""
+"""Seconds between progress reports of a waiting call: clients give up after 10 to 60 s without one."""
 
 WAITING_STEP = 1e-6
-"""By how much each report of ours raises a call's progress, which must rise with each (MCP, progress): so
-little that nearly everything that its server reports later is more."""
+"""Progress added by each of mcpd's reports: it must rise (MCP, progress) and stay below what the server reports
+later."""
 
 
 class Tasks:
-    """Tasks that wait on behalf of one connection, in a nursery that ends with it."""
+    """Tasks of one connection, in a nursery that ends with it."""
 
     def __init__(self) -> None:
-        """Begin without any; `run` opens the nursery."""
         self._spawn: Callable[..., None] | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -61,18 +58,13 @@ class Tasks:
                 self._spawn = None
 
     def later(self, wait: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Start a task, but not once the connection has ended: a queue may return a call that outlived it."""
+        """Start a task, unless the connection has ended: a queue may return a call that outlived it."""
         if self._spawn is not None:
             self._spawn(wait, *args)
 
 
 def reporting(call: ClientCall, flush: Callable[[], None]) -> Report | None:
-    """A function that tells the client how a server is that its call waits for; None if it has no token.
-
-    Args:
-        call: the call.
-        flush: writes the frames that this queues.
-    """
+    """A function that reports a waiting call's progress to its client; None without a progress token."""
 
     def report(text: str) -> None:
         if call.token is not None:
@@ -92,33 +84,26 @@ async def wait_known(
     request_id: bytes | None,
     report: Report | None = None,
 ) -> None:
-    """Wait for what an answer depends on: servers' first lists, and the search index if it matters.
+    """Wait for what an answer depends on: servers' first lists and, if needed, the search index.
 
-    Args:
-        context: what all sessions share.
-        awaited: what to wait for.
-        session: whose answer it is: where clients do not share a server, its own instance is waited for.
-        request_id: the request that is to be answered, if there is one.
-        report: told how servers are while they are waited for; None if no reports are wanted.
-
-    Raises:
-        CallError: a tool of a single server is to be called, and there is no instance of it for this client.
+    `request_id` is the request on whose behalf the client may be asked for its roots. Raises CallError: the
+    only server wanted has no instance for this client.
     """
-    # A server that cannot be had must not cost the others.
+    # An unavailable server must not cost the others.
     only = awaited.calling and len(awaited.servers) == 1
     upstreams = await session.instances.find_all(awaited.servers, request_id, strictly=only)
     await wait_listed(awaited, upstreams, context.catalog, report)
     if only and upstreams and upstreams[0].name != upstreams[0].of:
         entry = context.catalog.value.servers.get(upstreams[0].of)
         if entry is not None and Kind.TOOL not in entry.lists:
-            # The status of the server as a whole may be that of somebody else's instance.
+            # The server's status as a whole may be that of another client's instance.
             raise UpstreamUnavailable(f"{upstreams[0].outlook}. Nothing was sent.", server=upstreams[0].of)
     if awaited.indexed:
         await wait_indexed(context.index, context.catalog)
 
 
 async def wait_awake(context: SessionContext, upstream: Upstream, report: Report | None = None) -> None:
-    """Wake a server for a call that it did not take, and wait for its list of tools."""
+    """Wake a server that did not take a call, and wait for its list of tools."""
     woken = await wait_up(upstream, report)
     await context.settled()
     if woken:
@@ -126,12 +111,7 @@ async def wait_awake(context: SessionContext, upstream: Upstream, report: Report
 
 
 async def wait_up(upstream: Upstream, report: Report | None = None) -> bool:
-    """Wake a server for a call. Returns whether it is up.
-
-    Args:
-        upstream: the server.
-        report: told how it is while it is waited for; None if no reports are wanted.
-    """
+    """Wake a server for a call. Returns whether it is up."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(keep_reporting, report, lambda: upstream.outlook)
         is_up = await upstream.wake()
@@ -145,7 +125,7 @@ async def wait_listed(
     catalog: Watch[Catalog],
     report: Report | None = None,
 ) -> None:
-    """Wake servers and wait, concurrently, until each has listed, failed to, or run out of time."""
+    """Wake servers and wait, concurrently, until each has listed, failed or timed out."""
 
     async def wait(upstream: Upstream) -> None:
         woken = wait_up(upstream, report) if awaited.calling else upstream.wake_to_list(wholly=awaited.chosen)
@@ -171,7 +151,7 @@ async def wait_indexed(index: Watch[Index], catalog: Watch[Catalog]) -> None:
 
 
 async def keep_reporting(report: Report | None, what: Callable[[], str]) -> None:
-    """Report to a client, if it wants to know, what its call waits for, until cancelled."""
+    """Report what a call waits for until cancelled; `report` None waits silently."""
     began = trio.current_time()
     while report is not None:
         await trio.sleep(REPORT_SECONDS)

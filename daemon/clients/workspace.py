@@ -1,9 +1,7 @@
-"""The workspace of one client: the directory that it works in, as it says so or as it can be told.
+"""The workspace of one client: the directory that it works in.
 
-What a client names itself (`mcpd connect --workspace`, `MCPD_WORKSPACE`, the header `Mcpd-Workspace`) counts
-before the first `file:` root that it declares, and that before the directory in which its bridge was started.
-It is looked for when a server first needs it, and again once the client's roots have changed. What cannot be
-used is told to nobody before that; nothing else is taken in its place.
+The client's own choice wins over its first `file:` root, and that over its bridge's directory. It is found when
+a server first needs it, and again after the roots have changed; no other takes the place of an unusable one.
 """
 
 from __future__ import annotations
@@ -27,25 +25,25 @@ if TYPE_CHECKING:
 
 
 MAX_PATH = 4096
-"""Bytes of the longest path that is looked at: PATH_MAX of Linux."""
+"""Bytes of the longest path examined: PATH_MAX of Linux."""
 
 MAX_SHOWN = 200
-"""Characters of the longest directory that is shown whole."""
+"""Characters of the longest directory shown whole."""
 
-LOOK_SECONDS = 5.0
-"""Seconds in which the file system has to say what a directory is: one on a server that is gone never does."""
+RESOLVE_SECONDS = 5.0
+"""Seconds for the file system to answer: one whose server is gone never does."""
 
 AT_ONCE = 4
-"""Directories looked at a time: while a file system hangs, that takes no more of the daemon's threads."""
+"""Directories examined at a time: bounds the threads that a hanging file system takes."""
 
 MAX_LOOKS = 3
-"""How often it is looked for again at a time because roots have changed meanwhile."""
+"""Repetitions of the search because roots have changed meanwhile."""
 
 SET_IT = (
     "Name an existing directory by its absolute path: mcpd connect --workspace DIR, MCPD_WORKSPACE, or the"
     " header Mcpd-Workspace"
 )
-"""What to do about a workspace that cannot be used."""
+"""The remedy for an unusable workspace."""
 
 looking = trio.CapacityLimiter(AT_ONCE)
 
@@ -54,21 +52,15 @@ class OwnWorkspace:
     """The directory that one client works in, once that is known."""
 
     def __init__(self, allowed: tuple[str, ...] | None = None) -> None:
-        """Begin with a client that has named none.
-
-        Args:
-            allowed: globs of what it may name; None is anything.
-        """
+        """Begin without a choice; `allowed` are globs of the directories that it may name, None is any."""
         self._allowed = allowed
         self.is_known = True
-        """Whether it was looked for; what it is may be that there is none."""
         self.directory: str | None = None
-        """The directory, absolute and normalised; None if there is none."""
+        """Absolute and normalised; None if there is none."""
         self.fault = ""
-        """Why what the client has named cannot be used, and what to do, without the last full stop; empty if
-        nothing is wrong."""
+        """Why the chosen directory cannot be used, and the remedy, without the last full stop; empty if nothing
+        is wrong."""
         self.version = 0
-        """Changes whenever it may have become another one."""
         self._named: object = None
         self._started_in: object = None
         self._roots: Callable[[bytes | None], Awaitable[Sequence[str]]] | None = None
@@ -76,43 +68,32 @@ class OwnWorkspace:
 
     @property
     def shown(self) -> str:
-        """The directory, or what is wrong, as `mcpd status` shows it; empty while nobody has needed it."""
+        """The directory, or what is wrong, as `mcpd status` shows it; empty while unneeded."""
         return shown(self.directory) if self.directory is not None else self.fault
 
     def take_hello(self, said: Mapping[str, object]) -> None:
-        """Take over what a bridge or a door says: what the client has named, and where the bridge runs."""
+        """Take the client's choice and the bridge's directory from a hello."""
         self._named, self._started_in = said.get("workspace"), said.get("directory")
         self.changed()
 
     def is_in(self, globs: tuple[str, ...]) -> bool:
-        """Whether one of these globs fits the directory that the client has named, or that its bridge runs in.
-
-        That is known before its first request. What a client may not work in fits none.
-        """
+        """Whether a glob fits the named or the bridge's directory, if usable: known at once."""
         said = self._started_in if self._named is None else self._named
         allowed = globs if self._allowed is None else self._allowed
         return isinstance(said, str) and _fits(said, globs) and _fits(said, allowed)
 
     def have_roots(self, ask: Callable[[bytes | None], Awaitable[Sequence[str]]]) -> None:
-        """Ask the client for its roots from now on: it has declared some.
-
-        Args:
-            ask: returns their URIs, given the client's request on whose account it is asked.
-        """
+        """Use the client's roots from now on; `ask` returns their URIs, given the request that needs them."""
         self._roots = ask
         self.changed()
 
     def changed(self) -> None:
-        """Look for it again when it is needed next: the client's roots are others."""
+        """Search again at the next need: the client's roots have changed."""
         self.is_known = False
         self.version += 1
 
     async def find(self, request_id: bytes | None = None) -> None:
-        """Return once it is known; one who waits looks for all.
-
-        Args:
-            request_id: the client's request that needs it; the client may be asked for its roots with that.
-        """
+        """Return once the workspace is known; the client may be asked for its roots with `request_id`."""
         while not self.is_known:
             if self._under_way is not None:
                 await self._under_way.wait()
@@ -134,26 +115,25 @@ class OwnWorkspace:
 
     async def _searched(self, request_id: bytes | None) -> tuple[str | None, str]:
         if self._named is not None:
-            return await self._looked_at(self._named, implied=False)
+            return await self._resolved(self._named, implied=False)
         untold = ""
         if self._roots is not None:
             try:
-                found = await self._looked_at(first_directory(await self._roots(request_id)), implied=True)
+                found = await self._resolved(first_directory(await self._roots(request_id)), implied=True)
             except (CallError, RemoteError) as error:
-                found, untold = NONE, f"the client was asked for its roots, and has not told them: {error}."
+                found, untold = NONE, f"the client was asked for its roots, and has not named them: {error}."
             if found != NONE:
                 return found
-        found = await self._looked_at(self._started_in, implied=True)
+        found = await self._resolved(self._started_in, implied=True)
         return (None, f"{untold} {SET_IT}" if untold else "") if found == NONE else found
 
-    async def _looked_at(self, said: object, *, implied: bool) -> tuple[str | None, str]:
-        """The directory that was named, if this client may work there (`_looked_at`)."""
+    async def _resolved(self, said: object, *, implied: bool) -> tuple[str | None, str]:
         if self._allowed is None or said is None:
-            return await _looked_at(said, implied=implied)
-        # Before the look, or the answer would tell which directories there are; and after, because of links.
+            return await _resolved(said, implied=implied)
+        # Before, or the answer would tell which directories exist; and after, because of links.
         if not isinstance(said, str) or not _fits(said, self._allowed):
             return None, _refused(said)
-        found, fault = await _looked_at(said, implied=implied)
+        found, fault = await _resolved(said, implied=implied)
         return (found, fault) if found is None or _fits(found, self._allowed) else (None, _refused(said))
 
 
@@ -174,25 +154,20 @@ NONE: tuple[None, str] = (None, "")
 """No workspace, and nothing wrong with that."""
 
 
-async def _looked_at(said: object, *, implied: bool) -> tuple[str | None, str]:
-    """The directory that was named, and what is wrong with it; neither if it counts as none.
-
-    Args:
-        said: a path, if nothing is wrong with it.
-        implied: whether nobody has named it as the workspace: `/` and a home directory are none then.
-    """
+async def _resolved(said: object, *, implied: bool) -> tuple[str | None, str]:
+    """The named directory and its fault; neither if it counts as none (`directory_at`)."""
     if said is None:
         return NONE
     if fault := fault_of_path(said):
         return None, fault
-    with trio.move_on_after(LOOK_SECONDS):
+    with trio.move_on_after(RESOLVE_SECONDS):
         look = partial(directory_at, str(said), implied=implied)
         return await trio.to_thread.run_sync(look, abandon_on_cancel=True, limiter=looking)
-    return None, _fault(str(said), f"cannot be looked at: there was no answer for {LOOK_SECONDS:g} s")
+    return None, _fault(str(said), f"cannot be read: there was no answer for {RESOLVE_SECONDS:g} s")
 
 
 def fault_of_path(said: object) -> str:
-    """What is wrong with the path of a workspace, as far as it can be read from it; empty if nothing is."""
+    """The fault in the text of a workspace path; empty if nothing is wrong."""
     if not isinstance(said, str):
         return f"the workspace that the client names is not a string. {SET_IT}"
     if "\0" in said:
@@ -207,19 +182,14 @@ def fault_of_path(said: object) -> str:
 
 
 def directory_at(path: str, *, implied: bool) -> tuple[str | None, str]:
-    """What an absolute path leads to, normalised, and what is wrong with it. Blocks.
-
-    Args:
-        path: the path.
-        implied: whether nobody has named it as the workspace: `/` and a home directory are none then.
-    """
+    """The directory at an absolute path, and its fault; blocks. If `implied`, `/` and a home count as none."""
     try:
         real = os.path.realpath(path, strict=True)
         is_directory = stat.S_ISDIR(os.stat(real).st_mode)  # noqa: PTH116 - what may be anything stays a string
     except FileNotFoundError:
         return None, _fault(path, "does not exist where mcpd runs")
     except OSError as error:
-        return None, _fault(path, f"cannot be looked at: {error.strerror or error}")
+        return None, _fault(path, f"cannot be read: {error.strerror or error}")
     if implied and real in {"/", os.path.realpath(paths.home(os.environ))}:
         return NONE
     fault = _fault_of_place(real, is_directory=is_directory)
@@ -230,14 +200,14 @@ def _fault_of_place(real: str, *, is_directory: bool) -> str:
     if not is_directory:
         return "is not a directory"
     if real == "/":
-        return "is the root of the file system, which is nobody's workspace"
+        return "is the root of the file system, which cannot be a workspace"
     if not os.access(real, os.X_OK):
         return "must not be entered by the user that mcpd runs as"
     return "" if is_utf8(real) else "is not UTF-8"
 
 
 def first_directory(uris: Sequence[str]) -> str | None:
-    """The path of the first root that is a directory here; None if there is none."""
+    """The path of the first root that is a local directory; None if there is none."""
     for uri in uris:
         try:
             parts = urlsplit(uri)
@@ -258,12 +228,12 @@ def is_utf8(path: str) -> bool:
 
 
 def shown(directory: str) -> str:
-    """A directory as people are shown it: the home directory abbreviated, hidden characters spelt out."""
+    """A directory for display: the home directory abbreviated, hidden characters spelt out."""
     short = visible(paths.abbreviated(directory, os.environ.get("HOME", "")))
     return short if len(short) <= MAX_SHOWN else f"…{short[-MAX_SHOWN:]}"
 
 
 def _fault(path: str, why: str) -> str:
-    # Surrogates cannot be written anywhere: what the file system says in other bytes is shown as escapes.
+    # Surrogates cannot be written: other bytes of the file system are shown as escapes.
     printable = visible(path[:MAX_SHOWN].encode(errors="backslashreplace").decode())
     return f"workspace '{printable}{'…' if len(path) > MAX_SHOWN else ''}' {why}. {SET_IT}"

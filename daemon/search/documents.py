@@ -1,6 +1,6 @@
-"""The searchable form of a tool: nine fields, folded into one weight for each term (BM25F).
+"""The searchable form of a tool: nine fields folded into one weight per term (BM25F).
 
-Words by which a tool praises itself count nothing; a statement that it is deprecated does count.
+Words of self-praise count nothing; a deprecation note counts.
 """
 
 from __future__ import annotations
@@ -20,23 +20,22 @@ if TYPE_CHECKING:
 
 K1 = 1.4
 B = 0.75
-"""BM25's saturation and length normalisation, as measured best on public sets of tools."""
+"""BM25's saturation and length normalisation, measured best on public sets of tools."""
 
 MAX_TEXT = 8192
-"""The most characters of one field that are read: the longest real description has slightly more."""
+"""Characters of one field: the longest real description has slightly more."""
 
 MAX_DEPTH = 4
-"""Levels of a schema that are read: deeper ones are details."""
+"""Levels of a schema: deeper ones are details."""
 
 MAX_VALUES = 50
-"""The most values of one enum that are read."""
+"""Values of one enum."""
 
 
 class _Field(msgspec.Struct, frozen=True, kw_only=True):
     weight: float
     length: float
-    """The average number of terms in such a field, over 9,400 public tools: a constant, so that the weights of
-    one tool do not depend on the others."""
+    """The average number of terms over 9,400 public tools; constant, so that tools' weights are independent."""
 
 
 FIELDS = {
@@ -47,31 +46,23 @@ FIELDS = {
     "parameter_descriptions": _Field(weight=0.3, length=22.0),
     "values": _Field(weight=0.2, length=4.0),
     "server_description": _Field(weight=0.2, length=20.0),
-    # Written by a model, if at all. Most of a sentence is in the description already; a keyword is not.
+    # Written by a model, if at all. The description holds most of a sentence, but not a keyword.
     "sentence": _Field(weight=0.3, length=10.0),
     "keywords": _Field(weight=0.5, length=8.0),
 }
 
 
 class SearchDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """One tool, ready to be searched."""
+    """A tool, ready for searching."""
 
     key: ToolKey
-    """The tool, by server and name."""
     weights: Mapping[str, float]
-    """Term to its saturated weight, between 0 and `K1` + 1, not yet multiplied by how rare the term is."""
+    """Saturated weight by term, between 0 and `K1` + 1, before the factor for rarity."""
     name_terms: frozenset[str]
-    """The terms of its name, plus an empty one if there is praise in it."""
 
 
 def document(tool: Tool, server_description: str, said: Summary | None = None) -> SearchDocument:
-    """Make the searchable form of a tool.
-
-    Args:
-        tool: the tool.
-        server_description: the description of its server.
-        said: its summary by a model.
-    """
+    """Make a tool's searchable form, from its server's description and a model's summary, too."""
     fields = {
         "name": _earnest(tool.name),
         "server": terms(tool.server),
@@ -89,12 +80,11 @@ def document(tool: Tool, server_description: str, said: Summary | None = None) -
 
 
 def digest_of(tool: Tool, server_description: str, said: Summary | None = None) -> tuple[str, ...]:
-    """Identifies the document of a tool: equal digests mean equal documents."""
+    """The key of a tool's document: equal digests mean equal documents."""
     return tool.schema_hash, server_description, *((said.text, *said.keywords) if said else ())
 
 
 def _earnest(text: str) -> list[str]:
-    """The terms of a text; a word of praise becomes an empty term, which only counts for the length."""
     said, praise = without_praise(text)
     return terms(said) + [""] * praise
 
@@ -117,7 +107,6 @@ def _of_schema(raw: bytes) -> dict[str, list[str]]:
 
 
 def _texts(schema: Any, depth: int) -> Iterator[tuple[str, str]]:
-    """The texts of all parameters in a schema, as (field, text)."""
     if not isinstance(schema, dict) or depth > MAX_DEPTH:
         return
     properties = schema.get("properties")
@@ -135,16 +124,16 @@ def _texts(schema: Any, depth: int) -> Iterator[tuple[str, str]]:
 
 
 DEPRECATED = 0.3
-"""The factor for a deprecated tool: it is found only where nothing else fits nearly as well."""
+"""The factor for deprecated tools, which are found only if nothing else fits nearly as well."""
 
 MAX_READ = 2000
-"""Characters of a description that are searched for a note of deprecation."""
+"""Characters of a description searched for a deprecation note."""
 
 _PRAISE = re.compile(
     r"(?<![A-Za-z])(?i:always|best|essential|important|mandatory|official(?:ly)?|preferred|prioriti[sz]ed"
     r"|recommended|superior|trusted|ultimate)(?![a-z])"
 )
-"""Words that advertise a tool instead of describing it; "recommendation", say, is not one of them."""
+"""Words that advertise a tool; "recommendation" is not one."""
 
 _MARKED = re.compile(
     r"\A\W*(?i:deprecated|obsolete)\b"
@@ -156,11 +145,11 @@ _MARKED = re.compile(
 _NAMED = re.compile(
     r"\A(?i:deprecated|obsolete)(?![a-z])|(?<![A-Za-z])(?i:deprecated|obsolete)\Z|(?:Deprecated|Obsolete)\Z"
 )
-"""Matches at either end of a name only: `list_deprecated_packages` is not deprecated."""
+"""Only at an end of the name: `list_deprecated_packages` is not deprecated."""
 
 
 def without_praise(text: str) -> tuple[str, int]:
-    """A text without its words of praise, and how many there were."""
+    """A text without words of praise, and their number."""
     return _PRAISE.subn(" ", text)
 
 
@@ -177,7 +166,6 @@ def deprecated(tool: Tool) -> bool:
 
 
 def _decoded(raw: bytes) -> Any:
-    """A member of a tool, decoded; None, without decoding, if it does not mention deprecation."""
     lowered = raw.lower()
     if b"deprecated" not in lowered and b"obsolete" not in lowered:
         return None

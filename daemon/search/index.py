@@ -1,14 +1,10 @@
-"""The index of tools: finds the tools and servers that fit a query.
+"""The search index over tools and servers.
 
-BM25F over nine fields (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009), any-of, with
-synonyms, spelling and exact names. A tool's weights depend on nothing but the tool, so an update costs only
-what changed: the part of one server (`segment`) is reused while that server stays the same. With vectors, the
-scores by words and by meaning are fused (`fuse`).
-
-The weight of a word is its rarity (inverse document frequency) among these tools and public ones together, so
-scores are comparable between small catalogs and large ones. A term that no tool has stands for distant
-neighbours, too; one that is no word at all is taken for a spelling mistake. A word and its misspelling share
-their beginning or their end, so only words that do are compared.
+BM25F over nine fields (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) with synonyms,
+spelling and exact names. A tool's weights depend on the tool alone, so unchanged servers' segments are reused.
+A word's weight is its rarity among these and public tools, so scores of all catalogs are comparable. A term
+without tools matches distant neighbours; an unknown word is corrected. With vectors, scores by meaning are
+fused in.
 """
 
 from __future__ import annotations
@@ -34,23 +30,23 @@ if TYPE_CHECKING:
     from daemon.search.vectors import Vectors
 
 SHARED = 3
-"""Characters that a word and its misspelling share, at one end or the other."""
+"""Characters at one end that a word and its misspelling share."""
 
 SHORTEST = 4
-"""The shortest word that is corrected: for shorter ones too many others are one edit away."""
+"""Characters of the shortest corrected word: shorter ones have too many neighbours."""
 
 LONG = 8
-"""The length from which two edits are allowed."""
+"""Characters from which two edits are allowed."""
 
 MOST = 3
-"""The most corrections that are tried for one word."""
+"""Corrections tried for one word."""
 
 MAX_COMPARED = 500
-"""The most words that one word is compared with; the commonest beginnings have fewer."""
+"""Words compared with one word; the commonest beginnings have fewer."""
 
 
 class Speller:
-    """Known words, indexed by their beginnings and ends."""
+    """Known words, indexed by beginnings and ends."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -65,7 +61,7 @@ class Speller:
                     self._by_end.setdefault(end, []).append(word)
 
     def corrections(self, word: str) -> list[str]:
-        """Known words that a misspelled one may stand for, closest first."""
+        """Known words near a misspelled one, closest first."""
         if len(word) < SHORTEST or not word.isalpha():
             return []
         candidates = [
@@ -82,10 +78,7 @@ class Speller:
 
 
 def _edits(one: str, other: str, most: int) -> int:
-    """The edits between two words, swaps of neighbours included; a number over `most` if there are more.
-
-    Restricted Damerau-Levenshtein distance ("optimal string alignment").
-    """
+    """Edits between two words, swaps included (optimal string alignment); some number over `most` if more."""
     before: list[int] = []
     previous = list(range(len(other) + 1))
     for row, character in enumerate(one, 1):
@@ -102,37 +95,35 @@ def _edits(one: str, other: str, most: int) -> int:
 
 
 SYNONYM = 0.4
-"""The weight of a synonym against the word itself, multiplied by its closeness."""
+"""The weight of a synonym, times its closeness."""
 
 CLOSE = 0.5
-"""The closeness from which neighbours match even a term that tools have; distant ones only replace a term."""
+"""The closeness from which neighbours match even a known term; distant ones only replace a term."""
 
 CORRECTION = 0.7
-"""The weight of a spelling correction, against a word that was spelled right."""
+"""The weight of a spelling correction."""
 
 FOLLOWED = 4000
-"""The most tools that a synonym may have: a word in nearly every tool says nothing, and costs the most."""
+"""Tools of a synonym: a word in nearly every tool says nothing and costs the most."""
 
 COMMON = 5.35
-"""Verbs less rare than this fit anything: find, write. A rarer one says more: schedule, commit."""
+"""Verbs less rare than this fit anything (find, write); rarer ones mean something (schedule, commit)."""
 
 MOST_READ = 100_000
-"""The most index entries that one search reads, about 40 ms; a typical query on ten thousand tools reads
-10,000. Beyond that the commonest words, which say the least, are left out."""
+"""Index entries read by one search, 40 ms; beyond, the commonest words are dropped. 10,000 are typical."""
 
 _Variants = list[tuple[str, float]]
-"""Known terms that match one term of a query, each with its closeness."""
+"""Known terms with closeness for one term of a query."""
 
 
 class Vocabulary:
-    """The terms of all tools, with the number of tools that have each. Never changes once made."""
+    """The terms of all tools with their counts; immutable."""
 
     def __init__(self, segments: Iterable[Segment] = (), language: Language = NOTHING) -> None:
-        """Count the terms of these servers' tools; `language` is prior knowledge about words."""
+        """Count the terms of these servers' tools; `language` is prior knowledge."""
         self._language = language
         self._counts: dict[str, int] = {}
         self.tools = 0
-        """How many tools there are."""
         for segment in segments:
             self.tools += len(segment)
             for term in segment.postings:
@@ -141,7 +132,7 @@ class Vocabulary:
         self._speller.learn(self._counts)
 
     def look_up(self, query: Query) -> tuple[list[Phrase], list[Phrase]]:
-        """The terms to look up for each phrasing and for each clause, with their weights."""
+        """The weighted terms of each phrasing and of each clause."""
         asked = [query.asked] * len(query.phrases) + [clause.asked for clause in query.clauses]
         affordable = self._affordable([*query.phrases, *(clause.terms for clause in query.clauses)])
         phrases = [
@@ -151,28 +142,28 @@ class Vocabulary:
         return phrases[: len(query.phrases)], phrases[len(query.phrases) :]
 
     def plainly(self, parts: Sequence[tuple[str, ...]]) -> list[Phrase]:
-        """The terms to look up for each part, without regard to actions."""
+        """The weighted terms of each part, without actions."""
         return [Phrase([self._weighed(variants) for variants in known]) for known in self._affordable(parts)]
 
     def rarity(self, term: str) -> float:
-        """The inverse document frequency of a term, among these tools and public ones together."""
+        """The inverse document frequency among these and public tools."""
         count = self.tools + self._language.tools
         having = self._counts.get(term, 0) + self._language.frequencies.get(term, 0)
         return log(1 + (count - having + 0.5) / (having + 0.5)) if count >= having else 0.0
 
     def objects(self, part: tuple[str, ...]) -> tuple[str, ...]:
-        """The terms of a part but for common verbs: with what something is to be done; else all."""
+        """A part's terms without common verbs; all if nothing else is left."""
         return tuple(term for term in part if not (is_verb(term) and self.rarity(term) < COMMON)) or part
 
     def rarity_of_all(self, part: tuple[str, ...]) -> float:
-        """The sum of the rarities of a part's terms; 0 for a single term: a tool that has it has all of it."""
+        """The summed rarity of a part; 0 for a single term, which a tool has wholly or not."""
         return sum(map(self.rarity, part)) if len(part) > 1 else 0.0
 
     def _weighed(self, variants: _Variants) -> _Variants:
         return [(term, closeness * self.rarity(term)) for term, closeness in variants]
 
     def _affordable(self, phrases: Sequence[tuple[str, ...]]) -> list[list[_Variants]]:
-        """The variants to look up for the terms of each phrase: the rarest terms first, within the bound."""
+        """The terms' variants for each phrase, rarest first, within `MOST_READ`."""
         known = {term: self._variants(term) for phrase in phrases for term in phrase}
         entries = {
             term: sum(self._counts[variant] for variant, _ in variants) for term, variants in known.items()
@@ -189,7 +180,6 @@ class Vocabulary:
         return kept
 
     def _variants(self, term: str) -> _Variants:
-        """Known terms that match one term of a query: the term itself, synonyms, corrections."""
         near = [
             (other, closeness)
             for other, closeness in self._language.neighbours.get(term, ())
@@ -204,66 +194,61 @@ class Vocabulary:
 
 
 FIT = 0.25
-"""A tool fits if it scores at least this share of the best score; one below shares a word by chance."""
+"""The least share of the best score that fits; below it, tools share a word by chance."""
 
 MAX_SUGGESTIONS = 3
 
 
 DENSE_WEIGHT = 0.6
-"""The weight of standing out by meaning, against standing out by words. At 0.6 to 0.8, recall and nDCG are
-highest over five public sets; from 1.0 on they fall where queries name rare things."""
+"""The weight of meaning against words, best at 0.6 to 0.8 over five public sets; 1.0 misses rare things."""
 
 DEPTH = 50
-"""How many of the best tools of each half are compared: about as many as anybody looks at."""
+"""Best tools of each half that are compared: as many as anybody reads."""
 
 UNAIDED_COSINE = 0.39
-"""The cosine from which a tool is found without a word in common. Of sixty needs that nothing serves,
-15 list something over 397 tools at 0.35, 12 at 0.39, 8 at 0.44, as by words alone; but at 0.44 `bike` no longer
-finds a tool that rents bicycles."""
+"""The cosine that finds a tool without a common word.
+
+Of sixty unserved needs, 15 list something over 397 tools at 0.35, 12 at 0.39, 8 at 0.44 (as by words alone); at
+0.44, `bike` no longer finds a tool that rents bicycles.
+"""
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """A tool that fits a query, with its score."""
+    """A fitting tool."""
 
     key: ToolKey
-    """The tool, by server and name."""
     score: float
-    """How well it fits; comparable within one search only."""
     exact: bool
     """Whether the query contains its name."""
 
 
 class Ranking(msgspec.Struct, frozen=True):
-    """The tools that a search found, best first."""
+    """The result of a search."""
 
     hits: tuple[Hit, ...]
-    """Best first, at most as many as were asked for."""
     total: int
-    """How many tools fit, returned or not."""
     suggestions: tuple[str, ...]
-    """Names that may have been meant when nothing fits."""
+    """Similar names if nothing fits."""
 
 
 class ServerHit(msgspec.Struct, frozen=True):
-    """A server that fits a query, with its score."""
+    """A fitting server."""
 
     server: str
-    """The server's name."""
     score: float
-    """How well it fits; comparable within one search only."""
     exact: bool
     """Whether the query contains its name."""
 
 
 NAMED_SERVER = 1e6
-"""Added for a named server: more than any other can score."""
+"""Added for a named server: more than any other score."""
 
 ABOUT_SERVER = 3.0
-"""The weight of a word in a server's name or description: the same as in a tool's name."""
+"""The weight of a word in a server's name or description, as in a tool's name."""
 
 
 class Index:
-    """The search index of all tools at one moment. Never changes once it is handed out."""
+    """An immutable search index over all tools."""
 
     def __init__(self) -> None:
         self._segments: dict[str, Segment] = {}
@@ -271,16 +256,13 @@ class Index:
         self._vectors: Vectors | None = None
 
     def covers(self, servers: Mapping[str, ServerEntry]) -> bool:
-        """Whether the index was made of exactly these servers' tools, descriptions and summaries."""
+        """Whether the index was made of exactly these tools, descriptions and summaries."""
         return self._segments.keys() == servers.keys() and all(
             self._segments[entry.name].is_of(entry) for entry in servers.values()
         )
 
     def updated(self, servers: Mapping[str, ServerEntry]) -> Index:
-        """An index of these servers. Reads files and computes: call it in a worker thread.
-
-        Only tools that changed are read again. This index does not change; it is returned if it covers them.
-        """
+        """The index of these servers; itself if current. Reads files and computes: call it in a thread."""
         if self.covers(servers):
             return self
         made = Index()
@@ -290,7 +272,7 @@ class Index:
         return made
 
     def with_vectors(self, vectors: Vectors) -> Index:
-        """The same index, searching by meaning as well. Tools without a vector yet are found by their words."""
+        """A copy that also searches by meaning; tools without a vector are found by words."""
         made = copy(self)
         made._vectors = vectors  # noqa: SLF001 - another object of this class
         return made
@@ -302,13 +284,7 @@ class Index:
     def search(
         self, phrasings: Sequence[str], *, within: Container[ToolKey] | None = None, limit: int = 20
     ) -> Ranking:
-        """The tools that fit, best first.
-
-        Args:
-            phrasings: a need, keywords or a name; the scores of several are added.
-            within: the tools to choose from; None for all.
-            limit: the most hits to return.
-        """
+        """Find tools `within` a set, best first, by a need, keywords or a name; phrasings' scores are added."""
         query = read(phrasings)
         scores = self.scores(query, within, 0.0 if self._vectors else FIT)
         if self._is_chance(query, max(scores.values(), default=0.0), within):
@@ -334,7 +310,7 @@ class Index:
     def search_servers(
         self, phrasings: Sequence[str], *, within: Container[str] | None = None, limit: int = 5
     ) -> tuple[ServerHit, ...]:
-        """The servers that fit, best first, by their names, descriptions and tools."""
+        """Find servers by names, descriptions and tools, best first."""
         query = read(phrasings)
         phrases, clauses = self._vocabulary.look_up(query)
         hits = []
@@ -357,13 +333,7 @@ class Index:
     def scores(
         self, query: Query, within: Container[ToolKey] | None, share: float = 0.0
     ) -> dict[ToolKey, float]:
-        """The score of every tool that shares a word with a query.
-
-        Args:
-            query: the query.
-            within: the tools to choose from; None for all.
-            share: tools with less than this of the best score may be left out.
-        """
+        """The score of every tool that shares a word with a query; those below `share` of the best may lack."""
         phrases, clauses = self._vocabulary.look_up(query)
         rows = [
             (segment, scores)
@@ -372,20 +342,14 @@ class Index:
         ]
         top = max((max(scores) for _, scores in rows), default=0.0)
         found = _above(rows, share * top, within)
-        # Where the best one of all is not among them, less than its share may be enough.
+        # If the best of all is not `within`, less than its share may be enough.
         return found if within is None or top in found.values() else _above(rows, 0.0, within)
 
     def _is_chance(self, query: Query, top: float, within: Container[ToolKey] | None) -> bool:
-        """Whether no tool shares more with any part of a query than chance would explain.
+        """Whether no tool matches any part of a query better than by chance.
 
-        Only words in common count here, and of these no common verbs: nearly every tool finds, writes or
-        changes something. That a tool does something else than was asked for, or is deprecated,
-        ranks it behind others, but if there are no others it is still a match.
-
-        Args:
-            query: the query.
-            top: the best score, with all factors.
-            within: the tools to choose from; None for all.
+        Only common words count, without common verbs, and without factors: another action or a deprecation
+        lowers the rank, but stays a match if nothing else fits. `top` is the best score with factors.
         """
         if len(query.parts) == 1 and top >= BEYOND_CHANCE:
             return False
@@ -411,7 +375,6 @@ class Index:
         return {key for key in found if within is None or key in within}
 
     def _containing(self, query: Query, within: Container[ToolKey] | None) -> set[ToolKey]:
-        """The tools whose names contain a word that was asked for by itself."""
         segments = self._segments.values()
         found = (key for word in query.substrings for each in segments for key in each.containing(word))
         return {key for key in found if within is None or key in within}
@@ -427,7 +390,6 @@ class Index:
 def _above(
     rows: Iterable[tuple[Segment, Sequence[float]]], least: float, within: Container[ToolKey] | None
 ) -> dict[ToolKey, float]:
-    """Tools that score above 0 and at least `least`."""
     found = {
         (segment.server, name): score
         for segment, scores in rows
@@ -438,7 +400,7 @@ def _above(
 
 
 def _best(scores: Mapping[ToolKey, float], limit: int) -> list[tuple[ToolKey, float]]:
-    """The highest scores, highest first, equal ones by name. Numbers are compared first, which is quick."""
+    """The highest scores in order, equal ones by name; compares numbers first, for speed."""
     least = heapq.nlargest(limit, scores.values())[-1] if limit > 0 else float("inf")
     best = [(key, score) for key, score in scores.items() if score >= least]
     return sorted(best, key=lambda pair: (-pair[1], pair[0]))[:limit]
@@ -447,16 +409,10 @@ def _best(scores: Mapping[ToolKey, float], limit: int) -> list[tuple[ToolKey, fl
 def fuse(
     lexical: Mapping[ToolKey, float], dense: Mapping[ToolKey, float], *, weight: float = DENSE_WEIGHT
 ) -> dict[ToolKey, float]:
-    """Blend the scores of both halves; best first, equal ones in the order of `lexical`, then of `dense`.
+    """Blend scores by words and cosines; best first, equal ones in the order of `lexical`, then `dense`.
 
-    Neither a sum of word weights nor a cosine is comparable between queries. So each counts by how far it
-    stands out: by its distance from the last of the `DEPTH` best, in standard deviations of those. Without
-    lexical scores, only tools nearer than `UNAIDED_COSINE` are found.
-
-    Args:
-        lexical: scores above 0 of every tool that shares words with the query.
-        dense: cosines of the nearest tools, as `Vectors.similar` returns them.
-        weight: the weight of standing out by meaning, against standing out by words.
+    Each counts by its distance from the last of the `DEPTH` best, in their standard deviations, since neither
+    is comparable between queries. Without lexical scores, only tools above `UNAIDED_COSINE` are found.
     """
     if not lexical:
         near = {key: cosine for key, cosine in dense.items() if cosine >= UNAIDED_COSINE}
@@ -468,12 +424,7 @@ def fuse(
 
 
 def _outstanding(half: Mapping[ToolKey, float], depth: int) -> dict[ToolKey, float]:
-    """How far each tool stands out among the best; those that do not are left out.
-
-    Args:
-        half: scores or cosines.
-        depth: how many count as the best; tools missing from `half` count as 0.
-    """
+    """The distance of each tool above the last of the `depth` best, in standard deviations; 0 is left out."""
     if not half:
         return {}
     best = heapq.nlargest(depth, half.values())

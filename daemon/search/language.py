@@ -1,8 +1,7 @@
 """Terms of texts, and prior knowledge about words: rarity, closeness in meaning, verbs.
 
-Tools and queries are turned into terms in the same way. Rarity and closeness are read from two files of this
-package (their origin: data/README.md), once, when the first index is made. Verbs tell what a query wants done
-and what a tool does: a request to make something must not find a tool that removes it.
+Rarity and closeness come from two data files (data/README.md), read once. Verbs compare actions: a request to
+make something must not find a tool that removes it.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ STOP_WORDS = frozenset(
     various several different certain something anything everything tool tools function api server mcp
     """.split()  # noqa: SIM905 - a list of words is easier to read without quotes
 )
-"""English function words and words of asking, by which tools are never found."""
+"""English function words and words of asking."""
 
 MAX_WORD = 40
-"""Characters of the longest word: longer ones are hashes and base64."""
+"""Characters of a word: longer ones are hashes and base64."""
 
 KEPT_STEMS = 1 << 16
-"""Stems that are cached: the vocabulary of 10,000 tools has 30,000 words."""
+"""Cached stems: 10,000 tools use 30,000 words."""
 
 _SPELT = re.compile(r"[^\W_]+")
 _PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
@@ -50,9 +49,9 @@ _stemmer = Stemmer.Stemmer("english", 0)
 
 
 def terms(text: str) -> list[str]:
-    """The terms of a text, in order, repetitions kept; stop words are left out.
+    """The terms of a text in order, without stop words.
 
-    Unicode is folded (NFKC), words are split at punctuation, underscores, camelCase and digits, and stemmed
+    Unicode is folded (NFKC); words are split at punctuation, underscores, camelCase and digits, and stemmed
     (Snowball English); runs of Chinese, Japanese or Korean characters become bigrams.
     """
     found: list[str] = []
@@ -63,20 +62,20 @@ def terms(text: str) -> list[str]:
 
 @lru_cache(maxsize=KEPT_STEMS)
 def stem(word: str) -> str:
-    """The stem of a lower-case word; empty for a stop word and for one longer than `MAX_WORD`."""
+    """The stem of a lower-case word; empty for stop words and those over `MAX_WORD`."""
     if word in STOP_WORDS or len(word) > MAX_WORD:
         return ""
     return stem_of(word)
 
 
 def stem_of(word: str) -> str:
-    """The stem of a lower-case word, even of a stop word."""
+    """The stem of a lower-case word, stop word or not."""
     stemmed: str = _stemmer.stemWord(word)
     return stemmed
 
 
 def parts(word: str) -> list[str]:
-    """The parts of an ASCII word, in lower case."""
+    """The lower-case parts of an ASCII word."""
     return [part.lower() for part in _PARTS.findall(word)]
 
 
@@ -85,7 +84,6 @@ def _of_word(word: str) -> list[str]:
 
 
 def _foreign(word: str) -> list[str]:
-    """The terms of a word with characters that are not ASCII."""
     found: list[str] = []
     end = 0
     for run in _CJK.finditer(word):
@@ -97,14 +95,14 @@ def _foreign(word: str) -> list[str]:
 
 
 def _between(text: str) -> list[str]:
-    """The terms of text between runs of ideographs: words of other alphabets stay whole."""
+    """Terms between runs of ideographs: words of other alphabets stay whole."""
     if text.isascii():
         return _of_word(text)
     return [text.lower()] if len(text) <= MAX_WORD else []
 
 
 def plain(name: str) -> str:
-    """A name in the form in which names are compared: lower case, words joined by underscores."""
+    """A name in its form for comparisons: lower case, words joined by underscores."""
     return "_".join(_SPELT.findall(unicodedata.normalize("NFKC", name).replace("_", " "))).lower()
 
 
@@ -196,41 +194,32 @@ SYNONYMS: tuple[tuple[str, ...], ...] = (
     ("slide", "slides", "powerpoint", "presentation", "pptx"),
     ("zip", "compress", "archive"),
 )
-"""Groups of words that mean the same in descriptions of tools; stemmed when read."""
+"""Synonyms in descriptions of tools; stemmed when read."""
 
 CLOSE = 0.8
-"""The closeness of words in one hand-written group."""
+"""The closeness of words in one group of synonyms."""
 
 
 class Language(msgspec.Struct, frozen=True, kw_only=True):
-    """How rare words are among public tools, and which words are close in meaning."""
+    """The rarity of words among public tools, and words of close meaning."""
 
     tools: int
-    """How many public tools the frequencies were counted over."""
     frequencies: Mapping[str, int]
-    """Stem to the number of those tools that have it."""
+    """The number of tools with a stem."""
     neighbours: Mapping[str, tuple[tuple[str, float], ...]]
-    """Stem to close stems with their closeness, 0 to 1, closest first."""
+    """Close stems with closeness 0 to 1, closest first."""
 
     def is_word(self, term: str) -> bool:
-        """Whether a term is known, so that no tool's having it does not make it a spelling mistake."""
+        """Whether a term is a known word, not a spelling mistake."""
         return term in self.frequencies or term in self.neighbours
 
 
 NOTHING = Language(tools=0, frequencies={}, neighbours={})
-"""An empty language: no frequencies, no neighbours."""
 
 
 class _Neighbours(Mapping[str, tuple[tuple[str, float], ...]]):
-    """Terms with their neighbours, parsed when looked up: few of the thousands ever are."""
-
     def __init__(self, lines: Mapping[str, str], groups: Mapping[str, Mapping[str, float]]) -> None:
-        """Combine both sources.
-
-        Args:
-            lines: for each term its neighbours as written in the file, `other:80 another:60`.
-            groups: neighbours that take precedence over those of the file.
-        """
+        """Combine the file's lines by term, `other:80 another:60`, with groups that take precedence."""
         self._lines = lines
         self._groups = groups
 
@@ -271,17 +260,16 @@ def language() -> Language:
 
 
 OTHERWISE = 0.9
-"""The factor for a tool that does something other than was asked for: names are not always clear."""
+"""The factor for a tool of another action: names are not always clear."""
 
 OPPOSED = 0.3
-"""The factor if one of the two is to remove: that mistake cannot be undone."""
+"""The factor if one side removes: that mistake cannot be undone."""
 
 
 class ToolAction(IntEnum):
-    """The kind of action that a tool performs or a query asks for."""
+    """The action of a tool or of a query."""
 
     NONE = 0
-    """No known verb."""
     READ = 1
     MAKE = 2
     CHANGE = 3
@@ -314,13 +302,13 @@ _NO_VERB_AFTER = frozenset(
 _WORDS = re.compile(r"[a-z0-9]+")
 
 Asked = frozenset[ToolAction]
-"""The kinds of action that a query asks for; empty if it names none."""
+"""The actions of a query; empty if it names none."""
 
 ANY_ACTION: Asked = frozenset()
 
 
 def actions_of(need: str) -> Asked:
-    """The kinds of action that a query asks for."""
+    """The kinds of action in a query."""
     before = ""
     found = set()
     for word in _WORDS.findall(need.lower()):
@@ -332,18 +320,18 @@ def actions_of(need: str) -> Asked:
 
 
 def is_verb(term: str) -> bool:
-    """Whether a term is one of the verbs by which actions are known."""
+    """Whether a term is one of the verbs of actions."""
     return term in _ACTIONS
 
 
 def action_of(name: str) -> ToolAction:
-    """The action of a tool: the first verb in its name."""
+    """The action of the first verb in a tool's name."""
     return next((action for part in parts(name) if (action := _ACTIONS.get(stem_of(part)))), ToolAction.NONE)
 
 
 @lru_cache(maxsize=1 << len(ToolAction))
 def worth(asked: Asked) -> tuple[float, ...]:
-    """The factor for each action in order: lower for one that was not asked for."""
+    """The factor of each action, in order: lower for unwanted ones."""
     return tuple(_worth(action, asked) for action in ToolAction)
 
 

@@ -1,7 +1,6 @@
-"""Search queries, parsed within bounds so that any search is quick.
+"""Search queries, parsed within bounds that keep searches quick, and the test for chance matches.
 
-Whether anything fits at all is judged by the best score (`is_chance`). The rarity of words is known from public
-tools, too, so scores are comparable between small catalogs and large ones.
+Rarity includes public tools, so scores are comparable between small and large catalogs.
 """
 
 from __future__ import annotations
@@ -19,72 +18,65 @@ if TYPE_CHECKING:
 
 
 MAX_PHRASINGS = 16
-"""The most phrasings of one need; a model writes three or four."""
+"""Phrasings of one need; a model writes three or four."""
 
 MAX_CHARACTERS = 2000
-"""The most characters of one phrasing that are read: the longest of 2,300 recorded queries has 1,300."""
+"""Characters of one phrasing: the longest of 2,300 recorded queries has 1,300."""
 
 MAX_TERMS = 64
-"""The most different terms of one phrasing that are looked up."""
+"""Different terms of one phrasing."""
 
 MAX_TERMS_IN_ALL = 256
-"""The most terms of all phrasings together; each unknown one is compared with up to 500 words."""
+"""Terms of all phrasings; each unknown one is compared with up to 500 words."""
 
 MAX_CLAUSES = 8
-"""The most clauses of all phrasings that are looked up separately: each costs as much as a short query."""
+"""Clauses looked up separately, each at the cost of a short query."""
 
 CLAUSE_TERMS = 2
-"""The fewest terms of a clause: fewer say little by themselves."""
+"""Terms of the shortest clause: fewer mean little alone."""
 
 _CLAUSE_ENDS = re.compile(r"[.!?;:\n]+\s|,\s|\s(?:and|then|also|plus)\s|\s\+\s")
 
 _LETTERS = re.compile(r"\s*[\w-]+\s*")
-"""Matches a text in which a single letter can be a fragment of a name: one without punctuation."""
+"""Texts without punctuation, in which a single letter can be part of a name."""
 
 MAX_SUBSTRINGS = 4
-"""The most words that all names are searched for, at up to 2 ms each among ten thousand."""
+"""Words searched for in all names, at up to 2 ms each among ten thousand."""
 
 
 class Clause(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a query that makes sense by itself: a sentence, or what commas and "and" separate."""
+    """An independent part of a query: a sentence, or a part between commas and "and"."""
 
     terms: tuple[str, ...]
-    """The different terms of the clause."""
     text: str
-    """The clause as written."""
     asked: Asked
-    """The actions that it asks for."""
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed search query: its terms, its parts, and the actions that it asks for."""
+    """A parsed search query."""
 
     phrases: tuple[tuple[str, ...], ...]
-    """The different terms of each phrasing."""
     clauses: tuple[Clause, ...]
-    """The clauses of a query that asks for several things; empty for one that asks for a single thing."""
+    """The clauses of a query with several needs; else empty."""
     parts: tuple[tuple[str, ...], ...]
-    """The units that a tool may fit by itself, as terms: the clauses of phrasings with several, the others
-    whole."""
+    """Terms of each independent unit: the clauses, or a phrasing without clauses."""
     asked: Asked
-    """The actions that a query without clauses asks for."""
     names: tuple[str, ...]
-    """Possible names of tools: each phrasing as a whole, and words in it that look like names."""
+    """Possible names of tools: whole phrasings, and words that look like names."""
     substrings: tuple[str, ...]
-    """Single words, also searched for within names."""
+    """Single words, searched for within names."""
 
 
 class Phrase(msgspec.Struct, frozen=True):
-    """A phrasing or a clause after its terms were looked up: what a segment is searched with."""
+    """A phrasing or clause with its terms looked up."""
 
     terms: list[list[tuple[str, float]]]
-    """For each term of the query the known terms that match it, with their weights; closest first."""
+    """Matching known terms with weights for each term of the query, closest first."""
     asked: Asked = ANY_ACTION
-    """The actions that it asks for."""
 
 
 def read(phrasings: Sequence[str]) -> Query:
-    """Parse a query, given in one or several phrasings."""
+    """Parse a query of one or several phrasings."""
     texts = [text[:MAX_CHARACTERS] for text in phrasings[:MAX_PHRASINGS]]
     phrases = _bounded(tuple(dict.fromkeys(terms(text)))[:MAX_TERMS] for text in texts)
     names = [plain(text) or "_" * (text.strip() == "_") for text in texts]
@@ -107,7 +99,6 @@ def read(phrasings: Sequence[str]) -> Query:
 
 
 def _clauses(text: str) -> list[Clause]:
-    """The clauses of a text."""
     read = [(tuple(dict.fromkeys(terms(part))), part) for part in _CLAUSE_ENDS.split(text)]
     return [
         Clause(terms=those[:MAX_TERMS], text=part, asked=actions_of(part))
@@ -117,7 +108,7 @@ def _clauses(text: str) -> list[Clause]:
 
 
 def _are_several(clauses: Iterable[Clause]) -> bool:
-    """Whether a text with these clauses asks for several things: more than one of them names an action."""
+    """Whether a text asks for several things: more than one clause names an action."""
     return sum(1 for clause in clauses if clause.asked) > 1
 
 
@@ -130,7 +121,6 @@ def _parts(texts: Sequence[str], split: Sequence[Sequence[Clause]]) -> Iterator[
 
 
 def _bounded(phrases: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    """The phrases that have terms; beyond the bound the last ones are cut short."""
     left = MAX_TERMS_IN_ALL
     kept = []
     for phrase in phrases:
@@ -140,35 +130,32 @@ def _bounded(phrases: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
 
 
 LEAST_SCORE = 8.3
-"""Tools found by chance score less, in a catalog of up to `SMALL` tools. This and the numbers below were
-learned on public sets and needs that none of their tools serves (`python -m bench.search`). metatool_single,
-whose needs name no word of their 199 tools, limits this and `LEAST_SHARE`: at 9.0 and 0.33 its recall@5 is
-0.699, and not 0.708."""
+"""Chance scores less in a catalog of up to `SMALL` tools.
+
+Learned, like the numbers below, on public sets and needs that no tool serves (`python -m bench.search`).
+metatool_single, whose needs share no word with the 199 tools, limits it and `LEAST_SHARE`: 9.0 and 0.33 lower
+its recall@5 from 0.708 to 0.699.
+"""
 
 LEAST_SHARE = 0.31
-"""And they score less than this for each unit of rarity in the query: a single word that a description contains
-scores little, but all that it can. One word of many, in a description of something else, scores less."""
+"""Chance also scores less per unit of the query's rarity: one word of many, in another context."""
 
 SMALL = 200
-"""Tools of a small catalog. The more tools there are, the better the best of them fits by chance."""
+"""In more tools, the best fits better by chance."""
 
 SCORE_BY_DOUBLING, SHARE_BY_DOUBLING, MOST_SHARE = 1.75, 0.12, 0.6
-"""Added to `LEAST_SCORE` and, up to the last, to `LEAST_SHARE` each time that a catalog is twice as large. Of
-sixty needs that nothing serves, 15 list something over 527 tools, 19 over 1,397 and 28 over 2,479, instead of
-24, 36 and 43; recall@5 of the livemcp sets falls by 0.002."""
+"""Added to `LEAST_SCORE` and, up to the last, `LEAST_SHARE` per doubling of the catalog.
+
+Of sixty unserved needs, 15 list something over 527 tools, 19 over 1,397 and 28 over 2,479, instead of 24, 36
+and 43; recall@5 of the livemcp sets falls by 0.002.
+"""
 
 BEYOND_CHANCE = 3 * LEAST_SCORE
 """No tool scores this by chance: it takes 100,000 tools."""
 
 
 def is_chance(best: float, asked: float, tools: int) -> bool:
-    """Whether even the best tool matches a query by chance only.
-
-    Args:
-        best: the score of the best tool.
-        asked: the sum of the rarities of the query's words.
-        tools: how many tools there are.
-    """
+    """Whether the best score is due to chance, given the query's summed rarity and the number of tools."""
     doublings = max(0.0, log2(tools / SMALL)) if tools else 0.0
     share = min(MOST_SHARE, LEAST_SHARE + SHARE_BY_DOUBLING * doublings)
     return best < LEAST_SCORE + SCORE_BY_DOUBLING * doublings and best < share * asked

@@ -1,8 +1,7 @@
-"""The searchable tools of one server: the unit that an index is made of, reused while the server is unchanged.
+"""The searchable tools of one server: the reusable unit of an index.
 
-For each word there are two rows of numbers: the tools that have it, and its weight in each. All rows of a
-server are concatenated in two arrays, twelve bytes for each word of each tool, where dictionaries would take a
-hundred.
+Each word has two rows: its tools' numbers, and its weight in each. Two arrays hold all rows, at twelve bytes
+per word and tool, where dictionaries take a hundred.
 """
 
 from __future__ import annotations
@@ -26,21 +25,19 @@ if TYPE_CHECKING:
     from daemon.search.queries import Phrase
 
 COVERAGE = 0.8
-"""How much more a tool scores if its whole name is in the query, against one with none of it there."""
+"""The gain of a tool whose whole name is in the query."""
 
 CLAUSE = 0.5
-"""The weight of the clause that a tool fits best, against the whole query."""
+"""The weight of the best clause against the whole query."""
 
 SERVER = 0.2
-"""The share of a server's best score that its other fitting tools gain, where a query has several parts."""
+"""The share of the server's best score that its other tools gain in a query of several parts."""
 
 
 Digest = tuple[str, ...]
 
 
 class _MadeOf(msgspec.Struct, frozen=True):
-    """The indexed parts of a server."""
-
     tools: Mapping[str, Tool] | None
     description: str
     summary: Summary | None
@@ -51,7 +48,7 @@ class _MadeOf(msgspec.Struct, frozen=True):
         return cls(entry.tools, entry.description, entry.summary, entry.sentences)
 
     def is_of(self, entry: ServerEntry) -> bool:
-        # Tools and sentences are replaced as a whole, and too many to be compared one by one.
+        # Compared by identity: tools and sentences are replaced as a whole.
         return (
             self.tools is entry.tools
             and self.sentences is entry.sentences
@@ -60,16 +57,11 @@ class _MadeOf(msgspec.Struct, frozen=True):
 
 
 class Postings:
-    """An inverted index: terms, each with the numbers of its tools and its weight in each. Never changes."""
+    """An immutable inverted index: each term's tool numbers and weights."""
 
     __slots__ = ("_bounds", "_numbers", "_places", "_weights")
 
     def __init__(self, rows: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
-        """Concatenate rows.
-
-        Args:
-            rows: for each term the numbers of its tools, and a weight for each.
-        """
         self._places = {term: place for place, term in enumerate(rows)}
         self._bounds = array("I", (0,))
         self._numbers = array("I")
@@ -86,12 +78,12 @@ class Postings:
         return iter(self._places)
 
     def count(self, term: str) -> int:
-        """How many tools have a term."""
+        """The number of tools with a term."""
         place = self._places.get(term)
         return 0 if place is None else self._bounds[place + 1] - self._bounds[place]
 
     def row(self, term: str) -> tuple[array[int], array[float]]:
-        """The numbers of the tools that have a term, and its weight in each."""
+        """The numbers of the tools with a term, and its weights."""
         place = self._places.get(term)
         if place is None:
             return array("I"), array("d")
@@ -103,7 +95,7 @@ _NONE = Postings({})
 
 
 class Segment:
-    """The searchable tools of one server at one moment. Never changes."""
+    """The searchable tools of one server; immutable."""
 
     __slots__ = (
         "_actions",
@@ -120,25 +112,16 @@ class Segment:
     )
 
     server: str
-    """The server's name."""
     words: frozenset[str]
-    """The terms that the server itself is found by."""
     names: tuple[str, ...]
-    """The names of the tools, by number."""
     digests: Mapping[str, Digest]
-    """The digest of each tool's document; the same object as before where it is unchanged."""
+    """Each document's digest; the same object while unchanged."""
     postings: Postings
-    """The terms of the tools."""
     name_words: Postings
-    """The terms of the tools' names, each with its share of the name."""
+    """Terms of tools' names, each with its share of the name."""
 
     def __init__(self, entry: ServerEntry, old: Segment | None = None) -> None:
-        """Index a server. Computes: call it in a worker thread.
-
-        Args:
-            entry: the server.
-            old: its previous segment, from which unchanged tools are taken over.
-        """
+        """Index a server, reusing unchanged tools of `old`. Computes: call it in a worker thread."""
         self.server = entry.name
         self.words = frozenset(terms(_words_of(entry)))
         self.names = tuple(entry.tools or ())
@@ -154,7 +137,7 @@ class Segment:
         self._prefixes = (f"{plainly}_", f"mcp_{plainly}_")
 
     def is_of(self, entry: ServerEntry) -> bool:
-        """Whether the segment was made of exactly these tools, descriptions and summaries; cheap."""
+        """Whether the segment was made of exactly this entry; cheap."""
         return self._made_of.is_of(entry)
 
     def __len__(self) -> int:
@@ -164,16 +147,14 @@ class Segment:
         return tool in (self._made_of.tools or ())
 
     def key(self, number: int) -> ToolKey:
-        """The tool that has a number."""
+        """The key of a tool by its number."""
         return self.server, self.names[number]
 
     def scores(self, phrases: Iterable[Phrase], clauses: Iterable[Phrase] = ()) -> list[float]:
-        """The score of each tool, by number; 0.0 if it shares nothing with the query.
+        """The score of each tool by number; 0.0 if it shares nothing with the query.
 
-        Args:
-            phrases: the phrasings of the query; their scores are added.
-            clauses: its parts, if it has any. A tool that does one of them well need not know the others,
-                and several needs are mostly met by one server.
+        Phrasings add up. The best clause counts, and the server's tools gain: one server mostly meets several
+        needs.
         """
         total = self._folded(phrases, add)
         best = self._folded(clauses, max)
@@ -184,11 +165,11 @@ class Segment:
         return list(map(mul, total, self._standing)) if total and self._standing else total
 
     def plainly(self, phrase: Phrase) -> list[float]:
-        """The score of each tool, by number, for the words alone: without actions and deprecation."""
+        """The score of each tool by number, without actions and deprecation."""
         return self._phrase_scores(msgspec.structs.replace(phrase, asked=ANY_ACTION))
 
     def named(self, names: Collection[str]) -> Iterator[ToolKey]:
-        """The tools that have one of these plain names, with or without the server's name before it."""
+        """The tools with one of these plain names, with or without the server's prefix."""
         wanted = set(names)
         for prefix in self._prefixes:
             wanted |= {name[len(prefix) :] for name in names if name.startswith(prefix)}
@@ -196,7 +177,7 @@ class Segment:
             yield from map(self.key, self._bare[name])
 
     def containing(self, word: str) -> Iterator[ToolKey]:
-        """The tools whose names contain a word."""
+        """The tools with a word in their names."""
         for name, numbers in self._bare.items():
             if word in name:
                 yield from map(self.key, numbers)
@@ -206,7 +187,7 @@ class Segment:
         return ((name, self.key(number)) for name, numbers in self._bare.items() for number in numbers)
 
     def _folded(self, phrases: Iterable[Phrase], both: Callable[[float, float], float]) -> list[float]:
-        """The combined scores of all phrases; empty if no tool shares a word with any."""
+        """The combined scores of all phrases; empty if no tool shares a word."""
         total: list[float] = []
         for phrase in phrases:
             own = self._phrase_scores(phrase)
@@ -240,7 +221,7 @@ class Segment:
         )
 
     def _closest(self, variants: list[tuple[str, float]]) -> dict[int, float]:
-        """The score of each tool for one term of the query, by the closest variant that it has."""
+        """Each tool's score for one term, by its closest variant."""
         best: dict[int, float] = {}
         for term, factor in reversed(variants):
             numbers, weights = self.postings.row(term)
@@ -258,7 +239,7 @@ class Segment:
     def _sorted_out(
         self, entry: ServerEntry, old: Segment | None
     ) -> tuple[dict[int, int], dict[int, SearchDocument]]:
-        """The unchanged tools, old number to new, and the documents of the others, by number."""
+        """Unchanged tools as old number to new, and documents of the others by number."""
         were = {} if old is None else {name: number for number, name in enumerate(old.names)}
         about = _about(entry)
         kept: dict[int, int] = {}
@@ -276,7 +257,6 @@ def _about(entry: ServerEntry) -> str:
 
 
 def _words_of(entry: ServerEntry) -> str:
-    """The text that a server itself is found by."""
     said = entry.summary
     return " ".join([entry.name, entry.description, *((said.text, *said.keywords) if said else ())])
 
@@ -296,12 +276,11 @@ def _weights(each: SearchDocument) -> Mapping[str, float]:
 
 
 def _shares(each: SearchDocument) -> Mapping[str, float]:
-    """Each term of a tool's name with its share of the name."""
     return dict.fromkeys(filter(None, each.name_terms), 1 / max(1, len(each.name_terms)))
 
 
 def _standing(tools: Iterable[Tool]) -> list[float]:
-    """The factor of each tool, lower for deprecated ones; empty if all are the same."""
+    """The tools' factors, lower for deprecated ones; empty if all are 1."""
     standing = [DEPRECATED if deprecated(tool) else 1.0 for tool in tools]
     return standing if DEPRECATED in standing else []
 
@@ -312,8 +291,7 @@ def _merged(
     fresh: Mapping[int, SearchDocument],
     weights_of: Callable[[SearchDocument], Mapping[str, float]],
 ) -> Postings:
-    """Postings of the unchanged tools, under their new numbers, and of the new ones."""
-    # Arrays throughout: a hundred thousand pairs would trigger full garbage collections again and again.
+    # Arrays, since a hundred thousand pairs would trigger full garbage collections.
     rows: dict[str, tuple[array[int], array[float]]] = {}
     for term in old if kept else ():
         numbers, weights = old.row(term)
@@ -332,7 +310,6 @@ def _merged(
 
 
 def _by_name(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Plain name to the numbers of its tools."""
     found: dict[str, tuple[int, ...]] = {}
     for number, name in enumerate(names):
         spelt = plain(name)

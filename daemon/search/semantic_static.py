@@ -1,8 +1,7 @@
-"""A static sentence encoder: a text's vector is the mean of its tokens' vectors. The only module with numpy.
+"""A static sentence encoder, the mean of a text's token vectors; the only module with numpy.
 
-No network, no inference: a table is looked up, which takes 0.05 ms for a query. So a search may encode its
-query on the event loop. Reads the weights that the package `wordllama` carries (its code,
-which would import far more, is never run), or a folder in the format of model2vec.
+A query takes 0.05 ms (no network, no inference), so the event loop may encode it. Reads the weights in the
+package `wordllama`, without running its code, or a folder in model2vec's format.
 """
 
 from __future__ import annotations
@@ -25,41 +24,39 @@ if TYPE_CHECKING:
     from daemon.search.vectors import Passage
 
 PACKAGE = "wordllama"
-"""Carries weights of 256 dimensions for 32,000 tokens (16 MiB) and their tokenizer in its wheel; MIT."""
+"""Its wheel holds weights of 256 dimensions for 32,000 tokens (16 MiB) and their tokenizer; MIT."""
 
 PACKAGED_WEIGHTS = "weights/l2_supercat_256.safetensors"
 PACKAGED_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 
 NAMES = ("embedding.weight", "embeddings")
-"""Names of the tensor with the vectors: wordllama's, model2vec's."""
+"""The vectors' tensor in wordllama and model2vec."""
 
 TOKENS = 512
-"""The most tokens of a text that count: more than nearly all descriptions have, and 0.5 ms at most."""
+"""Tokens of a text: more than nearly all descriptions have, and 0.5 ms at most."""
 
 TINY = 1e-12
-"""Vectors shorter than this mean nothing: no token of the text is known."""
+"""Shorter vectors mean that no token is known."""
 
 
 @attrs.frozen
 class StaticEncoder:
-    """An encoder that averages token vectors with numpy."""
+    """Averages token vectors with numpy."""
 
     _tokenizer: Tokenizer
     _embeddings: NDArray[Any] = attrs.field(repr=False)
-    """One row for each token, or rows that several tokens share; kept in the file's own type (16 MiB)."""
+    """One row per token or per group of tokens, in the file's type (16 MiB)."""
     _weights: NDArray[Any] | None = attrs.field(default=None, repr=False)
-    """A weight for each token."""
     _rows: NDArray[Any] | None = attrs.field(default=None, repr=False)
-    """The row of each token; None if it is the token's own number."""
     _unknown: int | None = None
-    """The token for unknown words, which is ignored."""
+    """The ignored token for unknown words."""
 
     def encode(self, passages: Sequence[Passage]) -> list[NDArray[np.float32]]:
-        """One unit vector for each passage; zero if no token of it is known."""
+        """A unit vector per passage; zero if no token is known."""
         return [self._passage(passage) for passage in passages]
 
     def table(self, vectors: Sequence[NDArray[np.float32]]) -> StaticTable:
-        """Combine vectors into a table."""
+        """A searchable table of vectors."""
         return StaticTable(np.stack(vectors))
 
     def _passage(self, passage: Passage) -> NDArray[np.float32]:
@@ -69,7 +66,7 @@ class StaticEncoder:
         return _unit(total)
 
     def _text(self, text: str) -> NDArray[np.float32]:
-        # One by one: the batch call starts a pool of threads, and this process starts children.
+        # One by one: the batch call starts a thread pool, and this process starts children.
         ids = self._tokenizer.encode(text, add_special_tokens=False).ids[:TOKENS]
         tokens = np.asarray([token for token in ids if self._means(token)], dtype=np.int64)
         if not len(tokens):
@@ -86,7 +83,7 @@ class StaticEncoder:
 
 @attrs.frozen
 class StaticTable:
-    """A matrix with a unit vector in each row."""
+    """A matrix with a unit vector per row."""
 
     _matrix: NDArray[np.float32] = attrs.field(repr=False)
 
@@ -98,7 +95,7 @@ class StaticTable:
     def closest(
         self, query: NDArray[np.float32], count: int, rows: Sequence[int] | None
     ) -> list[tuple[int, float]]:
-        """The `count` rows nearest to `query` with their cosines, best first; of `rows` only, if given."""
+        """The `count` nearest rows (of `rows`, if given) with cosines, best first."""
         cosines = self._matrix @ query
         among = np.arange(len(cosines)) if rows is None else np.asarray(rows, dtype=np.int64)
         near = cosines[among]
@@ -107,17 +104,13 @@ class StaticTable:
 
 
 def open_model(path: str | None) -> StaticEncoder:
-    """Load the encoder in a folder with `tokenizer.json` and `model.safetensors`; None for the packaged one.
-
-    Raises:
-        SemanticUnavailable: there is no usable model.
-    """
+    """Load the encoder from a model2vec folder, or the packaged one. Raises `SemanticUnavailable`."""
     weights, tokenizer = (
         _packaged() if path is None else (f"{path}/model.safetensors", f"{path}/tokenizer.json")
     )
     try:
         return _encoder(weights, tokenizer)
-    # The tokenizer's own library raises plain Exceptions about its file.
+    # The tokenizers library raises plain Exceptions about its file.
     except Exception as error:
         raise SemanticUnavailable(
             f"no usable sentence encoder in {weights} and {tokenizer}: {error}"
@@ -125,7 +118,7 @@ def open_model(path: str | None) -> StaticEncoder:
 
 
 def _packaged() -> tuple[str, str]:
-    """The paths of the package's weights and tokenizer, found without running any of its code."""
+    """The paths of the package's weights and tokenizer, found without running its code."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise SemanticUnavailable(f"semantic search needs the weights of the package {PACKAGE}: {INSTALL}")
@@ -134,7 +127,7 @@ def _packaged() -> tuple[str, str]:
 
 
 def _encoder(weights: str, tokenizer: str) -> StaticEncoder:
-    # Read, not mapped: a file that is cut while it is mapped ends the daemon with SIGBUS.
+    # Read, not mapped: truncating a mapped file would end the daemon with SIGBUS.
     tensors = load(np.fromfile(weights, dtype="u1").tobytes())
     found = next((name for name in NAMES if name in tensors), None)
     if found is None:
@@ -143,7 +136,7 @@ def _encoder(weights: str, tokenizer: str) -> StaticEncoder:
         if name in tensors and tensors[name].dtype.kind not in kinds:
             raise ValueError(f"numbers of kind {tensors[name].dtype} are not read as {name}")
     reader = Tokenizer.from_file(tokenizer)
-    # A tokenizer's file may request the padding and the length of its original model.
+    # A tokenizer's file may request its original model's padding and length.
     reader.no_padding()
     reader.no_truncation()
     _do_not_remember(reader)
@@ -160,7 +153,7 @@ def _encoder(weights: str, tokenizer: str) -> StaticEncoder:
 
 
 def _do_not_remember(reader: Tokenizer) -> None:
-    """Switch off the tokenizer's cache of whole texts, 60 MiB at 9,000 tools: no text comes twice."""
+    """Disable the tokenizer's cache of texts, 60 MiB at 9,000 tools: no text comes twice."""
     resize = getattr(reader.model, "_resize_cache", None)
     if resize is not None:
         resize(0)

@@ -1,10 +1,7 @@
-"""Search by meaning, an optional extra: the vectors of all tools, compared with the vector of a query.
+"""Optional search by meaning: the vectors of all tools, compared with a query's.
 
-A vector is made once for each schema and kept while its tool exists. A `Vectors` never changes: the event loop
-searches one while a worker thread makes the next. Tools and queries are encoded as weighted texts.
-
-The packages of the extra are not imported here: `open_encoder` imports the one module that needs them by name,
-and only when the configuration asks for it.
+A vector is made once per schema. `Vectors` is immutable: the event loop searches one while a worker thread
+makes the next. The extra's packages are imported by `open_encoder` alone, if configured.
 """
 
 from __future__ import annotations
@@ -27,20 +24,20 @@ if TYPE_CHECKING:
     from daemon.model import Tool, ToolKey
 
     Passage = Sequence[tuple[float, str]]
-    """Weighted texts that become one vector: the sum of their unit vectors, made a unit vector again."""
+    """Weighted texts of one vector: the normalised sum of their unit vectors."""
 
 Vector = Any
-"""A unit vector, in a form that only its encoder knows."""
+"""A unit vector in its encoder's form."""
 
 ENCODER = "daemon.search.semantic_static"
 """The only module that imports the extra's packages; it has `open_model(path)`."""
 
 INSTALL = "pip install 'mcpd-supervisor[semantic]'"
-"""The command that installs the missing packages, quoted in the error."""
+"""Quoted in errors."""
 
 
 class SemanticUnavailable(McpdError):
-    """Search by meaning is unavailable: packages or weights are missing or unreadable. Says what to do."""
+    """Packages or weights are missing or unreadable; the text says what to do."""
 
 
 class VectorTable(Protocol):
@@ -50,29 +47,21 @@ class VectorTable(Protocol):
         """The vector in a row, without a copy."""
 
     def closest(self, query: Vector, count: int, rows: Sequence[int] | None) -> Sequence[tuple[int, float]]:
-        """The `count` rows nearest to a query with their cosines, best first; of `rows` only, if given."""
+        """The `count` nearest rows (of `rows`, if given) with cosines, best first."""
 
 
 class Encoder(Protocol):
-    """Turns texts into vectors. Blocks while it encodes; knows no event loop."""
+    """Turns texts into vectors; blocks."""
 
     def encode(self, passages: Sequence[Passage]) -> Sequence[Vector]:
-        """One vector for each passage, in order."""
+        """A vector per passage, in order."""
 
     def table(self, vectors: Sequence[Vector]) -> VectorTable:
-        """A table of vectors of this encoder, to compare queries with."""
+        """A table of this encoder's vectors, to search."""
 
 
 def open_encoder(model: str | None = None) -> Encoder:
-    """Load the configured encoder. Blocks for 0.3 s: call it in a worker thread.
-
-    Args:
-        model: a folder with `tokenizer.json` and `model.safetensors` (a model2vec model); None for the weights
-            that come with the extra. Nothing is ever downloaded.
-
-    Raises:
-        SemanticUnavailable: the extra is not installed, or the folder holds no usable model.
-    """
+    """Load the encoder of a model2vec folder, or the extra's; blocks. Raises `SemanticUnavailable`."""
     try:
         module: Any = importlib.import_module(ENCODER)
     except ImportError as error:
@@ -82,29 +71,27 @@ def open_encoder(model: str | None = None) -> Encoder:
 
 
 MAX_TOOLS = 20_000
-"""The most tools that have vectors, in the servers' order: 20 MiB of 256 floats each, and twice the largest
-public catalogue. Further ones are found by their words."""
+"""Tools with vectors: 20 MiB of 256 floats each, twice the largest public catalogue."""
 
 BATCH = 64
-"""Tools that are encoded at a time: limits the texts in memory to about 100 kB."""
+"""Tools encoded at a time: limits the texts in memory to about 100 kB."""
 
 CLOSEST = 100
-"""The most tools returned for a query, and never over half of all: the farthest is the zero of the fused
-score."""
+"""Tools returned for a query, at most half of all: the farthest is the zero of the fused score."""
 
 MAX_CLAUSES = 4
-"""The most clauses of a query that are compared separately, at up to 2 ms each among ten thousand tools."""
+"""Clauses compared separately, at up to 2 ms each among ten thousand tools."""
 
 CLAUSE = 0.5
-"""The weight of the clause that a tool is nearest to, against the whole query."""
+"""The weight of the nearest clause against the whole query."""
 
 Source = tuple[str, str, str]
-"""The source of a vector: the server's name, its description, the tool's schema hash."""
+"""A vector's source: server, server's description, tool's schema hash."""
 
 
 @attrs.frozen
 class Vectors:
-    """The vectors of all tools, made by one encoder."""
+    """The vectors of all tools by one encoder."""
 
     _encoder: Encoder
     _rows: Mapping[Source, int] = attrs.field(factory=dict, repr=False)
@@ -116,7 +103,7 @@ class Vectors:
         return len(self._keys)
 
     def covers(self, servers: Mapping[str, ServerEntry]) -> bool:
-        """Whether these are the vectors of exactly these tools; compares identities, so it is cheap."""
+        """Whether these are exactly these tools' vectors; compares identities."""
         made_from = _fingerprint(servers)
         return len(made_from) == len(self._made_from) and all(
             ours[:2] == theirs[:2] and ours[2] is theirs[2]
@@ -124,11 +111,7 @@ class Vectors:
         )
 
     def updated(self, servers: Mapping[str, ServerEntry]) -> Vectors:
-        """The vectors of these servers' tools; the same object if nothing changed.
-
-        Blocks while it encodes new tools (about 0.4 ms each): call it in a worker thread. Drops those that are
-        gone.
-        """
+        """The vectors of these servers' tools; itself if current. Blocks: call it in a worker thread."""
         if self.covers(servers):
             return self
         places = dict(list(_places(servers))[:MAX_TOOLS])
@@ -149,14 +132,10 @@ class Vectors:
         *,
         within: Container[ToolKey] | None = None,
     ) -> dict[ToolKey, float]:
-        """The tools nearest to a query with their cosines, best first; at most `CLOSEST` and half of all.
+        """The tools nearest to a query with cosines, best first; at most `CLOSEST` and half of all.
 
-        With clauses, also the tools nearest to each of them; half of the cosine to the nearest clause is added.
-
-        Args:
-            phrasings: the query, in one or several ways; their vectors are added.
-            clauses: its parts, if it has any.
-            within: only these tools; None for all.
+        Phrasings' vectors are added. Half of the cosine to the nearest clause is added. `within` None: all
+        tools.
         """
         passage = passage_of_query(phrasings)
         rows = None if within is None else [row for row, key in enumerate(self._keys) if key in within]
@@ -177,7 +156,6 @@ class Vectors:
         return {self._keys[row]: cosine for row, cosine in ordered}
 
     def _with_missing(self, wanted: Mapping[Source, tuple[Tool, str]]) -> dict[Source, Vector]:
-        """The vector of each source, encoded unless it is known."""
         missing = [source for source in wanted if source not in self._rows]
         vectors = {source: self._table.row(row) for source, row in self._rows.items() if self._table}
         for start in range(0, len(missing), BATCH):
@@ -202,40 +180,38 @@ def _source(tool: Tool, description: str) -> Source:
 
 
 LEAD_WEIGHT = 1.0
-"""The weight of the name and the first sentence, which say what the tool is. Cosines of three short texts
-summed beat that of one long text: 0.63 instead of 0.59 recall@5, mean of the three livemcp sets."""
+"""The weight of name and first sentence; three summed texts beat one long text, 0.63 to 0.59 recall@5."""
 
 WHOLE_WEIGHT = 1.0
-"""The weight of the name, the whole description, and the server's purpose."""
+"""The weight of name, whole description and server's purpose."""
 
 PARAMETERS_WEIGHT = 0.5
-"""The weight of the parameters, which tell similar tools apart; full weight hurts where they are generic."""
+"""The weight of parameters, which tell similar tools apart; full weight hurts where they are generic."""
 
 LEAD_CHARACTERS = 300
-"""The most characters of a first sentence: a longer one is not a sentence."""
+"""Characters of a first sentence; a longer one is none."""
 
 DESCRIPTION_CHARACTERS = 1500
-"""The most characters of a description: the mean of more words says less, and a hostile one takes 1 ms at
-most."""
+"""Characters of a description: the mean of more words says less, and a hostile one takes 1 ms at most."""
 
 SERVER_CHARACTERS = 300
-"""The most characters of a server's description: it must not drown the tool's own words."""
+"""Characters of a server's description, which must not drown the tool's words."""
 
 PARAMETERS_CHARACTERS = 800
-"""The most characters of the parameters: about a dozen of them."""
+"""Characters of parameters: about a dozen."""
 
 PHRASINGS = 8
-"""The most phrasings of a query that are encoded: more say nothing new, and each takes up to a millisecond."""
+"""Encoded phrasings: more say nothing new, at up to a millisecond each."""
 
 PHRASING_CHARACTERS = 1000
-"""The most characters of one phrasing: longer than any request typed by hand."""
+"""Characters of one phrasing: longer than any typed request."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|[\n。]")
 _BOUNDARY = re.compile(r"[_\-./]+|(?<=[a-z0-9])(?=[A-Z])")
 
 
 def passage_of_tool(tool: Tool, server_description: str) -> Passage:
-    """The texts of a tool: its lead, its whole description with its server's, its parameters."""
+    """The texts of a tool: its lead, its description with its server's, its parameters."""
     called = _spaced(_earnest(tool.name))
     name = f"{_spaced(tool.server)} {called}"
     description = _clean(_earnest(tool.description[:DESCRIPTION_CHARACTERS])).strip()
@@ -250,7 +226,7 @@ def passage_of_tool(tool: Tool, server_description: str) -> Passage:
 
 
 def passage_of_query(phrasings: Sequence[str]) -> Passage:
-    """The texts of a query: its phrasings with equal weights; empty if all are blank."""
+    """The texts of a query, equally weighted; empty if all are blank."""
     kept = [_clean(phrasing[:PHRASING_CHARACTERS]).strip() for phrasing in phrasings[:PHRASINGS]]
     return tuple((1.0, phrasing) for phrasing in dict.fromkeys(kept) if phrasing)
 
@@ -260,17 +236,17 @@ def _earnest(text: str) -> str:
 
 
 def _spaced(name: str) -> str:
-    """A name split into words: an encoder knows `read file`, not `read_file`."""
+    """A name split into words: encoders know `read file`, not `read_file`."""
     return _BOUNDARY.sub(" ", _clean(name))
 
 
 def _clean(text: str) -> str:
-    """The text without lone surrogates, which a tokenizer rejects."""
+    """The text without lone surrogates, which tokenizers reject."""
     return text.encode(errors="replace").decode()
 
 
 def _parameters(tool: Tool) -> Iterator[str]:
-    """The names of all parameters, then their descriptions; nothing for a schema that is not an object's."""
+    """All parameters' names, then descriptions."""
     properties = _properties(tool)
     for name in islice(properties, PARAMETERS_CHARACTERS):
         yield _spaced(name[:PARAMETERS_CHARACTERS])

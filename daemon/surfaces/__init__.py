@@ -1,4 +1,4 @@
-"""Surfaces, one module each: the tools that a client is shown, and what a call to one of them means.
+"""Surfaces: the tools that a client lists, and the meaning of a call to one of them.
 
-Surfaces are pure: they read the catalog and decide what is to be done; the call path does it.
+Surfaces are pure: they read the catalog and decide; the call path acts.
 """

@@ -1,8 +1,7 @@
-"""Tools that a surface gets in addition to its own: `read_resource`, and a second call tool that only reads.
+"""Meta-tools that several surfaces add: `read_resource`, and a second call tool for read-only tools.
 
-A tool's result may link to a resource (`resource_link`). Most clients never let their model read it, so a
-profile can offer `read_resource`. The second call tool is for tools that only read, as their servers say:
-clients may let it through unasked.
+Most clients never let their model read a resource that a result links to (`resource_link`). Clients may allow
+the read-only call tool without asking.
 """
 
 from __future__ import annotations
@@ -19,12 +18,7 @@ from daemon.surfaces.surface import READS, Action, Forward, MetaTool, View
 
 
 def read_only(name: str, call: MetaTool) -> MetaTool:
-    """A call tool for tools that only read, beside one for all tools; a profile may have it left out.
-
-    Args:
-        name: what it is called.
-        call: the tool for all tools.
-    """
+    """The variant `name` of the call tool `call` that runs only read-only tools; profiles can omit it."""
 
     def does(view: View, arguments: bytes, *, patient: bool) -> Action:
         action = call.does(view, arguments, patient=patient)
@@ -49,7 +43,7 @@ def read_only(name: str, call: MetaTool) -> MetaTool:
 
 
 def _may_write(view: View, forward: Forward) -> str:
-    """Why a tool is not known to only read, or its user is to be asked; empty if it only reads."""
+    """The reason why a tool may write or needs the user's consent; empty if it only reads."""
     offered = view.offer.tools.get((forward.server, forward.name))
     if offered is None:
         return "its server has not listed it yet"
@@ -100,11 +94,7 @@ def _read(view: View, arguments: bytes, *, patient: bool) -> Forward:  # noqa: A
 
 
 def as_tool_result(result: bytes | memoryview | Raw) -> bytes:
-    """What `resources/read` was answered with, as the result of a tool (MCP, `CallToolResult`).
-
-    Text becomes text, an image an image, and everything else an embedded resource; each as its server wrote it.
-    A result that is none comes back as it is.
-    """
+    """Convert a `resources/read` result to a `CallToolResult` (MCP); an invalid one passes unchanged."""
     try:
         items = [_as_content(each) for each in _decode_result(result).contents]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -134,4 +124,4 @@ READ_RESOURCE = MetaTool(
     required=("uri",),
     does=_read,
 )
-"""The tool that reads resources, for profiles that ask for it."""
+"""For profiles with `readResource`."""

@@ -1,7 +1,7 @@
-"""How results, errors and lists are written on all surfaces, and how much fits into one answer (design.md).
+"""Results, errors and lists of all surfaces, and the room for them in one answer.
 
-An answer says the same twice, as `structuredContent` and as text, and a client shows its model one of them: the
-longer one counts against the profile's `answerTokens`. A token is taken to be four bytes, as everywhere here.
+An answer holds `structuredContent` and text, and a client shows its model one of them: the longer one counts
+against the profile's `answerTokens`, at four bytes a token.
 """
 
 from __future__ import annotations
@@ -29,50 +29,42 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_NAMED = 20
-"""Names that an error lists: enough to choose from, not enough to fill a context."""
+"""Names in an error: enough to choose from, too few to fill a context."""
 
 MAX_QUOTED = 200
-"""Bytes of a wrong name that are repeated, encoded as JSON: a real one has at most 128."""
+"""Bytes of a wrong name in an error, encoded as JSON: a real name has at most 128."""
 
 MAX_CHOICES = 1000
-"""Bytes of the names that an error lists where no profile limits the answer."""
+"""Bytes of the names in an error where no profile limits the answer."""
 
 MAX_REASON = 1000
 """Characters of the reason why a server is down: ample for the last lines of its stderr."""
 
 MAX_LINES = 60
-"""Most entries of a list that is shown from the start."""
+"""Most entries of an initial list."""
 
 MAX_LINE = 160
 """Characters of the longest line about one entry."""
 
 MAX_NAME = 20
-"""Characters of a line that are left to the name of what it is about."""
+"""Characters of a line reserved for the entry's name."""
 
 LONGEST_LINE = 260
-"""Characters of what the tools of one server do, in a list that is short all the same: some thirty tools."""
+"""Characters about one server's tools in a short list: some thirty tools."""
 
 SHORT_LIST = 2000
-"""Characters up to which a list is short: 500 tokens."""
+"""Characters of the longest list that counts as short: 500 tokens."""
 
 
 def result(structured: object, text: str | None = None) -> bytes:
-    """A successful result, raw JSON: `structuredContent` and one text item.
-
-    Args:
-        structured: the answer as a JSON value.
-        text: the same in prose, where a seed shows prose; None writes it as compact JSON.
-    """
+    """A successful result, raw JSON; `text` None repeats `structured` as compact JSON."""
     encoded = msgspec.json.encode(structured)
     said = msgspec.json.encode(encoded.decode() if text is None else text)
     return b'{"content":[{"type":"text","text":%b}],"structuredContent":%b,"isError":false}' % (said, encoded)
 
 
 def error_result(error: CallError) -> bytes:
-    """A refusal that a model can act on, raw JSON (design.md §6, "Errors of a meta-tool").
-
-    It may quote a server, even its schemas: hidden characters in it are made visible.
-    """
+    """A refusal as raw JSON; hidden characters are made visible, since it may quote a server."""
     return legible_json(
         msgspec.json.encode(
             {
@@ -85,11 +77,7 @@ def error_result(error: CallError) -> bytes:
 
 
 def decode_arguments(arguments: bytes, shape: type[T], example: str) -> T:
-    """Decode a meta-tool's arguments.
-
-    Raises:
-        InvalidArguments: they do not fit `shape`; the text shows `example`.
-    """
+    """Decode a meta-tool's arguments; nulls count as missing. Raises `InvalidArguments`."""
     try:
         members = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
         said = {key: value for key, value in members.items() if bytes(value) != b"null"}
@@ -102,14 +90,7 @@ def decode_arguments(arguments: bytes, shape: type[T], example: str) -> T:
 def choices(
     names: Iterable[str], wanted: str, near: list[str] | None = None, *, room: int = MAX_CHOICES
 ) -> str:
-    """What an error says after an unknown name: the closest ones, then all, within `MAX_NAMED` and the room.
-
-    Args:
-        names: all names that exist.
-        wanted: the unknown name.
-        near: the closest names, if they are known already.
-        room: bytes of the names that are listed; at least one is.
-    """
+    """The end of an error about the unknown name `wanted`: the closest names, then all within `room` bytes."""
     known = list(names)
     close = closest(wanted, known) if near is None else near
     listed = some_of(known, room)
@@ -119,12 +100,12 @@ def choices(
 
 
 def instead(view: View, names: Iterable[str], wanted: str, near: list[str] | None = None) -> str:
-    """The same, within the room of this view."""
+    """`choices` within the room of this view."""
     return choices(names, wanted, near, room=share_of(view))
 
 
 def some_of(names: Iterable[str], room: int) -> list[str]:
-    """The first of these names, at most `MAX_NAMED` of them and `room` bytes; at least one."""
+    """The first `MAX_NAMED` names within `room` bytes; at least one."""
     some: list[str] = []
     for name in islice(names, MAX_NAMED):
         room -= size_of(name)
@@ -135,7 +116,7 @@ def some_of(names: Iterable[str], room: int) -> list[str]:
 
 
 def quoted(name: str) -> str:
-    """A foreign name in quotes for an error text: at most `MAX_QUOTED` bytes of it."""
+    """A foreign name quoted for an error text, at most `MAX_QUOTED` bytes of it."""
     shown = repr(name[:MAX_QUOTED])
     if len(name) <= MAX_QUOTED and size_of(shown) <= MAX_QUOTED:
         return shown
@@ -143,17 +124,17 @@ def quoted(name: str) -> str:
 
 
 def size_of(value: object) -> int:
-    """Bytes of a value when encoded as JSON."""
+    """Bytes of a value encoded as JSON."""
     return len(msgspec.json.encode(value))
 
 
 def written(call: Mapping[str, Any]) -> str:
-    """The arguments of a call, as a member of an answer has it, in words."""
+    """The arguments of a call in an answer, as JSON text."""
     return msgspec.json.encode(call["arguments"]).decode()
 
 
 def with_text(text: str, answered: bytes | memoryview | msgspec.Raw) -> bytes:
-    """A tool's result with a text after its own content; a result without content comes back as it is."""
+    """A tool's result with a text appended to its content; unchanged if it has no content."""
     try:
         members = _decode_members(answered)
         content = _decode_items(members["content"])
@@ -168,7 +149,7 @@ _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def cut(text: str, room: int) -> str:
-    """A text cut to at most `room` bytes, encoded as JSON."""
+    """A text cut to `room` bytes, encoded as JSON."""
     if size_of(text) <= room:
         return text
     shorter = text[:room]
@@ -184,13 +165,7 @@ def one_line(text: str, width: int = MAX_LINE) -> str:
 
 
 def roomy_lines(entries: Callable[[int], Sequence[tuple[str, str]]], characters: int, rest: str) -> str:
-    """A bounded list whose lines are as long as they have to be, as long as the whole list is short.
-
-    Args:
-        entries: returns names with their descriptions, given the characters for what tools do.
-        characters: how long the list may become.
-        rest: how to see the entries that are left out, as in `index_lines`.
-    """
+    """`index_lines`, with long lines while the list is short; `entries` gets the characters for tools."""
     whole = entries(LONGEST_LINE)
     if sum(len(name) + len(text) for name, text in whole) <= min(characters, SHORT_LIST):
         return index_lines(whole, characters, rest, LONGEST_LINE + MAX_LINE)
@@ -198,14 +173,7 @@ def roomy_lines(entries: Callable[[int], Sequence[tuple[str, str]]], characters:
 
 
 def index_lines(entries: Iterable[tuple[str, str]], characters: int, rest: str, width: int = MAX_LINE) -> str:
-    """A bounded list, a line for each entry.
-
-    Args:
-        entries: names with their descriptions.
-        characters: how long the list may become.
-        rest: how to see the entries that are left out, after "- and 7 more: ".
-        width: characters of the longest line.
-    """
+    """A bounded list with a line per entry; `rest` follows "- and 7 more: "."""
     lines: list[str] = []
     size = 0
     known = list(entries)
@@ -220,20 +188,20 @@ def index_lines(entries: Iterable[tuple[str, str]], characters: int, rest: str, 
 
 
 def told(why: Reason) -> str:
-    """Why a server is down, for a model: the reason, and what its last words mean; without a full stop."""
+    """The reason why a server is down, for a model, with the meaning of its last words; no full stop."""
     found = why.remedy
     return f"{why.text}. {found.happened.rstrip('.')}" if found and found.by_words else why.text
 
 
 def what_helps(server: str, why: Reason) -> str:
-    """What a model can do about a server that is down, in whole sentences; empty if nothing is known."""
+    """Advice for a model about a server that is down, in whole sentences; empty if nothing is known."""
     if why.cause in CURED_BY_LOGIN:
         return f"{log_in(server)}."
     return f"What helps (tell the user): {why.remedy.helps}" if why.remedy else ""
 
 
 def unavailable_entry(entry: ServerEntry, now: float) -> dict[str, object]:
-    """A server that is down as described in `meta.unavailableServers`; `since` in seconds since the epoch."""
+    """The entry of `meta.unavailableServers` for a server; `since` in seconds since the epoch."""
     status = entry.status
     described: dict[str, object] = {
         "state": str(status.state),
@@ -250,33 +218,30 @@ def unavailable_entry(entry: ServerEntry, now: float) -> dict[str, object]:
 
 
 SHORT_LINE = 30
-"""Characters of the shortest width of a line: the beginning of a sentence tells two tools apart."""
+"""Characters of the narrowest line: the beginning of a sentence tells two tools apart."""
 
 WIDTHS = (MAX_LINE, 120, 90, 70, 55, 40, SHORT_LINE)
-"""Widths of lines: the first one at which all lines fit is used, since another page costs another call."""
+"""Widths of lines, the first that fits is used: another page costs another call."""
 
 SHARE = 4
-"""Each kind of information beside an answer's tools may take up to a quarter of the answer."""
+"""Each kind of information next to an answer's tools gets at most a quarter of the answer."""
 
 MEMBER_BYTES = 2
 """Bytes of the colon and the comma of a member."""
 
 
 def room_of(view: View) -> int:
-    """Bytes that one answer may give a model to read."""
+    """Bytes of one answer."""
     return view.profile.answer_tokens * BYTES_PER_TOKEN
 
 
 def share_of(view: View) -> int:
-    """Bytes that each kind of information beside an answer's tools may take."""
+    """Bytes for each kind of information next to an answer's tools."""
     return room_of(view) // SHARE
 
 
 def fitting(members: Iterable[tuple[str, object]], room: int) -> dict[str, object]:
-    """The first of these members that fit into an object of `room` bytes; at least one, whatever its size.
-
-    Members that do not fit are not drawn from the iterable, which may be a generator.
-    """
+    """The first members that fit into an object of `room` bytes, drawn lazily; at least one, of any size."""
     fitted: dict[str, object] = {}
     size = len(b"{}")
     for name, value in members:
@@ -289,20 +254,16 @@ def fitting(members: Iterable[tuple[str, object]], room: int) -> dict[str, objec
 
 
 def names_within(names: Iterable[str], room: int) -> list[str]:
-    """The first of these names that fit into a list of `room` bytes; at least one."""
+    """The first names that fit into a list of `room` bytes; at least one."""
     return list(fitting(((name, 0) for name in names), room))
 
 
 def lines_within(
     names: Sequence[str], line_of: Callable[[int], str], room: int, frame: int = MEMBER_BYTES
 ) -> dict[str, str]:
-    """A line for each of these names, all cut to the largest of `WIDTHS` at which they fit.
+    """A line per name, all cut to the largest of `WIDTHS` at which they fit into `room` bytes.
 
-    Args:
-        names: the names; those that do not fit even at `SHORT_LINE` are left out, all but the first.
-        line_of: returns the line for an index in `names`.
-        room: bytes for all lines.
-        frame: bytes that each line takes in addition to its name and its text.
+    Names that do not fit at `SHORT_LINE` are left out, but the first. `frame`: bytes besides name and text.
     """
     least = sum(size_of(name) + frame + SHORT_LINE for name in names)
     widths = WIDTHS if least <= room else WIDTHS[-1:]

@@ -1,7 +1,7 @@
-"""The `browse` surface: `list_categories`, `get_tools`, `call_tool` (seed 003, semcode's `--lazy`).
+"""The `browse` surface: `list_categories`, `get_tools`, `call_tool`.
 
-Three short definitions, the smallest of all surfaces: even the categories are listed only on request. A few
-words of each stand in the first one, for clients that hide tools until a search of their own finds them.
+The smallest surface: even the categories are listed on request. The first description holds a few words on each
+category, for clients that hide tools until their own search finds them.
 """
 
 from __future__ import annotations
@@ -38,11 +38,10 @@ CALL = calling.CALL_TOOL
 META_TOOLS = (LIST, GET, CALL, calling.CALL_READ_ONLY)
 
 MAX_NAMES = 300
-"""Tool names in one list of categories: some 1,500 tokens. With more tools, each category names its first ones
-and counts the rest."""
+"""Tool names in one list of categories, some 1,500 tokens; above it, each category names its first ones."""
 
 NEXT_BYTES = 200
-"""Bytes of what a list of categories says of those that did not fit."""
+"""Bytes about the categories that did not fit."""
 
 LIST_EXAMPLE = "{}"
 
@@ -52,7 +51,6 @@ class _ListArguments(msgspec.Struct):
 
 
 def _list_categories(view: View, arguments: bytes, *, patient: bool) -> Action:
-    """Every category with its description and the names of its tools, as the seed's formatted list."""
     cursor = decode_arguments(arguments, _ListArguments, LIST_EXAMPLE).cursor
     waiting = starting(view.catalog.servers[name] for name in _servers(view.categories))
     if patient and waiting:
@@ -64,7 +62,7 @@ def _list_categories(view: View, arguments: bytes, *, patient: bool) -> Action:
     most = total if total <= MAX_NAMES else max(1, MAX_NAMES // len(found))
     end = len(view.categories)
     reply, size = _listing(view, found, most, end)
-    # Names are dropped first, because a description says more; then whole categories, left to another answer.
+    # Drop names first, because a description says more; then leave whole categories to another answer.
     while size > room_of(view) and (most > 1 or len(found) > 1):
         if most > 1:
             most = min(most, max(len(names) for _category, names in found)) // 2
@@ -78,7 +76,6 @@ def _list_categories(view: View, arguments: bytes, *, patient: bool) -> Action:
 def _listing(
     view: View, found: Sequence[tuple[ToolCategory, list[str]]], most: int, end: int
 ) -> tuple[Reply, int]:
-    """An answer that lists these categories, and how many bytes of it a model reads."""
     categories = [_summary(view, category, names, most) for category, names in found]
     servers = _servers({category.name: category for category, _names in found})
     meta = unavailable(view, [view.catalog.servers[name] for name in servers], ())
@@ -112,7 +109,6 @@ def _summary(view: View, category: ToolCategory, names: list[str], most: int) ->
 
 
 def _text(categories: list[dict[str, Any]], meta: Mapping[str, Any]) -> str:
-    """The seed's formatted list."""
     if not categories:
         return NO_CATEGORIES
     lines = ["Available categories:", *(_line(category) for category in categories)]
@@ -141,7 +137,7 @@ def _describe_list(view: View) -> str:
 
 
 class BrowseSurface(Surface):
-    """Seed 003's three tools."""
+    """The tools of the `browse` surface."""
 
     name = "browse"
     tools = (
@@ -157,14 +153,14 @@ class BrowseSurface(Surface):
     )
 
     def instructions(self, view: View) -> str:
-        """How to work with the three tools."""
+        """The use of the three tools."""
         return (
             f"Tools are loaded on demand. 1. {LIST} shows what there is. 2. {GET} gives the definitions of one"
             f" category's tools. 3. {CALL} runs a tool by name."
         )
 
     def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Refuse: every tool of a server is run by one of the tools."""
+        """Refuse: `call_tool` runs every tool of a server."""
         raise UnknownTool(
             f"there is no tool {quoted(name)} here. Tools of servers are run by {CALL}: {calling.CALL_EXAMPLE}",
             available=[LIST, GET, CALL],

@@ -1,4 +1,4 @@
-"""How a call finds its tool on all surfaces, and what is answered if it finds none."""
+"""Finds the tool of a call on every surface, and explains why none was found."""
 
 from __future__ import annotations
 
@@ -49,12 +49,7 @@ _BY_NAME = Wrapper("arguments", ("tool_name",), CALL_EXAMPLE)
 
 
 def call_tool(meta_tools: Collection[str], view: View, sent: bytes, *, patient: bool) -> Action:
-    """What `call_tool(tool_name, arguments)` means (seed 003): run any tool that the profile offers, by name.
-
-    Raises:
-        InvalidArguments: the tool is a meta-tool, or no reading of the arguments fits it.
-        ToolDisabled, UnknownTool: as for `find`.
-    """
+    """Run any tool of the profile by name. Raises as `find` and `run`, and for meta-tools."""
     wrapped = _BY_NAME.unwrap(sent)
     refuse_meta_tool(view, wrapped.name, meta_tools)
     found = find(view, wrapped.name, patient=patient)
@@ -66,11 +61,7 @@ def call_tool(meta_tools: Collection[str], view: View, sent: bytes, *, patient: 
 
 
 def run(view: View, target: Target, wrapped: Wrapped) -> Forward:
-    """Decide to send a tool the arguments in a wrapper call.
-
-    Raises:
-        InvalidArguments: no reading of the arguments fits the tool.
-    """
+    """Decide to send a tool the arguments of a wrapper call. Raises `InvalidArguments`."""
     read = view.means.checker.read(
         target.tool, wrapped.name, wrapped.arguments, wrapped.beside, example=wrapped.example
     )
@@ -88,7 +79,7 @@ def run(view: View, target: Target, wrapped: Wrapped) -> Forward:
 
 
 def direct(offered: Offered, arguments: bytes, loading: Loading | None = None) -> Forward:
-    """Decide to send a tool the arguments that it was called with by its own name, without decoding them."""
+    """Decide to forward a call by the tool's own name, without decoding the arguments."""
     tool = offered.tool
     return Forward(
         server=tool.server,
@@ -103,16 +94,12 @@ def direct(offered: Offered, arguments: bytes, loading: Loading | None = None) -
 
 
 def label_of(tool: Tool) -> str:
-    """The name that the log gives to calls of a tool."""
+    """The name of a tool's calls in the log."""
     return f"{tool.server}/{tool.name}"
 
 
 def refuse_meta_tool(view: View, name: str, meta_tools: Collection[str]) -> None:
-    """Refuse to call a meta-tool through a meta-tool.
-
-    Raises:
-        InvalidArguments: the name is a meta-tool's.
-    """
+    """Refuse to call a meta-tool through a meta-tool. Raises `InvalidArguments`."""
     plain = name.rpartition("__")[2] if name.startswith(CLIENT_PREFIX) else name
     servers = view.catalog.servers
     if plain in meta_tools and read_reference(name, servers).server not in servers:
@@ -121,12 +108,12 @@ def refuse_meta_tool(view: View, name: str, meta_tools: Collection[str]) -> None
 
 
 def public_name(view: View, key: ToolKey, meta_tools: Collection[str]) -> str:
-    """The name of a tool in a list beside these meta-tools, whose names are taken."""
+    """A tool's name in a list with these meta-tools, whose names are taken."""
     return view.catalog.names.name_beside(key, meta_tools)
 
 
 def call_tools(does: Does, find_with: str) -> tuple[MetaTool, MetaTool]:
-    """The tools `call_tool` and `call_read_only_tool`; `find_with` says where names and arguments are found."""
+    """The tools `call_tool` and `call_read_only_tool`; `find_with` names the source of names and arguments."""
     call = MetaTool(
         name=CALL_TOOL,
         describe=f"Run a tool by name. {find_with}",
@@ -139,19 +126,13 @@ def call_tools(does: Does, find_with: str) -> tuple[MetaTool, MetaTool]:
 
 
 def find(view: View, name: str, *, patient: bool, chosen: bool = False) -> Offered | AwaitListing:
-    """The tool that a name means.
-
-    Args:
-        view: the view of the session.
-        name: what the client calls it.
-        patient: whether the call may wait for a list.
-        chosen: whether the client has chosen the servers of this view: any name may be one of theirs.
+    """Find the tool that a name means; `chosen`: the client selected the servers, any name may be theirs.
 
     Raises:
-        ToolChanged: it is not what this client was shown.
-        ToolDisabled: it exists, and this profile does not offer it.
-        UpstreamUnavailable: its server is named, and has never listed its tools.
-        UnknownTool: no server has it.
+        ToolChanged: the tool differs from the one that this client saw.
+        ToolDisabled: the tool exists, but this profile does not offer it.
+        UpstreamUnavailable: the name includes its server, which never listed its tools.
+        UnknownTool: no server has the tool.
     """
     catalog, offer = view.catalog, view.offer
     key = catalog.names.key_of(name, catalog.servers)
@@ -161,7 +142,7 @@ def find(view: View, name: str, *, patient: bool, chosen: bool = False) -> Offer
         return offered
     if key is not None and _is_off(view, key):
         raise disabled(view, key, name)
-    # A bare name that no server has wakes none; a name with its server's wakes that one.
+    # A bare unknown name wakes no server; a name with its server's prefix wakes that one.
     entries = list(view.servers.values()) if key is None else [catalog.servers[key[0]]]
     is_wanted = chosen or key is not None
     waiting = unlisted(entries) if is_wanted else starting(entries)
@@ -173,17 +154,7 @@ def find(view: View, name: str, *, patient: bool, chosen: bool = False) -> Offer
 
 
 def refuse_changed(view: View, tool: Tool, name: str, description: str) -> None:
-    """Refuse a call of a tool that has changed since the client was shown it or its session loaded it.
-
-    Args:
-        view: the view of the session.
-        tool: the tool as it is now.
-        name: what the client calls it.
-        description: its description in this profile.
-
-    Raises:
-        ToolChanged: it has changed; the error holds its new definition.
-    """
+    """Refuse a call of a tool that changed since the client saw or loaded it. Raises `ToolChanged`."""
     key = tool.server, tool.name
     seen = view.shown(key)
     if seen is None and key in view.loaded:
@@ -222,7 +193,7 @@ def disabled(view: View, key: ToolKey, name: str) -> ToolDisabled:
 
 
 def _is_off(view: View, key: ToolKey) -> bool:
-    """Whether a tool that is not offered exists, as far as is known, and is switched off."""
+    """Whether an unoffered tool exists, as far as known, and is switched off."""
     entry = view.catalog.servers[key[0]]
     if entry.tools is not None and key[1] not in entry.tools:
         return False
@@ -256,15 +227,7 @@ def unknown_tool(view: View, name: str) -> UnknownTool:
 
 
 def moved_away(name: str, offered: Offered, new: str, advice: str, **more: object) -> UnknownTool:
-    """The error about a tool that its server has renamed.
-
-    Args:
-        name: the old name.
-        offered: the tool as it is now.
-        new: the new name.
-        advice: what to do.
-        **more: further details of the error.
-    """
+    """The error about the former `name` of a renamed tool; `advice` is a sentence."""
     return UnknownTool(
         f"{renaming(name, offered, new)} {advice}",
         tool=answers.cut(name, answers.MAX_QUOTED),
@@ -276,12 +239,12 @@ def moved_away(name: str, offered: Offered, new: str, advice: str, **more: objec
 
 
 def renaming(name: str, offered: Offered, new: str) -> str:
-    """The sentence about a tool that its server has renamed; arguments as for `moved_away`."""
+    """The sentence about a renamed tool; arguments as for `moved_away`."""
     return f"server {offered.tool.server} has renamed {answers.quoted(name)}: it is called {new} now."
 
 
 def never_listed(view: View, entry: ServerEntry) -> UpstreamUnavailable:
-    """The error about a tool that cannot be judged before its server has listed its tools."""
+    """The error about a tool whose server has not listed its tools."""
     why = entry.tool_list.problem or answers.told(entry.status.why) or str(entry.status.state)
     helps = answers.what_helps(entry.name, entry.status.why) or "Try again later."
     return UpstreamUnavailable(
@@ -292,7 +255,7 @@ def never_listed(view: View, entry: ServerEntry) -> UpstreamUnavailable:
 
 
 def _unlisted_hint(view: View) -> str:
-    """A hint at the servers that may have what was asked for; empty if all have listed their tools."""
+    """A hint at servers that have not listed yet and may have the tool; empty if all have."""
     silent = [f"{entry.name} ({entry.status.state})" for entry in view.servers.values() if entry.tools is None]
     return (
         f" Not known yet are the tools of: {', '.join(answers.some_of(silent, answers.share_of(view) // 2))}."
@@ -302,28 +265,24 @@ def _unlisted_hint(view: View) -> str:
 
 
 def loaded_tools(view: View) -> list[Offered]:
-    """The loaded tools that the session can still use, in the order in which it loaded them."""
+    """The usable loaded tools, in loading order."""
     offer = view.offer
     found = (offer.tools.get(key) for key, each in view.loaded.tools.items() if each.verdict.valid)
     return [offered for offered in found if offered is not None]
 
 
 MOST_USUAL = 7
-"""Core tools that are chosen: as many as seed 000 has by default."""
+"""The number of core tools that Serena has by default."""
 
 SERENAS = (
     *("search_tools", "initial_instructions", "activate_project", "get_current_config"),
     *("check_onboarding_performed", "list_dir", "find_file"),
 )
-"""The core tools of seed 000 (`DEFAULT_CORE_TOOLS`), for as long as nothing was called."""
+"""Serena's `DEFAULT_CORE_TOOLS`, used until a tool was called."""
 
 
 def usual_tools(means: Means, catalog: Catalog, profile: Profile) -> tuple[ToolKey, ...]:
-    """The most called of the tools that a profile shows, or may once their servers have listed theirs.
-
-    In the order of their names: as long as the set is the same, every client is told the same. Until one was
-    called, those that seed 000 names.
-    """
+    """A profile's most called tools, unlisted ones included, else Serena's; sorted, for equal texts."""
     offer = means.offers.of(catalog, profile)
     shown = (key for key in means.most_called() if _may_be_shown(catalog, offer, key))
     called = tuple(sorted(islice(shown, MOST_USUAL)))
@@ -331,7 +290,7 @@ def usual_tools(means: Means, catalog: Catalog, profile: Profile) -> tuple[ToolK
 
 
 def core_tools(view: View) -> Sequence[Offered]:
-    """The core tools whose definitions are known."""
+    """The core tools with known definitions."""
     if view.profile.core_tools is not None:
         return view.offer.core
     return [offered for key in view.usual() if (offered := view.offer.tools.get(key)) is not None]
@@ -345,7 +304,7 @@ def core_references(view: View) -> Sequence[str]:
 
 
 def core_names(view: View, meta_tools: Collection[str]) -> Iterator[str]:
-    """The names to call core tools by; their configured names while their servers have not listed."""
+    """The callable names of core tools; configured names while their servers have not listed."""
     for name in core_references(view):
         offered = view.offer.find(name)
         if offered is None:
@@ -362,7 +321,7 @@ def _may_be_shown(catalog: Catalog, offer: Offer, key: ToolKey) -> bool:
 
 
 KEPT = 1024
-"""Definitions that are cached in this form: more than all sessions load at a time; 3 MB of real ones."""
+"""Cached definitions: more than all sessions load at a time; 3 MB of real ones."""
 
 _META = "_meta"
 _ALWAYS_LOAD = {key: Raw(msgspec.json.encode(value)) for key, value in ALWAYS_LOAD.items()}
@@ -371,21 +330,21 @@ _decode_meta = msgspec.json.Decoder(dict[str, Raw] | None).decode
 
 
 def as_listed(view: View, offered: Offered, meta_tools: Collection[str]) -> bytes:
-    """The tool object for a list, raw JSON, under the name that it has beside these meta-tools."""
+    """A tool's entry in a list with these meta-tools, raw JSON."""
     name = public_name(view, offered.key, meta_tools)
     return always_loaded(legible_tool(offered.listed(name), offered.description))
 
 
 @lru_cache(maxsize=KEPT)
 def always_loaded(raw: bytes) -> bytes:
-    """A tool object with `ALWAYS_LOAD` added to its `_meta`; everything else stays."""
+    """A tool object with `ALWAYS_LOAD` added to its `_meta`."""
     members = _decode_members(raw)
     if _META not in members:
         return b'%b,"_meta":%b}' % (raw.rstrip()[:-1], msgspec.json.encode(ALWAYS_LOAD))
     try:
         said = _decode_meta(members[_META]) or {}
     except msgspec.MsgspecError:
-        # Not an object, hence not valid: it is not ours to replace.
+        # Not an object, hence invalid: leave it as the server wrote it.
         return raw
     return msgspec.json.encode({**members, _META: {**said, **_ALWAYS_LOAD}})
 
@@ -395,21 +354,17 @@ class Findings:
     """The result of a search."""
 
     tools: Sequence[tuple[Offered, float]]
-    """The tools, best first, with their scores; 0.0 if everything was asked for."""
     total: int
-    """How many tools fit, shown or not."""
     end: int
-    """The position in the whole result at which `tools` ends."""
     suggestions: Sequence[str] = ()
-    """Words that may have been meant if nothing fits."""
 
     @property
     def left(self) -> int:
-        """How many tools come after these."""
+        """The number of tools after these."""
         return max(0, self.total - self.end)
 
     def first(self, count: int) -> Findings:
-        """The first `count` of these tools; the others count as left."""
+        """The first `count` tools; the others count as left."""
         return attrs.evolve(
             self, tools=self.tools[:count], end=min(self.end, self.total) - len(self.tools) + count
         )
@@ -418,18 +373,7 @@ class Findings:
 def find_tools(
     view: View, phrasings: Sequence[str], category: str | None, limit: int, start: int = 0
 ) -> Findings:
-    """The offered tools that fit, best first.
-
-    Args:
-        view: the view of the session.
-        phrasings: phrasings of one need, keywords or a name; empty is everything, in its order.
-        category: only the tools of this category; None or empty is all.
-        limit: most tools to return.
-        start: how many of the best to skip.
-
-    Raises:
-        UnknownCategory: the profile has none of that name.
-    """
+    """Search the offered tools, best first; without phrasings, return all. Raises `UnknownCategory`."""
     end = start + limit
     offer = view.offer
     among = _keys_in(view, category) if category else offer.tools
@@ -438,7 +382,7 @@ def find_tools(
         known = [(offer.tools[key], 0.0) for key in among if key in offer.tools]
         return Findings(tools=known[start:end], total=len(known), end=end)
     index = view.means.index()
-    # Checking each hit takes as long as finding it, which is saved if all tools are allowed.
+    # Filtering hits takes as long as finding them; skip it if all tools are allowed.
     all_of_it = among is offer.tools and offer.is_everything and index.covers(view.catalog.servers)
     ranking = index.search(asked, within=None if all_of_it else among, limit=end)
     tools = [(offer.tools[hit.key], hit.score) for hit in ranking.hits if hit.key in offer.tools]
@@ -446,14 +390,7 @@ def find_tools(
 
 
 def scored(view: View, phrasings: Sequence[str], category: str | None, limit: int) -> dict[str, object]:
-    """A search as an operator sees it.
-
-    Returns:
-        `{tools: [{name, server, tool, category, score, description}], total, suggestions}`.
-
-    Raises:
-        UnknownCategory: the profile has none of that name.
-    """
+    """A search's report: {tools: [{name, server, tool, category, score, description}], total, suggestions}."""
     findings = find_tools(view, phrasings, category, limit)
     return {
         "tools": [
@@ -478,32 +415,22 @@ def _keys_in(view: View, category: str) -> dict[ToolKey, None]:
 
 
 MAX_FOUND = 3
-"""Most servers or tools found for one need: a need that fits more is not precise enough."""
+"""Servers or tools for one need: a need that fits more is imprecise."""
 
 WORTH = 0.6
-"""The share of the best hit's score that another hit must have to be shown beside it."""
+"""The least share of the best score for a hit to be returned."""
 
 
 class Wanted(msgspec.Struct):
     """The tools that names and needs resolve to."""
 
     tools: dict[str, Offered] = msgspec.field(default_factory=dict)
-    """The tools, by the names to call them by."""
     failures: dict[str, CallError] = msgspec.field(default_factory=dict)
-    """Errors about what was not found, by what was asked for."""
     alternatives: dict[str, list[str]] = msgspec.field(default_factory=dict)
-    """The names of tools that fit nearly as well, by need."""
 
 
 def resolve(view: View, names: Iterable[str], servers: set[str], reserved: tuple[str, ...]) -> Wanted:
-    """Find the tools that are meant: what is not the name of a tool is taken as a need.
-
-    Args:
-        view: the view of the session.
-        names: names and needs.
-        servers: only tools of these servers.
-        reserved: the names of the surface's own tools.
-    """
+    """Resolve names and needs to tools of `servers`; an unknown name counts as a need."""
     wanted = Wanted()
     for name in names:
         try:
@@ -518,26 +445,21 @@ def resolve(view: View, names: Iterable[str], servers: set[str], reserved: tuple
 
 
 def _by_name(view: View, name: str, servers: set[str]) -> Offered | None:
-    """The tool of that name on one of these servers; None if no tool has it."""
     key = view.catalog.names.key_of(name, view.catalog.servers)
     if key is not None and key[0] in servers:
         if key in view.offer.tools:
             return view.offer.tools[key]
         if not view.offer.rules.allows(key):
-            # Raises the reason why a tool that exists is not offered.
+            # Raises the reason why an existing tool is not offered.
             find(view, name, patient=False)
         if (moved := renamed(view, name)) is not None:
             return moved[1]
-    # A bare name that means another server's tool elsewhere is clear if only one server is meant.
+    # With one server given, a bare name means its tool, even if the name means another server's elsewhere.
     return view.offer.tools.get((next(iter(servers)), name)) if len(servers) == 1 else None
 
 
 def _by_need(view: View, need: str, servers: set[str], wanted: Wanted, reserved: tuple[str, ...]) -> Offered:
-    """The tool that fits a need best; others that fit nearly as well become alternatives.
-
-    Raises:
-        UnknownTool: no tool fits.
-    """
+    """The tool that fits a need best; tools that fit nearly as well become alternatives."""
     offer = view.offer
     within = {key for key in offer.tools if key[0] in servers}
     ranking = view.means.index().search([need], within=within, limit=MAX_FOUND)

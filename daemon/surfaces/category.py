@@ -1,8 +1,7 @@
-"""The `category` surface: `get-category-tools`, `call-category-tool`, and a call tool for what only reads.
+"""The `category` surface: `get-category-tools`, `call-category-tool` and a call tool for read-only tools.
 
-The first tool's description lists the categories, so a model knows them from the start, even when no server is
-up. A category's schemas come from the catalog; a call goes to the server with its payload as the client wrote
-it, unless that has to be repaired.
+The first description lists the categories, so a model knows them even while no server is up. Schemas come from
+the catalog; a call keeps the client's payload bytes unless they need repair.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ def _call(view: View, arguments: bytes, *, patient: bool) -> Action:
 
 
 def _find(view: View, category: ToolCategory, name: str, *, patient: bool) -> Target | AwaitListing:
-    """The tool of a category that a name means."""
     key = member_key(category, name)
     if key is None:
         return _find_unlisted(view, category, name, patient=patient)
@@ -78,7 +76,7 @@ def _target(view: View, category: ToolCategory, member: Member, *, lasts: bool =
     tool = (entry.tools or {}).get(member.tool)
     permission = view.offer.rules.permission((member.server, member.tool))
     if tool is None and permission is not Permission.ALLOW:
-        # Whether it may be called depends on what it is, or its user would agree to something unknown.
+        # The permission depends on the definition, and the user must not agree to something unknown.
         raise calling.never_listed(view, entry)
     label = f"{category.name}/{member.tool}"
     asks = permission is Permission.ASK
@@ -86,7 +84,7 @@ def _target(view: View, category: ToolCategory, member: Member, *, lasts: bool =
 
 
 def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bool) -> Target | AwaitListing:
-    """A tool that the category does not hold, but may once its server has listed: the server decides then."""
+    """Find a tool that the category may hold once its server has listed; else the server decides."""
     waiting = [server for server in category.servers if view.catalog.servers[server].tools is None]
     prospects = [prospect(category, server, own_name(name, server)) for server in waiting]
     members = [member for member in prospects if member is not None] if category.open else []
@@ -95,9 +93,9 @@ def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bo
     if not view.offer.rules.shows(members[0]):
         raise _disabled(view, category, members[0], name)
     if patient:
-        # Of several servers it is not known which one has it.
+        # With several servers, the owner is unknown.
         return AwaitListing(servers=tuple(waiting), calling=len(waiting) == 1)
-    # Only for this call: one that has time waits for the list.
+    # For this call only: a patient call waits for the list.
     return _target(view, category, members[0], lasts=False)
 
 
@@ -140,7 +138,7 @@ _CALL = MetaTool(
 
 
 class CategorySurface(Surface):
-    """Seed 001's two tools."""
+    """The tools of the `category` surface."""
 
     name = "category"
     tools = (
@@ -159,7 +157,7 @@ class CategorySurface(Surface):
     )
 
     def instructions(self, view: View) -> str:
-        """How to work with the two tools."""
+        """The use of the two tools."""
         return (
             f"Tools are grouped in categories, which {GET} lists. First call {GET} with a category to load its"
             f" tool definitions, then run a tool with {CALL}. meta.unavailableTools and meta.unavailableServers"
@@ -167,7 +165,7 @@ class CategorySurface(Surface):
         )
 
     def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Refuse: every tool of a server is called through one of the tools."""
+        """Refuse: `call-category-tool` calls every tool of a server."""
         raise UnknownTool(
             f"there is no tool {quoted(name)} here. Tools of servers are called through {CALL}: {CALL_EXAMPLE}",
             available=[GET, CALL],

@@ -1,7 +1,6 @@
-"""How tools are described on all surfaces: their schemas, and what cannot be used now (design.md §6).
+"""Descriptions of tools on all surfaces: schemas, and notes on what cannot be used now.
 
-Descriptions are kept short: schemas come without white space and empty fields, and if they do not fit into one
-answer there is a line for each tool, and how to ask for the schemas of some.
+Schemas come without white space and empty fields. Where they do not fit into one answer, each tool gets a line.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 
 
 HASH_DIGITS = 12
-"""Hex digits of a tool's hash that a model is shown: 48 bits tell two definitions of one tool apart, and 64
-digits would cost as much as a short description."""
+"""Hex digits of a hash for models: 48 bits tell two definitions apart, and a whole hash costs a description."""
 
 _SCHEMAS = ("inputSchema", "outputSchema")
 _EMPTY = frozenset({b"null", b"{}", b"[]", b'""'})
@@ -41,20 +39,16 @@ _ANNOTATIONS = msgspec.json.Decoder(dict[str, Any])
 
 
 Described = tuple[str, "Tool", str]
-"""The name to call a tool by, the tool, and its description."""
+"""Callable name, tool, description."""
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """The tools of a description that fit into one answer."""
+    """The tools that fit into one answer."""
 
     tools: Mapping[str, object]
-    """The definitions or lines of the tools, by the names to call them by."""
     end: int
-    """The position among all tools at which this page ends."""
     left: int
-    """How many tools come after this page."""
     whole: bool = True
-    """Whether the page holds definitions; otherwise one line for each tool."""
 
 
 def definition(view: View, tool: Tool, description: str) -> dict[str, object]:
@@ -75,7 +69,6 @@ def definition(view: View, tool: Tool, description: str) -> dict[str, object]:
 
 
 def _annotations(raw: bytes) -> Raw | None:
-    """A tool's annotations without empty ones; None if none is left."""
     try:
         said = {
             key: value for key, value in _ANNOTATIONS.decode(raw).items() if value not in (None, "", {}, [])
@@ -86,20 +79,13 @@ def _annotations(raw: bytes) -> Raw | None:
 
 
 def paged(view: View, tools: Sequence[Described], room: int, start: int = 0) -> Page:
-    """The definitions of as many tools as fit; at least one, which could not be called otherwise.
-
-    Args:
-        view: the view of the session.
-        tools: all tools.
-        room: bytes for the definitions.
-        start: how many tools to skip.
-    """
+    """The definitions that fit into `room` bytes from `start` on; at least one, so that it can be called."""
     defined = ((name, definition(view, tool, description)) for name, tool, description in tools[start:])
     return _page(answers.fitting(defined, room), start, len(tools))
 
 
 def outlined(view: View, tools: Sequence[Described], room: int, start: int = 0) -> Page:
-    """A line for each of as many tools as fit into `room` bytes, from `start` on."""
+    """A line per tool, as many as fit into `room` bytes from `start` on."""
 
     def line(number: int) -> str:
         _name, tool, description = tools[start + number]
@@ -116,11 +102,7 @@ def _page(tools: Mapping[str, object], start: int, count: int, *, whole: bool = 
 
 
 def position(cursor: str | None, count: int) -> int:
-    """The position that a cursor stands for.
-
-    Raises:
-        InvalidArguments: the cursor was never given out.
-    """
+    """The position of a cursor among `count` tools. Raises `InvalidArguments`: the cursor was never issued."""
     if cursor is None:
         return 0
     if cursor.isascii() and cursor.isdigit() and len(cursor) <= len(str(count)) and int(cursor) <= count:
@@ -132,12 +114,7 @@ def position(cursor: str | None, count: int) -> int:
 
 
 def unlisted(entries: Iterable[ServerEntry], kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> tuple[str, ...]:
-    """The servers whose lists are unknown and may be known in a moment; waiting wakes dormant ones.
-
-    Args:
-        entries: the servers.
-        kinds: which lists.
-    """
+    """The servers that have not listed these kinds and may soon; waiting wakes dormant servers."""
     return tuple(
         entry.name
         for entry in entries
@@ -146,14 +123,14 @@ def unlisted(entries: Iterable[ServerEntry], kinds: tuple[Kind, ...] = (Kind.TOO
 
 
 def may_list(status: ServerStatus) -> bool:
-    """Whether waiting for a first list makes sense; waiting wakes a dormant server."""
+    """Whether to wait for a first list; waiting wakes a dormant server."""
     if status.of_instance and status.state is not ServerState.DISABLED:
         return True
     return status.is_unsettled or status.state in {ServerState.READY, ServerState.DORMANT}
 
 
 def has_listed(entry: ServerEntry, kind: Kind) -> bool:
-    """Whether a server has listed this, now or in an earlier run of the daemon, or has failed to."""
+    """Whether the server has listed this kind in any run of the daemon, or failed to."""
     return kind in entry.lists
 
 
@@ -166,16 +143,12 @@ def unlisted_of(view: View, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def starting(entries: Iterable[ServerEntry]) -> tuple[str, ...]:
-    """The servers that are about to list their tools for the first time; none is woken."""
+    """The servers about to list their tools for the first time; wakes none."""
     return tuple(entry.name for entry in entries if entry.awaits(Kind.TOOL))
 
 
 def require_lists(entries: Iterable[ServerEntry]) -> None:
-    """Refuse to describe servers that are up and have never listed their tools.
-
-    Raises:
-        SchemaFetchError: one of them does not list its tools, and never has.
-    """
+    """Refuse to describe servers that are up and have never listed their tools. Raises `SchemaFetchError`."""
     for entry in entries:
         if entry.tools is None and entry.tool_list.problem and entry.available:
             raise SchemaFetchError(
@@ -186,15 +159,7 @@ def require_lists(entries: Iterable[ServerEntry]) -> None:
 
 
 def unavailable(view: View, entries: Iterable[ServerEntry], names: Iterable[str]) -> dict[str, object]:
-    """The members of `meta` that name what cannot be called now, without empty ones.
-
-    If there are too many for one answer, the first ones are named and the others counted.
-
-    Args:
-        view: the view of the session.
-        entries: the servers concerned.
-        names: the tools that cannot be called.
-    """
+    """The members of `meta` about unavailable servers and the uncallable tools `names`; cut to fit."""
     meta: dict[str, object] = {}
     room = answers.share_of(view)
     absent = list(dict.fromkeys(names))
@@ -213,7 +178,7 @@ def unavailable(view: View, entries: Iterable[ServerEntry], names: Iterable[str]
 
 
 NAMED_IN_NOTE = 2
-"""Tools in the example of how to ask for definitions: two, to show that there may be several."""
+"""Tools in the example call: two, to show that several are possible."""
 
 NO_CATEGORIES = "There are no categories: mcpd has no servers for this client."
 
@@ -222,8 +187,6 @@ DESCRIBE_EXAMPLE = '{"category": "NAME"} or {"category": "NAME", "toolNames": ["
 
 
 class _DescribeArguments(msgspec.Struct, forbid_unknown_fields=True):
-    """The arguments that ask for a category: all of its tools or some, from a cursor on."""
-
     category: str
     toolNames: list[str] | None = None  # noqa: N815 - the seed's name
     cursor: str | None = None
@@ -233,15 +196,11 @@ DESCRIBING_PROPERTIES: dict[str, object] = {
     "category": {"type": "string"},
     "toolNames": {"type": "array", "items": {"type": "string"}},
 }
-"""The schemas of a call without the cursor."""
+"""The schemas of these arguments without the cursor."""
 
 
 def find_category(view: View, name: str) -> ToolCategory:
-    """The category of that name.
-
-    Raises:
-        UnknownCategory: the profile has none of that name; the text names those that it has.
-    """
+    """The category of that name. Raises `UnknownCategory`."""
     category = view.categories.get(name)
     if category is None:
         raise UnknownCategory(
@@ -253,7 +212,7 @@ def find_category(view: View, name: str) -> ToolCategory:
 
 
 def category_lines(view: View) -> str:
-    """One line per category, bounded in lines and size; the last line counts what is left out."""
+    """A line per category, bounded in lines and size."""
     categories = view.categories.values()
     if not categories:
         return NO_CATEGORIES
@@ -268,23 +227,12 @@ def category_lines(view: View) -> str:
 def describe_category(
     view: View, arguments: bytes, name_of: Callable[[str, Member], str], *, tool: str, patient: bool
 ) -> Action:
-    """Answer with a category's known tools and their schemas, and with what cannot be called now.
+    """Answer with the schemas of a category's known tools, or lines if too many, and the unavailable ones.
 
-    If the schemas of all tools do not fit into one answer, there is a line for each tool instead, and how to
-    ask for the schemas of some.
-
-    Args:
-        view: the view of the session.
-        arguments: which category, which of its tools, and where to continue, as raw JSON.
-        name_of: returns what a client calls a member, given the category's key for it.
-        tool: the meta-tool that was called.
-        patient: whether servers that have not listed their tools may be waited for.
+    `name_of` returns a member's callable name, given its key; `tool` is the meta-tool called.
 
     Raises:
-        UnknownTool: tools were named, and the category has none of them.
-        SchemaFetchError: one of the servers is up and does not list its tools.
-        InvalidArguments: the arguments or the cursor are not valid.
-        UnknownCategory: there is no such category.
+        CallError: bad arguments, cursor, category or tools, or a server that is up cannot list its tools.
     """
     asked = answers.decode_arguments(arguments, _DescribeArguments, DESCRIBE_EXAMPLE)
     category, wanted, cursor = find_category(view, asked.category), asked.toolNames or [], asked.cursor
@@ -322,9 +270,9 @@ def describe_category(
 def _definitions_of_some(
     view: View, tools: Sequence[Described], start: int, meta: dict[str, Any], tool: str
 ) -> Reply:
-    """The definitions of tools that were named; the call for those that do not fit is given."""
+    """Definitions of named tools, with the call for those that do not fit."""
     names = [name for name, _tool, _description in tools]
-    # The rest is named, so that the model does not have to remember it; a third of the room is some 400 names.
+    # Name the rest, so that the model need not remember it; a third of the room holds some 400 names.
     most = (answers.room_of(view) - _beside(meta)) // 3
     longest = _left(len(names), _call(tool, meta["category"], toolNames=answers.names_within(names, most)))
     page = paged(view, tools, answers.room_of(view) - _beside({**meta, **longest}), start)
@@ -337,7 +285,7 @@ def _definitions_of_some(
 def _definitions_of_all(
     view: View, tools: Sequence[Described], start: int, meta: dict[str, Any], tool: str
 ) -> Reply:
-    """The definitions of all tools if they fit into one answer; otherwise a line for each."""
+    """Definitions of all tools if they fit into one answer, else a line each."""
     page = paged(view, tools, answers.room_of(view) - _beside(meta))
     if page.left:
         some = [name for name, _tool, _description in tools[start : start + NAMED_IN_NOTE]]
@@ -361,7 +309,6 @@ def _described(page: Page, tools: Sequence[Described], meta: dict[str, Any]) -> 
 
 
 def _beside(meta: Mapping[str, Any]) -> int:
-    """Bytes of an answer without its tools."""
     return answers.size_of({"tools": {}, "meta": meta})
 
 
@@ -370,7 +317,7 @@ def _call(tool: str, category: str, **arguments: object) -> dict[str, Any]:
 
 
 def _left(count: int, following: Mapping[str, object]) -> dict[str, object]:
-    """The members of `meta` that lead to the rest: how many tools are left, and the exact call."""
+    """The members of `meta` that lead to the rest: its count, and the exact call."""
     return {"toolsLeft": count, "next": following}
 
 
@@ -381,17 +328,17 @@ def _sources(category: ToolCategory) -> str:
 
 
 def entries_of(view: View, category: ToolCategory) -> list[ServerEntry]:
-    """The servers that a category draws from."""
+    """The servers of a category."""
     return [view.catalog.servers[server] for server in category.servers]
 
 
 def shown(view: View, category: ToolCategory) -> dict[str, Member]:
-    """A category's tools that the profile shows, listed or not."""
+    """The category's members that the profile shows, listed or not."""
     return {key: member for key, member in category.members.items() if view.offer.rules.shows(member)}
 
 
 def member_key(category: ToolCategory, name: str) -> str | None:
-    """The key under which a category holds a tool that a client named, with or without a prefix."""
+    """The category's key for a tool named with or without prefixes."""
     if name in category.members:
         return name
     for server in category.servers:
@@ -404,7 +351,6 @@ def member_key(category: ToolCategory, name: str) -> str | None:
 
 
 def _chosen(view: View, category: ToolCategory, wanted: Sequence[str]) -> Mapping[str, Member]:
-    """The shown members that were asked for, by the category's key."""
     members = shown(view, category)
     if not wanted:
         return members

@@ -1,7 +1,6 @@
-"""The error about arguments that do not fit: the faults, the part of the schema that matters, and an example.
+"""The error about arguments that do not fit: faults, the relevant part of the schema, and an example call.
 
-The client's values are never repeated, except for short ones that were right, which the example contains. The
-other values of the example are made up so that they fit the schema.
+The client's values are never repeated, except for short valid ones in the example.
 """
 
 from __future__ import annotations
@@ -28,25 +27,25 @@ if TYPE_CHECKING:
 
 
 MAX_DEPTH = 6
-"""Levels of an example, references and options among them: a schema may hold itself."""
+"""Levels of an example, references and options included: a schema may contain itself."""
 
 MAX_VALUES = 200
-"""Values in an example: a schema may want itself many times on each level."""
+"""Values in an example: a schema may require itself many times per level."""
 
 MAX_ITEMS = 3
-"""Elements of an array in an example, if the schema wants more than none."""
+"""Elements of an array in an example."""
 
 MAX_TEXT = 64
-"""Characters of a string in an example, if the schema wants a long one."""
+"""Characters of a string in an example."""
 
 LARGE = 2**53 - 1
-"""Bounds beyond this only mean "any integer" and make no good example."""
+"""Larger bounds only mean "any integer" and make a bad example."""
 
 Object = dict[str, Any]
 
 
 def example_of(schema: object) -> object:
-    """A value that fits a schema as far as its keywords are understood here; the validator decides."""
+    """A value built from the known keywords of a schema; the validator decides whether it fits."""
     return _Maker(schema).make(schema, 0)
 
 
@@ -71,7 +70,7 @@ class _Maker:
         return self._of_type(schema, depth)
 
     def _merged(self, schema: Object) -> Object:
-        """A schema merged with what it refers to, the parts of its `allOf` and the first of its options."""
+        """Merge a schema with its `$ref` target, the parts of `allOf` and the first useful option."""
         parts = [resolve(self._root, schema["$ref"])] if "$ref" in schema else []
         if isinstance(schema.get("allOf"), list):
             parts += schema["allOf"]
@@ -117,7 +116,6 @@ _JOINED = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
 
 
 def _members(part: Object, schema: Object) -> Object:
-    """The properties and the required members of two schemas together."""
     joined: Object = {}
     for key, empty in (("properties", {}), ("required", [])):
         ours, theirs = schema.get(key, empty), part.get(key, empty)
@@ -129,7 +127,6 @@ def _members(part: Object, schema: Object) -> Object:
 
 
 def _first_useful(options: list[Any]) -> object:
-    """The first option that is not null: an example shows how to say something."""
     return next(
         (each for each in options if not (isinstance(each, dict) and each.get("type") == "null")), options[0]
     )
@@ -154,7 +151,7 @@ def _number(schema: Object) -> int | float:
 
 
 def _whole(bound: float, key: str) -> int:
-    """The integer nearest to a bound and within it; the caller steps away from exclusive ones."""
+    """The integer nearest to a bound and within it; the caller steps off exclusive bounds."""
     up = key in {"minimum", "exclusiveMaximum"}
     return ceil(bound) if up else floor(bound)
 
@@ -174,28 +171,28 @@ if not TYPE_CHECKING:
 
 
 MAX_FAULTS = 5
-"""Faults that are named: a model that has mended these is told the others next."""
+"""Faults in one error: after mending these, the model is shown the rest."""
 
 MAX_MESSAGE = 200
-"""Characters of the description of one fault."""
+"""Characters about one fault."""
 
 MAX_SCHEMA = 4096
-"""Bytes of the part of a schema that is shown; the whole can be asked for."""
+"""Bytes of the quoted part of a schema; the whole can be requested."""
 
 MAX_KEPT = 100
-"""Bytes of the longest right value that is repeated in the example."""
+"""Bytes of the longest valid value repeated in the example."""
 
 MAX_COMPARED = 200
-"""Property names that a wrong name, or a fault, is compared with."""
+"""Property names compared with a wrong name or a fault."""
 
 MAX_KNOWN = 20
-"""Property names that are listed if a wrong name is close to none of them."""
+"""Property names listed if a wrong name resembles none."""
 
 MAX_EXAMPLE = 2048
-"""Bytes of made-up arguments: a server may declare a default of any length."""
+"""Bytes of the example arguments: a declared default may have any length."""
 
 MAX_KEPT_MEMBERS = 50
-"""Members that are repeated in the example."""
+"""Sent members repeated in the example."""
 
 Told = dict[str, str]
 
@@ -209,15 +206,10 @@ def refusal(
     *,
     several: bool = False,
 ) -> InvalidArguments:
-    """The error for arguments that fit in no reading, or in several.
+    """The error for arguments that fit no reading, or `several`.
 
-    Args:
-        name: the tool, as the client called it.
-        validator: the validator of its schema; None if there is none to go by.
-        literal: the value in the slot for arguments; None if it cannot be decoded.
-        beside: the names of members beside that slot.
-        example: makes a whole call of example arguments.
-        several: whether more than one reading fits.
+    `literal` is the decoded slot for arguments, `beside` the names of members next to it; `example` makes a
+    whole call of example arguments.
     """
     schema = {} if validator is None else validator.schema
     errors = validator.errors(literal) if validator is not None and isinstance(literal, dict) else []
@@ -266,7 +258,7 @@ def _told(error: ValidationError, schema: Object) -> Iterator[Told]:
 def _told_of_options(
     error: ValidationError, options: list[list[ValidationError]], schema: Object
 ) -> Iterator[Told]:
-    """The faults of the option that was meant, if all others are of another type."""
+    """The faults of the intended option, if all others want another type."""
     here = len(error.instance_path)
     types = [_types(option, here) for option in options]
     meant = [option for option, names in zip(options, types, strict=True) if not names]
@@ -284,7 +276,6 @@ def _told_of_options(
 
 
 def _types(option: list[ValidationError], here: int) -> list[str]:
-    """The types that an option wants if the value as a whole has another; else none."""
     for error in option:
         if isinstance(error.kind, Kind.Type) and len(error.instance_path) == here:
             return error.kind.types
@@ -296,13 +287,13 @@ def _path(steps: Iterable[str | int]) -> str:
 
 
 def _missing(literal: Object, schema: Object) -> list[Told]:
-    """Missing members, found without the validator, for values that would take it long."""
+    """Missing members, found without the validator, for values too large for it."""
     required = [key for key in schema.get("required", ()) if key not in literal][:MAX_FAULTS]
     return [_fault("$", f'"{key[:50]}" is a required property') for key in required]
 
 
 def _misspelt(literal: Object, schema: Object) -> list[Told]:
-    """Undeclared members that resemble a declared one: a lenient schema does not complain about them."""
+    """Undeclared members that resemble a declared one, which a lenient schema accepts."""
     declared = schema.get("properties")
     if not isinstance(declared, dict) or schema.get("additionalProperties") is False:
         return []
@@ -316,7 +307,7 @@ def _misspelt(literal: Object, schema: Object) -> list[Told]:
 
 
 def _declared_at(schema: Object, schema_path: Iterable[object]) -> list[str]:
-    """The properties beside the keyword at a path within a schema."""
+    """The properties declared next to the keyword at a schema path."""
     place: object = schema
     for step in list(schema_path)[:-1]:
         if isinstance(place, dict) and "$ref" in place:
@@ -343,7 +334,6 @@ def _kind(value: object) -> str:
 
 
 def _good_example(validator: Validator | None, errors: list[ValidationError], literal: object) -> object:
-    """Arguments that fit: short values that were sent right, and the rest made up."""
     if validator is None:
         return {}
     made = example_of(validator.schema)
@@ -364,7 +354,7 @@ def _is_short(value: object) -> bool:
 
 
 def _part(schema: Object, faults: list[Told]) -> dict[str, object]:
-    """The properties at fault and what is required; empty if there is no schema or it would be too long."""
+    """The faulty and required properties; empty without a schema or if too long."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return {}
@@ -387,7 +377,6 @@ def _part(schema: Object, faults: list[Told]) -> dict[str, object]:
 
 
 def _followed(schema: Object, place: object) -> object:
-    """A property merged with what its reference leads to, one step; its own members take precedence."""
     found = resolve(schema, place["$ref"]) if isinstance(place, dict) and "$ref" in place else None
     if not isinstance(place, dict) or not isinstance(found, dict):
         return place

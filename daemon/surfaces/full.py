@@ -1,10 +1,8 @@
-"""The surfaces that list servers' own tools: `full`, and that of a client that has chosen servers.
+"""The `full` surface, which lists servers' own tools, and the surface of selected servers.
 
-Names are qualified only where two servers have the same (`daemon.catalog.naming`). A call is passed on
-without its payload being decoded. Elsewhere a meta-tool's answer says which servers are down
-(`meta.unavailableServers`). Here a model has only the list, in which such a server may have nothing: the
-instructions name it, with its cause and what helps, and so does the tool `mcpd_status`. It is listed only while
-a server is down, and found by the names of those that are.
+Names are qualified only on collision (`catalog.naming`); payloads pass undecoded. A server that is down has no
+entry in such a list, so the instructions name it with cause and remedy, and so does the tool `mcpd_status`,
+which is listed only while a server is down.
 """
 
 from __future__ import annotations
@@ -28,21 +26,20 @@ if TYPE_CHECKING:
 
 
 STATUS = "mcpd_status"
-"""The name of the tool; that of the bridge, where no daemon runs, is the same (`bridge.stand_in`)."""
+"""The same name as the bridge's tool while no daemon runs (`bridge.stand_in`)."""
 
 LINES_CHARACTERS = 1000
-"""Characters of the lines about all servers: Claude Code shows its model 2 KB of instructions, in which the
-lines about the others are to have room."""
+"""Characters about all servers that are down: Claude Code shows its model 2 KB of instructions."""
 
 LINE_CHARACTERS = 400
-"""Characters of the line about one server: what happened and what helps take some 200."""
+"""Characters about one server: event and remedy take some 200."""
 
 
 def is_down(entry: ServerEntry) -> bool:
-    """Whether a server has failed and nobody knows that it will be back in a moment.
+    """Whether a server has failed without being about to return.
 
-    It counts until it serves, also while it is tried again, or the list would change with each attempt. One
-    with known tools that has ended once is most often back before a model reads that it is gone.
+    A failing server counts until it serves, or the list would change with each attempt. A first failure of a
+    server with known tools does not count: it is usually back before a model reads about it.
     """
     status = entry.status
     if entry.disabled or entry.of_use or status.cause is None:
@@ -54,13 +51,13 @@ def is_down(entry: ServerEntry) -> bool:
 
 
 def words(entry: ServerEntry, why: Reason) -> str:
-    """Why a server is down and what helps, in whole sentences."""
+    """The reason why a server is down and the remedy, in whole sentences."""
     happened = why.remedy.happened if why.remedy else f"{why.text or entry.status.state}."
     return legible(f"{happened} {answers.what_helps(entry.name, why)}".rstrip())
 
 
 def down_lines(view: View) -> str:
-    """A line for each server that is down, after all their names; empty if none is."""
+    """The names of all servers that are down and a line about each; empty if all are up."""
     down = _down(view)
     if not down:
         return ""
@@ -72,14 +69,13 @@ def down_lines(view: View) -> str:
 
 
 def _describe_status(view: View) -> str:
-    """What the tool is for, and which servers are down; empty while every server is up."""
     lines = down_lines(view)
     said = "Tell which MCP servers are down now, why, and what the user can do about it."
     return f"{said} {lines}" if lines else ""
 
 
 def _report(view: View, _arguments: bytes, *, patient: bool) -> Reply:  # noqa: ARG001 - as any meta-tool
-    """The answer of the tool: every server that cannot be called now; it may have been listed earlier."""
+    """Answer `mcpd_status`: every server that cannot be called now."""
     absent = [entry for entry in view.servers.values() if not entry.usable or is_down(entry)]
     entries = ((entry.name, answers.unavailable_entry(entry, view.now())) for entry in absent)
     text = "Every MCP server is up, or is started by the next call to it."
@@ -96,13 +92,13 @@ def _down(view: View) -> list[ServerEntry]:
 
 
 def tool_in_words(tool: Mapping[str, Any]) -> str:
-    """A tool, as `tools/list` has it, as a text for models that are told of their tools in a prompt."""
+    """A `tools/list` entry as text, for models that get their tools in a prompt."""
     schema = msgspec.json.encode(tool["inputSchema"]).decode()
     return f"## {tool['name']}\n{tool.get('description', '').strip()}\nArguments (JSON Schema): {schema}"
 
 
 class FullSurface(Surface):
-    """The plain list of tools that clients know from any MCP server."""
+    """The plain list of tools, as of any MCP server."""
 
     name = "full"
     tools = (
@@ -114,10 +110,9 @@ class FullSurface(Surface):
         ),
     )
     chosen = False
-    """Whether its clients have chosen the servers that they see."""
 
     def instructions(self, view: View) -> str:
-        """The names of the servers, and why some are down; the list of tools says everything else."""
+        """The names of the servers, and the reasons why some are down."""
         names = list(view.servers)
         if not names:
             return "No MCP servers are configured."
@@ -134,7 +129,7 @@ class FullSurface(Surface):
         return view.offer.all
 
     def list_listed(self, view: View) -> tuple[bytes, ...]:
-        """Every tool that the profile offers, as its server describes it."""
+        """The entries of `listed`, as their servers describe them."""
         return view.offer.listing
 
     def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
@@ -144,13 +139,13 @@ class FullSurface(Surface):
 
 
 class ItselfSurface(FullSurface):
-    """Chosen servers, as themselves."""
+    """Selected servers, presented as themselves."""
 
     name = "itself"
     chosen = True
 
     def instructions(self, view: View) -> str:
-        """What each server says about how to use it, under its name, or why it is not there."""
+        """Each server's own instructions, or the reason for its absence."""
         servers = view.catalog.servers
         said = [
             (entry.name, _why_absent(entry) or legible(entry.said.instructions)) for entry in servers.values()
@@ -161,7 +156,6 @@ class ItselfSurface(FullSurface):
 
 
 def _why_absent(entry: ServerEntry) -> str:
-    """Why a server shows nothing; empty if it does."""
     if entry.switched_off:
         return f"switched off by an operator of mcpd (`mcpd enable {entry.name}` brings it back)"
     if entry.disabled:

@@ -1,7 +1,7 @@
-"""The `load` surface: `load_mcp_server`, `load_mcp_tool`, and what a session has loaded (seed 002, §4).
+"""The `load` surface: `load_mcp_server`, `load_mcp_tool` and the loaded tools of the session.
 
-Three steps, each costing a little more: a line per server from the start, a line per tool of a server on
-request, a whole schema for a tool that is loaded. Loaded tools are listed, and only they can be called.
+Each step costs a little more: a line per server initially, a line per tool on request, a schema per loaded
+tool. Only loaded tools are listed and can be called.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ TOOL = "load_mcp_tool"
 META_TOOLS = (SERVER, TOOL)
 
 MAX_TOOL_LINES = 200
-"""Tools of one server in an answer, a line each; the largest real server has a few hundred."""
+"""A line per tool of one server; the largest real server has a few hundred."""
 
 MAX_NAMES = 50
 """Tools loaded with one call."""
 
 UNFITTED = "its schema did not fit into this answer: load it with the next call"
-"""The reason given for a tool that was asked for together with too many."""
+"""The reason for a requested tool that did not fit."""
 
 SERVER_EXAMPLE = '{"name": "version control"}'
 TOOL_EXAMPLE = '{"names": ["TOOL", "what you need"]} or {"names": ["TOOL"], "server_name": "SERVER"}'
@@ -68,11 +68,7 @@ class _ToolArguments(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _moved(view: View, name: str) -> Offered | None:
-    """The tool that a name meant before its server renamed it, if it may run under that name; else None.
-
-    Raises:
-        UnknownTool: the client has to use the new name.
-    """
+    """The tool that may run under its former name; None if not renamed, else raises `UnknownTool`."""
     moved = renamed(view, name)
     if moved is None:
         return None
@@ -87,13 +83,11 @@ def _moved(view: View, name: str) -> Offered | None:
 
 
 def _loading(name: str) -> tuple[str, dict[str, object]]:
-    """The call that loads a tool, in words and as a member of an error."""
     call: dict[str, object] = {"name": TOOL, "arguments": {"names": [name]}}
     return f"{TOOL}({answers.written(call)})", call
 
 
 def _outdated(view: View, changed: ToolChanged) -> ToolChanged:
-    """The error about a loaded tool that has changed: it has to be loaded again (seed 002, §8)."""
     name = _name(view, view.offer.tools[changed.key])
     said, load = _loading(name)
     return ToolChanged(
@@ -140,7 +134,7 @@ def _load_server(view: View, arguments: bytes, *, patient: bool) -> Action:
     if patient and asleep:
         return AwaitListing(servers=asleep, indexed=True)
     tools = _tools_by_server(view)
-    # A cursor only makes sense if one server is meant.
+    # A cursor applies to one server only.
     start = position(asked.cursor, len(tools.get(entries[0].name, ()))) if len(entries) == 1 else 0
     down = [entry for entry in entries if not entry.usable]
     meta = unavailable(
@@ -155,7 +149,7 @@ def _load_server(view: View, arguments: bytes, *, patient: bool) -> Action:
 
 
 def _worthy(hits: Sequence[ServerHit]) -> list[ServerHit]:
-    """The best hit and those that are nearly as good; only the best if it was named exactly."""
+    """The best hit and those nearly as good; only the best if named exactly."""
     if not hits or hits[0].exact:
         return list(hits[:1])
     return [hit for hit in hits if hit.score >= calling.WORTH * hits[0].score]
@@ -164,7 +158,7 @@ def _worthy(hits: Sequence[ServerHit]) -> list[ServerHit]:
 def _server_summary(
     view: View, entry: ServerEntry, tools: Sequence[Offered], start: int, room: int
 ) -> dict[str, Any]:
-    """One server's summary, and a line per tool from `start` on, in at most `room` bytes."""
+    """A server's summary and a line per tool from `start` on, in `room` bytes."""
     following = {"name": SERVER, "arguments": {"name": entry.name, "cursor": str(len(tools))}}
     said = answers.cut(server_words(entry), room // answers.SHARE)
     summary = {"summary": said} if said else {}
@@ -235,14 +229,6 @@ def _loaded(view: View, wanted: Wanted) -> Reply:
 
 
 def _told(view: View, wanted: Wanted, names: Collection[str], left: Sequence[str]) -> dict[str, Any]:
-    """The `meta` of an answer.
-
-    Args:
-        view: the view of the session.
-        wanted: what was asked for.
-        names: the names of the tools that are loaded.
-        left: the names of those that do not fit into the answer.
-    """
     share = answers.share_of(view)
     loaded = {name: wanted.tools[name] for name in names}
     servers = dict.fromkeys(each.tool.server for each in loaded.values())
@@ -292,7 +278,7 @@ def _describe_servers(view: View) -> str:
 
 
 class LoadSurface(Surface):
-    """Seed 002's dynamic loading."""
+    """The tools of the `load` surface."""
 
     name = "load"
     tools = (
@@ -321,7 +307,7 @@ class LoadSurface(Surface):
     )
 
     def instructions(self, view: View) -> str:
-        """How to load tools (seed 002, FR-6)."""
+        """The three steps of loading and calling a tool."""
         return (
             f"Tools of MCP servers are loaded on demand. 1. {SERVER} finds servers for a need and names their"
             f" tools. 2. {TOOL} loads tools by name or need: it returns their schemas and adds them to your"
@@ -329,19 +315,19 @@ class LoadSurface(Surface):
         )
 
     def awaits(self, view: View) -> tuple[str, ...]:
-        """The servers of preloaded tools; servers come from the configuration, and loaded tools were listed."""
+        """The servers of preloaded tools; loaded tools were listed before."""
         return unlisted_of(view, [name for name in view.profile.preloaded if name != USUAL])
 
     def listed(self, view: View) -> Sequence[Offered]:
-        """The tools that are loaded and valid."""
+        """The loaded and valid tools."""
         return calling.loaded_tools(view)
 
     def list_listed(self, view: View) -> tuple[bytes, ...]:
-        """The same, each under the name that it has beside the two meta-tools."""
+        """The entries of `listed`, under names that spare the meta-tools."""
         return tuple(calling.as_listed(view, each, META_TOOLS) for each in self.listed(view))
 
     def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Forward to a tool that is loaded."""
+        """Forward to a loaded tool."""
         try:
             moved = _moved(view, name)
             found = moved or calling.find(view, name, patient=patient)
@@ -359,7 +345,7 @@ class LoadSurface(Surface):
         forward = calling.direct(found, arguments, Loading(tools=(found.key,), source=Source.AUTO))
         if moved is None:
             return forward
-        # Said once: from then on, the tool is loaded.
+        # Once only: the tool is loaded from now on.
         return attrs.evolve(
             forward, convert=partial(answers.with_text, calling.renaming(name, found, _name(view, found)))
         )

@@ -1,8 +1,7 @@
-"""The `search` surface: `search_tools`, a few core tools, `call_tool` (seed 000, Serena's deferred loading).
+"""The `search` surface: `search_tools`, core tools and `call_tool` (Serena's deferred loading).
 
-What a search finds is listed for the session from then on, within `LISTED_ANSWERS`: what was called stays, the
-rest leaves in the order in which it was found. Every tool can be called by its name, listed or not, and through
-`call_tool` by clients that only call what they have listed.
+Found tools join the session's list, within `LISTED_ANSWERS`: called tools stay, others leave oldest first.
+Every tool can be called by name, listed or not, and through `call_tool` by clients that only call listed tools.
 """
 
 from __future__ import annotations
@@ -41,37 +40,37 @@ SEARCH = "search_tools"
 META_TOOLS = (SEARCH, calling.CALL_TOOL, calling.CALL_READ_ONLY)
 
 DEFAULT_RESULTS = 20
-"""Tools found by default, as in seed 000, each with a line."""
+"""Found tools with a line each, as in Serena."""
 
 DEFAULT_LISTED = 5
-"""Tools listed with their schemas, unless another number is asked for: most of 20 would be read for nothing."""
+"""Found tools listed with schemas by default: most of 20 would be read for nothing."""
 
 MAX_RESULTS = 100
-"""Most tools in one answer, whatever was asked for: what is found is listed with its schema from then on."""
+"""Tools in one answer at most: each joins the list with its schema."""
 
 LISTED_ANSWERS = 2
-"""How many of the largest answers the listed tools that were found may take: the newest two stay whole."""
+"""Room for found tools in the list, in largest answers: the newest two stay whole."""
 
 MAX_POSITION = 10**6
-"""Largest position at which a search may continue; no catalog has so many tools."""
+"""The largest cursor; no catalog has so many tools."""
 
 CATEGORY_CHARACTERS = 1000
-"""Characters of the categories that the parameter names; the rest are counted."""
+"""Characters of the categories that the parameter names."""
 
 MAX_CATEGORIES = 60
-"""Categories named in one answer, as many as are named from the start elsewhere."""
+"""Categories in one answer; surfaces with an initial list name as many."""
 
 NEXT_BYTES = 400
-"""Bytes of what an answer says of tools that did not fit."""
+"""Bytes about tools that did not fit."""
 
 NOTHING_FITS = (
     "Nothing here fits that. Say it in other words, or see what a category has:"
     f' {SEARCH}({{"category": "NAME"}})'
 )
-"""The note of an answer in which no tool fits better than by chance."""
+"""The note of an answer without a tool that fits better than by chance."""
 
 UNLISTED = "The last ones are not listed: search for one of them by its name to have its schema."
-"""The note of an answer that found more than is listed at once."""
+"""The note of an answer with more tools than fit the list."""
 
 EXAMPLE = '{"query": "read a file"} or {"category": "NAME"}'
 
@@ -85,7 +84,7 @@ class _SearchArguments(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _staying(view: View, action: Action) -> Action:
-    """The first call of a tool that was found, which keeps that listed; any other action as it is."""
+    """Keep a found tool listed at its first call; other actions pass unchanged."""
     if isinstance(action, Forward):
         key = action.server, action.name
         if key in view.loaded and view.loaded.tools[key].source is Source.MANUAL:
@@ -116,10 +115,10 @@ def _search(view: View, arguments: bytes, *, patient: bool) -> Action:
 
 
 def _answer(view: View, findings: Findings, entries: Sequence[ServerEntry], asked: _SearchArguments) -> Reply:
-    """As much of what was found as fits; the tools whose schemas fit are listed from now on."""
+    """As many findings as fit; tools with fitting schemas are listed from now on."""
     room = answers.room_of(view)
     best = findings.tools[: DEFAULT_LISTED if asked.max_results == DEFAULT_RESULTS else None]
-    # As a list of tools would show them.
+    # Measured as a list of tools shows them.
     shown = ((str(at), msgspec.Raw(each.listed(_name(view, each)))) for at, (each, _) in enumerate(best))
     listed = answers.fitting(shown, room)
     while True:
@@ -134,7 +133,7 @@ def _answer(view: View, findings: Findings, entries: Sequence[ServerEntry], aske
 
 
 def _leaving(view: View, loading: Sequence[ToolKey]) -> tuple[ToolKey, ...]:
-    """The tools that were found and never called that have no room beside those that are listed from now on."""
+    """The found but uncalled tools that must leave the list for `loading`."""
     core = set(calling.core_tools(view))
     found = {key: view.offer.tools[key] for key in (*view.loaded.tools, *loading) if key in view.offer.tools}
     sizes = {
@@ -185,7 +184,7 @@ def _entry(view: View, offered: Offered, asked: _SearchArguments) -> dict[str, A
 
 
 def _text(findings: Findings, structured: dict[str, Any], categories: int) -> str:
-    """The answer as text, as seed 000 shows it; `categories` is how many there are."""
+    """The answer as text, in Serena's form; `categories` counts all categories."""
     lines = [f"Found {len(findings.tools)} tool(s):", ""] if findings.tools else ["Found 0 tool(s)."]
     for tool in structured["tools"]:
         state = "active" if tool["active"] else "unavailable"
@@ -214,7 +213,6 @@ def _text(findings: Findings, structured: dict[str, Any], categories: int) -> st
 
 
 def _next(findings: Findings, asked: _SearchArguments) -> dict[str, Any] | None:
-    """The call that shows what is left."""
     if not findings.left:
         return None
     said = msgspec.structs.asdict(asked)
@@ -230,7 +228,6 @@ def _name(view: View, offered: Offered) -> str:
 
 
 def _only(categories: tuple[str, ...]) -> str:
-    """The description of the parameter `category`."""
     if not categories:
         return "Only this category."
     lengths = accumulate(len(name) + 2 for name in categories)
@@ -265,7 +262,7 @@ def _properties(view: View) -> dict[str, object]:
 
 
 class SearchSurface(Surface):
-    """Seed 000's tool search."""
+    """The tools of the `search` surface."""
 
     name = "search"
     tools = (
@@ -278,7 +275,7 @@ class SearchSurface(Surface):
     )
 
     def instructions(self, view: View) -> str:
-        """The seed's tool-discovery text, with the real categories and core tools."""
+        """Serena's tool-discovery text with the real categories and core tools."""
         entries = [
             (
                 f'`{SEARCH}(category="{category.name}")`',
@@ -302,17 +299,17 @@ class SearchSurface(Surface):
         return unlisted_of(view, [name for name in calling.core_references(view) if name not in META_TOOLS])
 
     def listed(self, view: View) -> Sequence[Offered]:
-        """The core tools and what was found, each once."""
+        """The core tools and the found ones, each once."""
         found = {offered.key: offered for offered in calling.loaded_tools(view)}
-        # Finding a tool again makes it the latest one, and must not change the list.
+        # Finding a tool again makes it the newest, which must not reorder the list.
         ordered = sorted(found, key=lambda key: (view.loaded.tools[key].at, key))
         return list(dict.fromkeys([*calling.core_tools(view), *(found[key] for key in ordered)]))
 
     def list_listed(self, view: View) -> tuple[bytes, ...]:
-        """The same, each under the name that it has beside the meta-tools."""
+        """The entries of `listed`, under names that spare the meta-tools."""
         return tuple(calling.as_listed(view, each, META_TOOLS) for each in self.listed(view))
 
     def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Forward to the tool that is meant."""
+        """Forward to the tool of that name."""
         found = calling.find(view, name, patient=patient)
         return found if isinstance(found, AwaitListing) else _staying(view, calling.direct(found, arguments))

@@ -1,7 +1,7 @@
-"""One line about a server, a category or a tool, and the instructions that servers give about themselves.
+"""One line about a server, category or tool, and servers' own instructions.
 
-An operator's words take precedence over a model's, and a model's over a cut description, which was written to
-be read whole. Without any, names of tools become words: `browser_take_screenshot` becomes "take screenshot".
+An operator's words precede a model's, and a model's a cut description. Without any, tool names become words:
+`browser_take_screenshot` becomes "take screenshot".
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ if TYPE_CHECKING:
 
 
 MAX_PHRASES = 300
-"""Names that are looked at: a line has room for some thirty of them."""
+"""Names considered: a line has room for some thirty."""
 
 ROOM = MAX_LINE - MAX_NAME
-"""Characters of all phrases on a line: the name of what they describe comes before them."""
+"""Characters of all phrases on a line, after the name."""
 
 KEPT = 512
-"""Lines that are kept: clients are shown the same ones again and again. Twice as many as large configurations
-have servers."""
+"""Cached lines: twice as many as large configurations have servers."""
 
 _TOLD = 1000
-"""Characters of each description that are looked at: what a tool is about stands at the beginning."""
+"""Characters considered of each description: the subject stands at the beginning."""
 
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+")
 _SMALL = frozenset({"a", "an", "and", "by", "for", "from", "in", "of", "on", "or", "the", "to", "with"})
@@ -45,15 +44,10 @@ Phrase = tuple[str, ...]
 
 
 def in_words(tools: Iterable[tuple[str, str]], server: str, room: int = ROOM) -> str:
-    """Names of tools as phrases, as many as fit: `navigate, take screenshot, click, fill form`.
+    """Tool names as phrases, as many as fit into `room` characters: `navigate, take screenshot, click`.
 
-    A common prefix of all names is left out, and so is their server's name. If not all phrases fit, no word is
-    repeated, and those are taken whose words most of the server's tools are described with.
-
-    Args:
-        tools: the tools' names and descriptions, in their server's order.
-        server: the name of their server.
-        room: characters of all phrases.
+    A common prefix and the server's name are dropped. If not all phrases fit, words are not repeated, and
+    phrases win whose words occur in most of the server's tools.
     """
     return _in_words(tuple(islice(tools, MAX_PHRASES)), server, room)
 
@@ -74,7 +68,6 @@ def _in_words(tools: tuple[tuple[str, str], ...], server: str, room: int) -> str
 
 
 def _central(phrases: Sequence[Phrase], uses: Mapping[str, int], room: int) -> list[int]:
-    """The places of the phrases that fit, those first of whose new words one is of the most worth."""
     said = set(_SMALL)
     left, found = dict(enumerate(phrases)), list[int]()
     while left:
@@ -92,15 +85,12 @@ def _central(phrases: Sequence[Phrase], uses: Mapping[str, int], room: int) -> l
 
 
 def _worth(words: Sequence[str], uses: Mapping[str, int]) -> tuple[int, int]:
-    """What is to be said for a phrase: that tools are described with its words, and then that it is telling.
-
-    A long word (`screenshot`) says more than a short one (`find`), which might mean anything.
-    """
+    """A phrase's value: the tools described with its words, then its longest word, which says most."""
     return max(uses[stem_of(word)] for word in words), max(map(len, words))
 
 
 def _uses(tools: Iterable[tuple[str, str]]) -> Mapping[str, int]:
-    """How many of the tools have a word in their names or descriptions, by its stem."""
+    """The number of tools with a word in name or description, by stem."""
     return Counter(
         stem
         for name, description in tools
@@ -109,7 +99,6 @@ def _uses(tools: Iterable[tuple[str, str]]) -> Mapping[str, int]:
 
 
 def _each_once(phrases: Iterable[Phrase]) -> Iterable[str]:
-    """The phrases without the words that were in those before."""
     said = set(_SMALL)
     for phrase in phrases:
         if new := " ".join(word for word in phrase if word not in said):
@@ -122,7 +111,6 @@ def _words(name: str) -> Phrase:
 
 
 def _without_prefix(phrases: Sequence[Phrase]) -> Sequence[Phrase]:
-    """Phrases without the first words that they all share, as long as each keeps one."""
     while len(phrases) > 1 and all(len(phrase) > 1 for phrase in phrases):
         if len({phrase[0] for phrase in phrases}) > 1:
             break
@@ -131,19 +119,18 @@ def _without_prefix(phrases: Sequence[Phrase]) -> Sequence[Phrase]:
 
 
 def _without_own(phrase: Phrase, own: set[str]) -> Phrase:
-    """A phrase without the server's own name at its beginning."""
     start = next((at for at, word in enumerate(phrase) if word not in own), len(phrase) - 1)
     return phrase[max(0, start) :]
 
 
 LEAD_CHARACTERS = 2000
-"""Characters of a description that are searched for its first sentence: a longer one is cut far earlier."""
+"""Characters of a description searched for its first sentence."""
 
 TOPICS_CHARACTERS = 600
-"""Characters of what is said of all tools on surfaces that list none at the start: 150 tokens."""
+"""Characters about all tools on surfaces without an initial list: 150 tokens."""
 
 SHORTEST = 10
-"""Characters of the shortest sentence; anything shorter is a number or a heading and says nothing alone."""
+"""Characters of the shortest sentence; a shorter one is a number or a heading."""
 
 _HEADING = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
@@ -153,18 +140,12 @@ _SENTENCE_END = re.compile(
 
 
 def server_words(entry: ServerEntry) -> str:
-    """The description of a server: the configuration's words, else a model's, else the server's own."""
+    """A server's description: the configuration's, else a model's, else its own."""
     return _given(entry) or _own(entry)
 
 
 def server_line(view: View, entry: ServerEntry, room: int = ROOM) -> str:
-    """The line about a server: its description, and what its tools do unless an operator or a model gave that.
-
-    Args:
-        view: the view of the session.
-        entry: the server.
-        room: characters for what its tools do.
-    """
+    """A server's line: the given description, else its own and `room` characters on its tools."""
     tools = (
         (name, tool.description)
         for name, tool in (entry.tools or {}).items()
@@ -174,7 +155,7 @@ def server_line(view: View, entry: ServerEntry, room: int = ROOM) -> str:
 
 
 def category_line(view: View, category: ToolCategory, room: int = ROOM) -> str:
-    """The line about a category, or about the server that it is; arguments as for `server_line`."""
+    """A category's line, or that of the server that it stands for; as `server_line`."""
     servers, given, own = view.catalog.servers, category.description, ""
     if not view.catalog.config.categories:
         given, own = _given(servers[category.name]), _own(servers[category.name])
@@ -188,11 +169,7 @@ def category_line(view: View, category: ToolCategory, room: int = ROOM) -> str:
 
 
 def topics(view: View) -> str:
-    """What the tools of all categories do, for a surface that lists none: `git (log, commit), time (convert)`.
-
-    At most `TOPICS_CHARACTERS`; empty if that is too little for so many categories. Each has the same room, and
-    what one does not need the others have.
-    """
+    """All categories' tools within `TOPICS_CHARACTERS`, shared evenly: `git (log, commit), time (convert)`."""
     categories = view.categories
     left = TOPICS_CHARACTERS - sum(len(name) + len(" (), ") for name in categories)
     if left < SHORTEST * len(categories):
@@ -207,22 +184,19 @@ def topics(view: View) -> str:
 
 
 def _given(entry: ServerEntry) -> str:
-    """What the configuration says of a server, else a model."""
     return entry.description or ("" if entry.summary is None else entry.summary.text)
 
 
 def _cut(name: str, given: str) -> str:
-    """What is given, as far as it has room on a line of `MAX_LINE` after a name."""
     return one_line(given, max(SHORTEST, MAX_LINE - len(f"- {name}: ")))
 
 
 def _own(entry: ServerEntry) -> str:
-    """What a server says of itself: not trusted, so one sentence, on one line, with nothing hidden."""
     return one_line(legible(first_sentence(_HEADING.sub("", entry.said.about))))
 
 
 def _line(given: str, own: str, tools: Iterable[tuple[str, str]], server: str, room: int) -> str:
-    """The words of an operator or a model; else a server's own, and after them what its tools do."""
+    """The given words; else a server's own, followed by its tools."""
     if given:
         return given
     half = one_line(own, MAX_LINE // 2)
@@ -231,13 +205,7 @@ def _line(given: str, own: str, tools: Iterable[tuple[str, str]], server: str, r
 
 
 def tool_line(entry: ServerEntry, tool: Tool, description: str) -> str:
-    """The line about a tool, of at most `answers.MAX_LINE` characters.
-
-    Args:
-        entry: its server.
-        tool: the tool.
-        description: the description by the profile or the category, else the tool's own.
-    """
+    """A tool's line; `description` is the profile's or the category's, else the tool's own."""
     if description != tool.description:
         return one_line(description)
     said = entry.sentences.get(tool.schema_hash)
@@ -245,31 +213,21 @@ def tool_line(entry: ServerEntry, tool: Tool, description: str) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence of a text, which may span several lines, or the beginning if it has none."""
+    """The first sentence of a text, which may span lines; else its beginning."""
     lead = text[:LEAD_CHARACTERS].strip()
     sentence = _SENTENCE_END.split(_PARAGRAPH_END.split(lead, maxsplit=1)[0], maxsplit=1)[0].strip()
     return sentence if len(sentence) >= SHORTEST else lead
 
 
 LINES_CHARACTERS = 2000
-"""Characters of the lines about all servers in the handshake: some twenty-five of them. Claude Code shows its
-model 2 KB of a server's instructions."""
+"""Characters about all servers in the handshake: Claude Code shows its model 2 KB of instructions."""
 
 REST = "their tools are listed like all others"
-"""What the last line says about servers that are left out."""
+"""The last line, about omitted servers."""
 
 
 def first_instructions(view: View, entries: Iterable[ServerEntry]) -> dict[str, object]:
-    """The member of `meta` with the instructions of servers that this client meets for the first time.
-
-    Args:
-        view: the view of the session.
-        entries: the servers whose tools an answer describes.
-
-    Returns:
-        `{"instructions": {SERVER: text}}`; empty if there is nothing new to say. Those of all servers together
-        take the share of an answer that each kind of information beside its tools may take.
-    """
+    """The member `{"instructions": {SERVER: text}}` of `meta` for servers new to this client; else empty."""
     new = [entry for entry in entries if entry.said.instructions and not _was_met(view, entry)]
     if not new:
         return {}
@@ -278,12 +236,11 @@ def first_instructions(view: View, entries: Iterable[ServerEntry]) -> dict[str, 
 
 
 def server_lines(view: View) -> str:
-    """A line for each server that says what it is for, for our own instructions; empty if none does."""
+    """A line per server with a description, for mcpd's own instructions; empty if there is none."""
     said = [(entry.name, words) for entry in view.servers.values() if (words := server_words(entry))]
     return "Servers:\n" + index_lines(said, LINES_CHARACTERS, REST) if said else ""
 
 
 def _was_met(view: View, entry: ServerEntry) -> bool:
-    """Whether the client was shown a tool of a server before, or has loaded one."""
     keys = [(entry.name, tool) for tool in entry.tools or ()]
     return any(key in view.loaded or view.shown(key) is not None for key in keys)

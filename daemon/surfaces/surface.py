@@ -1,14 +1,13 @@
-"""The base of all surfaces, the view that they see, and the actions that they decide on.
+"""The base class of all surfaces, the view that they read, and the actions that they decide on.
 
-A surface only decides. The session and the call path wait, send, load and answer for it, and know no surface by
-name.
+A surface only decides. The session and the call path wait, send, load and answer, and know no surface by name.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import copy
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 import msgspec
@@ -18,7 +17,7 @@ from daemon.catalog.loaded import Loaded, Source
 from daemon.config.names import read_reference
 from daemon.model import Kind
 from daemon.protocol import CALL_TOOL
-from daemon.surfaces.wrapped import WRAPPERS
+from daemon.surfaces.validators import WrappedCalls, keep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,65 +29,47 @@ if TYPE_CHECKING:
     from daemon.config.config_model import Profile
     from daemon.model import Repair, Tool, ToolKey
     from daemon.search.index import Index
-    from daemon.surfaces.validators import Validator
     from daemon.surfaces.wrapped import Checker, Wrapper
 
 
-Key = TypeVar("Key")
-Kept = TypeVar("Kept")
-
-MAX_REMEMBERED = 1024
-"""Decisions of each kind that are remembered with one view: more tools than one client calls between two
-changes."""
-
 ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
-"""Keeps a client from hiding a tool behind a tool search of its own."""
+"""Keeps a client from hiding a tool behind its own tool search."""
 
 
 @attrs.frozen(kw_only=True)
 class Means:
-    """The services that all views share; derived from the catalog, never a source of truth."""
+    """Services shared by all views; derived from the catalog, never a source of truth."""
 
     offers: Offers
-    """The tools that each profile offers."""
     checker: Checker
-    """Reads the arguments that models wrap."""
     index: Callable[[], Index]
     """Returns the newest search index, which may lag behind the catalog."""
     index_characters: int
-    """Characters of a list of categories or servers that is shown from the start (`limits.indexCharacters`)."""
+    """Characters of the initial list of categories or servers (`limits.indexCharacters`)."""
     most_called: Callable[[], Sequence[ToolKey]] = tuple
-    """Returns the tools that were ever called, as far as is known, the most called first."""
 
 
 @attrs.frozen(kw_only=True)
 class View:
-    """What a session sees: one state of the catalog through its profile."""
+    """The catalog in one state, seen through a session's profile."""
 
     catalog: Catalog
-    """The whole catalog."""
     profile: Profile
-    """The profile, which restricts what the session sees of the catalog."""
     now: Callable[[], float] = attrs.field(repr=False)
-    """Returns the present time, in seconds since the epoch."""
     means: Means = attrs.field(repr=False)
-    """The services to use."""
     loaded: Loaded = attrs.field(factory=Loaded)
-    """The tools that this session has loaded."""
     shown: Callable[[ToolKey], str | None] = attrs.field(default=lambda _key: None, repr=False)
-    """Returns the schema hash of a tool as this client was last shown it; None if it never was."""
+    """Returns the schema hash of a tool as this client last saw it; None: never seen."""
 
     usual: Callable[[], Sequence[ToolKey]] = attrs.field(default=tuple, repr=False)
-    """Returns the core tools that were chosen for this client if its profile names none
-    (`surfaces.calling`)."""
+    """Returns the core tools chosen for this client if its profile names none (`surfaces.calling`)."""
     linked: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """The servers whose results have linked to URIs in this session."""
+    """Server by URI that a result of this session linked to."""
     keeps: bool = True
-    """Whether what is loaded or shown is known in the client's next request."""
     forwards: dict[str, Forward] = attrs.field(factory=dict, init=False, repr=False)
-    """Where calls of a name go whatever their arguments are, decided once per view."""
-    wrapped: dict[str, WrappedCalls] = attrs.field(factory=dict, init=False, repr=False)
-    """Where calls through a meta-tool of that name go, decided once per view and tool."""
+    """Decisions that hold for any arguments, by name; made once per view."""
+    wrapped: dict[str, WrappedCalls[Forward]] = attrs.field(factory=dict, init=False, repr=False)
+    """Decided calls through each meta-tool, by its name."""
 
     @property
     def categories(self) -> Mapping[str, ToolCategory]:
@@ -100,7 +81,7 @@ class View:
 
     @property
     def servers(self) -> Mapping[str, ServerEntry]:
-        """The servers that the profile shows something of, or may once they have listed their tools."""
+        """The servers that the profile shows, or may show once they have listed their tools."""
         entries = {name: entry for name, entry in self.catalog.servers.items() if not entry.disabled}
         if self.profile.categories is None:
             return entries
@@ -115,7 +96,7 @@ class View:
 
     @property
     def auto_load(self) -> bool:
-        """Whether a tool may be called that is not loaded; it must be if another request may have loaded it."""
+        """Whether an unloaded tool may be called; always if another request may have loaded it."""
         return self.profile.auto_load or not self.keeps
 
     @property
@@ -124,156 +105,82 @@ class View:
         return self.means.offers.of(self.catalog, self.profile)
 
     def remember(self, name: str, sent: bytes, forward: Forward) -> None:
-        """Remember what was decided about a call, if the next one that is like it goes the same way.
-
-        Args:
-            name: the name that was called.
-            sent: the arguments that it was called with.
-            forward: the decision.
-        """
+        """Keep a decision about the call `name` with the arguments `sent`, if a like call goes the same way."""
+        kept = attrs.evolve(forward, arguments=b"{}")  # without arguments: they may be megabytes, and a secret
         if forward.verbatim:
-            _keep(self.forwards, name, _without_arguments(forward))
+            keep(self.forwards, name, kept)
         elif forward.wrapper is not None:
-            if name not in self.wrapped:
-                # A name of ours: one for each of the few meta-tools that call others.
-                self.wrapped[name] = WrappedCalls(forward.wrapper, self.means.checker)
-            self.wrapped[name].remember(sent, forward)
+            # Bounded: one entry for each of the few meta-tools that call others.
+            calls = self.wrapped.setdefault(name, WrappedCalls(forward.wrapper.opening))
+            head, validator = forward.wrapper.head(sent), self.means.checker.validator(forward.tool)
+            if head and validator is not None and sent == b"%b%b}" % (head[:-1], forward.arguments):
+                calls.remember(head, kept, validator)
 
 
 class Loading(msgspec.Struct, frozen=True, kw_only=True):
-    """Tools that a call loads into its session, which lists them from then on."""
+    """Tools that a call loads into its session."""
 
     tools: tuple[ToolKey, ...] = ()
-    """The keys of the tools."""
     source: Source = Source.MANUAL
-    """What caused the loading."""
     leaving: tuple[ToolKey, ...] | None = None
-    """The tools that leave the list instead, the one unused longest first; None where none ever does."""
+    """The tools to unlist, least recently used first; None: this surface unlists none."""
 
 
 class Reply(msgspec.Struct, frozen=True):
     """The decision to answer a call at once."""
 
     result: bytes
-    """The result, raw JSON."""
     loading: Loading | None = None
-    """The tools that the answer loads."""
     shown: tuple[ToolKey, ...] = ()
-    """The tools whose definitions the answer shows."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """The tool that a wrapper call means."""
+    """The tool that a call through a meta-tool addresses."""
 
     server: str
-    """The name of the server that has it."""
     name: str
-    """The tool's bare name there."""
     label: str
-    """What the log calls a call to it."""
     tool: Tool | None
-    """Its definition; None while its server has not listed its tools."""
+    """None while the server has not listed its tools."""
     asks: bool = False
-    """Whether it is called only if the client's user agrees."""
+    """Whether the client's user has to agree first."""
     lasts: bool = True
-    """Whether it is the same for every such call, as long as the view does not change."""
+    """Whether the decision holds for every such call while the view is valid."""
 
 
 @attrs.frozen(kw_only=True)
 class Forward:
-    """The decision to send a call to a server, whose result is the answer."""
+    """The decision to send a call to a server and answer with its result."""
 
     server: str
-    """The name of the server."""
     method: str = CALL_TOOL
-    """The method of the request."""
     name: str
-    """The server's own name for what is called: with `tools/call`, the tool's bare name."""
     head: bytes = attrs.field(repr=False)
-    """The raw bytes before the payload in the `params` (`ports.CallToSend.params`)."""
+    """The raw bytes before the payload in `params` (`ports.CallToSend.params`)."""
     arguments: bytes | msgspec.Raw = attrs.field(repr=False)
-    """The payload: a JSON object, as the client wrote it."""
+    """The payload: a JSON object in the client's bytes."""
     label: str
-    """The name that the log gives the call."""
     loading: Loading | None = None
-    """The tools that the call loads."""
     repair: Repair | None = None
-    """How the arguments were repaired; None if they were not."""
     convert: Callable[[bytes | memoryview | msgspec.Raw], bytes] | None = attrs.field(default=None, repr=False)
-    """Makes the tool's result of what the server answers; None passes it on as it is."""
     verbatim: bool = False
-    """Whether the decision does not depend on the arguments, which nobody has decoded."""
+    """Whether the decision ignores the arguments, which are not decoded."""
     ask: Tool | None = attrs.field(default=None, repr=False)
-    """The tool, if it is called only once the client's user agrees; None: nobody is asked."""
     wrapper: Wrapper | None = attrs.field(default=None, repr=False)
-    """The meta-tool that it was called through, if such calls of the tool go the same way as long as the view
-    is valid and their arguments fit."""
+    """The meta-tool used, if like calls go the same way while the view is valid."""
     tool: Tool | None = attrs.field(default=None, repr=False)
-    """The tool that arguments in a wrapper call have to fit; None while its server has not listed it."""
-
-
-class WrappedCalls:
-    """Where the calls through one meta-tool go, for as long as one view is valid.
-
-    A call is known by the bytes before the members of its arguments; one that is written in any other way than
-    nearly all are is judged by its surface.
-    """
-
-    def __init__(self, wrapper: Wrapper, checker: Checker) -> None:
-        """Know none yet."""
-        self._wrapper = wrapper
-        self._opening = wrapper.opening
-        self._checker = checker
-        self._known: dict[bytes, tuple[Forward, Validator]] = {}
-
-    def __len__(self) -> int:
-        """How many tools are known."""
-        return len(self._known)
-
-    def find(self, sent: bytes) -> tuple[Forward | None, bytes]:
-        """Where a call goes, and the tool's arguments; None and what was sent if it has to be judged."""
-        end = sent.find(self._opening) + len(self._opening)
-        known = self._known.get(sent[:end])
-        if known is not None and sent.endswith(b"}}"):
-            forward, validator = known
-            arguments = sent[end - 1 : -1]
-            # Bytes that are one whole object leave nothing between them and the end of the call.
-            value = validator.proven(arguments)
-            if value is not None and (len(value) != 1 or WRAPPERS.isdisjoint(value)):
-                return forward, arguments
-        return None, sent
-
-    def remember(self, sent: bytes, forward: Forward) -> None:
-        """Remember where a call was sent, if it is written as nearly all are and something can judge it."""
-        head, validator = self._wrapper.head(sent), self._checker.validator(forward.tool)
-        if head and validator is not None and sent == b"%b%b}" % (head[:-1], forward.arguments):
-            _keep(self._known, head, (_without_arguments(forward), validator))
-
-
-def _without_arguments(forward: Forward) -> Forward:
-    """A decision to be kept: the arguments of the call may be megabytes, and a secret."""
-    return attrs.evolve(forward, arguments=b"{}")
-
-
-def _keep(known: dict[Key, Kept], key: Key, decided: Kept) -> None:
-    if len(known) >= MAX_REMEMBERED:
-        known.clear()
-    known[key] = decided
+    """The tool whose schema wrapped arguments must fit; None while its server has not listed it."""
 
 
 class AwaitListing(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision to wait for what is not known yet, and to be asked again then."""
+    """The decision to wait for missing lists and then decide again."""
 
     servers: tuple[str, ...] = ()
-    """Servers that have not listed yet."""
     calling: bool = False
-    """Whether one of their tools is to be called: that is worth waiting for a whole start."""
     kinds: tuple[Kind, ...] = (Kind.TOOL,)
-    """The lists of theirs that are waited for."""
     chosen: bool = False
-    """Whether the client has chosen these servers: their whole first start is waited for."""
+    """Whether the client selected these servers: wait for their whole first start."""
     indexed: bool = False
-    """Whether the search index must have caught up with the catalog."""
 
 
 Action = Reply | Forward | AwaitListing
@@ -281,15 +188,17 @@ Does: TypeAlias = "Callable[..., Action]"
 
 
 READS_HERE = {"readOnlyHint": True, "openWorldHint": False}
-"""The hints of a meta-tool that changes nothing and reaches nothing beyond this machine (MCP,
-tool annotations).
+"""Annotations of a meta-tool that changes nothing and stays on this machine (MCP, tool annotations).
 
-What is a default is left out, and so are titles: the list is paid for with each session."""
+Defaults and titles are left out: every session pays for the list.
+"""
 READS = {"readOnlyHint": True}
-"""The hints of a meta-tool that runs servers' tools which only read: the tools may reach anything."""
+"""Annotations of a meta-tool that runs read-only tools of servers, which may reach anything."""
 RUNS_ANYTHING = {"destructiveHint": True}
-"""The hints of a meta-tool that runs any tool of a server. True is the default; a client that runs unasked
-whatever says nothing of itself is still told."""
+"""Annotations of a meta-tool that runs any tool.
+
+True is MCP's default; some clients run a tool without the hint unasked.
+"""
 
 
 @attrs.frozen(kw_only=True)
@@ -297,22 +206,18 @@ class MetaTool:
     """One of a surface's own tools."""
 
     name: str
-    """What it is called."""
     describe: str | Callable[[View], str]
-    """What it does, for models; where it depends on the view, empty if it is not listed now."""
+    """The description for models; a function returns an empty one to unlist the tool."""
     properties: Mapping[str, object] | Callable[[View], Mapping[str, object]] = attrs.field(factory=dict)
-    """The schemas of its arguments."""
     required: tuple[str, ...] = ()
-    """The arguments that must be given."""
     hints: Mapping[str, bool] = attrs.field(factory=READS_HERE.copy)
-    """Its annotations."""
     does: Does = attrs.field(repr=False)
-    """Decides what a call means, as `Surface.call`, without a name."""
+    """Decides on a call; as `Surface.call`, without a name."""
     exists: Callable[[View], bool] = attrs.field(default=lambda _view: True, repr=False)
-    """Whether it can be called; otherwise its name may be that of a server's tool."""
+    """Whether the tool can be called; if not, a server's tool may have its name."""
 
     def definition(self, view: View) -> bytes:
-        """The tool as a list of tools shows it, raw JSON; empty if it is not listed."""
+        """The tool's entry in a list of tools, raw JSON; empty if unlisted."""
         described = self.describe if isinstance(self.describe, str) else self.describe(view)
         if not described:
             return b""
@@ -331,58 +236,49 @@ class MetaTool:
 
 
 class Surface(ABC):
-    """One way to show tools to clients. Holds no state: one object serves all sessions."""
+    """One way to show tools to clients; stateless, one object serves all sessions."""
 
     name: str
-    """The name that `--surface` and profiles use."""
     tools: tuple[MetaTool, ...]
-    """Its own tools, which it lists first."""
+    """The surface's own tools, listed first."""
     meta_tools: tuple[str, ...]
-    """Their names: a server's tool of the same name is given another one in their list."""
 
     def __init__(self) -> None:
-        """Know the names of its own tools."""
         self.meta_tools = tuple(tool.name for tool in self.tools)
 
     def with_tool(self, tool: MetaTool) -> Self:
-        """The same surface with one more tool of its own."""
+        """A copy of the surface with one more own tool."""
         other = copy(self)
         other.tools, other.meta_tools = (*self.tools, tool), (*self.meta_tools, tool.name)
         return other
 
     @abstractmethod
     def instructions(self, view: View) -> str:
-        """The instructions for models that the handshake gives."""
+        """The instructions for models in the handshake."""
 
     def awaits(self, _view: View) -> tuple[str, ...]:
-        """The servers whose first list is worth a short wait before `list_tools` is answered."""
+        """The servers whose first list is worth a short wait before `list_tools` answers."""
         return ()
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
-        """The tools that a client is shown, each a raw JSON object; the same while nothing changes."""
+        """All listed tools, each a raw JSON object; the same while nothing changes."""
         own = [tool.definition(view) for tool in self.tools if tool.exists(view)]
         listed = self.list_listed(view)
         return (*filter(None, own), *listed) if any(own) else listed
 
     def listed(self, _view: View) -> Sequence[Offered]:
-        """The servers' tools that `list_tools` ends with, in its order; the tools before them are our own."""
+        """The servers' tools at the end of `list_tools`, in its order."""
         return ()
 
     def list_listed(self, _view: View) -> tuple[bytes, ...]:
-        """The same, each a raw JSON object."""
+        """The entries of `listed`, each a raw JSON object."""
         return ()
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Decide what a call means.
-
-        Args:
-            view: the view to decide by.
-            name: the name of a tool, listed or not.
-            arguments: a raw JSON object.
-            patient: whether `AwaitListing` may be the answer; otherwise answer with what is known.
+        """Decide on a call to the tool `name`, listed or not; `AwaitListing` only if `patient`.
 
         Raises:
-            CallError: the call is refused; `answers.error_result` is what the client gets.
+            CallError: the call is refused; `answers.error_result` is the client's answer.
         """
         for tool in self.tools:
             if tool.name == name and tool.exists(view):
@@ -391,11 +287,11 @@ class Surface(ABC):
 
     @abstractmethod
     def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Decide what a call means that is of none of its own tools; as for `call`."""
+        """Decide on a call to a tool that is not the surface's own; as `call`."""
 
 
 def renamed(view: View, name: str) -> tuple[ToolKey, Offered] | None:
-    """The key that a name meant and the tool that it is now; None if it was not renamed or is not offered."""
+    """The former key and the present tool of a renamed tool; None if not renamed or not offered."""
     catalog = view.catalog
     key = catalog.names.key_of(name, catalog.servers)
     if key is None or key in view.offer.tools:
@@ -405,14 +301,14 @@ def renamed(view: View, name: str) -> tuple[ToolKey, Offered] | None:
         return None
     new = entry.tool_list.renamed.get(key[1])
     if new is None and key in view.loaded:
-        # It was renamed before this daemon started; the session has stored it.
+        # It was renamed before this daemon started; the session stored the new name.
         new = view.loaded.tools[key].verdict.renamed_to
     offered = None if new is None else view.offer.tools.get((key[0], new))
     return None if offered is None else (key, offered)
 
 
 def is_as_shown(view: View, old: ToolKey, now: Tool) -> bool:
-    """Whether a renamed tool differs only in its name from what the client was shown or has loaded."""
+    """Whether a renamed tool differs only in its name from the one that the client saw or loaded."""
     seen = view.shown(old)
     if seen is None and old in view.loaded:
         seen = view.loaded.tools[old].schema_hash

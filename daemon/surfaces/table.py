@@ -1,4 +1,4 @@
-"""All surfaces, and which one a client gets, on what grounds: asked for, configured, or fitting the client.
+"""All surfaces, and the choice of a client's surface: requested, configured, or fitting the client.
 
 A new surface is a module and a line here (docs/surfaces.md).
 """
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 
 AUTO = DEFAULT_SURFACE
-"""The word for the surface that fits the client; a profile that names none has it."""
+"""Leaves the choice to the client's kind; the default of profiles."""
 
 FALLBACK = CategorySurface.name
-"""The surface of clients of which nothing better is known: it works on every client that was tried."""
+"""For unknown clients: it works on every client tried."""
 
 EVERYTHING = FullSurface.name
-"""The surface of clients that search tools themselves."""
+"""For clients that search tools themselves."""
 
 MAX_TOLD = 100
-"""Characters that are kept of a client's name, and of its version."""
+"""Characters kept of a client's name and version."""
 
 
 def _cut(text: str) -> str:
@@ -46,96 +46,75 @@ def _cut(text: str) -> str:
 
 @attrs.frozen
 class ClientInfo:
-    """Who a client says it is (MCP, `clientInfo`)."""
+    """A client's self-description (MCP, `clientInfo`)."""
 
     name: str = attrs.field(default="", converter=_cut)
-    """Its name, as it writes it."""
     version: str = attrs.field(default="", converter=_cut)
-    """Its version, as it writes it."""
 
     @property
     def text(self) -> str:
-        """Both, on at most `MAX_TOLD` characters."""
+        """Name and version in at most `MAX_TOLD` characters."""
         return f"{self.name} {self.version}".strip()[:MAX_TOLD]
 
 
 class SearchingClient(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of client that shows its model only those tools that the model has searched for."""
+    """A kind of client whose model sees only the tools it searched for."""
 
     name: str
-    """The name that it gives, or how that begins, up to a hyphen."""
+    """The client's name, or its beginning up to a hyphen."""
     since: tuple[int, ...]
-    """The first version that does."""
     tools: int
-    """The most tools that it is given one by one."""
 
 
 SEARCHING_CLIENTS = (
-    # 2.1.329 is the first version seen to defer: names, and schemas through its ToolSearch. 2.1.197 gives its
-    # model everything. Its model is told all names at the start of each conversation: 27 bytes each (84 take
-    # 2.3 kB), so 500 take some 3,400 tokens, less than half of what one answer may (`answerTokens`).
+    # 2.1.329 is the first version seen to defer: names, and schemas through its ToolSearch. 2.1.197 shows its
+    # model everything. Each conversation starts with all names: 27 bytes each (84 take 2.3 kB), so 500 take
+    # some 3,400 tokens, less than half of the largest answer (`answerTokens`).
     SearchingClient(name="claude-code", since=(2, 1, 329), tools=500),
-    # 0.169.0 was seen to; by its sources since 0.142.2 (openai/codex#29486), before only with a hundred tools
-    # or more. Its model is told nothing until it searches, so tools cost it nothing: but a search by words has
-    # eight hits, and the whole list is read at each start, 0.8 kB a tool (69 kB for 84).
+    # Seen in 0.169.0; by its sources since 0.142.2 (openai/codex#29486), before only from a hundred tools on.
+    # Its model sees nothing until it searches, so tools cost nothing; but a word search has eight hits, and the
+    # whole list is read at each start, 0.8 kB a tool (69 kB for 84).
     SearchingClient(name="codex", since=(0, 142, 2), tools=1000),
 )
-"""All clients that are known to; docs/surfaces.md has them with what was seen."""
+"""docs/surfaces.md lists them with the observations."""
 
 
 class Grounds(enum.StrEnum):
-    """Why a client has its surface."""
+    """The reason for a client's surface."""
 
     SWITCHED_OFF = "switched_off"
-    """Loading on demand is off: by the configuration, the profile or the client."""
+    """Loading on demand is off: in the configuration, the profile or the client."""
     ASKED_FOR = "asked_for"
-    """The client asks for this surface."""
     ASKED_FOR_LAZY = "asked_for_lazy"
-    """The client asks for tools on demand."""
     DEFERRED_LOADING = "deferred_loading"
-    """The profile says so with `deferredLoading`."""
+    """`deferredLoading` of the profile."""
     NAMED_SERVERS = "named_servers"
-    """The client has named the servers that it wants to see as themselves."""
     PROFILE = "profile"
-    """The profile names it."""
     UNKNOWN_CLIENT = "unknown_client"
-    """Nothing is known of clients of this name."""
     SILENT_CLIENT = "silent_client"
-    """The client has not said who it is."""
     OLDER_CLIENT = "older_client"
-    """Later versions of this client search tools themselves."""
+    """Only later versions search tools."""
     UNREADABLE_VERSION = "unreadable_version"
-    """Some versions of this client search tools themselves, and this one cannot be read."""
+    """Some versions search tools, and this one is unreadable."""
     SEARCHES_ITSELF = "searches_itself"
-    """The client searches tools itself, and can take all of them."""
     TOO_MANY_TOOLS = "too_many_tools"
-    """The client searches tools itself, and there are more than it can take."""
 
 
 class SurfaceChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """A surface, and the grounds on which a client has it."""
+    """A client's surface and the grounds for it."""
 
     surface: str
-    """Its name; `AUTO` as long as it is left to what the client says it is."""
     grounds: Grounds
-    """Why it was chosen."""
     client: ClientInfo = ClientInfo()
-    """Who the client said it is, where that has decided."""
     since: tuple[int, ...] = ()
-    """The first version of this client that searches tools itself, if any does."""
+    """The first version of this client that searches tools, if any."""
     tools: int = 0
-    """The tools that its profile offered when that was decided, where they count."""
+    """The profile's tools at that time, where they count."""
     most: int = 0
-    """The most tools that such a client is given one by one."""
 
 
 def fitting(client: ClientInfo, count: Callable[[], int]) -> SurfaceChoice:
-    """The surface that fits a client.
-
-    Args:
-        client: who it says it is.
-        count: returns how many tools its profile offers now; asked only where that decides.
-    """
+    """The surface that fits a client; `count` returns its profile's tools and is called only if it decides."""
     known = _known(client)
     if known is None:
         grounds = Grounds.UNKNOWN_CLIENT if client.name else Grounds.SILENT_CLIENT
@@ -157,10 +136,7 @@ def fitting(client: ClientInfo, count: Callable[[], int]) -> SurfaceChoice:
 
 
 def may_defer(client: ClientInfo) -> bool:
-    """Whether a client may show its model only tools that it has searched for.
-
-    Nothing is claimed as saved then. A version that cannot be read may be any.
-    """
+    """Whether a client may search tools itself, so that no saving can be claimed."""
     known = _known(client)
     if known is None:
         return False
@@ -171,7 +147,7 @@ def may_defer(client: ClientInfo) -> bool:
 _NUMBERS = re.compile(r"v?(\d+(?:\.\d+)*)", re.ASCII | re.IGNORECASE)
 
 _DIGITS = 9
-"""Digits that are read of each part of a version; no client has longer ones."""
+"""Digits of each part of a version; no client has longer ones."""
 
 
 def _known(client: ClientInfo) -> SearchingClient | None:
@@ -200,42 +176,37 @@ SURFACES: dict[str, Surface] = {
         FullSurface(),
     )
 }
-"""All surfaces, by the names that profiles and `--surface` use."""
+"""All surfaces by name."""
 
 ITSELF: Surface = ItselfSurface()
-"""What a client is shown that has chosen servers: no profile names it, since it means nothing without them."""
+"""For clients that selected servers; profiles cannot name it, since it means nothing without a selection."""
 
 READING: dict[str, Surface] = {name: surface.with_tool(READ_RESOURCE) for name, surface in SURFACES.items()}
-"""The same with a tool that reads resources, for profiles that ask for it."""
+"""The surfaces with `read_resource`, for profiles that ask for it."""
 
 META_TOOLS = frozenset(name for surface in READING.values() for name in surface.meta_tools)
 """The names of all meta-tools."""
 
 UNSWITCHED = FullSurface.name
-"""The surface that is served where lazy loading is switched off."""
+"""The surface without lazy loading."""
 
 PRELOADING = LoadSurface.name
-"""The surface on which a profile's preloaded tools are loaded: elsewhere none has to be."""
+"""The surface that loads a profile's preloaded tools."""
 
 LAZY = BrowseSurface.name
-"""The surface that `--lazy` asks for (seed 003)."""
+"""The surface of `--lazy`."""
 
 DEFERRED = SearchSurface.name
-"""The surface that `deferredLoading` asks for (seed 000)."""
+"""The surface of `deferredLoading`."""
 
 
 def choice_of(
     config: Config, profile: Profile, *, surface: str | None = None, lazy: bool | None = None
 ) -> SurfaceChoice:
-    """The surface that a client gets before anything is known of it: `AUTO` leaves it to what it says it is.
+    """The surface of a client before it identifies itself; may be `AUTO`.
 
-    Both switches, the configuration's and the profile's, must be on for a lazy one (seed 002, §9).
-
-    Args:
-        config: the configuration, with the master switch.
-        profile: the client's profile.
-        surface: the surface that the client asks for, if any.
-        lazy: the client's own switch, if it has set one.
+    A lazy surface needs the configuration's and the profile's switch; `surface` and `lazy` are the client's
+    wishes.
     """
     if is_switched_off(config, profile, lazy=lazy):
         return SurfaceChoice(surface=UNSWITCHED, grounds=Grounds.SWITCHED_OFF)
@@ -250,26 +221,26 @@ def choice_of(
 
 
 def chosen(config: Config, profile: Profile, *, surface: str | None = None, lazy: bool | None = None) -> str:
-    """The name of the surface of `choice_of`, which may be `AUTO`."""
+    """The name of the surface of `choice_of`; may be `AUTO`."""
     return choice_of(config, profile, surface=surface, lazy=lazy).surface
 
 
 def of_anyone(config: Config, profile: Profile) -> str:
-    """The name of the surface of a client of which nothing is known and that asks for nothing."""
+    """The surface of an unknown client without requests."""
     name = chosen(config, profile)
     return FALLBACK if name == AUTO else name
 
 
 def shows_summaries(config: Config) -> bool:
-    """Whether some profile shows less than everything to some client: summaries are read nowhere else."""
+    """Whether a profile shows less than everything to some client: only then are summaries read."""
     return any(chosen(config, profile) != UNSWITCHED for profile in config.profiles.values())
 
 
 def by_profile(config: Config) -> dict[str, str]:
-    """The surface of a client that names a profile and asks for nothing else, by profile; it may be `AUTO`."""
+    """Surface by profile, for clients that request nothing else; may be `AUTO`."""
     return {name: chosen(config, profile) for name, profile in config.profiles.items()}
 
 
 def is_switched_off(config: Config, profile: Profile, *, lazy: bool | None = None) -> bool:
-    """Whether loading on demand is off: by the configuration, the profile or the client (seed 002, §9)."""
+    """Whether loading on demand is off in the configuration, the profile or the client."""
     return not (config.lazy and profile.lazy) or lazy is False

@@ -1,17 +1,15 @@
-"""Compiled schemas, one for each schema hash, and how much work a validation can be, known before it begins.
+"""Compiled schemas by schema hash, and a bound on the work of a validation.
 
-Nothing is ever fetched, regexes run in linear time, and work that would take long is not begun: a schema comes
-from a server, which is not trusted. Once begun, a validation holds the event loop and cannot be stopped, and a
-schema of a few hundred bytes can make it try the same small value a million times: options that refer to each
-other twice (the "billion laughs"), or a recursive option that is offered twice on each level. So visits are
-counted before they are made: how often one value can be visited, times the number of values.
+Schemas come from untrusted servers. A running validation holds the event loop and cannot be stopped, and a few
+hundred bytes can visit one value a million times (options that refer to each other twice). So visits are
+bounded beforehand: the most visits of one value, times the number of values.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -32,45 +30,52 @@ if not TYPE_CHECKING:
 
 Object = dict[str, Any]
 
+Key = TypeVar("Key")
+Decision = TypeVar("Decision")
 Result = TypeVar("Result")
 
+WRAPPERS = frozenset({"args", "arguments", "parameters", "params", "input"})
+"""Member names in which models wrap arguments once more."""
+
+MAX_REMEMBERED = 1024
+"""Decisions of each kind kept with one view: more tools than one client calls between two changes."""
+
 MAX_COMPILED = 2048
-"""Compiled schemas that are kept: more than the 1,519 tools of 46 real servers."""
+"""More than the 1,519 tools of 46 real servers."""
 
 MAX_PATTERNS = 200
-"""Most patterns in a schema that is compiled: a pattern can take 0.3 ms."""
+"""Patterns in a schema; one can take 0.3 ms."""
 
 MAX_PATTERN_BYTES = 64 * 1024
-"""Bytes of one compiled pattern: larger ones have nested repetitions."""
+"""Larger compiled patterns have nested repetitions."""
 
 MAX_WORK = 500_000
-"""Most visits of one validation: 10 ms, at 10 to 20 ns for each."""
+"""Visits of one validation: 10 ms, at 10 to 20 ns each."""
 
 QUICK_DEPTH = 8
-"""Levels of a value that is validated without being measured before: more than the arguments of nearly all
-calls have."""
+"""Levels of a value that is validated unmeasured: more than in nearly all calls."""
 
 MAX_ERRORS = 50
-"""Most errors that are collected, and elements of a long list in which they are looked for."""
+"""Most errors collected, and elements of a long list searched for errors."""
 
 MAX_TELLING = 10_000
-"""Most visits of one collection of errors, at up to 50 µs each: under options, errors contain errors."""
+"""Visits of one collection of errors, at up to 50 µs each: under options, errors contain errors."""
 
 MAX_NESTING = 32
-"""Levels of a large value in which errors are looked for."""
+"""Levels of a large value searched for errors."""
 
 _ABOUT_LENGTH = frozenset({"minItems", "contains", "minContains", "maxItems"})
-"""Keywords that a shortened list breaks by being short, or keeps."""
+"""Keywords that shortening a list may break."""
 
 _OPTIONS: dict[str, Any] = {
     "mask": "this",
     "offline": True,
     "validate_formats": False,
 }
-"""Messages never contain values; `format` is an annotation in both dialects that servers use."""
+"""Keep values out of messages; `format` is an annotation in both dialects that servers use."""
 
 _FAILURES = (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError)
-"""What the validator and the decoder raise for numbers, keys and depths that they do not support."""
+"""Errors of the validator and the decoder for unsupported numbers, keys and depths."""
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -79,11 +84,7 @@ class Validator:
     """One compiled schema."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
-        """Compile a schema in the dialect that `$schema` names, else 2020-12, MCP's default.
-
-        Raises:
-            ValueError: the schema is invalid, or refers to something outside of it.
-        """
+        """Compile a schema in the dialect of `$schema`, or 2020-12, MCP's default. Raises `ValueError`."""
         self.schema = schema
         self._compiled = jsonschema_rs.validator_for(
             schema, pattern_options=jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES), **_OPTIONS
@@ -93,17 +94,17 @@ class Validator:
         self._quick_bytes = MAX_WORK // self._work.at(QUICK_DEPTH)
 
     def accepts(self, value: object) -> bool:
-        """Whether a value is not known to be wrong: the server judges what cannot be validated."""
+        """Whether a value is not known to be invalid; the server judges what cannot be validated."""
         return self._verdict(value) is not False
 
     def proves(self, value: object) -> bool:
-        """Whether a value is known to be right."""
+        """Whether a value is known to be valid."""
         return self._verdict(value) is True
 
     def proven(self, raw: bytes) -> Object | None:
-        """The object that JSON says if it is known to be right, which took little work; None says nothing.
+        """Decode an object and return it if cheaply proven valid; None proves nothing.
 
-        How much work it takes is seen from the bytes: a value and a character take one each, a level a bracket.
+        The bytes bound the work: one visit per value and character, one level per bracket.
         """
         if len(raw) > self._quick_bytes or raw.count(b"{") + raw.count(b"[") > QUICK_DEPTH:
             return None
@@ -120,7 +121,7 @@ class Validator:
         return _attempt(self._is_valid, value)
 
     def errors(self, value: object) -> list[jsonschema_rs.ValidationError]:
-        """The errors in a value, at most `MAX_ERRORS`; none if collecting them would take long."""
+        """At most `MAX_ERRORS` errors in a value; none if collecting them would take long."""
         if self._is_told_soon(value):
             return self._errors(value, frozenset())
         short = _shortened(value, MAX_NESTING)
@@ -139,8 +140,8 @@ class Validator:
 def _attempt(work: Callable[..., Result], *given: object) -> Result | None:
     """Call the validator; None if it fails.
 
-    It is written in Rust, and panics where its own assumptions break (for example an anchor beneath an `$id`):
-    with an exception that is not an `Exception`, which would otherwise end the daemon.
+    The Rust validator panics where its assumptions break (an anchor beneath an `$id`), with an exception that
+    is no `Exception` and would end the daemon.
     """
     try:
         return work(*given)
@@ -155,7 +156,6 @@ def _require_failure(error: BaseException) -> None:
 
 
 def _shortened(value: object, levels: int) -> object:
-    """A value with only the first elements of its lists."""
     if isinstance(value, list):
         return [_shortened(each, levels - 1) for each in value[:MAX_ERRORS]] if levels else []
     if isinstance(value, dict):
@@ -164,13 +164,13 @@ def _shortened(value: object, levels: int) -> object:
 
 
 class Validators:
-    """The most recently used validators."""
+    """Compiles and caches validators."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Validator | None] = OrderedDict()
 
     def of(self, tool: Tool) -> Validator | None:
-        """The validator of a tool's arguments; None if its schema is invalid or too large to compile."""
+        """The validator of a tool's arguments; None if its schema is invalid or too large."""
         if tool.schema_hash in self._kept:
             self._kept.move_to_end(tool.schema_hash)
             return self._kept[tool.schema_hash]
@@ -190,23 +190,61 @@ def _compile(raw: bytes) -> Validator | None:
     return _attempt(Validator, schema) if isinstance(schema, dict) else None
 
 
+class WrappedCalls(Generic[Decision]):
+    """Finds the decision about repeated calls through one meta-tool without taking them apart.
+
+    The key is the bytes before the arguments' members. A call written in an unusual form goes to its surface.
+    """
+
+    def __init__(self, opening: bytes) -> None:
+        self._opening = opening
+        self._known: dict[bytes, tuple[Decision, Validator]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, sent: bytes) -> tuple[Decision | None, bytes]:
+        """Return the decision and the tool's arguments; None and `sent` if the surface has to decide."""
+        end = sent.find(self._opening) + len(self._opening)
+        known = self._known.get(sent[:end])
+        if known is not None and sent.endswith(b"}}"):
+            decision, validator = known
+            arguments = sent[end - 1 : -1]
+            # Bytes that are one whole object leave nothing between them and the end of the call.
+            value = validator.proven(arguments)
+            if value is not None and (len(value) != 1 or WRAPPERS.isdisjoint(value)):
+                return decision, arguments
+        return None, sent
+
+    def remember(self, head: bytes, decision: Decision, validator: Validator) -> None:
+        """Keep a decision for calls with these first bytes and valid arguments."""
+        keep(self._known, head, (decision, validator))
+
+
+def keep(known: dict[Key, Decision], key: Key, decision: Decision) -> None:
+    """Store a decision, after dropping all at `MAX_REMEMBERED`."""
+    if len(known) >= MAX_REMEMBERED:
+        known.clear()
+    known[key] = decision
+
+
 TOO_MUCH = 10**9
-"""Stands for every larger number of visits, and for what cannot be counted."""
+"""Any larger number of visits, or an unknown one."""
 
 MAX_COUNTED = 10_000
-"""Most places of a schema, each at each depth, that are counted: 10 ms, and 30 times a large real schema."""
+"""Places of a schema times depths: 10 ms, and 30 times a large real schema."""
 
 PATTERN_VISITS = 10
-"""Visits that a pattern counts as: linear time, but up to 3 µs a character for a pattern made to be slow."""
+"""Visits that a pattern counts as: linear time, but up to 3 µs a character in a hostile one."""
 
 CHARACTERS_A_VALUE = 4
-"""Characters of a string that count as one more value, since a pattern visits all of them."""
+"""Characters of a string that count as one value, since a pattern visits all of them."""
 
 MAX_DEPTH = 32
-"""Levels of a value that are counted; a deeper one counts as too much."""
+"""Levels of a value; a deeper value counts as `TOO_MUCH`."""
 
 _UNKNOWN = {"$id": ""}
-"""Stands for the target of a reference that we cannot follow, such as an anchor."""
+"""The target of a reference that cannot be followed, such as an anchor."""
 
 _HERE_EACH = ("anyOf", "oneOf", "allOf")
 _HERE_ONE = ("not", "if", "then", "else")
@@ -218,15 +256,13 @@ class Extent(NamedTuple):
     """The size of a decoded JSON value."""
 
     depth: int
-    """Levels below it."""
     values: int
-    """Values in it, itself among them."""
+    """Values, the outermost included."""
     characters: int
-    """Characters of its strings."""
 
 
 def extent(value: object) -> Extent:
-    """Measure a value, level by level."""
+    """Measure a decoded JSON value, level by level."""
     depth, values, characters, level = -1, 0, 0, [value]
     while level:
         depth += 1
@@ -251,16 +287,16 @@ class Work:
         self._by_depth: dict[int, int] = {}
 
     def of(self, value: object) -> int:
-        """The most visits that validating a value can take; `TOO_MUCH` if they cannot be counted."""
+        """The most visits of validating a value; `TOO_MUCH` if uncountable."""
         size = extent(value)
         return self._visits(size.depth, size.values + size.characters // CHARACTERS_A_VALUE)
 
     def at(self, depth: int) -> int:
-        """The most visits that a value of so many levels can take, for each value in it."""
+        """The most visits per value, for a value of `depth` levels."""
         return self._visits(depth, 1)
 
     def of_telling(self, value: object) -> int:
-        """The most visits that collecting a value's errors can take: string lengths matter little there."""
+        """The most visits of collecting a value's errors; string lengths hardly matter there."""
         size = extent(value)
         return self._visits(size.depth, size.values)
 
@@ -281,14 +317,12 @@ def _visits(root: dict[str, Any], depth: int) -> int:
 
 
 class _Count:
-    """Counts the visits of one schema."""
-
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
         self._known: dict[tuple[int, int], int] = {}
 
     def at(self, schema: object, depth: int) -> int:
-        """Visits for a value with `depth` levels below it, along the most expensive way down."""
+        """Visits for a value with `depth` levels below it, along the most expensive path."""
         if not isinstance(schema, dict):
             return 1
         if schema is not self._root and ("$id" in schema or isinstance(schema.get("id"), str)):
@@ -307,7 +341,6 @@ class _Count:
         return self._known[place]
 
     def _here(self, schema: dict[str, Any]) -> Iterator[object]:
-        """The schemas that apply to the same value."""
         for key in ("$ref", "$dynamicRef", "$recursiveRef"):
             if key in schema:
                 found = target(self._root, schema[key])
@@ -337,6 +370,5 @@ class _Count:
 
 
 def _own(schema: dict[str, Any]) -> int:
-    """Visits of a schema's own keywords."""
     patterns = ("pattern" in schema) + len(schema.get("patternProperties", ()))
     return 1 + len(schema.get("enum", ())) + len(schema.get("required", ())) + PATTERN_VISITS * patterns

@@ -1,9 +1,8 @@
-"""Calls of tools through a meta-tool: how they are written, and what their arguments mean.
+"""Calls of tools through a meta-tool, and the readings of their arguments.
 
-Nearly all of them are written in one way, with the tool's arguments last: such a call is known by the bytes
-before these (`surfaces.surface.WrappedCalls`). Models also flatten, stringify and double-wrap arguments. The
-literal reading comes first. Another one is used only if exactly one fits the tool's schema, and it must
-account for everything that was sent: nothing is ever dropped.
+Nearly all calls have one form and are recognised by their first bytes (`surfaces.validators.WrappedCalls`).
+Models also flatten, stringify and double-wrap arguments: another reading than the literal one counts only if
+exactly one fits the schema, and accounts for everything sent.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from msgspec import Raw, Struct
 from daemon.errors import InvalidArguments
 from daemon.model import Repair
 from daemon.surfaces.explaining import refusal
-from daemon.surfaces.validators import Object, Validator, Validators
+from daemon.surfaces.validators import WRAPPERS, Object, Validator, Validators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,25 +27,19 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What the decoder raises for JSON that is none, or is not what was asked for."""
+"""Decoding errors for invalid or unexpected JSON."""
 
 
 class Wrapped(Struct, frozen=True, kw_only=True):
-    """A wrapper call, taken apart: which tool, and all that might be its arguments."""
+    """A wrapper call taken apart: the tool, and every possible part of its arguments."""
 
     said: Mapping[str, str]
-    """The wrapper's own members, the tool's name among them."""
     name: str
-    """The name of the tool."""
     wrapper: Wrapper
-    """The meta-tool that was called."""
     arguments: Raw | None
-    """The value in the slot for arguments; None if there was none."""
     beside: Mapping[str, Raw]
-    """Members that are not the wrapper's own."""
 
     def __repr__(self) -> str:
-        """Without arguments: they may hold a secret."""
         return f"<Wrapped {self.name}>"
 
     def example(self, arguments: object) -> object:
@@ -55,35 +48,24 @@ class Wrapped(Struct, frozen=True, kw_only=True):
 
 
 class Wrapper:
-    """The arguments of a meta-tool that calls others."""
+    """The form of a meta-tool's arguments."""
 
     def __init__(self, slot: str, own: tuple[str, ...], example: str) -> None:
-        """Say how they are written.
-
-        Args:
-            slot: the member that the tool's arguments belong in: `args` or `arguments`.
-            own: the other members, the tool's name last; all of them are required, all are strings.
-            example: a correct call, for the error text.
-        """
+        """Take the slot for arguments, the other members (the tool's name last), and an example."""
         self.slot = slot
         self._own = own
         self._example = example
         self.opening = b'"%b":{' % slot.encode()
-        """What opens the tool's arguments in a call as nearly all are written. No name holds it: in a string
-        its quotes are escaped."""
+        """Opens the arguments in the usual form. A name cannot contain it: JSON escapes its quotes."""
 
     def head(self, sent: bytes) -> bytes | None:
-        """All that stands before the members of the arguments; None if that is not the names alone, compact."""
+        """The bytes before the arguments' members; None if the call is not in the usual compact form."""
         wrapped, end = self.unwrap(sent), sent.find(self.opening) + len(self.opening)
         is_compact = end == len(msgspec.json.encode(wrapped.said)) + len(self.opening)
         return sent[:end] if is_compact and not wrapped.beside else None
 
     def unwrap(self, sent: bytes) -> Wrapped:
-        """Take a wrapper call apart, a raw JSON object.
-
-        Raises:
-            InvalidArguments: one of the wrapper's own members is missing, or not a string.
-        """
+        """Take a wrapper call, a raw JSON object, apart. Raises `InvalidArguments`."""
         said: dict[str, str] = {}
         try:
             members = _decode_members(sent)
@@ -105,29 +87,25 @@ class Wrapper:
         return Wrapped(said=said, name=said[self._own[-1]], wrapper=self, arguments=arguments, beside=members)
 
 
-WRAPPERS = frozenset({"args", "arguments", "parameters", "params", "input"})
-"""Names of members in which models wrap arguments once more."""
-
 MAX_CHECKED = 256 * 1024
-"""Bytes of the longest arguments that are validated: longer ones would hold the event loop for milliseconds."""
+"""Bytes of validated arguments: longer ones would hold the event loop for milliseconds."""
 
 MAX_LAYERS = 3
-"""Nested wrappers and strings that are taken off."""
+"""Wrappers and strings unpacked at most."""
 
 _NULL = Raw(b"null")
 
 
 class Read(Struct, frozen=True):
-    """Arguments as a tool will get them."""
+    """A tool's arguments after reading."""
 
     arguments: bytes | Raw
-    """A raw JSON object: the client's own bytes if nothing had to be repaired."""
+    """A raw JSON object: the client's own bytes unless repaired."""
     repair: Repair | None
-    """What was repaired; None if nothing was."""
 
 
 class Checker:
-    """Reads arguments. Holds compiled schemas and nothing else."""
+    """Reads arguments; caches compiled schemas."""
 
     def __init__(self) -> None:
         self._validators = Validators()
@@ -141,14 +119,7 @@ class Checker:
         *,
         example: Callable[[object], object] | None = None,
     ) -> Read:
-        """Determine the arguments that a wrapper call means.
-
-        Args:
-            tool: the tool; None if its server has not listed it.
-            name: what the client called it.
-            args: raw JSON from the slot for arguments; None if there was none.
-            beside: members that are not the wrapper's own, raw.
-            example: makes a whole wrapper call of example arguments, for the error text.
+        """Determine the arguments that a wrapper call means; `example` makes a whole call for the error text.
 
         Raises:
             InvalidArguments: no reading fits, or more than one.
@@ -167,22 +138,20 @@ class Checker:
         raise refusal(name, validator, sent.value, list(beside), example, several=bool(fitting))
 
     def validator(self, tool: Tool | None) -> Validator | None:
-        """What judges the arguments of a tool; None if nothing can."""
+        """The validator of a tool's arguments; None if nothing can judge them."""
         return None if tool is None else self._validators.of(tool)
 
 
 class _Sent(Struct, frozen=True, kw_only=True):
     value: object
-    """The value in the slot, decoded, also from within a string that holds an object; None if it cannot be
-    decoded, an empty object if there was none."""
+    """The decoded value of the slot, strings opened; `{}` if absent, None if undecodable."""
     own: Read | None
-    """The literal reading of an object, or of a string that holds one; None if it is neither."""
+    """The literal reading of an object, or of a string that holds one; else None."""
     beside: Object | None
-    """The members beside the slot, decoded; None if one cannot be."""
+    """The decoded members next to the slot; None if one is undecodable."""
 
 
 def _sent(args: bytes | None, beside: Mapping[str, Raw], *, look: bool) -> _Sent:
-    """Decode what was sent; an object only if `look` is set."""
     others: Object | None = {}
     if beside:
         others = _others(beside) if look else None
@@ -205,7 +174,7 @@ def _others(beside: Mapping[str, Raw]) -> Object | None:
 
 
 def _decoded(raw: bytes | Raw | str) -> Any:
-    """A JSON value; None if it cannot be decoded: 1e400, half of a surrogate pair, too deep nesting."""
+    """The JSON value; None if undecodable: 1e400, half a surrogate pair, too deep."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -213,7 +182,7 @@ def _decoded(raw: bytes | Raw | str) -> Any:
 
 
 def _fitting(sent: _Sent, validator: Validator) -> list[Read]:
-    """The readings that fit; only the literal one if it fits and is not itself a wrapper."""
+    """The fitting readings; only the literal one if it fits and is no wrapper itself."""
     own = sent.own if sent.beside == {} else None
     if own is not None and sent.value is not None and not validator.accepts(sent.value):
         own = None
@@ -228,7 +197,7 @@ def _fitting(sent: _Sent, validator: Validator) -> list[Read]:
 
 
 def _readings(sent: _Sent) -> Iterator[tuple[Object, Repair]]:
-    """All readings, except the literal one, that account for everything that was sent."""
+    """All non-literal readings that account for everything sent."""
     value, beside = sent.value, sent.beside
     if sent.own is None or beside is None or not isinstance(value, dict):
         return
@@ -243,7 +212,6 @@ def _readings(sent: _Sent) -> Iterator[tuple[Object, Repair]]:
 
 
 def _unwrapped(value: Object) -> Iterator[Object]:
-    """The objects within one that has a single member named like a wrapper, layer by layer."""
     inner: object = value
     for _ in range(MAX_LAYERS):
         if not isinstance(inner, dict) or len(inner) != 1 or not inner.keys() <= WRAPPERS:
@@ -255,7 +223,7 @@ def _unwrapped(value: Object) -> Iterator[Object]:
 
 
 def _opened(value: object) -> Object | None:
-    """The object that a string holds, perhaps within a further string; None if it holds none."""
+    """The object in a string, perhaps within another string; else None."""
     for _ in range(MAX_LAYERS):
         if not isinstance(value, str):
             break
@@ -266,7 +234,7 @@ def _opened(value: object) -> Object | None:
 
 
 def _looks_wrapped(value: object, validator: Validator) -> bool:
-    """Whether a valid object is a wrapper after all: its only member is named like one and not declared."""
+    """Whether a valid object is a wrapper: its only member has a wrapper's name and is undeclared."""
     if not isinstance(value, dict) or len(value) != 1 or not value.keys() <= WRAPPERS:
         return False
     declared = validator.schema.get("properties")
@@ -274,7 +242,7 @@ def _looks_wrapped(value: object, validator: Validator) -> bool:
 
 
 def _declares(validator: Validator, value: Object) -> bool:
-    """Whether a schema declares every member instead of merely tolerating it."""
+    """Whether the schema declares every member, not merely tolerates it."""
     schema = validator.schema
     declared = schema.get("properties")
     if not isinstance(declared, dict) or not declared:

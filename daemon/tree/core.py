@@ -1,4 +1,4 @@
-"""What the daemon is made of behind its doors: history, catalog, servers, what is kept and counted."""
+"""The daemon without its doors: history, catalog, servers, store and counters."""
 
 from __future__ import annotations
 
@@ -44,17 +44,15 @@ else:  # 10 ms, needed only if a model is configured that writes summaries
     Summarizer = later("daemon.actors.summarizer", "Summarizer")
 
 HOST_CHARACTERS = 64
-"""Characters of the host's name, as long as Linux lets it be, in the name of a daemon's life."""
+"""Characters of the host's name, Linux's limit, in a daemon's name."""
 
 
 class Core:
-    """The actors that serve whoever comes, and what they share; nothing is started."""
+    """The actors that serve clients, and their shared parts; nothing is started."""
 
     def __init__(self, config: Config, around: Surroundings) -> None:
-        """Make everything, each part with those made before it."""
         self.around, self.outbox = around, Outbox()
         self.serving = trio.Event()
-        """Set once clients are served."""
         self.history = _history(around)
         self.gathering = Gathering(self.history.note)
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS, note=self.history.note)
@@ -77,7 +75,7 @@ class Core:
 
 
 def _history(around: Surroundings) -> History:
-    """The history of this life, which is named by the host and the process: others may be on the same store."""
+    """This daemon's history, named by host and process, since others may share the store."""
 
     def redact(server: str, text: str, most: int) -> str:
         return around.redact.of(server)(text, most) if server else around.redact(text, most)

@@ -1,9 +1,8 @@
 """The life of the daemon: starts all actors, and stops them in order.
 
-Nurseries are nested: the core (registry, recorder, call log) around the upstreams around the doors. They start
-from the outside in and stop from the inside out, so a client's call always finds a registry, and servers
-outlive the sessions that call them. A crash in the core is a bug: it leaves `serve`, the process ends, and the
-service manager starts a new one. Signals and the watched file belong to `main.lifetime`.
+Nested nurseries, the core around the upstreams around the doors, start from the outside in and stop from the
+inside out: calls always find a registry, and servers outlive sessions. A crash in the core ends the process for
+the service manager to restart. `main.lifetime` owns signals and the watched file.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ if TYPE_CHECKING:
     from daemon.upstreams.upstream_access import UpstreamAccess
 
 DRAIN_SECONDS = 0.5
-"""Seconds that calls in flight have to finish before the daemon answers them with an error."""
+"""Seconds for calls in flight to finish, before the daemon answers them with an error."""
 
 POLL_SECONDS = 0.02
-"""Seconds between checks of the calls in flight during the drain: 25 in all."""
+"""Seconds between checks during the drain: 25 in all."""
 
 STOP_SECONDS = 4.0
-"""Seconds that all servers together have to stop; with the drain and the kill under the promised 5 s."""
+"""Seconds for all servers to stop; with drain and kill within the promised 5 s."""
 
 
 async def drain(sessions: Collection[Session], servers: Mapping[str, UpstreamAccess]) -> None:
     """Let calls in flight finish for `DRAIN_SECONDS`, then answer the rest with an error.
 
-    Bridges get back what was sent to no server: once at the beginning, and what came until they had read that.
+    Bridges get unsent requests back, at the start and again at the end.
     """
     _give_back(sessions)
     with trio.move_on_after(DRAIN_SECONDS):
@@ -67,7 +66,6 @@ class Tree(Wiring):
     """The actors of one daemon, from start to stop."""
 
     def __init__(self, config: Config, around: Surroundings) -> None:
-        """Wire everything; nothing is started."""
         super().__init__(config, around)
         self._recording, self._ended, self._written = trio.CancelScope(), trio.Event(), trio.Event()
 
@@ -122,14 +120,14 @@ class Tree(Wiring):
             core.cancel_scope.cancel()
 
     async def _recall(self) -> None:
-        """Restore the stored state, before a client is served or a switched-off server could be started."""
+        """Restore the stored state, before serving a client or starting a switched-off server."""
         await self.around.children.end_leftovers()
         await self.recorder.open()
         self.tally.know(most_called(self.recorder.totals.known))
         await self.registry.settle()
 
     async def _tell_start(self) -> None:
-        """Note that the daemon starts, how the one before it ended, and which servers were away then."""
+        """Record the start, the end of the former daemon, and the servers that were down then."""
         facts, host = self.around.facts, socket.gethostname()
         details: dict[str, Detail] = {"version": facts.version, "pid": facts.pid}
         details |= {"host": host, "socket": facts.socket}
@@ -148,7 +146,6 @@ class Tree(Wiring):
         self._ended.set()
 
     async def _record(self) -> None:
-        """Write changes until the upstreams stop."""
         with self._recording:
             # What changes while a session is recalled must not be missed either.
             await self.recorder.run(lambda: [*self.sessions.named, *self.sessions.recalls], self.sessions.adopt)
@@ -158,7 +155,7 @@ class Tree(Wiring):
         self._written.set()
 
     async def _drain(self) -> None:
-        """Let balancers look elsewhere and calls in flight finish, then answer the rest with an error."""
+        """Notify load balancers, let calls in flight finish, then answer the rest with an error."""
         self.around.notify(stopping(0 if self.http is None else self.http.drain_seconds))
         self.readiness = Readiness.DRAINING
         logger.info("stopping")

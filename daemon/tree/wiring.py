@@ -1,4 +1,4 @@
-"""All actors of the daemon, wired: each is given what it needs of those made before it; nothing is started."""
+"""All actors of the daemon, wired in order; nothing is started."""
 
 from __future__ import annotations
 
@@ -43,17 +43,16 @@ else:
     Console = later("daemon.console.console", "Console")  # needed once somebody looks at it
 
 CONTROL_CONNECTIONS = 32
-"""Operators' connections at once; each command is short, except for `call`."""
+"""Operators' connections at once; commands are short, except for `call`."""
 
 
 class Wiring(Core):
-    """All actors of one daemon: what serves, and the doors to it."""
+    """All actors of one daemon: the core and its doors."""
 
     def __init__(self, config: Config, around: Surroundings) -> None:
-        """Wire everything, each part with those made before it; nothing is started."""
         super().__init__(config, around)
         self.readiness = Readiness.STARTING
-        """What probes over HTTP are told."""
+        """For probes over HTTP."""
         self.reloader = Reloader(
             read=around.file.read,
             apply=self._apply,
@@ -73,7 +72,6 @@ class Wiring(Core):
         gather = self.gathering.add
         self.operators = Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(()), gather=gather)
         self.context = _context(self)
-        """The daemon, as operators see it."""
         door = partial(unix_door, outbox=self.outbox, limits=config.limits)
         self.client_door = door(
             around.front, self.clients, self.front.serve, workspaces=config.listen.workspaces
@@ -82,7 +80,7 @@ class Wiring(Core):
 
     @cached_property
     def console(self) -> Console:
-        """The pages for people, made when somebody first asks for them."""
+        """The console, made at its first request."""
         http = self.http
         return Console(
             self.context,
@@ -101,7 +99,7 @@ class Wiring(Core):
         return plan
 
     def connections(self) -> dict[str, Connections]:
-        """How many peers are connected through each door, and how many were refused."""
+        """The connected and refused peers of each door."""
         return {peers.door: peers.report() for peers in (self.clients, self.operators)}
 
 
@@ -121,7 +119,7 @@ def _servers_that_may(wiring: Wiring, config: Config) -> set[int | None]:
 
 
 def _vet(wiring: Wiring) -> Callable[[socket.socket], Awaitable[bool]]:
-    """Judge who connects over TCP."""
+    """Check TCP peers."""
     config = wiring.registry.catalog.value.config
 
     def gather(event: Event) -> None:

@@ -112,7 +112,7 @@ class FdLink:
         self.writer.fail("the connection was closed here")
         self._lines.drop()
         self._rest.clear()
-        self._outbox.forget(self)
+        self._outbox.forget(self.resume)
         self.close_write()
         self.writer.is_closed, self.writer.fd = True, CLOSED
         os.close(self._read_fd)
@@ -129,7 +129,7 @@ class FdLink:
         return self.writer.queued
 
     def resume(self) -> None:
-        """Read again: the links that were behind have caught up (`wire.outbox.Pausable`)."""
+        """Read again: the links that were behind have caught up."""
         self.is_held = False
         self.rewatch()
 
@@ -234,7 +234,7 @@ class FdLink:
             for head in self._lines.oversized:
                 receiver.on_oversized(head)
             self._lines.oversized.clear()
-        if self._outbox.slow and not self.writer.holds_others and self._outbox.hold(self):
+        if self._outbox.slow and not self.writer.holds_others and self._outbox.hold(self.resume):
             self.is_held = True
             self.rewatch()
 

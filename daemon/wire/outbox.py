@@ -347,25 +347,11 @@ class Link(Protocol):
         """Move bytes until the connection ends; always raises ConnectionLost in the end."""
 
 
-class Flushable(Protocol):
-    """A link with queued frames."""
-
-    def flush(self) -> None:
-        """Write as much of the queue as the peer takes now."""
-
-
 class Sink(Protocol):
     """A link that receives other links' lines."""
 
     queued: int
     max_queue: int  # bytes that may wait before the peer counts as behind
-
-
-class Pausable(Protocol):
-    """A link that is not read while a link that takes its lines is behind."""
-
-    def resume(self) -> None:
-        """Read again: the links that were behind have caught up."""
 
 
 class Outbox:
@@ -376,35 +362,36 @@ class Outbox:
         self.slow: set[Sink] = set()
         """Links that are behind and were written to since a link last cleared this, before it read."""
         self.behind: set[Sink] = set()  # all links that are behind
-        self.held: dict[Sink, set[Pausable]] = {}  # links that are not read, by the link that is behind
+        self.held: dict[Sink, set[Callable[[], None]]] = {}
+        """Resume the links that are not read, by the link that is behind."""
         self._max_waiting = max_waiting
-        self._touched: list[Flushable] = []
+        self._touched: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
         return len(self._touched)
 
-    def touch(self, link: Flushable) -> None:
-        """Mark a link to be flushed."""
-        self._touched.append(link)
+    def touch(self, write: Callable[[], None]) -> None:
+        """Have a link write its queue with the next flush."""
+        self._touched.append(write)
 
     def flush(self) -> None:
         """Write every touched link once."""
         while self._touched:
             touched, self._touched = self._touched, []
-            for link in touched:
-                link.flush()
+            for write in touched:
+                write()
 
     def fall_behind(self, sink: Sink) -> None:
         """Note a write to a link for which more than `max_queue` bytes wait."""
         self.behind.add(sink)
         self.slow.add(sink)
 
-    def hold(self, source: Pausable) -> bool:
-        """Whether a source must wait for the links it has just written to; `resume` ends the wait."""
+    def hold(self, resume: Callable[[], None]) -> bool:
+        """Whether a link must not be read because of those it has written to; `resume` ends that."""
         if not self._is_full():
             return False
         for sink in self.slow:
-            self.held.setdefault(sink, set()).add(source)
+            self.held.setdefault(sink, set()).add(resume)
         return bool(self.slow)
 
     def catch_up(self, sink: Sink) -> None:
@@ -417,13 +404,13 @@ class Outbox:
         for each in list(self.held):
             if each not in self.behind or not full:
                 sources = self.held.pop(each)
-                for source in sources.difference(*self.held.values()):
-                    source.resume()
+                for resume in sources.difference(*self.held.values()):
+                    resume()
 
-    def forget(self, source: Pausable) -> None:
-        """Drop a source that has ended."""
+    def forget(self, resume: Callable[[], None]) -> None:
+        """Drop a link that has ended."""
         for sources in self.held.values():
-            sources.discard(source)
+            sources.discard(resume)
 
     def _is_full(self) -> bool:
         return sum(each.queued for each in self.behind) > self._max_waiting

@@ -297,7 +297,7 @@ class WebSocketLink:
         self._writer.flush()
 
     def resume(self) -> None:
-        """Read again: the links that were behind have caught up (`wire.outbox.Pausable`)."""
+        """Read again: the links that were behind have caught up."""
         self.is_held = False
         self._stream.look_again()
 
@@ -337,7 +337,7 @@ class WebSocketLink:
         receiver.on_lines([line])
         self._outbox.flush()
         if self._outbox.slow and not self._writer.holds_others:
-            self.is_held = self._outbox.hold(self)
+            self.is_held = self._outbox.hold(self.resume)
         while self.is_held and self._writer.reason is None:
             await self._stream.until_moved()
         await self._stream.until_taken(self._writer.pause_at)
@@ -354,7 +354,7 @@ class WebSocketLink:
         """
         writer = self._writer
         why = self._why()
-        self._outbox.forget(self)
+        self._outbox.forget(self.resume)
         if writer.failure is not None or (isinstance(writer.reason, ConnectionLost) and why is None):
             return
         hurried = trio.current_effective_deadline() == -math.inf

@@ -99,7 +99,7 @@ class FdWriter:
         """Have the queue written, and notice a peer that is behind."""
         if not self._touched:
             self._touched = True
-            self._outbox.touch(self)
+            self._outbox.touch(self.flush)
         if self.queued > self.max_queue:
             self._woken.set()
             if self.holds_others:

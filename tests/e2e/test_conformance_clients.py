@@ -6,15 +6,14 @@ mcpd cannot log in with is listed among the expected failures, with the reason.
 
 from __future__ import annotations
 
-import re
 import sys
+import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.conforming import BASELINES, REVISIONS, run_suite
 from tests.e2e.driving import DRIVER, driven
-from tests.e2e.harness import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +29,8 @@ WITHOUT_USERS = {
 }
 """Extensions of the protocol that mcpd does not have: `conformance/*.yml` says why."""
 
-DOCUMENT = ROOT / "docs" / "protocol.md"
+PASSED = tomllib.loads((BASELINES / "sdk_client.toml").read_text())
+"""The checks that the SDK's client passes without mcpd, by revision and scenario."""
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -46,13 +46,6 @@ async def test_what_the_sdks_client_passes_passes_with_mcpd_as_the_client(
     here = {each.name: each for each in report.scenarios if each.name not in WITHOUT_USERS}
     assert [name for name, each in here.items() if not each.is_good] == []
     # A scenario checks each method that it sees, and mcpd uses more of them than a client has to.
-    fewer = {name: each.passed for name, each in here.items() if each.passed < _documented(revision)[name]}
+    fewer = {name: each.passed for name, each in here.items() if each.passed < PASSED[revision][name]}
     assert fewer == {}
-    assert here.keys() == _documented(revision).keys()
-
-
-def _documented(revision: str) -> dict[str, int]:
-    """How many checks pass without mcpd, by scenario, as the table in docs/protocol.md has it."""
-    rows = re.findall(r"^\| `([\w/-]+)` \|(.*)\|(.*)\|$", DOCUMENT.read_text(), re.MULTILINE)
-    cells = {name: cells[REVISIONS.index(revision)] for name, *cells in rows}
-    return {name: int(cell.split(" of ")[0]) for name, cell in cells.items() if cell.strip()}
+    assert here.keys() == PASSED[revision].keys()

@@ -65,8 +65,3 @@ def test_every_cause_is_set_somewhere() -> None:
     elsewhere = {Cause.ENDED, Cause.INTERNAL}
     assert set_in(ROOT / "daemon/supervision/lifecycle.py") >= {cause.name for cause in elsewhere}
     assert {cause for cause in Cause if cause.name not in mentioned} <= elsewhere
-
-
-def test_every_cause_stands_in_the_documentation() -> None:
-    told = re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs/causes.md").read_text(), re.MULTILINE)
-    assert told == [cause.value for cause in Cause]

@@ -1,4 +1,4 @@
-"""The documents name files that are there."""
+"""The documents name files and anchors that are there, in plain words; what the code holds is current."""
 
 from __future__ import annotations
 
@@ -16,6 +16,19 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md",
 _PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:py|toml))(?:::\w+)?`")
 _MODULE = re.compile(r"`([a-z_]+(?:\.[a-z_]+)+)(?:\.[A-Z]\w*(?:\.\w+)?)?`")
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+_REFERENCE = re.compile(r"<!-- (?:reference: .*?<!-- reference ends|.*?) -->", re.DOTALL)
+_FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+_ANCHOR = re.compile(r"\]\(([\w./-]*)#([^)]+)\)")
+_QUESTION = re.compile(r"(?:Who|What|Whom|Whose|Where|How)\b")
+_FORBIDDEN = re.compile(
+    r"\b(?:anew|whoever|is none|is told of|beside|of ours|for ever|all that|nobody's|as \w+ has it"
+    r"|design\.md|reviews?/\w+\.md|seed 0\d+)\b",
+    re.IGNORECASE,
+)
+"""Words that are read twice, and papers that are not in this repository."""
 
 
 def is_there(path: str) -> bool:
@@ -69,7 +82,40 @@ def test_every_file_that_a_document_names_is_there(document: Path) -> None:
     assert not gone
 
 
-def test_the_tables_that_the_code_holds_are_current() -> None:
+def headings(document: Path) -> list[str]:
+    """The headings of a document, without those that a fence quotes."""
+    return _HEADING.findall(_FENCED.sub("", document.read_text(encoding="utf-8")))
+
+
+@functools.cache
+def anchors(document: Path) -> set[str]:
+    """The anchors that a forge makes of the headings."""
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings(document)}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_anchor_that_a_document_links_to_is_there(document: Path) -> None:
+    links = _ANCHOR.findall(document.read_text(encoding="utf-8"))
+    assert not [
+        f"{path}#{anchor}"
+        for path, anchor in links
+        if anchor not in anchors((document.parent / path).resolve() if path else document)
+    ]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_no_heading_asks_and_no_word_is_read_twice(document: Path) -> None:
+    text = _REFERENCE.sub("", _FENCED.sub("", document.read_text(encoding="utf-8")))
+    assert not [heading for heading in headings(document) if _QUESTION.match(heading)]
+    assert not _FORBIDDEN.findall(text)
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(_LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")))
+    assert not {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} - linked
+
+
+def test_the_lists_that_the_code_holds_are_current() -> None:
     current = runpy.run_path(str(ROOT / "scripts" / "reference"))["current"]
     pages = {path.name: path.read_text(encoding="utf-8") for path in DOCUMENTS}
     assert not [name for name, text in pages.items() if current(text) != text], "type `make reference`"

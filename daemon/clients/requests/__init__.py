@@ -1,1 +1,1 @@
-"""What clients ask for, a module for each family of methods: how a request is answered or handed on."""
+"""MCP requests of clients, one module for each family of methods."""

@@ -1,6 +1,6 @@
-"""Prompts, resources and completions: a request that names one is made ready for its server.
+"""Requests for prompts, resources and completions, forwarded to their servers.
 
-Only what it is named by is replaced: all other members of the params, known or not, travel on as they are.
+Only the name is replaced: all other members of the params travel on unchanged.
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ NO_COMPLETION = b'{"completion":{"values":[]}}'
 
 
 class ForwardedRequest(ClientCall, eq=False, kw_only=True):
-    """A request of a client that a server answers."""
+    """A client's request that a server answers."""
 
     route: Callable[[View], Action]
-    """Says where it goes by what is known now; raises a `CallError` if it goes nowhere."""
+    """Decides where the request goes, by the present view; raises a `CallError` if nowhere."""
     kinds: tuple[Kind, ...]
-    """The lists in which what it names may stand."""
 
     @property
     def client_method(self) -> str:
@@ -55,7 +54,7 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
         return self.method
 
     def decide(self, view: View, *, patient: bool) -> Action:
-        """Where it goes (`ClientCall.decide`)."""
+        """Decide where the request goes (`ClientCall.decide`)."""
         try:
             return self.route(view)
         except (UnknownPrompt, UnknownResource):
@@ -64,27 +63,24 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
             raise
 
     def described(self) -> str:
-        """How the log describes a request that reached no server."""
+        """The log's description of a request that reached no server."""
         return self.label
 
     def answered(self, result: Buffer) -> None:
-        """Answer the client with the result as its author wrote it.
-
-        What a modern client reads from an older server has to say that it must not be cached.
-        """
+        """Answer with the server's result; a modern client's read of an older server is marked uncached."""
         if self.method == protocol.READ_RESOURCE and self.request.modern:
             result = protocol.completed(bytes(result), protocol.UNCACHED)
         super().answered(result)
 
     def refused(self, error: Buffer) -> None:
-        """Answer with the server's own error; one that completes nothing has no values."""
+        """Answer with the server's own error; a server without completions completes to no values."""
         if self.method == protocol.COMPLETE and read_error(error)[0] == METHOD_NOT_FOUND:
             self.answered(NO_COMPLETION)
         else:
             super().refused(error)
 
     def code_of(self, error: CallError) -> int | None:
-        """The JSON-RPC code of why there is no result (`ClientCall.code_of`)."""
+        """The JSON-RPC code for an error (`ClientCall.code_of`)."""
         if isinstance(error, UnknownResource | ResourceDisabled) and not self.request.modern:
             return protocol.RESOURCE_NOT_FOUND
         wrong = (UnknownPrompt, PromptDisabled, UnknownResource, ResourceDisabled)
@@ -92,7 +88,7 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
 
 
 MAX_SHOWN = 100
-"""Characters of a name that is not known that the answer repeats."""
+"""Characters of an unknown name that the answer repeats."""
 
 _decode_text = msgspec.json.Decoder(str).decode
 
@@ -107,25 +103,15 @@ def begin(
     kinds: tuple[Kind, ...] = (),
     make: Callable[..., ForwardedRequest] = ForwardedRequest,
 ) -> None:
-    """Send a request to the server that `route` names, now or once that is up.
+    """Send a request to the server that `route` names, now or once that server is up.
 
-    Args:
-        connection: the client's.
-        request: the request.
-        method: its method, which is the server's, too.
-        params: as they arrived.
-        others: the members of them that travel on as they are.
-        route: says where it goes.
-        kinds: the lists in which what it names may stand.
-        make: makes it.
-
-    Raises:
-        msgspec.MsgspecError: its `_meta` is no object.
+    `others` are the params that travel on unchanged. `kinds` are the kinds of lists that may hold its subject.
+    `make` makes the call. Raises MsgspecError: its `_meta` is no object.
     """
     asked = make(
         calls=connection.calls,
         request=request,
-        # No tool has an empty name: what was decided for calls of a tool does not count for this.
+        # No tool has an empty name, so no remembered decision about a tool applies.
         name="",
         given=bytes(params or b"{}"),
         started=connection.peer.last_heard,
@@ -134,7 +120,7 @@ def begin(
         others=others,
         route=route,
         kinds=kinds,
-        # The list of a server's tools does not matter, so that a new one is not waited for.
+        # Tool lists do not matter here, so a new one is not waited for.
         current=True,
         returns=MAX_RETURNS,
     )
@@ -144,16 +130,7 @@ def begin(
 def forward_to(
     server: str, method: str, label: str, member: str, value: object, payload: Raw | None = None
 ) -> Forward:
-    """The decision to send a request to a server.
-
-    Args:
-        server: its name.
-        method: the method.
-        label: what the log calls the request.
-        member: the member that is replaced.
-        value: what by: the server's own name for what is asked for.
-        payload: the raw `arguments`; None if there are none.
-    """
+    """The decision to send a request with `member` replaced by `value`, the server's own name."""
     head, written = b'"%b":' % member.encode(), msgspec.json.encode(value)
     if payload is not None:
         head, written = b'%b%b,"arguments":' % (head, written), bytes(payload)
@@ -161,11 +138,7 @@ def forward_to(
 
 
 def text_in(members: Mapping[str, Raw], key: str) -> str:
-    """The text of a member that must be there.
-
-    Raises:
-        msgspec.ValidationError: it is not there, or is no string.
-    """
+    """The text of a required member. Raises ValidationError: missing, or no string."""
     if key not in members:
         raise msgspec.ValidationError(f"Object missing required field `{key}`")
     try:
@@ -175,16 +148,12 @@ def text_in(members: Mapping[str, Raw], key: str) -> str:
 
 
 TOOLS = "mcpd_tools"
-"""The prompt of mcpd's own, for models that take no list of tools. It is in no list: clients show people what
-is listed, and nearly all of their models take tools."""
+"""mcpd's own prompt, for models that take no list of tools. Unlisted: clients show lists to people, and nearly
+all their models take tools."""
 
 
 def get_prompt(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Hand a `prompts/get` to the server that has the prompt.
-
-    Raises:
-        msgspec.MsgspecError: its params name no prompt.
-    """
+    """Forward a `prompts/get` to the prompt's server. Raises MsgspecError: the params name no prompt."""
     members = protocol.members_of(params)
     name = text_in(members, "name")
     session = request.session
@@ -200,7 +169,6 @@ def get_prompt(connection: ClientConnection, params: Raw | None, request: Reques
 
 
 def _answer_tools(connection: ClientConnection, request: Request, offer: Offer) -> None:
-    """Answer with every tool of the profile, as a text."""
     text = "\n\n".join(tool_in_words(msgspec.json.decode(raw)) for raw in offer.listing)
     message = {"role": "user", "content": {"type": "text", "text": text}}
     result = msgspec.json.encode({"description": "Every tool, in words.", "messages": [message]})
@@ -208,15 +176,11 @@ def _answer_tools(connection: ClientConnection, request: Request, offer: Offer) 
 
 
 def find_prompt(view: View, name: str) -> ToolKey:
-    """The server that has a prompt, and the prompt's own name there.
-
-    Args:
-        view: what the client sees.
-        name: as the client names it, in any spelling.
+    """The server of a prompt, and the prompt's own name there.
 
     Raises:
-        UnknownPrompt: there is none that the client sees.
-        PromptDisabled: it is switched off.
+        UnknownPrompt: the client sees no such prompt.
+        PromptDisabled: the prompt is switched off.
     """
     catalog, offered = view.catalog, view.offer.definitions(Kind.PROMPT)
     if (found := offered.get(name)) is not None:
@@ -231,7 +195,7 @@ def find_prompt(view: View, name: str) -> ToolKey:
             raise PromptDisabled(text, prompt=name[:MAX_SHOWN], server=server)
     near = closest(name, offered)
     hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
-    text = f"there is no prompt {name[:MAX_SHOWN]!r}.{hint} prompts/list has all that there are."
+    text = f"there is no prompt {name[:MAX_SHOWN]!r}.{hint} prompts/list has all prompts."
     raise UnknownPrompt(text, prompt=name[:MAX_SHOWN], closest=near)
 
 
@@ -241,15 +205,11 @@ def _route_prompt(name: str, payload: Raw | None, view: View) -> Forward:
 
 
 MAX_URI = 16 * 1024
-"""Bytes of the longest URI that is looked for: it is compared with every template."""
+"""Bytes of the longest URI looked up: it is compared with every template."""
 
 
 def read_resource(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Hand a `resources/read` to the server that has the resource.
-
-    Raises:
-        msgspec.MsgspecError: its params name no resource.
-    """
+    """Forward a `resources/read` to the resource's server. Raises MsgspecError: the params name no resource."""
     members = protocol.members_of(params)
     uri = uri_in(members)
     del members["uri"]
@@ -259,28 +219,19 @@ def read_resource(connection: ClientConnection, params: Raw | None, request: Req
 
 
 def uri_in(members: dict[str, Raw]) -> str:
-    """The member `uri`.
-
-    Raises:
-        msgspec.ValidationError: it is not there, is no string, or is too long.
-    """
+    """The member `uri`. Raises ValidationError: missing, no string, or too long."""
     uri = text_in(members, "uri")
     if len(uri) > MAX_URI:
-        raise msgspec.ValidationError(f"a URI of more than {MAX_URI} characters is not looked for - at `$.uri`")
+        raise msgspec.ValidationError(f"a URI of more than {MAX_URI} characters is refused - at `$.uri`")
     return uri
 
 
 def find_resource(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
-    """The server that has a resource, and the resource's own URI there.
-
-    Args:
-        view: what the client sees.
-        uri: as the client names it.
-        links: what its session was given links to.
+    """The server of a resource, and its own URI there.
 
     Raises:
-        UnknownResource: there is none that the client sees.
-        ResourceDisabled: it is switched off.
+        UnknownResource: the client sees no such resource.
+        ResourceDisabled: the resource is switched off.
     """
     found = locate(view.catalog, view.offer, uri, links)
     if found is not None:
@@ -299,7 +250,7 @@ def find_resource(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
 
 def _route_resource(uri: str, links: Mapping[str, str], view: View) -> Forward:
     server, own = find_resource(view, uri, links)
-    # What nobody lists may hold anything, and is not logged: only the operator sees the log.
+    # An unlisted URI may hold anything, so it is not logged: only the operator sees the log.
     listed = uri in view.offer.definitions(Kind.RESOURCE)
     label = f"{server}/resource:{own}" if listed else f"{server}/resource"
     return forward_to(server, protocol.READ_RESOURCE, label, "uri", own)
@@ -309,17 +260,13 @@ OF_PROMPT = "ref/prompt"
 """The type of a reference to a prompt (MCP, `PromptReference`)."""
 
 OF_RESOURCE = "ref/resource"
-"""The type of a reference to a resource or to a template of some (MCP, `ResourceTemplateReference`)."""
+"""The type of a reference to a resource or template (MCP, `ResourceTemplateReference`)."""
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def complete(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Hand a `completion/complete` to the server that has what it refers to.
-
-    Raises:
-        msgspec.MsgspecError: its params refer to nothing.
-    """
+    """Forward a `completion/complete` to its reference's server. Raises MsgspecError: it refers to nothing."""
     members = protocol.members_of(params)
     ref = _decode_object(members.pop("ref", Raw(b"{}")))
     kind = text_in(ref, "type")
@@ -331,15 +278,12 @@ def complete(connection: ClientConnection, params: Raw | None, request: Request)
         key, kinds = "uri", (Kind.TEMPLATE, Kind.RESOURCE)
         find = partial(_find_template, uri=uri_in(ref), links=request.session.links)
     else:
-        raise msgspec.ValidationError(
-            f"there are {OF_PROMPT} and {OF_RESOURCE}, nothing else - at `$.ref.type`"
-        )
+        raise msgspec.ValidationError(f"there are {OF_PROMPT} and {OF_RESOURCE} only - at `$.ref.type`")
     route = partial(_route_completion, ref, key, find)
     begin(connection, request, protocol.COMPLETE, params, members, route, kinds)
 
 
 def _find_template(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
-    """The server that has a template, and that template there; else where a resource is."""
     listed = view.offer.definitions(Kind.TEMPLATE).get(uri)
     if listed is not None:
         return listed.definition.server, listed.definition.name

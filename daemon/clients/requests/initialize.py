@@ -1,4 +1,4 @@
-"""The handshake of both eras, `ping`, and what a bridge says for its client."""
+"""The handshake of both eras, `ping`, and a bridge's hello."""
 
 from __future__ import annotations
 
@@ -41,12 +41,7 @@ _encode = msgspec.json.encode
 
 
 def capabilities(*, prompts: bool = True, resources: bool = True) -> dict[str, dict[str, bool]]:
-    """The capabilities that mcpd declares to clients.
-
-    Args:
-        prompts: whether the client's profile offers prompts.
-        resources: whether it offers resources.
-    """
+    """The capabilities that mcpd declares, with or without prompts and resources."""
     declared: dict[str, dict[str, bool]] = {"tools": {"listChanged": True}}
     if prompts:
         declared["prompts"] = {"listChanged": True}
@@ -58,14 +53,9 @@ def capabilities(*, prompts: bool = True, resources: bool = True) -> dict[str, d
 
 
 def declared_to(selection: Selection, servers: Mapping[str, ServerEntry]) -> dict[str, object]:
-    """The capabilities that a client is told of: its profile may offer no prompts, or no resources.
+    """The capabilities declared to a client by its profile; for a single server, that server's.
 
-    Of a single server, those that it declares itself; that a list may change is always said, since an operator
-    or a new version may change any.
-
-    Args:
-        selection: what the client gets.
-        servers: all servers.
+    Changes of lists are always declared: an operator or a new version may change any list.
     """
     ours = capabilities(prompts=selection.profile.prompts, resources=selection.profile.resources)
     said = _introduction(selection, servers)
@@ -81,7 +71,7 @@ def declared_to(selection: Selection, servers: Mapping[str, ServerEntry]) -> dic
 
 
 def in_handshake(selection: Selection, view: View, servers: Mapping[str, ServerEntry]) -> dict[str, object]:
-    """The capabilities that `initialize` answers with: these, and tasks, which only that era has."""
+    """The capabilities in the answer to `initialize`, with tasks, which only that era has."""
     said, declared = _introduction(selection, servers), declared_to(selection, servers)
     if said is None:
         return {**declared, "tasks": TASKS} if offers_tasks(view) else declared
@@ -89,7 +79,7 @@ def in_handshake(selection: Selection, view: View, servers: Mapping[str, ServerE
 
 
 def instructions_for(selection: Selection, view: View) -> str | None:
-    """The instructions for models; None where a single server gives none."""
+    """The instructions for models; None for a single server without any."""
     if selection.servers:
         said = _introduction(selection, view.catalog.servers)
         absent = any(entry.disabled for entry in view.catalog.servers.values())
@@ -105,13 +95,13 @@ def instructions_for(selection: Selection, view: View) -> str | None:
 
 
 def info_for(selection: Selection, servers: Mapping[str, ServerEntry]) -> object:
-    """The `serverInfo` of a single server, as that wrote it; None where it is mcpd's own."""
+    """The raw `serverInfo` of a single server; None for mcpd's own."""
     said = _introduction(selection, servers)
     return None if said is None or said.info is None else msgspec.Raw(legible_json(bytes(said.info)))
 
 
 def not_introduced(selection: Selection, servers: Mapping[str, ServerEntry]) -> tuple[str, ...]:
-    """The chosen servers that have never been up, as far as is known, and may be in a moment."""
+    """The chosen servers that were never up, as far as is known, and may be in a moment."""
     entries = (servers[name] for name in selection.servers if name in servers)
     return tuple(
         entry.name
@@ -123,14 +113,7 @@ def not_introduced(selection: Selection, servers: Mapping[str, ServerEntry]) -> 
 def initialize_result(
     wanted: object, instructions: str | None, declared: Mapping[str, object], info: object = None
 ) -> bytes:
-    """The answer to `initialize`: the client's version if we speak it, else our newest.
-
-    Args:
-        wanted: the version that the client has asked for.
-        instructions: for models; None leaves them out.
-        declared: what can be done for this client (`declared_to`).
-        info: who is introduced; None: mcpd.
-    """
+    """The answer to `initialize` in the client's version or the newest; `info` None is mcpd's."""
     version = wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
     return _encode(
         {
@@ -143,7 +126,7 @@ def initialize_result(
 
 
 def discover_result(instructions: str | None, declared: Mapping[str, object], info: object = None) -> bytes:
-    """The answer to `server/discover`; its arguments are those of `initialize_result`."""
+    """The answer to `server/discover` (see `initialize_result`)."""
     return _encode(
         {
             "resultType": "complete",
@@ -162,21 +145,17 @@ def _if_said(instructions: str | None) -> dict[str, object]:
 
 
 def _introduction(selection: Selection, servers: Mapping[str, ServerEntry]) -> Introduction | None:
-    """What the only server has said that a client has chosen; None for others, and while it is not known."""
+    """The introduction of the only server that a client has chosen; None otherwise, and while unknown."""
     entry = servers.get(selection.servers[0]) if len(selection.servers) == 1 else None
     return None if entry is None or not entry.said.introduction else read_introduction(entry.said.introduction)
 
 
 _NOBODY = msgspec.Raw(b"{}")
-"""The `clientInfo` of a request without one, where the request before may be another client's."""
+"""The `clientInfo` of a request without one, where the previous request may be another client's."""
 
 
 def initialize(connection: ClientConnection, request_id: bytes, params: Raw | None) -> None:
-    """Answer `initialize` (MCP 2024-11-05 to 2025-11-25).
-
-    Raises:
-        msgspec.MsgspecError: its params are no object.
-    """
+    """Answer `initialize` (MCP 2024-11-05 to 2025-11-25). Raises MsgspecError: the params are no object."""
     fields = protocol.decode_initialize(params or b"{}")
     connection.name_client(fields.clientInfo)
     if fields.capabilities is not UNSET:
@@ -209,7 +188,7 @@ def discover(connection: ClientConnection, request_id: bytes, _params: Raw | Non
 
 
 def declared(connection: ClientConnection) -> dict[str, object]:
-    """The capabilities that this client is told of (`declared_to`)."""
+    """The capabilities declared to this client (`declared_to`)."""
     return declared_to(connection.selection, connection.context.catalog.value.servers)
 
 
@@ -219,11 +198,7 @@ def ping(connection: ClientConnection, request_id: bytes, _params: Raw | None) -
 
 
 def accept_version(connection: ClientConnection, request_id: bytes, meta: Mapping[str, Raw]) -> bool:
-    """Read the envelope of a request of the 2026-07-28 era. Returns False if its version was refused.
-
-    Raises:
-        msgspec.MsgspecError: a member cannot be read.
-    """
+    """Read a 2026-07-28 envelope; False if its version was refused. Raises MsgspecError: it is malformed."""
     version = msgspec.json.decode(meta[protocol.VERSION_KEY])
     if version != protocol.MODERN_VERSION:
         connection.peer.refuse(request_id, *protocol.unsupported(version))
@@ -242,7 +217,7 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
 
 
 def hello(connection: ClientConnection, said: dict[str, object]) -> None:
-    """Take over what a bridge says for its client in the first message of a connection (`protocol.HELLO`)."""
+    """Take a bridge's hello, the first message of its connection (`protocol.HELLO`)."""
     connection.client.wish(said)
     connection.client.workspace.take_hello(said)
     if fault := connection.attachments.take_hello(said):
@@ -258,13 +233,7 @@ def _when_introduced(
     request_id: bytes,
     answer: Callable[[Selection, View, Mapping[str, ServerEntry]], None],
 ) -> None:
-    """Answer a handshake now, or once the servers that the client has chosen have introduced themselves.
-
-    Args:
-        connection: the client's.
-        request_id: the handshake.
-        answer: answers, given what the client gets, what it sees, and all servers.
-    """
+    """Answer a handshake now, or once the chosen servers have introduced themselves."""
     context, attachments = connection.context, connection.attachments
     servers = not_introduced(connection.selection, context.catalog.value.servers)
 

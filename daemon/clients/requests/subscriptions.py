@@ -1,4 +1,4 @@
-"""Subscriptions: to resources, log levels and lists, in both eras, and the cancellation of any request."""
+"""Subscriptions to resources, log levels and lists in both eras, and the cancellation of requests."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
 
 
 SETTLED_SECONDS = 10.0
-"""Seconds that a server which is up has to say whether it tells of updates."""
+"""Seconds for a running server to accept a subscription."""
 
 MAX_WAITING = 64
 """Subscriptions of one client that wait for their servers at a time."""
 
 KINDS = (Kind.RESOURCE, Kind.TEMPLATE)
-"""The lists in which a resource that is followed may stand."""
+"""The lists that may hold a followed resource."""
 
 MODERN_ONLY = "Method not found: {}. Since 2026-07-28, subscriptions/listen names the resources"
 
 
 def subscribe(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Have a client told of updates of a resource; answered once the resource's server has agreed.
+    """Subscribe a client to a resource; answered once the resource's server has agreed.
 
     Raises:
-        msgspec.MsgspecError: its params name no resource.
-        Overloaded: too many subscriptions of the client wait.
+        msgspec.MsgspecError: the params name no resource.
+        Overloaded: too many of the client's subscriptions wait.
     """
     if _is_of_later_revision(connection, request, "resources/subscribe"):
         return
@@ -61,11 +61,7 @@ def subscribe(connection: ClientConnection, params: Raw | None, request: Request
 
 
 def unsubscribe(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Have a client told of a resource's updates no more. Who was never told is answered the same.
-
-    Raises:
-        msgspec.MsgspecError: its params name no resource.
-    """
+    """Unsubscribe a client from a resource. Idempotent. Raises MsgspecError: the params name no resource."""
     if _is_of_later_revision(connection, request, "resources/unsubscribe"):
         return
     uri = uri_in(protocol.members_of(params))
@@ -77,14 +73,14 @@ def unsubscribe(connection: ClientConnection, params: Raw | None, request: Reque
 
 
 def _is_of_later_revision(connection: ClientConnection, request: Request, method: str) -> bool:
-    """Refuse a method that MCP 2026-07-28 no longer has; returns whether the client speaks that revision."""
+    """Refuse a method that MCP 2026-07-28 has dropped; returns whether the client speaks that revision."""
     if request.modern:
         connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, MODERN_ONLY.format(method))
     return request.modern
 
 
 def unfollow(connection: ClientConnection, request_id: bytes) -> None:
-    """End what a `subscriptions/listen` follows, or is about to."""
+    """End the subscriptions of a `subscriptions/listen`."""
     connection.listens.discard(request_id)
     subscriptions = connection.context.subscribers.resources
     for each in (*subscriptions.of(connection.notifier), *connection.resuming):
@@ -100,11 +96,7 @@ def _end(connection: ClientConnection, following: Following) -> None:
 async def _begin(
     connection: ClientConnection, session: Attachment, uri: str, listen: bytes | None, request_id: bytes | None
 ) -> Following:
-    """Follow a resource, once the servers that may list it have listed.
-
-    Raises:
-        CallError: nobody has it, or too much is followed.
-    """
+    """Follow a resource, once the servers that may list it have listed."""
     context = connection.context
     view = session.view()
     try:
@@ -143,14 +135,7 @@ async def _subscribe(connection: ClientConnection, request: Request, uri: str) -
 async def _follow_all(
     connection: ClientConnection, request: Request, uris: Sequence[str], honoured: dict[str, object]
 ) -> None:
-    """Have a `subscriptions/listen` told of updates of resources, as far as their servers agree.
-
-    Args:
-        connection: the client's.
-        request: the `subscriptions/listen`.
-        uris: as the client names them; those that nobody has are left out.
-        honoured: what it is promised beside these.
-    """
+    """Follow the resources of a `subscriptions/listen` as far as their servers agree, and acknowledge it."""
     settled, limit = set[str](), trio.CapacityLimiter(MAX_WAITING)
 
     async def settle(uri: str) -> None:
@@ -158,7 +143,7 @@ async def _follow_all(
         try:
             async with limit:
                 following = await _begin(connection, request.session, uri, request.id, request.id)
-            # It may have been cancelled meanwhile.
+            # The request may have been cancelled meanwhile.
             if request.id in connection.listens:
                 await _settled(connection, following)
                 settled.add(uri)
@@ -183,12 +168,11 @@ def _resume_later(connection: ClientConnection, session: Attachment, following: 
 
 
 async def _resume(connection: ClientConnection, session: Attachment, following: Following) -> None:
-    """Follow a resource anew, at the server or the instance that the client uses now."""
     subscriptions, found = connection.context.subscribers.resources, None
     try:
         found = await _begin(connection, session, following.uri, following.listen, None)
         if following in connection.resuming:
-            # If it is not up, it is asked once it is, as servers are that come back.
+            # A server that is down is asked once it is up again.
             with suppress(CallError):
                 await _settled(connection, found)
         else:
@@ -204,12 +188,6 @@ async def _resume(connection: ClientConnection, session: Attachment, following: 
 
 
 async def _settled(connection: ClientConnection, following: Following) -> None:
-    """Wake a resource's server, and return once it tells of updates.
-
-    Raises:
-        CallError: it does not come up, or does not say.
-        RemoteError: it does not tell of updates.
-    """
     context, server = connection.context, following.server
     upstream = context.upstreams.get(server)
     if upstream is None or not await wait_up(upstream):
@@ -231,11 +209,7 @@ _decode = msgspec.json.Decoder(_SetLevel).decode
 
 
 def set_level(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Note from which level on the client gets the logs of its servers.
-
-    Raises:
-        msgspec.MsgspecError: its params name no level.
-    """
+    """Set the client's level for the logs of its servers. Raises MsgspecError: the params name no level."""
     if request.modern:
         text = "Method not found: logging/setLevel. Since 2026-07-28 each request names its level in _meta"
         connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, text)
@@ -244,8 +218,8 @@ def set_level(connection: ClientConnection, params: Raw | None, request: Request
     connection.context.subscribers.levels.join(connection.notifier)
 
     async def answer() -> None:
-        # The client's next call comes after the servers that are up were asked for the level: whoever asks them
-        # waits for a change of the level, and is scheduled by now.
+        # The client's next call comes after the servers were asked for the level: the tasks that ask them are
+        # scheduled by now.
         await trio.lowlevel.checkpoint()
         connection.peer.answer(request.id, b"{}")
 
@@ -253,12 +227,10 @@ def set_level(connection: ClientConnection, params: Raw | None, request: Request
 
 
 def listen(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Acknowledge a subscription, which then stays open until the client cancels it.
+    """Acknowledge a subscription, which stays open until the client cancels it.
 
-    It is told of all changes since then, also if its client asks for its list over another connection.
-
-    Raises:
-        msgspec.MsgspecError: its params are no object.
+    It covers all changes from then on, also of lists requested over another connection. Raises MsgspecError:
+    the params are no object.
     """
     opened, pending, peer = connection.lists.open, connection.listens, connection.peer
     if request.id in connection.calls.open or request.id in opened or request.id in pending:
@@ -286,7 +258,6 @@ def listen(connection: ClientConnection, params: Raw | None, request: Request) -
 def _acknowledge(
     connection: ClientConnection, request: Request, honoured: dict[str, object], uris: list[str]
 ) -> None:
-    """Tell what a subscription will be sent, and begin to send it."""
     if uris:
         honoured["resourceSubscriptions"] = uris
     if honoured:
@@ -298,11 +269,7 @@ def _acknowledge(
 
 
 def cancel(connection: ClientConnection, params: Raw) -> None:
-    """Cancel a request of any kind (MCP, cancellation).
-
-    Raises:
-        msgspec.MsgspecError: the params are no object.
-    """
+    """Cancel a request of any kind (MCP, cancellation). Raises MsgspecError: the params are no object."""
     request_id = protocol.cancelled_id(params)
     connection.calls.cancel(request_id)
     connection.attachments.forget(request_id)

@@ -1,4 +1,4 @@
-"""`tasks/get`, `tasks/result`, `tasks/cancel` and `tasks/list`, and calls that are to become tasks."""
+"""`tasks/get`, `tasks/result`, `tasks/cancel`, `tasks/list`, and calls that become tasks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _encode = msgspec.json.encode
 
 
 def owner_in(request: Request, notifier: ConnectedClient) -> Hashable:
-    """Who a task belongs to that is made in this request: its session, or its connection if that has no key."""
+    """The owner of a task made in this request: its session, or its connection without a key."""
     return notifier.asker if request.key is None else request.key
 
 
@@ -45,27 +45,24 @@ class TaskCall(ClientCall, eq=False, kw_only=True):
     """A `tools/call` that asks for a task."""
 
     maker: ConnectedClient
-    """The client's connection."""
     tasks: ClientTasks
-    """The tasks of all clients."""
 
     def answered(self, result: Buffer) -> None:
-        """Answer with the result; of the task that it tells of, the id becomes one of ours."""
+        """Answer with the result, in which the task has mcpd's id."""
         self.calls.finish(self, _adopted(self, result), "ok")
 
     def code_of(self, error: CallError) -> int | None:
-        """The code of each error: who has asked for a task can make nothing of a result."""
+        """The code of any error: a client that expects a task cannot use a result."""
         del error
         return INTERNAL_ERROR
 
 
 def _adopted(call: TaskCall, result: Buffer) -> Buffer:
-    """The result, in which the task has our id."""
     try:
         members = _decode_members(bytes(result))
         about = _decode_members(members["task"])
     except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        # Its server, or its tool, knows no tasks and has answered at once.
+        # The server or its tool has no tasks and has answered at once.
         return result
     if call.upstream is None:
         return result
@@ -83,7 +80,7 @@ class TaskRequest(ForwardedRequest, eq=False, kw_only=True):
     tasks: ClientTasks
 
     def answered(self, result: Buffer) -> None:
-        """Answer with the result, in which the task has our id."""
+        """Answer with the result, in which the task has mcpd's id."""
         _ended(self)
         if self.method == TASK_RESULT:
             self.calls.finish(self, renamed_result(result, self.task), "ok")
@@ -108,11 +105,7 @@ def _ended(request: TaskRequest) -> None:
 
 
 def to_server(task: Task, method: str, _view: View) -> Forward:
-    """The decision to ask the server of a task.
-
-    Raises:
-        UpstreamUnavailable: the task was lost with the connection to it.
-    """
+    """The decision to ask the server of a task. Raises UpstreamUnavailable: the task was lost."""
     if task.gone:
         text = f"the connection to server {task.server} was lost, and the task with it"
         raise UpstreamUnavailable(text, server=task.server)
@@ -127,14 +120,14 @@ def to_server(task: Task, method: str, _view: View) -> Forward:
 
 
 FRESH_SECONDS = 2.0
-"""Seconds that a list of tasks waits for their servers: a client that asks again and again wants an answer."""
+"""Seconds that a list of tasks waits for their servers: clients poll it."""
 
 UNKNOWN = "Failed to retrieve task: Task not found"
-"""The error for an id that is no task of this session, as MCP words it."""
+"""MCP's wording for an id that is no task of this session."""
 
 
 def call_as_task(connection: ClientConnection, wanted: protocol.CallParams, request: Request) -> None:
-    """Hand a `tools/call` that asks for a task to the call path."""
+    """Send a `tools/call` that asks for a task."""
     tasks = connection.context.subscribers.tasks
     try:
         tasks.require_room(owner_in(request, connection.notifier))
@@ -147,11 +140,7 @@ def call_as_task(connection: ClientConnection, wanted: protocol.CallParams, requ
 
 
 def ask_about_task(method: str, connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Hand a request about one task to its server.
-
-    Raises:
-        msgspec.MsgspecError: its params name no task.
-    """
+    """Send a request about one task to its server. Raises MsgspecError: the params name no task."""
     tasks, notifier = connection.context.subscribers.tasks, connection.notifier
     others = protocol.members_of(params)
     task = tasks.find(text_in(others, "taskId"), owner_in(request, notifier))
@@ -167,7 +156,7 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
     def make(**given: Any) -> TaskRequest:
         made = TaskRequest(task=task, tasks=tasks, **given)
         if method == TASK_RESULT:
-            # It takes what the task's server asks meanwhile, and has as long as that server keeps the task.
+            # It carries the server's questions, and may take as long as the server keeps the task.
             task.waiting, made.spared_until = made, task.expires
         return made
 
@@ -175,7 +164,7 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
 
 
 def list_tasks(connection: ClientConnection, _params: Raw | None, request: Request) -> None:
-    """Answer `tasks/list` with the session's own tasks, once their servers have told how they are."""
+    """Answer `tasks/list` with the session's tasks, refreshed from their servers."""
     connection.serve_later(request.id, "tasks/list", partial(_list_fresh, connection, request))
 
 
@@ -191,7 +180,7 @@ async def _list_fresh(connection: ClientConnection, request: Request) -> None:
 
 
 async def _refresh(connection: ClientConnection, task: Task) -> None:
-    """Learn how a task is; what its server does not tell stays as it was."""
+    """Refresh a task's state; without an answer of its server it stays as it was."""
     upstream = connection.context.upstreams.get(task.server)
     if upstream is None:
         return

@@ -1,4 +1,4 @@
-"""`tools/list`, `tools/call`, and the paging that all lists share."""
+"""`tools/list`, `tools/call`, and the paging of all lists."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ CURSOR_DIGITS = 9
 
 
 PATIENCE = {
-    # It gives a server 10 s (`startup_timeout_sec`), asks once, and does not listen to changes.
+    # Gives a server 10 s (`startup_timeout_sec`), asks once, and ignores changes.
     "codex": 8.0,
-    # It gives up after 5 s.
+    # Gives up after 5 s.
     "opencode": 4.0,
 }
-"""Seconds that clients wait who wait less long than others, by their name or how it begins, up to a hyphen."""
+"""Seconds that impatient clients wait, by their name up to a hyphen."""
 
 OTHERS = 25.0
-"""Seconds that others wait: Claude Code gives a server 30 s (`MCP_TIMEOUT`), who uses an SDK as it is 60 s."""
+"""Seconds that other clients wait: Claude Code 30 s (`MCP_TIMEOUT`), SDKs 60 s by default."""
 
 
 def patience_of(client: ClientInfo) -> float:
@@ -50,19 +50,19 @@ def patience_of(client: ClientInfo) -> float:
 
 
 MAX_WAITING_LISTS = 16
-"""Requests for lists of one client that may wait for what they depend on; others get what is known."""
+"""Requests for lists of one client that may wait at a time; others get what is known."""
 
 PAGE_SHARE = 2
-"""A page of a list takes at most half of a client's queue limit. By default that is 4 MiB, which holds all
-1,519 tools of 46 real servers: many clients never ask for a second page."""
+"""A page takes at most half of a client's queue limit: by default 4 MiB, enough for 1,519 tools of 46
+servers."""
 
 
 def list_definitions(kind: Kind, connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Answer a request for prompts, resources or templates, now or once the servers have listed them.
 
     Raises:
-        msgspec.MsgspecError: its params are not those of a list.
-        UnknownCursor: its cursor was never given out.
+        msgspec.MsgspecError: the params are not those of a list.
+        UnknownCursor: the cursor was never given out.
     """
     cursor = protocol.decode_list(params or b"{}").cursor
     view = request.session.view()
@@ -79,16 +79,7 @@ def answer_list(
     answer: Callable[[str | None], None],
     look: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Answer a request for a list, now or once what it depends on is known.
-
-    Args:
-        connection: the client's.
-        request: the request.
-        cursor: where the page begins; only a request for the first one waits.
-        awaited: the servers worth waiting for.
-        answer: answers, given the cursor.
-        look: returns once what other daemons wrote is known here; None if that does not matter.
-    """
+    """Answer a request for a list; the first page waits for servers and other daemons (`look`)."""
 
     async def known() -> None:
         if look is not None:
@@ -109,15 +100,7 @@ def answer_after(
     known: Callable[[], Awaitable[None]],
     answer: Callable[[], None],
 ) -> None:
-    """Answer a request once what it depends on is known; at once if many requests of its client wait already.
-
-    Args:
-        connection: the client's.
-        request_id: the request.
-        what: the request in words, for the log.
-        known: returns once it is known, or is not worth waiting for any longer.
-        answer: answers by what is known then.
-    """
+    """Answer a request once `known` returns; at once if many of its client wait. `what` is for the log."""
     if connection.waiting_lists >= MAX_WAITING_LISTS:
         answer()
         return
@@ -134,16 +117,7 @@ def answer_after(
 
 
 def list_page(items: Sequence[bytes], cursor: str | None, page_bytes: int) -> range:
-    """The items in a page of a list: as many from the cursor on as fit, at least one.
-
-    Args:
-        items: raw JSON objects.
-        cursor: the cursor that an earlier page gave out; None begins.
-        page_bytes: how long a page may become.
-
-    Raises:
-        UnknownCursor: the cursor was never given out.
-    """
+    """The items from the cursor on that fit in a page, at least one. Raises UnknownCursor: never given out."""
     start = _position(cursor, len(items))
     end, size = start, 0
     while end < len(items) and (end == start or size + len(items[end]) <= page_bytes):
@@ -153,14 +127,7 @@ def list_page(items: Sequence[bytes], cursor: str | None, page_bytes: int) -> ra
 
 
 def list_result(items: Sequence[bytes], page: range, *, modern: bool, member: str = "tools") -> bytes:
-    """The answer to a request for a page of a list.
-
-    Args:
-        items: raw JSON objects.
-        page: those in the answer (`list_page`).
-        modern: whether the request belongs to the 2026-07-28 era.
-        member: the member of the result that holds them.
-    """
+    """A page of a list as a result."""
     rest = b"" if page.stop == len(items) else b',"nextCursor":"%d"' % page.stop
     shown = b'"%b":[%b]%b' % (member.encode(), b",".join(items[page.start : page.stop]), rest)
     if not modern:
@@ -179,24 +146,13 @@ def _position(cursor: str | None, count: int) -> int:
 def list_now(
     connection: ClientConnection, request: Request, kind: Kind
 ) -> tuple[ListPlace, Callable[[], tuple[bytes, ...]]]:
-    """Which list of its client a request means, and what returns that as it is then, raw JSON objects."""
+    """The list that a request means, and a function that returns its present items, raw JSON."""
     if kind is not Kind.TOOL:
         return (kind, None), partial(connection.listing_of, kind)
     return (kind, request.key), lambda: request.present_surface.list_tools(request.session.view())
 
 
 def _answer_page(connection: ClientConnection, request: Request, kind: Kind, cursor: str | None) -> None:
-    """Answer with a page of a list.
-
-    Args:
-        connection: the client's.
-        request: the request.
-        kind: which list.
-        cursor: where the page begins.
-
-    Raises:
-        UnknownCursor: the cursor was never given out.
-    """
     context = connection.context
     context.settle_names()
     place, look = list_now(connection, request, kind)
@@ -210,11 +166,7 @@ def _answer_page(connection: ClientConnection, request: Request, kind: Kind, cur
 
 
 def call_tool(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Hand a `tools/call` to the call path.
-
-    Raises:
-        msgspec.MsgspecError: its params are not those of a call.
-    """
+    """Send a `tools/call` to its server. Raises MsgspecError: the params are not those of a call."""
     wanted = protocol.decode_call(params or b"{}")
     if "task" in wanted.others:
         call_as_task(connection, wanted, request)
@@ -223,13 +175,11 @@ def call_tool(connection: ClientConnection, params: Raw | None, request: Request
 
 
 def list_tools(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Answer `tools/list`, now or once what it depends on is known.
-
-    That is what the servers worth waiting for list, and what a session with a key has loaded at other daemons.
+    """Answer `tools/list`, once the servers have listed and the session's loads at other daemons are known.
 
     Raises:
-        msgspec.MsgspecError: its params are not those of a list.
-        UnknownCursor: its cursor was never given out.
+        msgspec.MsgspecError: the params are not those of a list.
+        UnknownCursor: the cursor was never given out.
     """
     cursor = protocol.decode_list(params or b"{}").cursor
     connection.lists.asked(request.key)
@@ -243,7 +193,6 @@ def list_tools(connection: ClientConnection, params: Raw | None, request: Reques
 
 
 def _note_listed(connection: ClientConnection, request: Request, tools: tuple[bytes, ...], page: range) -> None:
-    """Note which tools a client was shown in a page, and with the first one, what it was spared."""
     session, surface = request.session, request.present_surface
     view = session.view()
     servers_own = surface.listed(view)

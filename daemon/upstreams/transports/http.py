@@ -92,7 +92,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]
         try:
             yield PostConnection(link, context)
         finally:
-            await link.end_session()
+            await link.session.end()
 
 
 async def _knock(host: str, port: int, tls: ssl.SSLContext | None, server: Server) -> None:
@@ -124,6 +124,7 @@ class HttpLink(PostLink):
         self.url = context.server.url or ""
         self._limit = context.server.limits.message_bytes
         self._initialized = trio.Event()
+        self.session = _ServerSession(self, context)
 
     async def receive(self, response: httpx2.Response, post: Post) -> None:
         """Take the answer to a request in, whichever form it has."""
@@ -176,34 +177,7 @@ class HttpLink(PostLink):
     async def session_over(self, response: httpx2.Response, body: bytes, post: Post) -> bool:
         """Whether an HTTP error says so, or the server, asked where the error leaves it open."""
         over = ends_session(response, body)
-        return await self._is_forgotten(post) if over is None else over
-
-    async def _is_forgotten(self, post: Post) -> bool:
-        """Whether our session is over, after a refusal that may mean that, or something about the request.
-
-        A request that has worked before in the session is asked again: its refusal has no other reason. Without
-        one, the refusal is what it says.
-        """
-        if post.uid is None:
-            return False
-        # A list's next page is no question: its cursor may be what is refused.
-        if post.method in QUESTIONS and post.params == NO_PARAMS:
-            return post.method in self.worked
-        question = next((each for each in QUESTIONS if each in self.worked), None)
-        if question is None:
-            return False
-        with suppress(CallError, RemoteError):
-            await self.peer.request(question, {}, timeout=self._context.server.timeouts.ping)
-        end = self.state.end
-        return end is not None and end.reason.cause is Cause.SESSION_OVER
-
-    async def end_session(self) -> None:
-        """Tell the server that its session is over, even when we are being cancelled, but not for long."""
-        if not self.headers.session:
-            return
-        with trio.move_on_after(GOODBYE_SECONDS, shield=True), suppress(*NETWORK_ERRORS):
-            async with exchange(self.client, "DELETE", self.url, self.headers.of(), login=self.login):
-                self.headers.session = ""
+        return await self.session.is_forgotten(post) if over is None else over
 
     async def _take_whole(self, response: httpx2.Response, uid: int) -> None:
         body = await read_body(response, self._limit)
@@ -264,7 +238,7 @@ class HttpLink(PostLink):
             and self.headers.session
             and len(message) <= ERROR_BYTES
             and code_in(message) == INVALID_REQUEST
-            and await self._is_forgotten(post)
+            and await self.session.is_forgotten(post)
         ):
             self.fail(uid, session_ended(self.place, httpx2.codes.OK))
             return
@@ -275,6 +249,43 @@ class HttpLink(PostLink):
             and (error := error_in(message)) is not None
         ):
             await self.deliver(error_line(uid, error))
+
+
+class _ServerSession:
+    """The session that a server of the handshake era has given a link."""
+
+    def __init__(self, link: HttpLink, context: OpenContext) -> None:
+        self._link = link
+        self._ping_seconds = context.server.timeouts.ping
+
+    async def is_forgotten(self, post: Post) -> bool:
+        """Whether the session is over, after a refusal that may mean that, or something about the request.
+
+        A request that has worked before in the session is repeated: its refusal has no other reason. Without
+        one, the refusal is taken at its word.
+        """
+        link = self._link
+        if post.uid is None:
+            return False
+        # A list's next page does not count: the refusal may concern its cursor.
+        if post.method in QUESTIONS and post.params == NO_PARAMS:
+            return post.method in link.worked
+        question = next((each for each in QUESTIONS if each in link.worked), None)
+        if question is None:
+            return False
+        with suppress(CallError, RemoteError):
+            await link.peer.request(question, {}, timeout=self._ping_seconds)
+        end = link.state.end
+        return end is not None and end.reason.cause is Cause.SESSION_OVER
+
+    async def end(self) -> None:
+        """Delete the session, even during cancellation, but not for long."""
+        link = self._link
+        if not link.headers.session:
+            return
+        with trio.move_on_after(GOODBYE_SECONDS, shield=True), suppress(*NETWORK_ERRORS):
+            async with exchange(link.client, "DELETE", link.url, link.headers.of(), login=link.login):
+                link.headers.session = ""
 
 
 def _form(response: httpx2.Response) -> str:

@@ -136,9 +136,6 @@ class PostLink(ABC):
         """Bytes of what keeps its order (`wire.outbox.Link.waiting`)."""
         return self.queued
 
-    def flush(self) -> None:  # noqa: B027 - empty for both ways of answering
-        """Nothing to do: a POST is expensive enough to deserve its task."""
-
     async def run(self, receiver: Receiver) -> None:
         """Send and receive until the connection ends."""
         self._receiver = receiver
@@ -154,12 +151,12 @@ class PostLink(ABC):
             raise leaf(group) from None
         finally:
             self.state.end_with(ConnectionLost("the connection was closed"))
-            self._context.outbox.forget(self)
+            self._context.outbox.forget(self.resume)
             self._out.clear()
             self.queued = 0
 
     def resume(self) -> None:
-        """Read again: those who were behind have caught up (`wire.outbox.Source`)."""
+        """Read again: the links that were behind have caught up."""
         self.is_held = False
         self._resumed.set()
 
@@ -191,7 +188,7 @@ class PostLink(ABC):
         self.carrying = uid
         self._receiver.on_lines([as_line(message)])
         self.carrying = None
-        if outbox.slow and outbox.hold(self) and not self.is_held:
+        if outbox.slow and outbox.hold(self.resume) and not self.is_held:
             self.is_held, self._resumed = True, trio.Event()
         outbox.flush()
         if self.is_held:

@@ -92,7 +92,7 @@ async def test_a_client_of_the_handshake_era_is_asked_and_its_call_goes_on(tmp_p
         assert (params["mode"], params["url"]) == ("url", URL)
         assert (
             params["message"]
-            == "mcpd asks: server alpha wants you to log in at as.example. What was called goes on then."
+            == "mcpd asks: server alpha wants you to log in at as.example. The call continues after the login."
         )
         await reply(client, question, {"action": "accept"})
         assert not site.stage.alpha.sent

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec import Raw
 
-from daemon.clients.calls import IS_ERROR, LOOKED_THROUGH, is_error
+from daemon.clients.calls import IS_ERROR, MAX_SEARCHED, is_error
 from daemon.errors import UpstreamLost
 from tests.unit.clients.asking import asks, called, greeted, on_full_surface
 
@@ -114,7 +114,7 @@ async def test_a_tool_that_reports_failure_is_logged_as_one(nursery: trio.Nurser
         (b'{"isError":"true"}', False),
         (b'{"isError":true,"isError":7}', False),
         (b'["isError":true]', False),
-        (b'{"isError":true,"content":"%b"}' % (b"x" * LOOKED_THROUGH), False),
+        (b'{"isError":true,"content":"%b"}' % (b"x" * MAX_SEARCHED), False),
         (b'{"content":[{"isError":true}]}', False),
         (b'{"isError":true', False),
     ],

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from daemon.clients.links import LONGEST, LOOKED_THROUGH, MAX_LINKS, MAX_OWNERS, linked_in, links_of, note_links
+from daemon.clients.links import LONGEST, MAX_LINKS, MAX_OWNERS, MAX_SEARCHED, linked_in, links_of, note_links
 
 TEXT = {"type": "text", "text": 'as in {"type":"resource_link","uri":"quoted:"}'}
 
@@ -72,7 +72,7 @@ def test_no_bytes_break_the_search(raw: bytes) -> None:
 def test_a_long_result_is_not_looked_through() -> None:
     text = {"type": "text", "text": ""}
     result = {"content": [link("a:"), text]}
-    room = LOOKED_THROUGH - len(json.dumps(result))
+    room = MAX_SEARCHED - len(json.dumps(result))
     for more, uris in ((0, ("a:",)), (1, ())):
         text["text"] = "x" * (room + more)
         assert found(result) == uris

@@ -42,12 +42,12 @@ async def test_a_request_and_its_answer_pass_untouched(nursery: trio.Nursery) ->
 @pytest.mark.parametrize(
     ("line", "kind", "told"),
     [
-        (b'"result":"yes"', "refused", "no object"),
-        (b'"result":[1]', "refused", "no object"),
-        (b'"result":null', "refused", "no object"),
+        (b'"result":"yes"', "refused", "not an object"),
+        (b'"result":[1]', "refused", "not an object"),
+        (b'"result":null', "refused", "not an object"),
         (b'"error":{"code":-1,"message":"will not","data":[1]}', "error", ""),
-        (b'"error":"sorry"', "refused", "no error object"),
-        (b'"error":{"code":"x","message":"m"}', "refused", "no error object"),
+        (b'"error":"sorry"', "refused", "not an error object"),
+        (b'"error":{"code":"x","message":"m"}', "refused", "not an error object"),
         (b'"result":{},"error":{"code":-1,"message":"both"}', "error", ""),
         (b'"result":{},"result":' + b"[" * 200 + b"]" * 200, "error", ""),
         (b'"result":{"a":"\xff"}', "error", ""),
@@ -172,7 +172,7 @@ async def test_one_server_has_few_places_before_a_client_and_all_together_have_s
         assert f"{MAX_OF_SERVER} requests of this server" in str(flood.back.said)
     refused = question("roots/list", server="another")
     exchange.asked(refused.request)
-    assert f"{MAX_OPEN} requests are before this client" in str(refused.back.said)
+    assert f"{MAX_OPEN} requests are open at this client" in str(refused.back.said)
     stage.outbox.flush()
     await answer(client, (await client.get())["id"], {"roots": []})
     again = question("roots/list", server="s0")

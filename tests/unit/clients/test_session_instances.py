@@ -260,7 +260,7 @@ async def test_roots_that_cannot_be_read_are_told_to_who_needs_them(
     await ask_echo(client)
     await answer(client, (await client.get())["id"], told)
     text = error_of(await client.get())["message"]
-    assert "was asked for its roots, and has not told them: they cannot be read" in text
+    assert "was asked for its roots, and has not named them: they cannot be read" in text
 
 
 async def test_a_client_that_does_not_answer_is_not_waited_for_without_end(

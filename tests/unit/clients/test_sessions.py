@@ -13,8 +13,8 @@ import trio.testing
 from daemon.catalog.loaded import MAX_KEY, Loaded, LoadedStatus, SessionRecord, Source, Verdict
 from daemon.clients.grants import GRACE
 from daemon.clients.sessions import (
+    CALLED_AT_ONCE,
     JUDGED_AT_ONCE,
-    LOOKED_AT_ONCE,
     MAX_LEFT,
     RETRY_SECONDS,
     SessionState,
@@ -295,7 +295,7 @@ async def test_who_watches_looks_after_each_change_until_it_leaves(nursery: trio
     stage = Stage()
     looks: list[int] = []
     stage.sessions.watchers["a bug for one client"] = partial(divmod, 1, 0)
-    watchers = range(2 * LOOKED_AT_ONCE + 1)
+    watchers = range(2 * CALLED_AT_ONCE + 1)
     for number in watchers:
         stage.sessions.watchers[number] = partial(looks.append, number)
     nursery.start_soon(stage.sessions.run)

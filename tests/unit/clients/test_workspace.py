@@ -12,10 +12,10 @@ import trio.testing
 
 from daemon.clients.workspace import (
     AT_ONCE,
-    LOOK_SECONDS,
     MAX_LOOKS,
     MAX_PATH,
     MAX_SHOWN,
+    RESOLVE_SECONDS,
     OwnWorkspace,
     first_directory,
     looking,
@@ -121,10 +121,10 @@ BAD = [
     ("/", "is the root of the file system"),
     ("//../", "is the root of the file system"),
     ("/etc/hostname", "is not a directory"),
-    ("/etc/hostname/x", "cannot be looked at: Not a directory"),
+    ("/etc/hostname/x", "cannot be read: Not a directory"),
     ("/a\0b", r"'/a\x00b' has a NUL character"),
     ("/\x1b[31m", r"'/\x1b[31m' does not exist"),
-    ("/" + "x" * 300, "cannot be looked at: File name too long"),
+    ("/" + "x" * 300, "cannot be read: File name too long"),
     ("/" + "x/" * 50_000, f"is longer than {MAX_PATH} bytes"),
     ("/\udcff", "is not UTF-8"),
     (7, "is not a string"),
@@ -195,7 +195,7 @@ async def test_a_client_that_does_not_tell_its_roots_works_where_its_bridge_was_
     assert (started.directory, started.fault) == (str(places / "started"), "")
     nowhere = await found({}, Rooted(error=error))
     assert nowhere.directory is None
-    assert "was asked for its roots, and has not told them" in nowhere.fault
+    assert "was asked for its roots, and has not named them" in nowhere.fault
 
 
 async def test_it_is_looked_for_again_once_the_roots_have_changed(places: Path) -> None:
@@ -265,7 +265,7 @@ async def test_a_file_system_that_does_not_answer_holds_nobody_up_for_long(autoj
     finally:
         for each in range(AT_ONCE):
             looking.release_on_behalf_of(each)
-    assert trio.current_time() - began == pytest.approx(LOOK_SECONDS)
+    assert trio.current_time() - began == pytest.approx(RESOLVE_SECONDS)
     assert "there was no answer" in workspace.fault
 
 

@@ -61,7 +61,7 @@ class ScriptedLink:
         self._waiting.append(b"".join(map(bytes, frame)))
         self.belong.append((request_id, ends))
         self.queued = sum(map(len, self._waiting))
-        self._outbox.touch(self)
+        self._outbox.touch(self.flush)
 
     def waiting(self, request_id: bytes | None = None) -> float:
         return self.queued

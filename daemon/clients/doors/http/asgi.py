@@ -175,7 +175,7 @@ class _Response:
             text = b"a fault of mcpd's own: see its log\n"
             exchange.respond(HTTPStatus.INTERNAL_SERVER_ERROR, (text,), PLAIN)
         elif exchange.is_open:
-            exchange.connection.close_when_done()
+            exchange.responses.is_last = True
             exchange.finish()
         self._outbox.flush()
 

@@ -6,12 +6,13 @@ import math
 import re
 from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
 from daemon.config.listen import is_loopback, split_authority
+from daemon.errors import ConnectionLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -50,31 +51,11 @@ def require_loopback(head: Head) -> None:
 PLAIN: Mapping[str, str] = {"content-type": "text/plain; charset=utf-8"}
 
 
-class Responding(Protocol):
-    """The connection of an exchange, which writes its response."""
-
-    responses: ResponseWriter
-    writer: FdWriter
-
-    @property
-    def exchange(self) -> HttpExchange | None:
-        """The request whose response is incomplete."""
-
-    def close_when_done(self) -> None:
-        """Make the current request, if any, the last one."""
-
-    def tick(self, now: float) -> None:
-        """Do what is due."""
-
-    def upgrade(self) -> None:
-        """Release the socket for another protocol, or raise `Refusal`."""
-
-
 class HttpExchange(msgspec.Struct, eq=False):
     """A request and its response."""
 
     head: Head
-    connection: Responding
+    responses: ResponseWriter  # of its connection
     on_body: Callable[[bytes], None] | None = None  # takes the whole body; None: the answer needs none
     on_gone: Callable[[], None] | None = None  # called if the client leaves before the end of the response
     on_written: Callable[[], None] | None = None  # called when nothing waits for the client
@@ -86,19 +67,19 @@ class HttpExchange(msgspec.Struct, eq=False):
     @property
     def is_open(self) -> bool:
         """Whether the client is there and the response incomplete."""
-        return self.connection.exchange is self
+        return self.responses.exchange is self
 
     @property
     def waiting(self) -> int:
         """Bytes that wait for the client on its connection."""
-        return self.connection.writer.queued
+        return self.responses.writer.queued
 
     def respond(
         self, status: HTTPStatus, parts: Sequence[Buffer] = (), headers: Mapping[str, str] | None = None
     ) -> None:
         """Send a whole response, unless there is one already or the client has left."""
         if self.is_open:
-            self.connection.responses.respond(status, {**self.headers, **(headers or {})}, parts)
+            self.responses.respond(status, {**self.headers, **(headers or {})}, parts)
 
     def refuse(self, refusal: Refusal) -> None:
         """Send the response of a refusal, after its delay."""
@@ -112,17 +93,17 @@ class HttpExchange(msgspec.Struct, eq=False):
     def open_stream(self, headers: Mapping[str, str]) -> None:
         """Begin a response of unknown length."""
         if self.is_open:
-            self.connection.responses.open_stream({**self.headers, **headers})
+            self.responses.open_stream({**self.headers, **headers})
 
     def send(self, parts: Sequence[Buffer]) -> None:
         """Send a part of a response of unknown length."""
         if self.is_open:
-            self.connection.responses.send_part(parts)
+            self.responses.send_part(parts)
 
     def finish(self) -> None:
         """End a response of unknown length."""
         if self.is_open:
-            self.connection.responses.finish()
+            self.responses.finish()
 
     def wait_until(self, due: float, on_due: Callable[[], None]) -> None:
         """Have `on_due` called at a time, in place of an earlier wish."""
@@ -145,7 +126,7 @@ class ResponseWriter:
         self.exchange: HttpExchange | None = None  # the request whose response is incomplete
         self.is_begun = False
         self.is_last = False  # whether the connection ends with this response
-        self._writer = writer
+        self.writer = writer
         self._reader = reader
         self._on_done = on_done
         self._is_chunked = False
@@ -157,7 +138,7 @@ class ResponseWriter:
         out: list[Buffer] = [self._begun(status, headers)]
         if not self._reader.is_head:
             out += parts
-        self._writer.queue(out)
+        self.writer.queue(out)
         self.finish()
 
     def open_stream(self, headers: Mapping[str, str]) -> None:
@@ -165,19 +146,19 @@ class ResponseWriter:
         self._is_chunked = self._reader.takes_chunks
         if self._is_chunked:
             headers = {**headers, "transfer-encoding": "chunked"}
-        self._writer.queue((self._begun(HTTPStatus.OK, headers),))
+        self.writer.queue((self._begun(HTTPStatus.OK, headers),))
 
     def send_part(self, parts: Sequence[Buffer]) -> None:
         """Send a part of a response of unknown length."""
         size = sum(map(len, parts))
         if self._reader.is_head or not size:
             return
-        self._writer.queue((b"%x\r\n" % size, *parts, b"\r\n") if self._is_chunked else parts)
+        self.writer.queue((b"%x\r\n" % size, *parts, b"\r\n") if self._is_chunked else parts)
 
     def finish(self) -> None:
         """End the response, and go on to the next request, or close."""
         if self._is_chunked and not self._reader.is_head:
-            self._writer.queue((b"0\r\n\r\n",))
+            self.writer.queue((b"0\r\n\r\n",))
         if (done := self.exchange) is not None:
             # They refer to the request, and would make a cycle for the garbage collector.
             done.on_body = done.on_due = done.on_gone = done.on_written = None
@@ -185,6 +166,17 @@ class ResponseWriter:
         self.is_begun = self._is_chunked = False
         self.is_last = self._ends
         self._on_done()
+
+    def upgrade(self) -> None:
+        """Release the socket for another protocol; raises Refusal if more than the request has come."""
+        if self._reader.held or not self._reader.is_complete:
+            # The bytes that have come are no request.
+            self.is_last = True
+            raise Refusal(
+                HTTPStatus.BAD_REQUEST, "a client must wait for the answer to its opening handshake\n"
+            )
+        self.exchange = None
+        self.writer.end(ConnectionLost("another protocol from here on"))
 
     @property
     def _ends(self) -> bool:

@@ -138,17 +138,6 @@ class HttpConnection:
         if self.exchange is None and not self.writer.queued:
             self.writer.end(ConnectionLost("mcpd is stopping"))
 
-    def upgrade(self) -> None:
-        """Release the socket for another protocol; raises Refusal if more than the request has come."""
-        if self._reader.held or not self._reader.is_complete:
-            # The bytes that have come are no request.
-            self.responses.is_last = True
-            raise Refusal(
-                HTTPStatus.BAD_REQUEST, "a client must wait for the answer to its opening handshake\n"
-            )
-        self.responses.exchange = None
-        self.writer.end(ConnectionLost("another protocol from here on"))
-
     def release(self) -> socket.socket:
         """Hand the socket over to its next owner."""
         self.writer.fd, self._is_released = CLOSED, True
@@ -264,7 +253,7 @@ class HttpConnection:
             elif (head := reader.head(self._peer)) is None:
                 break
             else:
-                self._begin(HttpExchange(head, self, length=reader.length))
+                self._begin(HttpExchange(head, self.responses, length=reader.length))
             if reader.is_complete:
                 self._complete()
                 break

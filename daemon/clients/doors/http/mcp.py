@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from daemon.clients.client import Principal
-    from daemon.clients.doors.http.exchange import HttpExchange, Responding
+    from daemon.clients.doors.http.exchange import HttpExchange, ResponseWriter
     from daemon.wire.frames import Line
     from daemon.wire.outbox import Link, Outbox
 
@@ -164,7 +164,7 @@ class McpEndpoint:
         self.sessions = HttpSessions(start, outbox, places)
         self._start = start
         self._outbox = outbox
-        self._links: dict[Responding, dict[tuple[Place, RequestNames], ExchangeLink[PostReply]]] = {}
+        self._links: dict[ResponseWriter, dict[tuple[Place, RequestNames], ExchangeLink[PostReply]]] = {}
 
     def serve(self, exchange: HttpExchange, place: Place) -> None:
         """Answer an admitted request, now or with its body, or raise Refusal."""
@@ -181,7 +181,7 @@ class McpEndpoint:
             act = self._listen if method == "GET" else self._delete
             exchange.on_body = partial(act, exchange, place)
 
-    def forget(self, connection: Responding) -> None:
+    def forget(self, connection: ResponseWriter) -> None:
         """End the links of a connection that has ended."""
         for link in self._links.pop(connection, {}).values():
             link.end()
@@ -217,7 +217,7 @@ class McpEndpoint:
         if fault is not None:
             _refuse(exchange, request_id, *fault)
             return
-        link = self._link(exchange.connection, place, named)
+        link = self._link(exchange.responses, place, named)
         link.replies[request_id] = PostReply(exchange)
         link.post(message, line)
 
@@ -232,7 +232,7 @@ class McpEndpoint:
         else:
             exchange.respond(HTTPStatus.ACCEPTED)
 
-    def _link(self, connection: Responding, place: Place, named: RequestNames) -> ExchangeLink[PostReply]:
+    def _link(self, connection: ResponseWriter, place: Place, named: RequestNames) -> ExchangeLink[PostReply]:
         links = self._links.setdefault(connection, {})
         known = links.pop((place, named), None)
         if known is None or known.is_over:

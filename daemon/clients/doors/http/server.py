@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from daemon.clients.client import Principal
     from daemon.clients.doors.http.admission import HttpAdmission
     from daemon.clients.doors.http.asgi import WebApplication
-    from daemon.clients.doors.http.exchange import HttpExchange, Responding
+    from daemon.clients.doors.http.exchange import HttpExchange, ResponseWriter
     from daemon.clients.doors.http.reading import Head
     from daemon.clients.doors.tls import Turns, terminate
     from daemon.clients.doors.websocket import serve_websocket
@@ -120,11 +120,11 @@ class HttpServer:
         )
         self._tls = tls
         self._handshakes = None if tls is None else Turns()
-        self._connections: dict[Responding, trio.CancelScope] = {}
+        self._connections: dict[ResponseWriter, tuple[HttpConnection, trio.CancelScope]] = {}
         self._strangers = Strangers(MAX_STRANGERS)
         self._bearers: dict[trio.CancelScope, set[Principal]] = {}
         self._owners: dict[trio.CancelScope, str] = {}  # places are charged to the first owner of a connection
-        self._upgraded: dict[Responding, tuple[str, Place, RequestNames]] = {}
+        self._upgraded: dict[ResponseWriter, tuple[str, Place, RequestNames]] = {}
         """Accepted opening handshakes: the key, and the path's place and names."""
         self._listener = Listener(
             "http",
@@ -147,7 +147,7 @@ class HttpServer:
         """Accept nobody, and close each connection after its current request."""
         self._listener.stop_accepting()
         self._mcp.sessions.end_streams()
-        for connection in list(self._connections):
+        for connection, _scope in list(self._connections.values()):
             connection.close_when_done()
         self._outbox.flush()
 
@@ -165,7 +165,7 @@ class HttpServer:
         while True:
             await trio.sleep(TICK_SECONDS)
             now = trio.current_time()
-            for connection in list(self._connections):
+            for connection, _scope in list(self._connections.values()):
                 connection.tick(now)
             self._mcp.sessions.tick(now)
             self._outbox.flush()
@@ -210,15 +210,15 @@ class HttpServer:
             max_queue=queue,
             pause_at=queue // PAUSE_SHARE,
         )
-        self._connections[connection] = scope
+        self._connections[connection.responses] = connection, scope
         upgraded = None
         try:
             await connection.run()
-            upgraded = self._upgraded.get(connection)
+            upgraded = self._upgraded.get(connection.responses)
         finally:
-            del self._connections[connection]
-            self._upgraded.pop(connection, None)
-            self._mcp.forget(connection)
+            del self._connections[connection.responses]
+            self._upgraded.pop(connection.responses, None)
+            self._mcp.forget(connection.responses)
             if upgraded is None:
                 connection.close()
         if upgraded is not None:
@@ -275,8 +275,8 @@ class HttpServer:
 
     def _upgrade(self, exchange: HttpExchange, place: Place) -> None:
         opening = key_of_opening(exchange.head), place, named_in(exchange.head.headers)
-        exchange.connection.upgrade()
-        self._upgraded[exchange.connection] = opening
+        exchange.responses.upgrade()
+        self._upgraded[exchange.responses] = opening
 
     def _place(self, exchange: HttpExchange, rest: list[str]) -> Place:
         """The principal of a request, and its destination by the rest of the path."""
@@ -301,10 +301,10 @@ class HttpServer:
 
     def _settle(self, exchange: HttpExchange, owner: str) -> set[Principal]:
         """Give an authenticated connection a place of its own; return its principals so far."""
-        scope = self._connections[exchange.connection]
+        _connection, scope = self._connections[exchange.responses]
         if scope not in self._bearers:
             if crowd := self._crowd(owner):
-                exchange.connection.close_when_done()  # It stays unauthenticated, and makes room for others.
+                exchange.responses.is_last = True  # It stays unauthenticated, and makes room for others.
                 raise self._admission.crowded(exchange.head, crowd)
             self._owners[scope] = owner
         self._strangers.leave(scope)

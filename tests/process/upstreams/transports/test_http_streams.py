@@ -337,5 +337,5 @@ async def test_the_end_of_the_session_is_told_even_when_we_are_cancelled() -> No
         await client.greet(Era.HANDSHAKE)
         with trio.CancelScope() as scope:
             scope.cancel()
-            await link.end_session()
+            await link.session.end()
     assert ended == ["s1"]

@@ -135,7 +135,7 @@ async def test_the_end_of_a_connection_ends_its_links() -> None:
         await trio.testing.wait_all_tasks_blocked()
         await visit.client.stream.aclose()
         await visit.ended.wait()
-        endpoint.mcp.forget(visit.connection)
+        endpoint.mcp.forget(visit.connection.responses)
         await trio.testing.wait_all_tasks_blocked()
         assert endpoint.served[0].ends
 
