@@ -74,9 +74,9 @@ class EditedText(ABC):
         path, before = tuple(trail), self.body
         wanted = self._with(path, value)
         try:
-            while self._at(path[:-1]) is _ABSENT:
+            while value_at(self.value(), path[:-1]) is _ABSENT:
                 path, value = path[:-1], {path[-1]: value}
-            self._approach(path, self._at(path), value)
+            self._approach(path, value_at(self.value(), path), value)
             self._verify(path, wanted)
         except BaseException:
             self.body = before
@@ -85,7 +85,7 @@ class EditedText(ABC):
     def remove(self, trail: Sequence[str | int]) -> None:
         """Remove a member, if it is there, with its comments. Raises DocumentError."""
         path, before = tuple(trail), self.body
-        if not path or self._at(path) is _ABSENT:
+        if not path or value_at(self.value(), path) is _ABSENT:
             return
         wanted = _copied(self.value(), path[:-1])
         del _within(wanted, path[:-1])[path[-1]]
@@ -128,12 +128,6 @@ class EditedText(ABC):
                 self.body = self.without((*trail, key))
         else:
             self.body = (self.with_new if old is _ABSENT else self.with_other)(trail, value)
-
-    def _at(self, trail: Trail) -> object:
-        try:
-            return _within(self.value(), trail)
-        except (KeyError, IndexError, TypeError):
-            return _ABSENT
 
     def _with(self, trail: Trail, value: object) -> object:
         whole: Any = {"": self.value()}
@@ -206,6 +200,14 @@ def _within(value: object, trail: Trail) -> Any:
     return at
 
 
+def value_at(value: object, trail: Trail) -> object:
+    """The value at a trail, or a mark of its own if there is none."""
+    try:
+        return _within(value, trail)
+    except (KeyError, IndexError, TypeError):
+        return _ABSENT
+
+
 def _copied(value: Any, trail: Trail) -> Any:
     made = copy.copy(value)
     if trail:
@@ -216,13 +218,9 @@ def _copied(value: Any, trail: Trail) -> Any:
 def _less_empty(wanted: object, trail: Trail, now: object) -> object:
     """Drop objects on a trail that the edit empties."""
     for end in range(len(trail) - 1, 0, -1):
-        try:
-            _within(now, trail[:end])
-        except (KeyError, IndexError, TypeError):
-            if not _within(wanted, trail[:end]):
-                del _within(wanted, trail[: end - 1])[trail[end - 1]]
-                continue
-        break
+        if value_at(now, trail[:end]) is not _ABSENT or _within(wanted, trail[:end]):
+            break
+        del _within(wanted, trail[: end - 1])[trail[end - 1]]
     return wanted
 
 

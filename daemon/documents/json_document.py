@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from daemon.config.jsonc import blank, decode
-from daemon.documents.edited import EditedText, leading
+from daemon.documents.edited import EditedText, leading, value_at
 
 if TYPE_CHECKING:
     from daemon.documents.edited import Trail
@@ -112,12 +112,12 @@ class JsonDocument(EditedText):
         """See the base class."""
         if not self.body.strip():
             return self._writing.value({str(trail[0]): value}, "") + self.line_end
-        if self._at(trail[:-1]) is None:
+        if value_at(self.value(), trail[:-1]) is None:
             return self.with_other(trail[:-1], {trail[-1]: value})
         holder = self._holder(trail[:-1])
         if not holder.members:
             return self._first(holder, trail, value)
-        last, gap = holder.members[-1], self._gap(holder, -1)
+        last, gap = holder.members[-1], _gap(self.body, holder, -1)
         comma = None if gap.comma_after is None else gap.comma_after + 1
         place = _end_of_line(self.body, comma or last.end, holder.closing)
         ends_line = any(
@@ -129,7 +129,7 @@ class JsonDocument(EditedText):
             if comma is not None:
                 return _spliced(self.body, (place, place, f"{text},"))
             return _spliced(self.body, (last.end, last.end, ","), (place, place, text))
-        space = self._space_before(holder)
+        space = _space_before(self.body, holder)
         text = space + self._writing.member(trail[-1], value, None, tight=not space)
         # Behind the comma that is there, else behind comments, which belong to the member before.
         return _spliced(self.body, (comma, comma, f"{text},") if comma else (place, place, f",{text}"))
@@ -150,85 +150,17 @@ class JsonDocument(EditedText):
         holder = self._holder(trail[:-1])
         index = self._index(holder, trail)
         members = holder.members
-        gap, last = self._gap(holder, index), index == len(members) - 1
+        gap, last = _gap(self.body, holder, index), index == len(members) - 1
         if gap.is_on_a_line and (last or any(token.kind == "line" for token in gap.behind)):
-            edits = self._lines_of(members[index], gap, is_last=last)
+            edits = _lines_of(self.body, members[index], gap, is_last=last)
         else:
-            edits = [self._inline_of(members[index], gap, is_last=last)]
-        left = _spliced(self.body, *[self._still_apart(gap, *edit) for edit in edits])
+            edits = [_inline_of(self.body, members[index], gap, is_last=last)]
+        left = _spliced(self.body, *[_still_apart(self.body, gap, *edit, self.line_end) for edit in edits])
         if len(members) == 1:
             inner = slice(holder.opening + 1, holder.closing - (len(self.body) - len(left)))
             if not left[inner].strip():
                 return left[: inner.start] + left[inner.stop :]
         return left
-
-    def _still_apart(self, gap: _Gap, start: int, end: int) -> tuple[int, int, str]:
-        """Leave the line end in a cut if a comment would swallow the rest."""
-        line = [token for token in gap.before if token.end <= start]
-        open_comment = bool(line) and next(
-            (
-                self.body.startswith("//", token.start)
-                for token in reversed(line)
-                if token.kind in {"comment", "line"}
-            ),
-            False,
-        )
-        ends = _LINE_ENDS.match(self.body, end) is not None
-        return start, end, self.line_end if open_comment and not ends else ""
-
-    def _lines_of(self, member: _Member, gap: _Gap, *, is_last: bool) -> list[tuple[int, int]]:
-        lines: list[list[_Token]] = []
-        for token in _between(self.body, _end_of_line(self.body, gap.inner, member.start), member.start):
-            if token.kind == "line":
-                lines.append([])
-            lines[-1:] = [[*line, token] for line in lines[-1:]]
-        # The last line is the member's; what stands above it is its own as long as it is comments.
-        first = len(lines) - 1
-        while first and any(token.kind == "comment" for token in lines[first - 1]):
-            first -= 1
-        while is_last and first and all(token.kind != "comment" for token in lines[first - 1]):
-            first -= 1
-        start, end = lines[first][0].start, _end_of_line(self.body, member.end, gap.after)
-        spare = gap.comma_after if gap.comma_after is not None else gap.comma_before
-        if spare is None or start <= spare < end:
-            return [(start, end)]
-        return sorted([(start, end), (spare, spare + 1)])
-
-    def _inline_of(self, member: _Member, gap: _Gap, *, is_last: bool) -> tuple[int, int]:
-        """The cut for a member that shares a line."""
-        in_front, behind = gap.comma_before, gap.comma_after
-        if not is_last:
-            assert behind is not None
-            rest = _end_of_line(self.body, behind + 1, gap.after)
-            ended = rest if _LINE_ENDS.match(self.body, rest, gap.after) else behind + 1
-            return member.start, _after_space(self.body, ended)
-        if in_front is None:
-            comments = [token.end for token in gap.before if token.kind == "comment"]
-            end = _end_of_line(self.body, member.end if behind is None else behind + 1, gap.after)
-            return comments[-1] if comments else gap.inner, end
-        if behind is not None:
-            return in_front + 1, behind + 1
-        end = _end_of_line(self.body, member.end, gap.after)
-        return len(self.body[:in_front].rstrip()) if gap.comma_is_first else in_front, end
-
-    def _gap(self, holder: _Holder, index: int) -> _Gap:
-        members, member = holder.members, holder.members[index]
-        index %= len(members)
-        start = members[index - 1].end if index else holder.opening + 1
-        after = members[index + 1].start if index + 1 < len(members) else holder.closing
-        before, behind = _between(self.body, start, member.start), _between(self.body, member.end, after)
-        commas = [
-            next((token.start for token in tokens if token.kind == "comma"), None)
-            for tokens in (before, behind)
-        ]
-        return _Gap(
-            before=before,
-            behind=behind,
-            start=start,
-            after=after,
-            comma_before=commas[0],
-            comma_after=commas[1],
-        )
 
     def _first(self, holder: _Holder, trail: Trail, value: object) -> str:
         inner, behind = holder.opening + 1, _between(self.body, holder.opening + 1, holder.closing)
@@ -287,13 +219,81 @@ class JsonDocument(EditedText):
         member = holder.members[self._index(holder, trail)]
         return member.value, member.end
 
-    def _space_before(self, holder: _Holder) -> str:
-        last = holder.members[-1]
-        if len(holder.members) > 1:
-            gap = self.body[holder.members[-2].end : last.start]
-            if re.fullmatch(r",[ \t]*", gap):
-                return gap[1:]
-        return " " if isinstance(last.key, int) or self.body[last.value - 1] == " " else ""
+
+def _still_apart(body: str, gap: _Gap, start: int, end: int, line_end: str) -> tuple[int, int, str]:
+    """Leave the line end in a cut if a comment would swallow the rest."""
+    line = [token for token in gap.before if token.end <= start]
+    open_comment = bool(line) and next(
+        (body.startswith("//", token.start) for token in reversed(line) if token.kind in {"comment", "line"}),
+        False,
+    )
+    ends = _LINE_ENDS.match(body, end) is not None
+    return start, end, line_end if open_comment and not ends else ""
+
+
+def _lines_of(body: str, member: _Member, gap: _Gap, *, is_last: bool) -> list[tuple[int, int]]:
+    lines: list[list[_Token]] = []
+    for token in _between(body, _end_of_line(body, gap.inner, member.start), member.start):
+        if token.kind == "line":
+            lines.append([])
+        lines[-1:] = [[*line, token] for line in lines[-1:]]
+    # The last line is the member's; what stands above it is its own as long as it is comments.
+    first = len(lines) - 1
+    while first and any(token.kind == "comment" for token in lines[first - 1]):
+        first -= 1
+    while is_last and first and all(token.kind != "comment" for token in lines[first - 1]):
+        first -= 1
+    start, end = lines[first][0].start, _end_of_line(body, member.end, gap.after)
+    spare = gap.comma_after if gap.comma_after is not None else gap.comma_before
+    if spare is None or start <= spare < end:
+        return [(start, end)]
+    return sorted([(start, end), (spare, spare + 1)])
+
+
+def _inline_of(body: str, member: _Member, gap: _Gap, *, is_last: bool) -> tuple[int, int]:
+    """The cut for a member that shares a line."""
+    in_front, behind = gap.comma_before, gap.comma_after
+    if not is_last:
+        assert behind is not None
+        rest = _end_of_line(body, behind + 1, gap.after)
+        ended = rest if _LINE_ENDS.match(body, rest, gap.after) else behind + 1
+        return member.start, _after_space(body, ended)
+    if in_front is None:
+        comments = [token.end for token in gap.before if token.kind == "comment"]
+        end = _end_of_line(body, member.end if behind is None else behind + 1, gap.after)
+        return comments[-1] if comments else gap.inner, end
+    if behind is not None:
+        return in_front + 1, behind + 1
+    end = _end_of_line(body, member.end, gap.after)
+    return len(body[:in_front].rstrip()) if gap.comma_is_first else in_front, end
+
+
+def _gap(body: str, holder: _Holder, index: int) -> _Gap:
+    members, member = holder.members, holder.members[index]
+    index %= len(members)
+    start = members[index - 1].end if index else holder.opening + 1
+    after = members[index + 1].start if index + 1 < len(members) else holder.closing
+    before, behind = _between(body, start, member.start), _between(body, member.end, after)
+    commas = [
+        next((token.start for token in tokens if token.kind == "comma"), None) for tokens in (before, behind)
+    ]
+    return _Gap(
+        before=before,
+        behind=behind,
+        start=start,
+        after=after,
+        comma_before=commas[0],
+        comma_after=commas[1],
+    )
+
+
+def _space_before(body: str, holder: _Holder) -> str:
+    last = holder.members[-1]
+    if len(holder.members) > 1:
+        gap = body[holder.members[-2].end : last.start]
+        if re.fullmatch(r",[ \t]*", gap):
+            return gap[1:]
+    return " " if isinstance(last.key, int) or body[last.value - 1] == " " else ""
 
 
 def _between(text: str, start: int, end: int) -> list[_Token]:

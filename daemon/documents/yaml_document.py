@@ -18,9 +18,10 @@ from daemon.documents.edited import TOO_DEEP, EditedText, is_too_deep
 from daemon.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from daemon.documents.edited import Trail
+    from daemon.documents.files import DocumentError
 
 
 _ONE_LINE = 1 << 30
@@ -115,156 +116,33 @@ class _Collection(msgspec.Struct, frozen=True):
     nodes: list[Any]
 
 
-class YamlDocument(EditedText):
-    """A YAML document; an empty text is an empty object."""
+class _Layout:
+    """The positions of members in a text."""
 
-    def decode(self, text: str) -> object:
-        """See the base class; an empty text is an empty object."""
-        try:
-            reader = YAML(typ="safe", pure=True)
-            reader.Constructor = _BoundedConstructor
-            value = reader.load(text)
-        except YAMLError as error:
-            mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
-            said = (error.problem if isinstance(error, MarkedYAMLError) else None) or "it cannot be read"
-            # Without what it quotes, which may be a secret.
-            said = re.sub(r'"[^"]*"', "...", said.partition("\n")[0])
-            raise ConfigError(self.source, [_fault(f"this is no YAML: {said}", mark)]) from None
-        except (ValueError, RecursionError):
-            message = "this is no YAML: a value cannot be read"
-            raise ConfigError(self.source, [_fault(message)]) from None
-        try:
-            plain = {} if value is None else _unshared(value, iter(range(MAX_VALUES)))
-        except (StopIteration, RecursionError):
-            raise ConfigError(self.source, [_fault(f"{_TOO_MANY}: this is no configuration")]) from None
-        if is_too_deep(plain):
-            raise ConfigError(self.source, [_fault(TOO_DEEP)])
-        return plain
+    def __init__(self, body: str, refusal: Callable[[Trail, str], DocumentError]) -> None:
+        self.body = body
+        self.root: Any = YAML(pure=True).compose(body)
+        self._refusal = refusal
 
-    def with_new(self, trail: Trail, value: object) -> str:
-        """See the base class."""
-        root = self._root()
-        if root is None or isinstance(root, ScalarNode):
-            # Nothing but comments, or the `---` that a document begins with.
-            joint = self.line_end if self.body and not self.body.endswith("\n") else ""
-            return f"{self.body}{joint}{self._writing.lines(trail[-1], value, 0)}{self.line_end}"
-        holder = self._holder(root, trail[:-1])
-        if holder is None or not holder.members:
-            return self._first(root, trail, value)
-        last = holder.members[-1]
-        if holder.is_flow:
-            return f"{self.body[: last.end]}, {self._writing.flow(trail[-1], value)}{self.body[last.end :]}"
-        place = self._rest(last.end)
-        line = " " * holder.column + self._writing.lines(trail[-1], value, holder.column)
-        return f"{self.body[:place]}{self.line_end}{line}{self.body[place:]}"
-
-    def with_other(self, trail: Trail, value: object) -> str:
-        """See the base class."""
-        root = self._root()
-        if not trail or root is None:
-            raise self.refusal(trail, "do it by hand")
-        holder = self._known(root, trail[:-1])
-        member = self._member(holder, trail)
-        written = (
-            self._writing.flow(trail[-1], value)
-            if holder.is_flow
-            else self._writing.lines(trail[-1], value, holder.column)
-        )
-        return self.body[: member.start] + written + self.body[member.end :]
-
-    def without(self, trail: Trail) -> str:
-        """See the base class."""
-        root = self._root()
-        assert root is not None
-        holder = self._known(root, trail[:-1])
-        member = self._member(holder, trail)
-        index = holder.members.index(member)
-        following = holder.members[index + 1] if index + 1 < len(holder.members) else None
-        body = self.body
-        if len(holder.members) == 1:
-            return self._emptied(root, holder, trail)
-        if holder.is_flow:
-            if following:
-                return body[: member.start] + body[following.start :]
-            return body[: holder.members[index - 1].end] + body[member.end :]
-        start = body.rfind("\n", 0, member.start) + 1
-        if body[start : member.start].strip():
-            assert following is not None
-            return body[: member.start] + body[following.start :]
-        return self._cut(start, member.end)
-
-    def _cut(self, start: int, end: int) -> str:
-        """Remove lines with the comments directly above."""
-        body = self.body
-        while start:
-            above = body.rfind("\n", 0, start - 1) + 1
-            if not _ABOVE.fullmatch(body[above : start - 1].rstrip("\r")):
-                break
-            start = above
-        end = self._rest(end)
-        if start:
-            start -= 2 if body[start - 2 : start] == "\r\n" else 1
-        else:
-            end += len(re.compile(r"(?:\r?\n)?").match(body, end)[0])  # type: ignore[index] # it fits everywhere
-        return body[:start] + body[end:]
-
-    def _emptied(self, root: Any, holder: _Collection, trail: Trail) -> str:
-        empty = "[]" if holder.is_sequence else "{}"
-        if holder.is_flow:
-            return self.body[: holder.start] + empty + self.body[holder.end :]
-        (member,) = holder.members
-        if len(trail) == 1:
-            return self._cut(self.body.rfind("\n", 0, member.start) + 1, member.end)
-        before = self._member(self._known(root, trail[:-2]), trail[:-1]).colon
-        if "\n" not in self.body[before : member.start]:
-            return f"{self.body[:before]} {empty}{self.body[member.end :]}"
-        left = self._cut(self.body.rfind("\n", 0, member.start) + 1, member.end)
-        return f"{left[:before]} {empty}{left[before:]}"
-
-    def _first(self, root: Any, trail: Trail, value: object) -> str:
-        body = self.body
-        if len(trail) == 1:
-            empty = self._collection(root)
-            return body[: empty.start] + self._writing.lines(trail[0], value, 0) + body[empty.end :]
-        outer = self._known(root, trail[:-2])
-        member = self._member(outer, trail[:-1])
-        if outer.is_flow or outer.is_sequence:
-            written = "{" + self._writing.flow(trail[-1], value) + "}"
-            return f"{body[: member.colon]} {written}{body[member.end :]}"
-        is_list = isinstance(trail[-1], int)
-        column = outer.column + (self._writing.offset if is_list else self._writing.unit)
-        rest = body[member.end : (place := self._rest(member.end))]
-        line = " " * column + self._writing.lines(trail[-1], value, column)
-        return f"{body[: member.colon]}{rest}{self.line_end}{line}{body[place:]}"
-
-    @property
-    def _writing(self) -> YamlWriting:
-        return writing_of(self.body, self.line_end)
-
-    # --- where things stand
-
-    def _root(self) -> Any:
-        return YAML(pure=True).compose(self.body)
-
-    def _holder(self, root: Any, trail: Trail) -> _Collection | None:
-        node = root
+    def holder(self, trail: Trail) -> _Collection | None:
+        node = self.root
         for place, step in enumerate(trail):
-            at = self._known(root, trail[:place])
-            node = at.nodes[at.members.index(self._member(at, (*trail[:place], step)))]
-        return None if isinstance(node, ScalarNode) else self._collection(node)
+            at = self.known(trail[:place])
+            node = at.nodes[at.members.index(self.member(at, (*trail[:place], step)))]
+        return None if isinstance(node, ScalarNode) else self.collection(node)
 
-    def _known(self, root: Any, trail: Trail) -> _Collection:
-        found = self._holder(root, trail)
+    def known(self, trail: Trail) -> _Collection:
+        found = self.holder(trail)
         assert found is not None
         return found
 
-    def _member(self, holder: _Collection, trail: Trail) -> _Place:
+    def member(self, holder: _Collection, trail: Trail) -> _Place:
         found = [each for each in holder.members if each.key == trail[-1]]
         if len(found) != 1:
-            raise self.refusal(trail, "it comes from another place of the file; do it by hand")
+            raise self._refusal(trail, "it comes from another place of the file; do it by hand")
         return found[0]
 
-    def _collection(self, node: Any) -> _Collection:
+    def collection(self, node: Any) -> _Collection:
         members: list[_Place] = []
         if isinstance(node, MappingNode):
             for key, value in node.value:
@@ -298,11 +176,142 @@ class YamlDocument(EditedText):
             return after if start == end else start + len(self.body[start:end].rstrip())
         if node.flow_style or not node.value:
             return int(end)
-        return self._collection(node).members[-1].end
+        return self.collection(node).members[-1].end
 
-    def _rest(self, at: int) -> int:
-        found = _REST.match(self.body, at)
-        return found.end() if found else at
+
+class YamlDocument(EditedText):
+    """A YAML document; an empty text is an empty object."""
+
+    def decode(self, text: str) -> object:
+        """See the base class; an empty text is an empty object."""
+        try:
+            reader = YAML(typ="safe", pure=True)
+            reader.Constructor = _BoundedConstructor
+            value = reader.load(text)
+        except YAMLError as error:
+            mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
+            said = (error.problem if isinstance(error, MarkedYAMLError) else None) or "it cannot be read"
+            # Without what it quotes, which may be a secret.
+            said = re.sub(r'"[^"]*"', "...", said.partition("\n")[0])
+            raise ConfigError(self.source, [_fault(f"this is no YAML: {said}", mark)]) from None
+        except (ValueError, RecursionError):
+            message = "this is no YAML: a value cannot be read"
+            raise ConfigError(self.source, [_fault(message)]) from None
+        try:
+            plain = {} if value is None else _unshared(value, iter(range(MAX_VALUES)))
+        except (StopIteration, RecursionError):
+            raise ConfigError(self.source, [_fault(f"{_TOO_MANY}: this is no configuration")]) from None
+        if is_too_deep(plain):
+            raise ConfigError(self.source, [_fault(TOO_DEEP)])
+        return plain
+
+    def with_new(self, trail: Trail, value: object) -> str:
+        """See the base class."""
+        layout = self._layout
+        if layout.root is None or isinstance(layout.root, ScalarNode):
+            # Nothing but comments, or the `---` that a document begins with.
+            joint = self.line_end if self.body and not self.body.endswith("\n") else ""
+            return f"{self.body}{joint}{self._writing.lines(trail[-1], value, 0)}{self.line_end}"
+        holder = layout.holder(trail[:-1])
+        if holder is None or not holder.members:
+            return self._first(layout, trail, value)
+        last = holder.members[-1]
+        if holder.is_flow:
+            return f"{self.body[: last.end]}, {self._writing.flow(trail[-1], value)}{self.body[last.end :]}"
+        place = _rest(self.body, last.end)
+        line = " " * holder.column + self._writing.lines(trail[-1], value, holder.column)
+        return f"{self.body[:place]}{self.line_end}{line}{self.body[place:]}"
+
+    def with_other(self, trail: Trail, value: object) -> str:
+        """See the base class."""
+        layout = self._layout
+        if not trail or layout.root is None:
+            raise self.refusal(trail, "do it by hand")
+        holder = layout.known(trail[:-1])
+        member = layout.member(holder, trail)
+        written = (
+            self._writing.flow(trail[-1], value)
+            if holder.is_flow
+            else self._writing.lines(trail[-1], value, holder.column)
+        )
+        return self.body[: member.start] + written + self.body[member.end :]
+
+    def without(self, trail: Trail) -> str:
+        """See the base class."""
+        layout = self._layout
+        holder = layout.known(trail[:-1])
+        member = layout.member(holder, trail)
+        index = holder.members.index(member)
+        following = holder.members[index + 1] if index + 1 < len(holder.members) else None
+        body = self.body
+        if len(holder.members) == 1:
+            return self._emptied(layout, holder, trail)
+        if holder.is_flow:
+            if following:
+                return body[: member.start] + body[following.start :]
+            return body[: holder.members[index - 1].end] + body[member.end :]
+        start = body.rfind("\n", 0, member.start) + 1
+        if body[start : member.start].strip():
+            assert following is not None
+            return body[: member.start] + body[following.start :]
+        return self._cut(start, member.end)
+
+    def _cut(self, start: int, end: int) -> str:
+        """Remove lines with the comments directly above."""
+        body = self.body
+        while start:
+            above = body.rfind("\n", 0, start - 1) + 1
+            if not _ABOVE.fullmatch(body[above : start - 1].rstrip("\r")):
+                break
+            start = above
+        end = _rest(self.body, end)
+        if start:
+            start -= 2 if body[start - 2 : start] == "\r\n" else 1
+        else:
+            end += len(re.compile(r"(?:\r?\n)?").match(body, end)[0])  # type: ignore[index] # it fits everywhere
+        return body[:start] + body[end:]
+
+    def _emptied(self, layout: _Layout, holder: _Collection, trail: Trail) -> str:
+        empty = "[]" if holder.is_sequence else "{}"
+        if holder.is_flow:
+            return self.body[: holder.start] + empty + self.body[holder.end :]
+        (member,) = holder.members
+        if len(trail) == 1:
+            return self._cut(self.body.rfind("\n", 0, member.start) + 1, member.end)
+        before = layout.member(layout.known(trail[:-2]), trail[:-1]).colon
+        if "\n" not in self.body[before : member.start]:
+            return f"{self.body[:before]} {empty}{self.body[member.end :]}"
+        left = self._cut(self.body.rfind("\n", 0, member.start) + 1, member.end)
+        return f"{left[:before]} {empty}{left[before:]}"
+
+    def _first(self, layout: _Layout, trail: Trail, value: object) -> str:
+        body = self.body
+        if len(trail) == 1:
+            empty = layout.collection(layout.root)
+            return body[: empty.start] + self._writing.lines(trail[0], value, 0) + body[empty.end :]
+        outer = layout.known(trail[:-2])
+        member = layout.member(outer, trail[:-1])
+        if outer.is_flow or outer.is_sequence:
+            written = "{" + self._writing.flow(trail[-1], value) + "}"
+            return f"{body[: member.colon]} {written}{body[member.end :]}"
+        is_list = isinstance(trail[-1], int)
+        column = outer.column + (self._writing.offset if is_list else self._writing.unit)
+        rest = body[member.end : (place := _rest(self.body, member.end))]
+        line = " " * column + self._writing.lines(trail[-1], value, column)
+        return f"{body[: member.colon]}{rest}{self.line_end}{line}{body[place:]}"
+
+    @property
+    def _layout(self) -> _Layout:
+        return _Layout(self.body, self.refusal)
+
+    @property
+    def _writing(self) -> YamlWriting:
+        return writing_of(self.body, self.line_end)
+
+
+def _rest(body: str, at: int) -> int:
+    found = _REST.match(body, at)
+    return found.end() if found else at
 
 
 def _fault(message: str, mark: Any = None) -> Fault:
