@@ -193,10 +193,7 @@ def expand(text: str, sources: Sources, *, workspaces: bool = False) -> Expanded
 
     expanded = _REFERENCE.sub(replace, text)
     return Expanded(
-        text=expanded,
-        substituted=tuple(substituted),
-        credentials=tuple(credentials),
-        problems=tuple(problems),
+        text=expanded, substituted=tuple(substituted), credentials=tuple(credentials), problems=tuple(problems)
     )
 
 

@@ -112,9 +112,7 @@ _TIME = OrText(DURATION, seconds, f"{_TIMES}, or a number of seconds")
 Seconds = Annotated[float, more_than(0), _TIME]
 Patience = Annotated[float, at_least(0), _TIME]
 Duration = Annotated[
-    float,
-    more_than(0),
-    OrText(f"off|{DURATION}", seconds, f"{_TIMES}, off, or a number of seconds"),
+    float, more_than(0), OrText(f"off|{DURATION}", seconds, f"{_TIMES}, off, or a number of seconds")
 ]
 """`off` is infinite."""
 Bytes = Annotated[int, at_least(1), OrText(SIZE, size, "512MiB, 2GB, or a number of bytes")]

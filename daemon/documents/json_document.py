@@ -278,12 +278,7 @@ def _gap(body: str, holder: _Holder, index: int) -> _Gap:
         next((token.start for token in tokens if token.kind == "comma"), None) for tokens in (before, behind)
     ]
     return _Gap(
-        before=before,
-        behind=behind,
-        start=start,
-        after=after,
-        comma_before=commas[0],
-        comma_after=commas[1],
+        before=before, behind=behind, start=start, after=after, comma_before=commas[0], comma_after=commas[1]
     )
 
 

@@ -26,11 +26,7 @@ _PREFIXED = re.compile(
 # text has dashes, so the first match in a word decides for the whole word.
 _KEY = re.compile(r"(?<![\w-])(?>([\w-]*?(?<![A-Za-z0-9]))sk[-_])(?=[\w-]*[0-9])[\w-]{16,}", re.ASCII)
 _JWT = re.compile(r"(?<![\w-])(?>([\w-]*?(?<![A-Za-z0-9]))eyJ)[\w-]{8,}+\.[\w-]{4,}(?:\.[\w-]*)?", re.ASCII)
-_TOKENS = (
-    (_PREFIXES, _PREFIXED),
-    (("sk-", "sk_"), _KEY),
-    (("eyj",), _JWT),
-)
+_TOKENS = ((_PREFIXES, _PREFIXED), (("sk-", "sk_"), _KEY), (("eyj",), _JWT))
 """Prefixes of GitHub, Slack, AWS, Google, OpenAI, mcpd, JWTs and others."""
 
 _SHAPES = (

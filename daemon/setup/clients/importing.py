@@ -514,12 +514,7 @@ class _Planning:
             self.servers.append(attrs.evolve(planned, known=known))
 
     def _server_of(
-        self,
-        name: str,
-        title: str,
-        entry: dict[str, Any],
-        origins: tuple[Origin, ...],
-        notes: tuple[Note, ...],
+        self, name: str, title: str, entry: dict[str, Any], origins: tuple[Origin, ...], notes: tuple[Note, ...]
     ) -> PlannedServer:
         missing = self.missing(entry)
         for each in references(entry):

@@ -198,11 +198,7 @@ class PutIn:
 
 
 def put_in(
-    text: str,
-    places: Sequence[ClientPlace],
-    into: ClientPlace | None,
-    wanted: Installation,
-    known: Known,
+    text: str, places: Sequence[ClientPlace], into: ClientPlace | None, wanted: Installation, known: Known
 ) -> PutIn:
     """The file's text with mcpd in it.
 

@@ -206,11 +206,7 @@ def test_what_people_configure_is_a_setting(value: str) -> None:
             "canary-91bc",
         ),
         *("0b1f6a2c-5d3e-4f70-8a91-b2c3d4e5f607", "/K7MDENG/bPxRfiCYEXAMPLEKEY", "a note, then 7fK2mQ9xVb4Z"),
-        *(
-            "--key=7fK2mQ9xVb4Z",
-            '{"mode": "fast", "x": "7fK2mQ9xVb4Z"}',
-            "key-ghp_16C7e42F292c6912E7710c",
-        ),
+        *("--key=7fK2mQ9xVb4Z", '{"mode": "fast", "x": "7fK2mQ9xVb4Z"}', "key-ghp_16C7e42F292c6912E7710c"),
         "-----BEGIN PRIVATE KEY-----",
     ],
 )

@@ -79,11 +79,7 @@ def test_no_text_makes_the_scanner_fail_in_another_way_than_with_a_fault(text: s
             'expected a comma, or the end of this list or object; found ": a comma is missing before it',
         ),
         ('{"a" 1}', (1, 6), "expected a colon between key and value; found 1"),
-        (
-            "{'a': 1}",
-            (1, 2),
-            "expected a key in double quotes, or }; found ': text stands in double quotes",
-        ),
+        ("{'a': 1}", (1, 2), "expected a key in double quotes, or }; found ': text stands in double quotes"),
         (
             '{"a": True}',
             (1, 7),
@@ -93,16 +89,8 @@ def test_no_text_makes_the_scanner_fail_in_another_way_than_with_a_fault(text: s
             ),
         ),
         ("[1]\n]", (2, 1), "expected the end of the file; found ]"),
-        (
-            "[1",
-            (1, 3),
-            "expected a comma, or the end of this list or object; found the end of the file",
-        ),
-        (
-            '["x\n"]',
-            (1, 4),
-            "expected the text to end on its line (write a line break as \\n); found U+000A",
-        ),
+        ("[1", (1, 3), "expected a comma, or the end of this list or object; found the end of the file"),
+        ('["x\n"]', (1, 4), "expected the text to end on its line (write a line break as \\n); found U+000A"),
         ("[1, /* 2]", (1, 5), "this comment does not end: */ is missing"),
     ],
 )

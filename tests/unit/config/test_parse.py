@@ -109,10 +109,7 @@ def test_every_section_arrives_in_the_model() -> None:
             '{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}',
             [("$.mcpServers.a", "this key stands here twice: keep one of them")],
         ),
-        (
-            '{"limits": {"starts": NaN}}',
-            [("$.limits.starts", "NaN is not JSON: write a number")],
-        ),
+        ('{"limits": {"starts": NaN}}', [("$.limits.starts", "NaN is not JSON: write a number")]),
         ('{"summaries": {"baseUrl": "http://h"}}', [("$.summaries.model", "this key is required")]),
     ],
 )

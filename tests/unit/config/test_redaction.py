@@ -31,10 +31,7 @@ if TYPE_CHECKING:
         ({"command": "x", "env": {"KEY": "${workspace}:literal-key"}}, {":literal-key"}),
         ({"command": "x", "args": ["--token=${workspace}-s3cr3t-9", "${workspace}"]}, {"-s3cr3t-9"}),
         ({"command": "x", "env": {"KEY_FILE": "${workspace}/.key", "ROOT": "${workspace}"}}, set()),
-        (
-            {"command": "x", "env": {"DB": "postgres://u:passw0rd@h/d"}},
-            {"passw0rd"},
-        ),
+        ({"command": "x", "env": {"DB": "postgres://u:passw0rd@h/d"}}, {"passw0rd"}),
         ({"url": "https://h", "headers": {"A": "Bearer abcdefgh"}}, {"Bearer abcdefgh", "abcdefgh"}),
         ({"url": "https://user:p%40ssword@h/x"}, {"p%40ssword", "p@ssword"}),
         ({"url": "https://lonelytoken@h/x"}, {"lonelytoken"}),
@@ -65,10 +62,7 @@ if TYPE_CHECKING:
         ),
         (
             {"command": "x", "args": ["--api-key", "literal", "-e", "DB_PASSWORD=open sesame"]},
-            {
-                "literal",
-                "open sesame",
-            },
+            {"literal", "open sesame"},
         ),
         ({"command": "x", "args": ["${API_KEY:-fallback}", "${PLACE:-/some/where}"]}, {"fallback"}),
         ({"command": "x", "args": ["${ID:-0b1f6a2c5d3e4f708a91}"]}, {"0b1f6a2c5d3e4f708a91"}),
@@ -81,10 +75,7 @@ if TYPE_CHECKING:
             {"command": "x", "args": ["--connection-string", "Server=h;Password=hunter22;"]},
             {"Server=h;Password=hunter22;", "hunter22"},
         ),
-        (
-            {"command": "x", "env": {"DB": "Server=h;Password=hunter22;"}},
-            {"hunter22"},
-        ),
+        ({"command": "x", "env": {"DB": "Server=h;Password=hunter22;"}}, {"hunter22"}),
         (
             {
                 "command": "x",
@@ -199,9 +190,7 @@ def test_the_urls_of_mcpd_itself_are_searched_too() -> None:
         ("postgresql://postgres:p%40ssword@dbhost1/mcpd", {"p%40ssword", "p@ssword"}),
         (
             "postgresql://postgres@dbhost1/mcpd?password=p%40ss+word&sslpassword=another1",
-            {
-                *("p%40ss+word", "p@ss+word", "p@ss word", "another1"),
-            },
+            {*("p%40ss+word", "p@ss+word", "p@ss word", "another1")},
         ),
         ("sqlite:////var/lib/mcpd/state.db", set()),
     ],
@@ -230,14 +219,8 @@ def test_a_file_s_worth_of_anything_is_looked_through(character: str) -> None:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        (
-            {"command": "x", "env": {"AWS_REGION": "us-east-1", "TOOLSETS": "repos,issues"}},
-            set(),
-        ),
-        (
-            {"command": "x", "env": {"MODEL": "gpt-4o-2024-08-06"}, "args": ["${WORDS}"]},
-            set(),
-        ),
+        ({"command": "x", "env": {"AWS_REGION": "us-east-1", "TOOLSETS": "repos,issues"}}, set()),
+        ({"command": "x", "env": {"MODEL": "gpt-4o-2024-08-06"}, "args": ["${WORDS}"]}, set()),
         ({"command": "x", "env": {"DB_PASS": "sunshine", "API_KEY": "two words"}}, {"sunshine"}),
         ({"command": "x", "env": {"DB_PASSWORD": "sunshine1", "MODE": "sunshine1"}}, set()),
         (

@@ -138,11 +138,7 @@ NOT_SHARED = (
 @pytest.mark.parametrize(
     ("entry", "path", "message"),
     [
-        (
-            {"command": "x", "args": ["${workspace}"], "share": "all"},
-            "share",
-            NOT_SHARED,
-        ),
+        ({"command": "x", "args": ["${workspace}"], "share": "all"}, "share", NOT_SHARED),
         (
             {"command": "x", "share": "session", "start": "eager"},
             "start",

@@ -21,11 +21,7 @@ def profile(**entry: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("config", "path", "message"),
     [
-        (
-            profile(surface="categry"),
-            "surface",
-            "unknown surface 'categry': did you mean 'category'?",
-        ),
+        (profile(surface="categry"), "surface", "unknown surface 'categry': did you mean 'category'?"),
         (profile(answerTokens=70_000), "answerTokens", "70000 is too much; it must be 65536 or less"),
         (profile(categories=["fs", "fss"]), "categories[1]", "unknown category 'fss': did you mean 'fs'?"),
         (profile(categories=["git"]), "categories[0]", "unknown category 'git': known are fs"),

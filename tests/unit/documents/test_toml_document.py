@@ -75,11 +75,7 @@ def test_a_table_takes_its_own_comments_along() -> None:
 
 @pytest.mark.parametrize(
     ("text", "trail", "value"),
-    [
-        ("[[l]]\nx = 1\n", ("l", 0, "x"), 2),
-        ("", ("a",), None),
-        ("a = 1\n", ("a", "b"), 2),
-    ],
+    [("[[l]]\nx = 1\n", ("l", 0, "x"), 2), ("", ("a",), None), ("a = 1\n", ("a", "b"), 2)],
 )
 def test_what_cannot_be_changed_is_refused_and_nothing_is_changed(
     text: str, trail: tuple[str | int, ...], value: object

@@ -64,10 +64,7 @@ def test_a_key_that_is_unset_is_gone(config: Path) -> None:
 @pytest.mark.parametrize("text", [WRITTEN, '{"profiles": {"reader": {}}}', "{}", "{ // mine\n}"])
 @pytest.mark.parametrize(
     "trail",
-    [
-        ("profiles", "default", "toolDescriptionOverrides", "log"),
-        ("profiles", "default", "instructions"),
-    ],
+    [("profiles", "default", "toolDescriptionOverrides", "log"), ("profiles", "default", "instructions")],
 )
 def test_what_was_added_is_taken_away_again_byte_for_byte(
     config: Path, text: str, trail: tuple[str, ...]
