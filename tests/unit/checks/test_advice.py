@@ -10,6 +10,7 @@ import pytest
 from daemon.checks.advice import advice, oversights
 from daemon.config import command_lines
 from daemon.config.parse import parse
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
@@ -42,44 +43,7 @@ def moving(command: str, args: list[str], programs: str) -> list[str]:
     return [message for place, message in found if place == "$.mcpServers.s.args"]
 
 
-@pytest.mark.parametrize(
-    ("command", "args", "pinned"),
-    [
-        ("npx", ["-y", "some-mcp"], "some-mcp@1.2.3"),
-        ("npx", ["--yes", "@scope/mcp"], "@scope/mcp@1.2.3"),
-        ("npx", ["@scope/mcp@latest"], "@scope/mcp@1.2.3"),
-        ("npx", ["some-mcp@next"], "some-mcp@1.2.3"),
-        ("npx", ["some-mcp@^1.2.3"], "some-mcp@1.2.3"),
-        ("npx", ["some-mcp@1"], "some-mcp@1.2.3"),
-        ("npx", ["-y", "-p", "some-mcp", "server"], "some-mcp@1.2.3"),
-        ("npx", ["--package=some-mcp", "server"], "some-mcp@1.2.3"),
-        ("npx", ["--registry", "https://r.example", "some-mcp"], "some-mcp@1.2.3"),
-        ("bunx", ["some-mcp"], "some-mcp@1.2.3"),
-        ("pnpx", ["some-mcp"], "some-mcp@1.2.3"),
-        ("uvx", ["mcp-server-git"], "mcp-server-git==1.2.3"),
-        ("uvx", ["mcp-server-git@latest", "--repository", "."], "mcp-server-git==1.2.3"),
-        ("uvx", ["--from", "pkg[cli]>=1.0", "tool"], "pkg[cli]==1.2.3"),
-        ("uvx", ["--python", "3.12", "pkg"], "pkg==1.2.3"),
-        ("uv", ["tool", "run", "pkg"], "pkg==1.2.3"),
-        ("pipx", ["run", "--spec", "pkg", "tool"], "pkg==1.2.3"),
-        ("env", ["npx", "-y", "some-mcp"], "some-mcp@1.2.3"),
-        ("/usr/bin/env", ["-u", "A", "B=1", "uvx", "pkg"], "pkg==1.2.3"),
-        ("env", ["-S", "npx -y some-mcp"], "some-mcp@1.2.3"),
-        ("sh", ["-c", "npx -y some-mcp"], "some-mcp@1.2.3"),
-        ("bash", ["-lc", "cd /srv && KEY='a b' exec npx -y some-mcp 2>/dev/null"], "some-mcp@1.2.3"),
-        ("sh", ["-e", "-c", "true; env A=1 bash -c 'uvx pkg'"], "pkg==1.2.3"),
-        ("npm", ["exec", "--yes", "--", "some-mcp"], "some-mcp@1.2.3"),
-        ("npm", ["x", "some-mcp"], "some-mcp@1.2.3"),
-        ("pnpm", ["dlx", "some-mcp"], "some-mcp@1.2.3"),
-        ("yarn", ["dlx", "some-mcp"], "some-mcp@1.2.3"),
-        ("bun", ["x", "some-mcp"], "some-mcp@1.2.3"),
-        ("uv", ["run", "--with", "pkg", "server.py"], "pkg==1.2.3"),
-        ("uv", ["run", "--with", "fixed==1.0,pkg", "--directory", "/x", "server.py"], "pkg==1.2.3"),
-        ("uvx", ["--with", "pkg", "fixed==1.0"], "pkg==1.2.3"),
-        ("deno", ["run", "-A", "npm:some-mcp"], "npm:some-mcp@1.2.3"),
-        ("deno", ["run", "jsr:@scope/mcp@^1"], "jsr:@scope/mcp@1.2.3"),
-    ],
-)
+@cases("command", "args", "pinned")
 def test_a_version_that_moves_is_told_with_one_that_does_not(
     command: str, args: list[str], pinned: str, programs: str
 ) -> None:
@@ -88,66 +52,14 @@ def test_a_version_that_moves_is_told_with_one_that_does_not(
     assert message.endswith(f"as in '{pinned}'")
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("uvx --from git+https://h.example/o/r tool", "as in 'git+https://h.example/o/r@COMMIT'"),
-        ("uvx --from git+https://h.example/o/r@main tool", "as in 'git+https://h.example/o/r@COMMIT'"),
-        ("uvx git+ssh://git@h.example/o/r", "as in 'git+ssh://git@h.example/o/r@COMMIT'"),
-        ("npx github:owner/repo", "as in 'github:owner/repo#COMMIT'"),
-        ("npx -y github:owner/repo#main", "as in 'github:owner/repo#COMMIT'"),
-        ("deno run -A https://h.example/mcp/server.ts", "names no release"),
-        ("docker run -i img:latest", "the image 'img:latest' has no version"),
-        ("docker run -i --privileged img:1", "--privileged lets the container do all"),
-        ("docker run -i -v /:/host img:1", "the container is given /, and so the whole machine"),
-        ("podman run --mount type=bind,src=/,dst=/host img:1", "the container is given /,"),
-        ("docker run -v /var/run/docker.sock:/s img:1", "the container is given /var/run/docker.sock"),
-    ],
-)
+@cases("line", "said")
 def test_what_names_no_release_or_opens_the_machine_is_told(line: str, said: str, programs: str) -> None:
     command, *args = line.split()
     (message,) = moving(command, args, programs)
     assert said in message
 
 
-@pytest.mark.parametrize(
-    ("command", "args"),
-    [
-        ("npx", ["-y", "some-mcp@1.2.3"]),
-        ("npx", ["-y", "github:owner/repo#0123abcd"]),
-        ("env", ["npx", "-y", "some-mcp@1.2.3"]),
-        ("env", []),
-        ("env", ["A=1"]),
-        ("sh", ["-c", "npx -y some-mcp@1.2.3"]),
-        ("sh", ["-c", "echo npx 'unclosed"]),
-        ("sh", ["start.sh", "-c", "npx x"]),
-        ("sh", ["-c"]),
-        ("npm", ["exec", "some-mcp@1.2.3"]),
-        ("npm", ["run", "server"]),
-        ("uv", ["run", "--with", "pkg==1.0", "server.py"]),
-        ("uv", ["run", "some-server"]),
-        ("deno", ["run", "-A", "server.ts"]),
-        ("deno", ["run", "https://deno.land/x/mcp@v1.2.3/server.ts"]),
-        ("deno", ["run", "npm:@scope/mcp@1.2.3/server"]),
-        ("docker", ["run", "-i", "-v", "/srv/data:/data", "--mount=type=bind,src=/a,dst=/", "img:1.2"]),
-        ("docker", ["compose", "up"]),
-        ("npx", ["-y", "@scope/mcp@2025.1.14-beta.1"]),
-        ("npx", ["-p", "some-mcp@1.2.3", "server"]),
-        ("npx", ["--offline", "some-mcp"]),
-        ("npx", ["./local"]),
-        ("npx", ["/opt/server"]),
-        ("npx", ["https://example.org/a.tgz"]),
-        ("npx", ["-y"]),
-        ("npx", []),
-        ("uvx", ["mcp-server-git==2025.9.25"]),
-        ("uvx", ["mcp-server-git@2025.9.25"]),
-        ("uvx", ["--from", "pkg==1.0", "tool"]),
-        ("uvx", ["--from", "git+https://example.org/x@0123abcd", "tool"]),
-        ("uvx", ["--offline", "pkg"]),
-        ("uv", ["run", "server.py"]),
-        ("node", ["some-mcp"]),
-    ],
-)
+@cases("command", "args")
 def test_what_stands_still_needs_no_warning(command: str, args: list[str], programs: str) -> None:
     assert moving(command, args, programs) == []
 
@@ -186,18 +98,7 @@ def astray(beside: Path, entry: dict[str, Any]) -> list[tuple[str, str]]:
     return [(fault.path, fault.message) for fault in advice(config, environ, beside)]
 
 
-@pytest.mark.parametrize(
-    ("entry", "place", "word"),
-    [
-        ({"command": "./run.sh"}, "command", "./run.sh"),
-        ({"command": "data/../run.sh"}, "command", "data/../run.sh"),
-        ({"command": "./nowhere"}, "command", "./nowhere"),
-        ({"command": "sh", "args": ["srv.py"]}, "args[0]", "srv.py"),
-        ({"command": "sh", "args": ["-x", "./nowhere.py"]}, "args[1]", "./nowhere.py"),
-        ({"command": "sh", "args": ["--config=settings.json"]}, "args[0]", "settings.json"),
-        ({"command": "sh", "args": ["--data", "./data"]}, "args[1]", "./data"),
-    ],
-)
+@cases("entry", "place", "word")
 def test_a_path_that_begins_at_home_where_the_file_is_not_is_told(
     beside: Path, entry: dict[str, Any], place: str, word: str
 ) -> None:
@@ -209,14 +110,7 @@ def test_a_path_that_begins_at_home_where_the_file_is_not_is_told(
     assert not [message for _, message in astray(beside, {**entry, "cwd": "."}) if "home" in message]
 
 
-@pytest.mark.parametrize(
-    ("command", "args"),
-    [
-        ("sh", ["data", ".", "serve", "-c", "http://h/srv.py", "@scope/mcp", ""]),
-        ("sh", ["--root=/srv.py", "x" * 5000, "a b"]),
-        ("/bin/sh", []),
-    ],
-)
+@cases("command", "args")
 def test_what_is_no_file_beside_the_configuration_is_no_path(
     beside: Path, command: str, args: list[str]
 ) -> None:
@@ -230,14 +124,7 @@ def test_what_is_at_home_is_found_there(beside: Path) -> None:
     assert not astray(beside, {"command": "./run.sh", "args": ["srv.py", "./srv.py"]})
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        {"command": "nope", "enabled": False},
-        {"url": "https://example.org/mcp"},
-        {"command": "bin/server", "cwd": "${workspace}", "workspacePrograms": True},
-    ],
-)
+@cases("entry")
 def test_what_is_not_started_by_name_is_not_looked_for(entry: dict[str, Any], programs: str) -> None:
     assert warnings(entry, programs) == []
 
@@ -249,14 +136,7 @@ def test_a_secret_is_not_repeated_in_a_warning(programs: str) -> None:
         assert "hunter2" not in fault.message
 
 
-@pytest.mark.parametrize(
-    ("entry", "place", "said"),
-    [
-        ({"command": "sh", "cwd": "/nowhere"}, "cwd", "its directory /nowhere is not there"),
-        ({"command": "node", "args": ["/nowhere.js"]}, "args[0]", "there is no file /nowhere.js"),
-        ({"url": "http://h.example/mcp"}, "url", "h.example is spoken to without encryption"),
-    ],
-)
+@cases("entry", "place", "said")
 def test_what_the_doctor_sees_without_asking_anybody_is_told(
     entry: dict[str, Any], place: str, said: str, programs: str
 ) -> None:
@@ -289,29 +169,7 @@ def test_a_limit_that_is_more_than_a_server_bears_is_told_with_the_key_to_set() 
     assert told(mcpServers={"s": {**entry, "limits": {"inFlight": 1}}}) == []
 
 
-EACH = 'each directory that clients work in then has an instance. Or "share": "all" to leave it as it is'
-
-
-@pytest.mark.parametrize(
-    ("line", "place", "do"),
-    [
-        (
-            "npx @playwright/mcp@0.0.83 --isolated",
-            "share",
-            'Write "share": "session", or "share": "all" to leave it as it is',
-        ),
-        (
-            "npx @modelcontextprotocol/server-filesystem@2026.8.31 /srv",
-            "args",
-            f'Write "${{workspace}}" in args, instead of a fixed directory: {EACH}',
-        ),
-        (
-            "docker run -i -v /srv:/srv mcp/git:1.0 --repository /srv",
-            "args",
-            f'"-v", "${{workspace}}:${{workspace}}" before the image: {EACH}',
-        ),
-    ],
-)
+@cases("line", "place", "do")
 def test_what_a_server_keeps_for_its_clients_is_told_with_what_to_write(line: str, place: str, do: str) -> None:
     command, *args = line.split()
     entry = {"command": command, "args": args, "description": "D."}
@@ -386,16 +244,7 @@ def test_nothing_is_told_of_the_tools_of_a_server_that_is_switched_off() -> None
     assert told(mcpServers={"git": {**SERVER, "enabled": False}}, categories=categories) == []
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"includeNames": ["git_reset"]},
-        {"includeNames": ["git/git_reset"]},
-        {"includePatterns": ["git_*"]},
-        {"includePatterns": ["/reset$/"], "overrides": {"git_reset": {"description": "Ours."}}},
-        {},
-    ],
-)
+@cases("other")
 def test_a_tool_that_another_category_still_has_is_told(other: dict[str, Any]) -> None:
     ((place, message),) = in_categories(write=OFF, all=other)
     assert place == "$.categories.write.tools.overrides.git_reset.enabled"
@@ -407,17 +256,7 @@ def test_all_that_have_it_are_named() -> None:
     assert "'a', 'b' and 'c' still have it" in message
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        OFF,
-        {"overrides": {"git/git_reset": {"enabled": False}}},
-        {"includeNames": ["git_log"]},
-        {"includeNames": ["other/git_reset"]},
-        {"excludePatterns": ["*_reset"]},
-        {"includePatterns": ["git_l*"]},
-    ],
-)
+@cases("other")
 def test_a_tool_that_no_other_has_is_not(other: dict[str, Any]) -> None:
     assert in_categories(write=OFF, all=other) == []
 

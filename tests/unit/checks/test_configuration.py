@@ -9,30 +9,14 @@ import pytest
 
 from daemon.checks.configuration import check, secrets
 from daemon.checks.findings import Level
+from tests.unit.cases import cases
 from tests.unit.checks.scenes import NOBODY, levels, only, process
 
 if TYPE_CHECKING:
     from tests.unit.checks.scenes import House
 
 WORD = "hunter2-hunter2"
-LITERAL: list[tuple[str, dict[str, Any]]] = [
-    ("$.mcpServers.s.env.API_KEY", {"command": "x", "env": {"API_KEY": WORD}}),
-    (
-        "$.mcpServers.s.headers.Authorization",
-        {"url": "https://h/", "headers": {"Authorization": f"Bearer {WORD}"}},
-    ),
-    ("$.mcpServers.s.url", {"url": f"https://me:{WORD}@h/"}),
-    ("$.mcpServers.s.url", {"url": f"https://h/?api_key={WORD}"}),
-    ("$.mcpServers.s.args[1]", {"command": "x", "args": ["--token", WORD]}),
-    ("$.mcpServers.s.args[0]", {"command": "x", "args": [f"--api-key={WORD}"]}),
-]
-HARMLESS: list[dict[str, Any]] = [
-    {"command": "x", "env": {"API_KEY": "${KEY}", "LOG_LEVEL": "warning", "TOKEN": ""}},
-    {"url": "https://h/?page=2", "headers": {"Authorization": "Bearer ${KEY}", "Accept": "text/plain"}},
-    {"url": "https://me:${KEY}@h/"},
-    {"command": "x", "args": ["--token-file", "/run/token", "--token", "--verbose", "--key"]},
-    {"url": "https://h/", "headers": {"Authorization": "Bearer ${UNSET}"}, "enabled": False},
-]
+IN_ENV = {"command": "x", "env": {"API_KEY": WORD}}
 
 
 def test_a_sound_one_is_counted(house: House) -> None:
@@ -119,7 +103,7 @@ def test_tools_that_nobody_offers_are_warned_of(house: House) -> None:
         assert "git/git_lgo" in only(check(house.look()), Level.WARNING)
 
 
-@pytest.mark.parametrize(("trail", "server"), LITERAL)
+@cases("trail", "server")
 def test_a_secret_that_everybody_can_read_is_a_fault(house: House, trail: str, server: dict[str, Any]) -> None:
     house.write({"mcpServers": {"s": server}}, mode=0o644)
     said = only(secrets(house.look()), Level.FAULT)
@@ -130,18 +114,18 @@ def test_a_secret_that_everybody_can_read_is_a_fault(house: House, trail: str, s
 
 @pytest.mark.parametrize(("mode", "level"), [(0o640, Level.WARNING), (0o600, Level.NOTE)])
 def test_a_secret_that_fewer_can_read_is_less(house: House, mode: int, level: Level) -> None:
-    house.write({"mcpServers": {"s": LITERAL[0][1]}}, mode=mode)
-    assert LITERAL[0][0] in only(secrets(house.look()), level)
+    house.write({"mcpServers": {"s": IN_ENV}}, mode=mode)
+    assert "$.mcpServers.s.env.API_KEY" in only(secrets(house.look()), level)
 
 
 def test_a_closed_directory_keeps_others_out(house: House) -> None:
-    house.write({"mcpServers": {"s": LITERAL[0][1]}}, mode=0o604)
+    house.write({"mcpServers": {"s": IN_ENV}}, mode=0o604)
     assert levels(secrets(house.look())) == ["fault"]
     house.root.chmod(0o700)
     assert levels(secrets(house.look())) == ["note"]
 
 
-@pytest.mark.parametrize("server", HARMLESS)
+@cases("server")
 def test_references_and_plain_values_are_no_secrets_of_the_file(house: House, server: dict[str, Any]) -> None:
     house.write({"mcpServers": {"s": server}}, mode=0o644)
     assert not list(secrets(house.look(KEY=WORD)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.cli.doctor import UNKNOWN, gather, is_daemon
+from tests.unit.cases import cases
 from tests.unit.checks.scenes import listening, process
 from tests.unit.cli.daemons import SILENCE, fake_control, status_of
 
@@ -144,18 +145,6 @@ def test_without_a_daemon_servers_get_their_environment_from_here(house: House) 
     assert house.look(LANG="C").inherited["LANG"] == "C"
 
 
-@pytest.mark.parametrize(
-    ("line", "ours"),
-    [
-        ("mcpd run", True),
-        ("/usr/bin/python3 /home/me/.local/bin/mcpd run --config x", True),
-        ("/usr/bin/python3 -P -m daemon run --detached", True),
-        ("mcpd connect", False),
-        ("/usr/sbin/dbus-daemon --system run", False),
-        ("python -m daemon status run", False),
-        ("vim daemon/run mcpd", False),
-        ("", False),
-    ],
-)
+@cases("line", "ours")
 def test_only_a_daemon_of_ours_is_looked_into(line: str, ours: bool) -> None:
     assert is_daemon(line.split()) is ours

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon.config.client_keys import command_line, fold, referring, shaped, table
+from tests.unit.cases import cases
 
 SHAPED = [fold(key) for meant in table().server if meant.shaped for key in meant.keys]
 
@@ -20,37 +21,11 @@ def test_a_value_of_another_type_is_left(key: str, value: object) -> None:
     assert shaped(key, value) is None or key in {"auth", "scopes"}
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("npx -y x", ["npx", "-y", "x"]),
-        ("uvx 'a b'", ["uvx", "a b"]),
-        ("npx", None),
-        ("", None),
-        ("/opt/my server", None),
-        ("./my server", None),
-        (r"C:\Program Files\nodejs\npx.cmd", None),
-        ("${RUNNER:-npx -y} x", None),
-        ("npx 'x", None),
-        (3, None),
-    ],
-)
+@cases("command", "words")
 def test_a_command_line_is_told_from_a_path_with_spaces(command: object, words: list[str] | None) -> None:
     assert command_line(command) == words
 
 
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [
-        ("$TOKEN", "${TOKEN}"),
-        ("$token", "$token"),
-        ("$A", "$A"),
-        ("Bearer $TOKEN", "Bearer $TOKEN"),
-        ("Bearer {env:TOKEN}", "Bearer ${TOKEN}"),
-        ("${env:TOKEN}", "${env:TOKEN}"),
-        ('{"env": 1}', '{"env": 1}'),
-        (["{file:~/k}", {"a": "$TOKEN"}, 3], ["${file:~/k}", {"a": "${TOKEN}"}, 3]),
-    ],
-)
+@cases("value", "found")
 def test_references_of_other_clients_are_spelt_as_ours(value: object, found: object) -> None:
     assert referring(value, []) == found

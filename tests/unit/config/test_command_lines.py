@@ -9,35 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.config.command_lines import MAX_DEPTH, image_of, started, warnings
+from tests.unit.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("/usr/bin/npx -y x", ["npx -y x"]),
-        ("env -i -u B A=1 C=2 npx x A=3", ["npx x A=3"]),
-        ("env -C /srv npx x", ["npx x"]),
-        ("env -S 'A=1 npx -y x' more", ["npx -y x more"]),
-        ("exec nohup command npx x", ["npx x"]),
-        ("sudo docker run x", ["docker run x"]),
-        ("sudo -u bob --group=g -- A=1 npx foo", ["npx foo"]),
-        ("nice -n 5 timeout -k 9 5 setsid -w stdbuf -oL npx foo", ["npx foo"]),
-        ("xargs -n 1 npx foo", ["npx foo"]),
-        ("timeout", []),
-        ("command -v npx", []),
-        ("bash -euo pipefail -c 'npx foo'", ["npx foo"]),
-        ("bash --rcfile f +o posix -c 'npx foo'", ["npx foo"]),
-        ("C:/node/npx.cmd foo", ["npx foo"]),
-        ("sh -c 'a 1; b 2 && c 3 | d'", ["a 1", "b 2", "c 3", "d"]),
-        ("sh -c 'a 1\nA=1 b 2'", ["a 1", "b 2"]),
-        ("bash -xec 'bash -c \"npx x\"'", ["npx x"]),
-        ("sh script.sh -c x", ["sh script.sh -c x"]),
-        ("sh -c", ["sh -c"]),
-        ('sh -c "it\'s"', []),
-        ("env", []),
-        ("", []),
-    ],
-)
+@cases("line", "found")
 def test_what_a_command_line_starts(line: str, found: list[str]) -> None:
     assert [" ".join(words) for words in started(shlex.split(line))] == found
 
@@ -56,41 +31,12 @@ def test_no_command_line_is_too_odd(words: list[str]) -> None:
     assert all(found for found in started(words))
 
 
-@pytest.mark.parametrize(
-    ("line", "image", "pinned"),
-    [
-        ("docker run mcp/time", "mcp/time", False),
-        ("docker run -i --rm mcp/time:latest", "mcp/time:latest", False),
-        (
-            "docker run -i --rm -e KEY=1 --mount type=bind,src=/a,dst=/b mcp/time:1.2 --x y",
-            "mcp/time:1.2",
-            True,
-        ),
-        ("podman run --env=KEY mcp/time@sha256:ab12", "mcp/time@sha256:ab12", True),
-        ("docker run localhost:5000/mcp/time", "localhost:5000/mcp/time", False),
-        ("docker run localhost:5000/mcp/time:1", "localhost:5000/mcp/time:1", True),
-        ("docker --context x run mcp/time", "mcp/time", False),
-        ("docker --debug container run mcp/time", "mcp/time", False),
-    ],
-)
+@cases("line", "image", "pinned")
 def test_the_image_of_a_container_is_found_among_the_options(line: str, image: str, pinned: bool) -> None:
     assert image_of(line.split()) == (image, pinned)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "docker",
-        "docker exec -i box mcp",
-        "docker run",
-        "docker run -e",
-        "docker run -it",
-        "docker compose run svc",
-        "docker compose -f x run svc",
-        "docker --context run",
-        "podman container ls",
-    ],
-)
+@cases("line")
 def test_a_container_without_an_image_has_none(line: str) -> None:
     assert image_of(line.split()) is None
     assert not list(warnings(line.split()))

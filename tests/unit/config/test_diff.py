@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from daemon.config.config_model import Config, Server
 from daemon.config.parse import APPLIED, FIXED, Plan, in_force, plan, same
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
 
 SERVERS = ("added", "removed", "enabled", "disabled", "restarted", "changed", "kept")
@@ -31,37 +32,7 @@ def fates(old: Config, new: Config) -> dict[str, str]:
 GIT: dict[str, Any] = {"command": "git-server"}
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "fate"),
-    [
-        (None, GIT, "added"),
-        (GIT, None, "removed"),
-        (GIT, GIT, "kept"),
-        (GIT, {**GIT, "description": "d"}, "changed"),
-        (GIT, {**GIT, "args": ["-v"]}, "restarted"),
-        (GIT, {**GIT, "env": {"A": "1"}}, "restarted"),
-        (GIT, {**GIT, "cwd": "/"}, "restarted"),
-        (GIT, {"command": "other"}, "restarted"),
-        (GIT, {"url": "https://example.org/mcp"}, "restarted"),
-        (GIT, {**GIT, "timeouts": {"call": 7}}, "restarted"),
-        (GIT, {**GIT, "limits": {"inFlight": 7}}, "restarted"),
-        (GIT, {**GIT, "restart": {"cap": 7}}, "restarted"),
-        (GIT, {**GIT, "start": "lazy"}, "restarted"),
-        (GIT, {**GIT, "share": "session"}, "restarted"),
-        (GIT, {**GIT, "idle": "10m"}, "restarted"),
-        (GIT, {**GIT, "idle": "off"}, "restarted"),
-        ({**GIT, "idle": "10m"}, {**GIT, "idle": 600}, "kept"),
-        ({**GIT, "share": "session"}, {**GIT, "share": "workspace"}, "restarted"),
-        ({**GIT, "share": "session"}, {**GIT, "share": "session", "limits": {"instances": 2}}, "restarted"),
-        ({**GIT, "args": ["$${workspace}"]}, {**GIT, "args": ["${workspace}"]}, "restarted"),
-        (GIT, {**GIT, "enabled": False}, "disabled"),
-        ({**GIT, "enabled": False}, GIT, "enabled"),
-        ({**GIT, "enabled": False}, {"command": "other"}, "enabled"),
-        ({**GIT, "enabled": False}, {"command": "other", "enabled": False}, "changed"),
-        ({**GIT, "enabled": False}, {**GIT, "enabled": False}, "kept"),
-        (None, {**GIT, "enabled": False}, "added"),
-    ],
-)
+@cases("before", "after", "fate")
 def test_a_server_has_the_fate_that_its_change_asks_for(before: Any, after: Any, fate: str) -> None:
     old = servers(**({} if before is None else {"git": before}), other=GIT)
     new = servers(**({} if after is None else {"git": after}), other=GIT)

@@ -7,33 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.config.expand import read_env, with_variable
+from tests.unit.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("", {}),
-        ("# words\n; more\n\n  A=1\nB = two words  \n", {"A": "1", "B": "two words"}),
-        ("export TOKEN=abc", {"TOKEN": "abc"}),
-        ('A=\'it is # $x \\ \'\nB="a \\" \\$ \\n b"\n', {"A": "it is # $x \\ ", "B": 'a " $ \\n b'}),
-        ("A=it's\nB='a'\"b\" c", {"A": "it's", "B": "abc"}),
-        ("A=one \\\ntwo\nB='one\ntwo'", {"A": "one two", "B": "one\ntwo"}),
-        ("A=1\r\nA=2\r\n", {"A": "2"}),
-        ("A=\nURL=https://h/?a=b#c", {"A": "", "URL": "https://h/?a=b#c"}),
-    ],
-)
+@cases("text", "found")
 def test_a_file_is_read_as_systemd_reads_it(text: str, found: dict[str, str]) -> None:
     assert read_env(text) == found
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("A=1\ns3cr3t\n", "line 2 is no KEY=VALUE"),
-        ("# x\n\nA-B=s3cr3t", "line 3 is no KEY=VALUE"),
-        ("A='s3cr3t", "line 1 begins a quote that does not end"),
-    ],
-)
+@cases("text", "message")
 def test_a_line_that_is_none_is_named_without_what_it_holds(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         read_env(text)

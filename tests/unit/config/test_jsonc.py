@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from daemon.config.jsonc import MAX_DEPTH, below, blank, decode, placed
 from daemon.errors import ConfigError, Fault
+from tests.unit.cases import cases
 
 COMMENTS = ["", " ", "\n", '// a comma, " and {\n', "/* */", '/* "x": [1,] // */', "/**/\n\t", "//\n"]
 
@@ -68,39 +69,14 @@ def test_no_text_makes_the_scanner_fail_in_another_way_than_with_a_fault(text: s
         decode(text, source="x")
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "message"),
-    [
-        ("", (1, 1), 'the file is empty: begin with {"mcpServers": {}}'),
-        ("// only words", (1, 14), 'the file is empty: begin with {"mcpServers": {}}'),
-        (
-            '{\n  "a": 1 // one\n  "b": 2\n}',
-            (3, 3),
-            'expected a comma, or the end of this list or object; found ": a comma is missing before it',
-        ),
-        ('{"a" 1}', (1, 6), "expected a colon between key and value; found 1"),
-        ("{'a': 1}", (1, 2), "expected a key in double quotes, or }; found ': text stands in double quotes"),
-        (
-            '{"a": True}',
-            (1, 7),
-            (
-                "expected a value: text in double quotes, a number, true, false, null, [ or {; found T: "
-                "write true instead of True"
-            ),
-        ),
-        ("[1]\n]", (2, 1), "expected the end of the file; found ]"),
-        ("[1", (1, 3), "expected a comma, or the end of this list or object; found the end of the file"),
-        ('["x\n"]', (1, 4), "expected the text to end on its line (write a line break as \\n); found U+000A"),
-        ("[1, /* 2]", (1, 5), "this comment does not end: */ is missing"),
-    ],
-)
+@cases("text", "place", "message")
 def test_a_syntax_error_says_where_it_is_and_what_was_expected(
-    text: str, place: tuple[int, int], message: str
+    text: str, place: list[int], message: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         decode(text, source="x")
     (fault,) = caught.value.faults
-    assert (fault.line, fault.column) == place
+    assert [fault.line, fault.column] == place
     assert str(fault) == f"line {place[0]}, column {place[1]}: {message}"
 
 
@@ -116,26 +92,7 @@ def test_a_syntax_error_does_not_repeat_an_unquoted_secret() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "faults"),
-    [
-        ('{"a": 1, "a": 2}', {"$.a": "this key stands here twice: keep one of them"}),
-        (
-            '[{"x y": {"b": 1, "b": 2, "b": 3}}]',
-            {'$[0]["x y"].b': "this key stands here twice: keep one of them"},
-        ),
-        ('{"a": NaN}', {"$.a": "NaN is not JSON: write a number"}),
-        ("[-Infinity]", {"$[0]": "-Infinity is not JSON: write a number"}),
-        ("[1e999]", {"$[0]": "this number is too large"}),
-        ("[9223372036854775808]", {"$[0]": "this number is too large: at most 2^63-1"}),
-        (f"[{'9' * 5000}]", {"$[0]": "this number is too large: at most 2^63-1"}),
-        (r'["\ud800"]', {"$[0]": "this text holds a NUL or half a character (a lone surrogate): remove it"}),
-        (
-            r'{"a\u0000": 1}',
-            {r'$["a\u0000"]': "this text holds a NUL or half a character (a lone surrogate): remove it"},
-        ),
-    ],
-)
+@cases("text", "faults")
 def test_what_json_readers_let_pass_silently_is_a_fault_with_its_path(
     text: str, faults: dict[str, str]
 ) -> None:
@@ -165,19 +122,7 @@ def test_windows_line_ends_are_read() -> None:
     assert decode('{\r\n "a": 1, // one\r\n}\r\n', source="x") == ({"a": 1}, [])
 
 
-@pytest.mark.parametrize(
-    ("step", "trail"),
-    [
-        ("git", "$.git"),
-        (1, "$[1]"),
-        ("a-b_c", "$.a-b_c"),
-        ("a.b", '$["a.b"]'),
-        ("a b", '$["a b"]'),
-        ("", '$[""]'),
-        ("é", '$["\\u00e9"]'),
-        ('"', '$["\\""]'),
-    ],
-)
+@cases("step", "trail")
 def test_a_step_that_could_be_misread_is_quoted(step: str | int, trail: str) -> None:
     assert below("$", step) == trail
 
@@ -187,23 +132,10 @@ PLACED = """\ufeff// words
   "a": 3, }"""
 
 
-@pytest.mark.parametrize(
-    ("trail", "place"),
-    [
-        ("$", (2, 1)),
-        ("$.a", (3, 3)),
-        ('$.a["b.c"]', (2, 9)),
-        ('$.a["b.c"][1]', (2, 28)),
-        ('$.a["b.c"][1].d', (2, 29)),
-        ('$.a["b.c"][2][1]', (2, 42)),
-        ("$.a.f", (2, 57)),
-        ('$.a["b.c"][1].missing[0]', (2, 28)),
-        ("$.missing", (2, 1)),
-    ],
-)
-def test_a_fault_has_the_place_of_its_key_or_of_what_surrounds_it(trail: str, place: tuple[int, int]) -> None:
+@cases("trail", "place")
+def test_a_fault_has_the_place_of_its_key_or_of_what_surrounds_it(trail: str, place: list[int]) -> None:
     (fault,) = placed([Fault(path=trail, message="m")], PLACED)
-    assert (fault.line, fault.column) == place
+    assert [fault.line, fault.column] == place
 
 
 def test_what_is_in_another_file_has_no_place_in_this_one() -> None:

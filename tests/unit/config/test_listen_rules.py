@@ -11,6 +11,7 @@ from daemon.config.listen import DEFAULT_HTTP_ADDRESS, AccessToken
 from daemon.config.parse import parse
 from daemon.config.redaction import Redactors, secrets
 from daemon.safety.redact import HIDDEN, Redactor
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of, faults_in
 
 if TYPE_CHECKING:
@@ -51,20 +52,7 @@ def test_without_anything_it_is_a_loopback_address_without_configured_tokens() -
     assert config_of({}).listen.http is None
 
 
-@pytest.mark.parametrize(
-    "http",
-    [
-        {"address": "127.0.0.1:0"},
-        {"address": "localhost:7337", "tokens": []},
-        {"address": "[::1]:7337", "tokens": None},
-        {"address": OPEN, **CLOSED},
-        {"address": "[::]:443", "tokens": GOOD, "trustedProxies": ["10.0.0.0/8", "::1", "10.0.0.7"]},
-        {"tokens": [token(), token(name="ann@example.org", value=OTHER, profiles=["default", "review"])]},
-        {"hosts": ["mcp.example.org", "mcpd", "MCP_1.local"], "origins": ["https://app.example", "null://x"]},
-        {"origins": ["http://[::1]:6274", "vscode-webview://0a1b2c", "HTTPS://App.Example:8443"]},
-        {"drain": 5},
-    ],
-)
+@cases("http")
 def test_what_makes_sense_is_taken(http: dict[str, Any]) -> None:
     assert faults(http, profiles={"review": {}}) == []
 
@@ -101,32 +89,7 @@ def test_what_is_misspelt_is_not_missing() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("tokens", "path", "message"),
-    [
-        (3, "tokens", "expected text or a list, [...], found a number"),
-        ([3], "tokens[0]", "expected an object, {...}, found a number"),
-        ([{"name": "ci"}], "tokens[0].value", "this key is required"),
-        ([token(value=3)], "tokens[0].value", "expected text, found a number: put it in double quotes"),
-        ("short-secret", "tokens", "a token has 16 to 1024 characters, this one 12"),
-        ("${SHORT}", "tokens", "a token has 16 to 1024 characters, this one 5"),
-        ("x" * 1025, "tokens", "a token has 16 to 1024 characters, this one 1025"),
-        ("two words, two words", "tokens", "a token is one word of ASCII"),
-        ("passwörter-sind-lang", "tokens", "a token is one word of ASCII"),
-        ([token(value="short")], "tokens[0].value", "a token has 16 to 1024 characters"),
-        ([token(name="")], "tokens[0].name", "a token's name is 1 to 64 of"),
-        ([token(name="a: b")], "tokens[0].name", "a token's name is 1 to 64 of"),
-        ([token(name="x" * 65)], "tokens[0].name", "a token's name is 1 to 64 of"),
-        ([token(), token(value=OTHER)], "tokens[1].name", "'ci' stands here twice"),
-        ([token(), token(name="ann")], "tokens[1].value", "this is the value of 'ci', too"),
-        ([token(profiles=[])], "tokens[0].profiles", "without a profile it lets nobody in"),
-        (
-            [token(profiles=["revew"])],
-            "tokens[0].profiles[0]",
-            "unknown profile 'revew': did you mean 'review'?",
-        ),
-    ],
-)
+@cases("tokens", "path", "message")
 def test_a_token_that_cannot_work_is_a_fault_that_does_not_repeat_it(
     tokens: object, path: str, message: str
 ) -> None:
@@ -136,27 +99,7 @@ def test_a_token_that_cannot_work_is_a_fault_that_does_not_repeat_it(
     assert not any(value in said for value in (GOOD, OTHER, "short-secret", "two words"))
 
 
-@pytest.mark.parametrize(
-    ("http", "path", "message"),
-    [
-        ({"hosts": ["https://mcp.example.org"]}, "hosts[0]", "is no name"),
-        ({"hosts": ["ok", "mcp.example.org:80"]}, "hosts[1]", "is no name"),
-        ({"hosts": ["*.example.org"]}, "hosts[0]", "is no name"),
-        ({"hosts": [""]}, "hosts[0]", "is no name"),
-        ({"origins": ["app.example"]}, "origins[0]", "is no origin"),
-        ({"origins": ["https://app.example/"]}, "origins[0]", "is no origin"),
-        ({"origins": ["*"]}, "origins[0]", "is no origin"),
-        ({"origins": ["null"]}, "origins[0]", "is no origin"),
-        ({"trustedProxies": ["proxy.example"]}, "trustedProxies[0]", "is no address or network"),
-        ({"trustedProxies": ["10.0.0.1", "0.0.0.0/0"]}, "trustedProxies[1]", "is everybody"),
-        ({"trustedProxies": ["::/0"]}, "trustedProxies[0]", "is everybody"),
-        ({"tls": {"cert": "c"}}, "tls.key", "this key is required"),
-        ({"tls": {"cert": "", "key": "k"}}, "tls.cert", "write the path of a PEM file"),
-        ({"tls": {"cert": "~/c.pem", "key": "k"}}, "tls.cert", "~ is not expanded here"),
-        ({"drain": -1}, "drain", "must be at least 0"),
-        ({"port": 7337}, "port", "unknown key 'port': write both in \"address\""),
-    ],
-)
+@cases("http", "path", "message")
 def test_what_cannot_be_meant_is_a_fault_at_its_place(http: dict[str, Any], path: str, message: str) -> None:
     ((place, said),) = faults(http)
     assert place == path
@@ -170,15 +113,7 @@ def test_the_content_of_a_key_is_not_repeated_where_its_path_belongs() -> None:
     assert "MIGH" not in message
 
 
-@pytest.mark.parametrize(
-    ("address", "metrics"),
-    [
-        ("127.0.0.1:7337", "127.0.0.1:7337"),
-        ("127.0.0.1:7337", "localhost:7337"),
-        ("[::1]:7337", "[0:0:0:0:0:0:0:1]:7337"),
-        (OPEN, "127.0.0.1:7337"),
-    ],
-)
+@cases("address", "metrics")
 def test_metrics_are_not_served_twice_on_one_address(address: str, metrics: str) -> None:
     config = written({"address": address, **CLOSED}, metrics={"listen": metrics})
     ((path, message),) = faults_in(config)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.fuzz.mutation import CONFIGS, malformed
 from tests.fuzz.oracles import a_config
+from tests.unit.cases import cases
 from tests.unit.config.reading import faults_in_text
 
 INPUTS = 300
@@ -17,16 +16,7 @@ def test_any_file_ends_in_a_configuration_or_in_faults_with_a_place_and_without_
         a_config(each.data)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        r'{"i\udc00d": false}',
-        r'{"mcpServers": {"a\ud800": {"command": 5}}}',
-        r'{"mcpServers": {"a": {"command": "x", "start": "la\ud800zy", "en\ud800v": {}}}}',
-        r'{"mcpServers": {"a": {"command": "${V\ud800}"}}, "profiles": {"p": {"surface": "fu\ud800"}}}',
-        r'{"categories": {"c": {"description": "d", "server": "\udc00"}, "d": {"server": "/\ud800(/"}}}',
-    ],
-)
+@cases("text")
 def test_what_is_said_of_half_a_character_can_be_written(text: str) -> None:
     faults = faults_in_text(text)
     assert faults

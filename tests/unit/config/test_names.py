@@ -17,6 +17,7 @@ from daemon.config.names import (
     title_is_sound,
     tool_name_is_sound,
 )
+from tests.unit.cases import cases
 
 
 @pytest.mark.parametrize("name", ["git", "0", "a" * 64, "a_b-c"])
@@ -29,18 +30,7 @@ def test_names_that_paths_or_logs_could_trip_over_may_not(name: str) -> None:
     assert not SERVER_NAME.fullmatch(name)
 
 
-@pytest.mark.parametrize(
-    ("name", "better"),
-    [
-        ("Sequential Thinking", "sequential-thinking"),
-        ("sequentialThinking", "sequential-thinking"),
-        ("GitHub", "github"),
-        ("@scope/pkg", "scope-pkg"),
-        ("Café", "cafe"),
-        ("..", None),
-        ("日本", None),
-    ],
-)
+@cases("name", "better")
 def test_a_bad_name_has_a_good_one_close_by(name: str, better: str | None) -> None:
     assert slug(name) == better
 
@@ -55,19 +45,7 @@ def test_whatever_is_suggested_is_allowed(name: str) -> None:
     assert better is None or SERVER_NAME.fullmatch(better)
 
 
-@pytest.mark.parametrize(
-    ("name", "server", "tool"),
-    [
-        ("read_file", None, "read_file"),
-        ("serena/read_file", "serena", "read_file"),
-        ("mcp__serena__read_file", "serena", "read_file"),
-        ("mcp__a__b__c", "a__b", "c"),
-        ("mcp__a__c", "a", "c"),
-        ("mcp__unknown__x__y", "unknown", "x__y"),
-        ("mcp__odd", None, "mcp__odd"),
-        ("a/b/c", "a", "b/c"),
-    ],
-)
+@cases("name", "server", "tool")
 def test_a_tool_is_the_same_in_each_spelling(name: str, server: str | None, tool: str) -> None:
     assert read_reference(name, ["serena", "a", "a__b"]) == ToolReference(server=server, tool=tool)
 
@@ -87,46 +65,14 @@ def test_titles_are_short_and_printable(title: str, sound: bool) -> None:
     assert title_is_sound(title) is sound
 
 
-@pytest.mark.parametrize(
-    ("pattern", "server", "tool", "fits"),
-    [
-        ("git_*", "git", "git_log", True),
-        ("git_*", "git", "GIT_log", False),
-        ("git/git_*", "git", "git_log", True),
-        ("mcp__git__git_l*", "git", "git_log", True),
-        ("git/*", "other", "git_log", False),
-        ("[", "git", "[", True),
-        ("/^git_(log|show)$/", "git", "git_show", True),
-        ("/^git_(log|show)$/", "git", "git_shown", False),
-        ("/LOG/", "git", "git_log", False),
-        ("/(?i)LOG/", "git", "git_log", True),
-        ("/git\\/log/", "git", "log", False),
-        ("/ファイル/", "fs", "読むファイル", True),
-        ("/", "s", "/", True),
-        ("//", "s", "//", True),
-    ],
-)
+@cases("pattern", "server", "tool", "fits")
 def test_a_glob_fits_the_name_or_server_and_name_and_a_regex_any_part_of_the_name(
     pattern: str, server: str, tool: str, *, fits: bool
 ) -> None:
     assert matches(pattern, server, tool) is fits
 
 
-@pytest.mark.parametrize(
-    ("pattern", "problem"),
-    [
-        ("", "an empty pattern fits no tool"),
-        ("x" * (MAX_PATTERN + 1), f"at most {MAX_PATTERN} characters"),
-        ("/", "a regex stands between two slashes"),
-        ("//", "a regex stands between two slashes"),
-        ("/abc", "a regex stands between two slashes"),
-        ("/(/", "missing )"),
-        ("/(?=a)/", "Lookaround"),
-        ("/(a)\\1/", "back-references"),
-        ("/((a{100}){100}){100}/", "does not compile"),
-        ("/\ud800/", "unpaired surrogate"),
-    ],
-)
+@cases("pattern", "problem")
 def test_a_pattern_that_cannot_be_used_is_named_with_the_reason(pattern: str, problem: str) -> None:
     assert problem in pattern_problem(pattern)
 

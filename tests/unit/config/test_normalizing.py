@@ -3,87 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from pathlib import Path
+from typing import Any
 
 from daemon.config.config_model import Config, Share, TransportType
 from daemon.config.parse import CheckedConfig, load_with_notes
 from daemon.config.translation import normalized
 from daemon.errors import Fault
 from daemon.surfaces.table import SURFACES
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of, faults_in_text
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-CLINE = """{
-  "mcpServers": {
-    "github": {
-      "command": "npx", "args": ["-y", "@modelcontextprotocol/server-github"],
-      "env": {"GITHUB_PERSONAL_ACCESS_TOKEN": "ghp_0123456789abcdef0123456789abcdef0123"},
-      "disabled": false, "autoApprove": ["search_repositories"], "alwaysAllow": ["get_file_contents"],
-      "timeout": 60
-    },
-    "Brave Search": {
-      "command": "npx", "args": ["-y", "@modelcontextprotocol/server-brave-search"],
-      "env": {"BRAVE_API_KEY": "${env:BRAVE_API_KEY}", "MAX_RESULTS": 10}, "disabled": true
-    }
-  },
-  "globalShortcut": "Ctrl+Space"
-}"""
-
-CURSOR = """{
-  // Cursor
-  "mcpServers": {
-    "linear": {"url": "https://mcp.linear.app/sse", "headers": {"Authorization": "Bearer ${env:LINEAR_KEY}"}},
-    "postgres": {
-      "type": "stdio", "command": "uvx", "args": ["postgres-mcp", "--access-mode=restricted"],
-      "envFile": ".env", "env": {"PGPORT": 5432, "PGSSL": true}
-    },
-    "files": {"command": "npx -y @modelcontextprotocol/server-filesystem", "args": ["${workspaceFolder}"]},
-  }
-}"""
-
-VS_CODE = """{
-  "inputs": [{"type": "promptString", "id": "gh", "description": "GitHub token", "password": true}],
-  "servers": {
-    "GitHub": {"type": "http", "url": "https://api.githubcopilot.com/mcp/", "gallery": true, "version": "1"},
-    "Playwright": {
-      "type": "stdio", "command": "npx", "args": ["@playwright/mcp@latest", "--output-dir=${userHome}/shots"],
-      "cwd": "${workspaceFolder}", "envFile": "${workspaceFolder}/.env", "dev": {"watch": "build/**/*.js"}
-    }
-  }
-}"""
-
-WINDSURF = """{
-  "mcpServers": {
-    "figma": {"serverUrl": "http://127.0.0.1:3845/mcp", "disabledTools": ["get_code"]},
-    "memory": {"command": "docker", "args": ["run", "-i", "--rm", "mcp/memory"], "disabled": false, "env": {}},
-    "Sequential Thinking": {"command": "npx", "args": [ "@modelcontextprotocol/server-sequential-thinking"]}
-  }
-}"""
-
-OPENCODE = """{
-  "$schema": "https://opencode.ai/config.json",
-  "mcp": {
-    "context7": {"type": "remote", "url": "https://mcp.context7.com/mcp", "enabled": true,
-                 "headers": {"CONTEXT7_API_KEY": "{env:CONTEXT7_API_KEY}"}},
-    "everything": {"type": "local", "command": ["npx", "-y", "@modelcontextprotocol/server-everything"],
-                   "environment": {"MODE": "all", "TOKEN": "$CONTEXT7_API_KEY"}, "timeout": 5000}
-  },
-  "mcpServers": {
-    "gemini": {"httpUrl": "https://h.example/mcp", "trust": true, "includeTools": ["a"], "timeout": 600000}
-  }
-}"""
 
 ENVIRON = {"HOME": "/home/ada", "LINEAR_KEY": "lin_api_x", "CONTEXT7_API_KEY": "ctx7"}
 
 
-def checked(tmp_path: Path, text: str) -> CheckedConfig:
+def checked(tmp_path: Path, client: str) -> CheckedConfig:
+    """The configuration in a whole file of a client's."""
     (tmp_path / ".env").write_text("PGPORT=1\nPGPASSWORD='pg s3cr3t'\n")
     path = tmp_path / "mcpd.json"
-    path.write_text(text)
+    path.write_text((Path(__file__).parent / "cases" / client).read_text())
     return load_with_notes(path, ENVIRON, SURFACES)
 
 
@@ -93,7 +31,7 @@ def keys_of(read: CheckedConfig) -> list[str]:
 
 
 def test_claude_desktops_and_clines_file_is_taken(tmp_path: Path) -> None:
-    read = checked(tmp_path, CLINE)
+    read = checked(tmp_path, "cline.json")
     github, brave = read.config.mcp_servers.values()
     assert (github.enabled, github.timeouts.call) == (True, 60)
     assert (brave.name, brave.title, brave.enabled) == ("brave-search", "Brave Search", False)
@@ -106,7 +44,7 @@ def test_claude_desktops_and_clines_file_is_taken(tmp_path: Path) -> None:
 
 
 def test_cursors_file_is_taken(tmp_path: Path) -> None:
-    read = checked(tmp_path, CURSOR)
+    read = checked(tmp_path, "cursor.json")
     linear, postgres, files = read.config.mcp_servers.values()
     assert linear.headers == {"Authorization": "Bearer lin_api_x"}
     assert postgres.env == {"PGPORT": "5432", "PGSSL": "true", "PGPASSWORD": "pg s3cr3t"}
@@ -116,7 +54,7 @@ def test_cursors_file_is_taken(tmp_path: Path) -> None:
 
 
 def test_vs_codes_file_is_taken(tmp_path: Path) -> None:
-    read = checked(tmp_path, VS_CODE)
+    read = checked(tmp_path, "vs_code.json")
     github, playwright = read.config.mcp_servers.values()
     assert (github.name, github.title, github.type) == ("github", "GitHub", TransportType.HTTP)
     assert playwright.args[1] == "--output-dir=/home/ada/shots"
@@ -135,7 +73,7 @@ def test_vs_codes_file_is_taken(tmp_path: Path) -> None:
 
 
 def test_windsurfs_file_is_taken(tmp_path: Path) -> None:
-    read = checked(tmp_path, WINDSURF)
+    read = checked(tmp_path, "windsurf.json")
     assert list(read.config.mcp_servers) == ["figma", "memory", "sequential-thinking"]
     assert read.config.mcp_servers["figma"].url == "http://127.0.0.1:3845/mcp"
     told = {key: str(note) for key, note in zip(keys_of(read), read.notes, strict=True)}
@@ -143,7 +81,7 @@ def test_windsurfs_file_is_taken(tmp_path: Path) -> None:
 
 
 def test_opencodes_and_geminis_file_is_taken(tmp_path: Path) -> None:
-    read = checked(tmp_path, OPENCODE)
+    read = checked(tmp_path, "opencode.json")
     servers = read.config.mcp_servers
     assert servers["context7"].headers == {"CONTEXT7_API_KEY": "ctx7"}
     assert (servers["everything"].command, servers["everything"].env) == (
@@ -228,16 +166,7 @@ def test_a_fault_has_the_trail_and_the_place_at_which_it_is_written(tmp_path: Pa
     ]
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        {"servers": None},
-        {"mcp": {"allowed": ["a"]}},
-        {"mcp": 3, "mcpServers": []},
-        {"mcpServers": {"A B": None, "": {}, "a b": 3}, "categories": 3, "profiles": {"p": 3}, "listen": []},
-        {"mcpServers": {"A B": {}}, "categories": {"c": {"tools": {"overrides": [], "includeNames": "x"}}}},
-    ],
-)
+@cases("raw")
 def test_what_is_of_another_shape_is_left_to_be_told(raw: dict[str, Any]) -> None:
     faults_in_text(json.dumps(raw))
 

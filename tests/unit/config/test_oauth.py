@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from daemon.config.config_model import LoginPlace, OAuth
 from daemon.config.redaction import secrets
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of, faults_in, server_of
 
 URL = "https://mcp.example.com/mcp"
@@ -38,23 +37,7 @@ def test_a_client_that_was_registered_by_hand_and_its_secret_are_read_and_the_se
     assert environ["S"] in secrets(config_of({"mcpServers": {"s": entry}}, environ))
 
 
-@pytest.mark.parametrize(
-    ("entry", "path", "words"),
-    [
-        ({"url": URL, "oauth": "no"}, "", "expected true, false or an object"),
-        ({"url": URL, "oauth": {"clientSecret": "x"}}, ".clientSecret", "belongs to a clientId"),
-        ({"url": URL, "oauth": {"redirectPort": 70000}}, ".redirectPort", "1 to 65535"),
-        ({"url": URL, "oauth": {"scopes": ["a b"]}}, ".scopes[0]", "no blanks"),
-        ({"url": URL, "oauth": {"metadataUrl": "http://a"}}, ".metadataUrl", "https://"),
-        (
-            {"url": URL, "oauth": {"metadataUrl": "https://a", "clientId": "x"}},
-            ".metadataUrl",
-            "one of the two",
-        ),
-        ({"command": "x", "oauth": {"clientId": "x"}}, "", "of type stdio has no login"),
-        ({"url": URL, "headers": {"Authorization": "x"}, "oauth": {}}, "", "counts more than a login"),
-    ],
-)
+@cases("entry", "path", "words")
 def test_what_makes_no_sense_is_a_fault(entry: dict[str, Any], path: str, words: str) -> None:
     [(where, message)] = faults_in({"mcpServers": {"s": entry}})
     assert where == f"$.mcpServers.s.oauth{path}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,32 +12,10 @@ from daemon.config.config_model import Config, Override, Profile, TransportType
 from daemon.config.listen import Listen
 from daemon.config.parse import load, load_with_notes, parse
 from daemon.errors import ConfigError
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of, faults_in, faults_in_text
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-SEED = """
-{
-  "$schema": "https://example.org/config-schema.json",
-  "mcpServers": {
-    "serena": { "description": "社内コードベース",
-                "command": "npx", "args": ["-y", "@org/serena-mcp@latest"], "env": {} }
-  },
-  "categories": {
-    "fs": {
-      "description": "ファイル/ディレクトリ操作と検索", "server": "serena",
-      "tools": {
-        "includeNames": ["mcp__serena__read_file", "mcp__serena__list_dir"],
-        "overrides": {
-          "mcp__serena__read_file": { "description": "範囲指定を推奨", "enabled": true },
-          "mcp__serena__execute_shell_command": { "enabled": false } // 既定で disabled
-        },
-      },
-    },
-  },
-}
-"""
+SEED = Path(__file__).parent / "cases" / "serena_module.json"
 
 
 def test_an_empty_object_is_a_configuration_with_all_defaults() -> None:
@@ -48,7 +26,7 @@ def test_an_empty_object_is_a_configuration_with_all_defaults() -> None:
 
 
 def test_the_example_of_the_specification_is_read() -> None:
-    config = parse(SEED, source="serena-module.json", environ={})
+    config = parse(SEED.read_text(), source="serena-module.json", environ={})
     server, category = config.mcp_servers["serena"], config.categories["fs"]
     assert (server.name, server.type, server.command) == ("serena", TransportType.STDIO, "npx")
     assert server.args == ("-y", "@org/serena-mcp@latest")
@@ -86,35 +64,9 @@ def test_every_section_arrives_in_the_model() -> None:
     assert config.mcp_servers["a"].limits.memory_bytes == 7
 
 
-@pytest.mark.parametrize(
-    ("text", "faults"),
-    [
-        ("[]", [("$", 'expected an object, {...}, found a list: write {"name": ...} instead of a list')]),
-        ("3", [("$", "expected an object, {...}, found a number")]),
-        (
-            '{"mcpServers": []}',
-            [
-                (
-                    "$.mcpServers",
-                    'expected an object, {...}, found a list: write {"name": ...} instead of a list',
-                )
-            ],
-        ),
-        (
-            '{"categories": null}',
-            [("$.categories", "expected an object, {...}, found null: remove the key to get the default")],
-        ),
-        ('{"servers": 3}', [("$.servers", "unknown key 'servers': did you mean 'mcpServers'?")]),
-        (
-            '{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}',
-            [("$.mcpServers.a", "this key stands here twice: keep one of them")],
-        ),
-        ('{"limits": {"starts": NaN}}', [("$.limits.starts", "NaN is not JSON: write a number")]),
-        ('{"summaries": {"baseUrl": "http://h"}}', [("$.summaries.model", "this key is required")]),
-    ],
-)
-def test_a_bad_text_is_refused_with_all_its_faults(text: str, faults: list[tuple[str, str]]) -> None:
-    assert faults_in_text(text) == faults
+@cases("text", "faults")
+def test_a_bad_text_is_refused_with_all_its_faults(text: str, faults: list[list[str]]) -> None:
+    assert [list(fault) for fault in faults_in_text(text)] == faults
 
 
 def test_an_unset_variable_names_path_and_variable() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from daemon.config.config_model import Annotations, Permission, PermissionRule
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of, faults_in, with_server
 
 
@@ -38,25 +37,7 @@ def test_without_rules_there_are_none() -> None:
     assert config_of(of_rules()).profiles["default"].permissions == ()
 
 
-@pytest.mark.parametrize(
-    ("rule", "place", "said"),
-    [
-        ({"match": "git/*", "then": "maybe"}, ".then", "unknown value 'maybe'"),
-        ({"match": "git/*"}, ".then", "this key is required"),
-        ({"match": "git/*", "then": "ask", "tool": "x"}, ".tool", "unknown key 'tool'"),
-        ({"annotations": {"readonly": True}, "then": "ask"}, ".annotations.readonly", "'readOnly'"),
-        (
-            {"annotations": {"readOnly": "yes"}, "then": "ask"},
-            ".annotations.readOnly",
-            "expected true or false",
-        ),
-        ({"annotations": {}, "then": "ask"}, ".annotations", "this fits every tool"),
-        ({"then": "deny"}, "", 'write "match": "*"'),
-        ({"match": "", "then": "deny"}, ".match", "an empty pattern"),
-        ({"match": "/(/", "then": "deny"}, ".match", "does not compile"),
-        ("deny", "", "expected an object"),
-    ],
-)
+@cases("rule", "place", "said")
 def test_a_rule_that_says_nothing_or_too_much_is_a_fault(rule: Any, place: str, said: str) -> None:
     ((path, message),) = faults_in(of_rules(rule))
     assert path == f"$.profiles.default.permissions[0]{place}"

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from daemon.catalog.permissions import fits
 from daemon.config.config_model import MAX_RULES, Annotations, Permission, PermissionRule
 from daemon.config.validate import covers, server_in, unknown_servers, unreachable
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
 from tests.unit.config.reading import faults_in
-
-HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 
 def rule(match: str | None = None, then: str = "ask", **annotations: bool) -> PermissionRule:
@@ -27,19 +26,7 @@ def test_there_may_be_so_many() -> None:
     assert (path, "too many" in message) == ("$.profiles.many.permissions", True)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "server"),
-    [
-        ("git/push", "git"),
-        ("gi*/push", "gi*"),
-        ("mcp__git__push", "git"),
-        ("mcp__other__push", "other"),
-        ("push", None),
-        ("push_*", None),
-        ("*/push", None),
-        ("/^git.push/", None),
-    ],
-)
+@cases("pattern", "server")
 def test_a_pattern_may_name_its_server(pattern: str, server: str | None) -> None:
     assert server_in(pattern, ["git", "fs"]) == server
 

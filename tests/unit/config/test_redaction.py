@@ -11,144 +11,26 @@ from daemon.config.expand import MAX_FILE
 from daemon.config.redaction import MAX_TOKENS, Redactors, doubtful, secrets
 from daemon.safety.redact import CUT, HIDDEN
 from daemon.safety.shapes import MAX_NESTED
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize(
-    ("entry", "hidden"),
-    [
-        ({"command": "x", "env": {"KEY": "literal-key"}}, {"literal-key"}),
-        ({"command": "x", "env": {"KEY": "pre-${TOKEN}"}}, {"pre-s3cr3t", "s3cr3t"}),
-        ({"command": "x", "args": ["--key=${TOKEN}", "--open"]}, {"s3cr3t"}),
-        (
-            {"command": "x", "env": {"TOKEN": "first line\nsecond line"}},
-            {"first line\nsecond line", "first line", "second line"},
-        ),
-        ({"command": "x", "env": {"PORT": "8080"}}, set()),
-        ({"command": "x", "env": {"KEY": "${workspace}:literal-key"}}, {":literal-key"}),
-        ({"command": "x", "args": ["--token=${workspace}-s3cr3t-9", "${workspace}"]}, {"-s3cr3t-9"}),
-        ({"command": "x", "env": {"KEY_FILE": "${workspace}/.key", "ROOT": "${workspace}"}}, set()),
-        ({"command": "x", "env": {"DB": "postgres://u:passw0rd@h/d"}}, {"passw0rd"}),
-        ({"url": "https://h", "headers": {"A": "Bearer abcdefgh"}}, {"Bearer abcdefgh", "abcdefgh"}),
-        ({"url": "https://user:p%40ssword@h/x"}, {"p%40ssword", "p@ssword"}),
-        ({"url": "https://lonelytoken@h/x"}, {"lonelytoken"}),
-        ({"url": "https://h/x?api_key=q%20ueryvalue&v=1"}, {"q%20ueryvalue", "q ueryvalue"}),
-        (
-            {"url": "https://h/headers", "headers": {"Authorization": "Basic dG9rZW4xMjM6cGFzc3dvcmQx"}},
-            {
-                *("Basic dG9rZW4xMjM6cGFzc3dvcmQx", "dG9rZW4xMjM6cGFzc3dvcmQx"),
-                *("token123:password1", "token123", "password1"),
-            },
-        ),
-        # A name that is a word stands in many a log.
-        (
-            {"command": "x", "args": ["--header=X-Auth-Token: Basic cG9zdGdyZXM6cGFzc3dvcmQx"]},
-            {
-                *("Basic cG9zdGdyZXM6cGFzc3dvcmQx", "cG9zdGdyZXM6cGFzc3dvcmQx"),
-                *("postgres:password1", "password1"),
-            },
-        ),
-        ({"url": "https://h", "headers": {"A": "Basic not/base64!"}}, {"Basic not/base64!", "not/base64!"}),
-        (
-            {"url": "https://mcp.example.org/api/s/ZmFrZS10b2tlbi0xMjM%3D/mcp-server-2025-11-25"},
-            {"ZmFrZS10b2tlbi0xMjM%3D", "ZmFrZS10b2tlbi0xMjM="},
-        ),
-        (
-            {"command": "npx", "args": ["mcp-remote", "https://h/0b1f6a2c-5d3e-4f70-8a91-b2c3d4e5f607/mcp"]},
-            {"0b1f6a2c-5d3e-4f70-8a91-b2c3d4e5f607"},
-        ),
-        (
-            {"command": "x", "args": ["--api-key", "literal", "-e", "DB_PASSWORD=open sesame"]},
-            {"literal", "open sesame"},
-        ),
-        ({"command": "x", "args": ["${API_KEY:-fallback}", "${PLACE:-/some/where}"]}, {"fallback"}),
-        ({"command": "x", "args": ["${ID:-0b1f6a2c5d3e4f708a91}"]}, {"0b1f6a2c5d3e4f708a91"}),
-        ({"command": "x", "env": {"LOG_LEVEL": "WARNING", "NODE_ENV": "production"}}, set()),
-        ({"command": "x", "env": {"ROOT": "/home/somebody/my projects"}, "args": ["${DIRECTORY}"]}, set()),
-        ({"command": "x", "env": {"P": "/run/0b1f6a2c5d3e4f708a91/x"}}, {"0b1f6a2c5d3e4f708a91"}),
-        ({"command": "x", "args": ["--password=abc123;xyz789"]}, {"abc123;xyz789", "abc123"}),
-        ({"command": "x", "args": ["--db=postgres://u:hunter22@h/d"]}, {"hunter22"}),
-        (
-            {"command": "x", "args": ["--connection-string", "Server=h;Password=hunter22;"]},
-            {"Server=h;Password=hunter22;", "hunter22"},
-        ),
-        ({"command": "x", "env": {"DB": "Server=h;Password=hunter22;"}}, {"hunter22"}),
-        (
-            {
-                "command": "x",
-                "args": ["--max-tokens", "100000", "--keyspace", "orders", "--tokenizer", "llama3"],
-            },
-            set(),
-        ),
-        ({"command": "x", "args": ["--auth", "enabled", "--api-key", "default"]}, set()),
-        (
-            {"command": "x", "env": {"SMTP_PW": "sunshine", "MNEMONIC": "legal winner thank year"}},
-            {"sunshine", "legal winner thank year"},
-        ),
-        ({"command": "x", "env": {"PLACE": "a:7fK2mQ9xVb4Z"}}, {"a:7fK2mQ9xVb4Z", "7fK2mQ9xVb4Z"}),
-        ({"command": "plain-command", "args": ["plain-argument"], "cwd": "/plain/dir"}, set()),
-    ],
-)
-def test_every_secret_of_a_server_is_known(entry: dict[str, object], hidden: set[str]) -> None:
+@cases("entry", "hidden")
+def test_every_secret_of_a_server_is_known(entry: dict[str, object], hidden: list[str]) -> None:
     config = config_of({"mcpServers": {"s": entry}}, {"TOKEN": "s3cr3t", "DIRECTORY": "/srv/data"})
-    assert secrets(config) == hidden
+    assert secrets(config) == set(hidden)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        *(
-            "WARNING",
-            "debug",
-            "production",
-            "true",
-            "300000",
-            "1.5",
-            "2026-11-22",
-            "en_US.UTF-8",
-            "Europe/Vienna",
-        ),
-        *(
-            "/home/me/My Notes",
-            "db-prod-1.internal.example.com",
-            "redis://cache:6379/0",
-            "https://h:8443/api/v1",
-        ),
-        *(
-            "gpt-4o-2024-08-06",
-            "--max-old-space-size=4096",
-            "a sentence of words",
-            "me@example.com",
-            "streaming",
-        ),
-        *("application/json", "repos,issues,pull_requests", "us-east-1", "1,2,3", "claude-opus-4-5-20251101"),
-    ],
-)
+@cases("value")
 def test_a_setting_is_no_secret(value: str) -> None:
     entry = {"command": "x", "env": {"SETTING": value, "OTHER": "${S}"}, "args": ["${S}"]}
     assert secrets(config_of({"mcpServers": {"s": entry}}, {"S": value})) == frozenset()
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
-        "sk-proj-abcdefghij0123456789",
-        "xoxb-1234567890-abcdefghij",
-        "AKIAIOSFODNN7EXAMPLE",
-        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N",
-        "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
-        "0b1f6a2c-5d3e-4f70-8a91-b2c3d4e5f607",
-        "7fK2mQ9xVb4Z",
-        "Xk9$mQ2!vL7#pR",
-        "xkqzvbwmtrpl",
-        "3f9a1c0b7e2d",
-        "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQ\n-----END PRIVATE KEY-----",
-    ],
-)
+@cases("value")
 def test_what_nobody_would_say_is_a_secret_whatever_its_name(value: str) -> None:
     entry = {"command": "x", "env": {"SETTING": value, "OTHER": f"a {value}"}, "args": ["${S}"]}
     assert value in secrets(config_of({"mcpServers": {"s": entry}}, {"S": value}))
@@ -183,20 +65,9 @@ def test_the_urls_of_mcpd_itself_are_searched_too() -> None:
     assert secrets(config) == {"summarypw", "statepw1"}
 
 
-@pytest.mark.parametrize(
-    ("url", "hidden"),
-    [
-        ("postgresql://postgres@/mcpd?host=/var/run/postgresql&sslmode=require", set()),
-        ("postgresql://postgres:p%40ssword@dbhost1/mcpd", {"p%40ssword", "p@ssword"}),
-        (
-            "postgresql://postgres@dbhost1/mcpd?password=p%40ss+word&sslpassword=another1",
-            {*("p%40ss+word", "p@ss+word", "p@ss word", "another1")},
-        ),
-        ("sqlite:////var/lib/mcpd/state.db", set()),
-    ],
-)
-def test_of_the_state_s_url_only_passwords_are_secrets(url: str, hidden: set[str]) -> None:
-    assert secrets(config_of({"state": {"url": url}})) == hidden
+@cases("url", "hidden")
+def test_of_the_state_s_url_only_passwords_are_secrets(url: str, hidden: list[str]) -> None:
+    assert secrets(config_of({"state": {"url": url}})) == set(hidden)
 
 
 def test_no_secret_is_in_the_repr_of_a_configuration() -> None:
@@ -216,39 +87,10 @@ def test_a_file_s_worth_of_anything_is_looked_through(character: str) -> None:
     assert value not in doubtful(config)
 
 
-@pytest.mark.parametrize(
-    ("entry", "words"),
-    [
-        ({"command": "x", "env": {"AWS_REGION": "us-east-1", "TOOLSETS": "repos,issues"}}, set()),
-        ({"command": "x", "env": {"MODEL": "gpt-4o-2024-08-06"}, "args": ["${WORDS}"]}, set()),
-        ({"command": "x", "env": {"DB_PASS": "sunshine", "API_KEY": "two words"}}, {"sunshine"}),
-        ({"command": "x", "env": {"DB_PASSWORD": "sunshine1", "MODE": "sunshine1"}}, set()),
-        (
-            {"command": "x", "env": {"PASSPHRASE": "correct horse battery", "AUTH": "open sesame forever"}},
-            set(),
-        ),
-        ({"command": "x", "args": ["--pwd", "sunshine", "--passphrase", "correct horse"]}, {"sunshine"}),
-        (
-            {"command": "x", "env": {"DB": "postgresql://postgres:postgres@h/d?schema=public&sslmode=require"}},
-            {"postgres"},
-        ),
-        ({"url": "https://h?format=object&project=p1q2r3s4"}, set()),
-        ({"url": "https://h?project=0b1f6a2c5d3e4f708a91&key=a1b2c3d4"}, set()),
-        (
-            {"command": "x", "env": {"CREDENTIALS": '{"type":"service_account","private_key":"a1b2c3d4"}'}},
-            set(),
-        ),
-        ({"command": "x", "env": {"HIDDEN": "s3cr3t-0b1f6a"}}, set()),
-        (
-            {"url": "https://h?q=plainly", "headers": {"X-Region": "europe", "Authorization": "plainly"}},
-            {"plainly"},
-        ),
-        ({"command": "x", "args": ["--api-key", "plainly"]}, {"plainly"}),
-    ],
-)
-def test_words_are_in_doubt_and_only_words_are(entry: dict[str, object], words: set[str]) -> None:
+@cases("entry", "words")
+def test_words_are_in_doubt_and_only_words_are(entry: dict[str, object], words: list[str]) -> None:
     config = config_of({"mcpServers": {"s": entry}}, {"WORDS": "two words"})
-    assert doubtful(config) == words
+    assert doubtful(config) == set(words)
     assert doubtful(config) <= secrets(config)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon.config.command_lines import Runner, fetches, moving, packages_of, program_of, runners, unpinned
+from tests.unit.cases import cases
 
 
 @pytest.mark.parametrize(
@@ -48,35 +49,14 @@ def test_a_program_of_the_project_is_not_fetched() -> None:
     assert not fetches(("git", "mcp"))
 
 
-@pytest.mark.parametrize(
-    ("line", "names"),
-    [
-        ("npx -y foo@1.2.3 bar", ["foo@1.2.3"]),
-        ("npx --package foo bar", ["foo"]),
-        ("uvx --with extra foo bar", ["foo"]),
-        ("uv run --with extra foo bar", ["foo"]),
-        ("node foo", []),
-    ],
-)
+@cases("line", "names")
 def test_what_is_started_is_told_from_what_comes_with_it_and_what_it_is_told(
     line: str, names: list[str]
 ) -> None:
     assert packages_of(line.split()) == names
 
 
-@pytest.mark.parametrize(
-    ("line", "program"),
-    [
-        ("npx -y -p foo bar", ["bar"]),
-        ("npx --package=foo bar", ["bar"]),
-        ("uvx --from git+https://h/x --with y serena start", ["serena"]),
-        ("uv run --directory /srv serena start", ["serena"]),
-        ("npx -y foo@1.2.3 bar", []),
-        ("uvx foo bar", []),
-        ("node foo", []),
-        ("npx", []),
-    ],
-)
+@cases("line", "program")
 def test_a_program_beside_its_package_is_told_from_what_it_is_told(line: str, program: list[str]) -> None:
     assert program_of(line.split()) == program
 

@@ -16,7 +16,8 @@ from daemon.config.structure import keys
 from daemon.config.tuning import OrText, Rule
 from daemon.errors import Fault
 from daemon.surfaces.table import SURFACES
-from tests.unit.config.reading import faults_in, with_server
+from tests.unit.cases import cases
+from tests.unit.config.reading import faults_in
 
 SHIPPED = Path(__file__).parents[3] / "config" / "mcpd.schema.json"
 NOT_IN_FILES = {OrText, Rule, Config, Fault, Instance}
@@ -66,56 +67,13 @@ def test_defaults_and_bounds_are_those_of_the_model() -> None:
     assert "default" not in definitions["Server"]["properties"]["type"]
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        with_server(comand="x"),
-        with_server(args="x"),
-        with_server(env={"A": [1]}),
-        with_server(timeouts={"call": "off"}),
-        with_server(limits={"memoryBytes": "2 apples"}),
-        with_server(enabled="no"),
-        with_server(timeouts={"call": 0}),
-        with_server(start="eger"),
-        with_server(type="tcp"),
-        with_server(share="every"),
-        with_server(idle=0),
-        with_server(idle="10 m"),
-        with_server(idle="0s"),
-        with_server(idle=["10m"]),
-        with_server(restart=None),
-        {"mcpServers": {"": {"command": "x"}}},
-        {"categories": {"": {"server": "x"}}},
-        {"profiles": {"p": {"surface": "x"}}},
-        {"summaries": {"model": "x"}},
-        {"server": {}},
-        {"lazy": 1},
-    ],
-)
+@cases("config")
 def test_what_the_schema_refuses_the_reader_refuses(config: dict[str, Any]) -> None:
     assert not accepts(config)
     assert faults_in(config)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {},
-        {"$schema": "x"},
-        with_server(type="stdio", cwd=None, limits={"memoryBytes": None}),
-        with_server(share=None, idle=None),
-        with_server(share="session", idle="10m", limits={"instances": 2}),
-        with_server(share="all", idle="off"),
-        with_server(idle=1.5, args=["${workspace}"]),
-        {"mcpServers": {"s": {"url": "https://h", "type": "streamable-http"}}},
-        {"profiles": {"p": {"categories": None, "deferredLoading": None}}},
-        {"summaries": None},
-        {"mcpServers": {"My Server": {"command": ["npx", "-y", "x"], "env": {"PORT": 1}, "disabled": True}}},
-        {"servers": {"s": {"httpUrl": "https://h", "timeout": 30}}, "inputs": []},
-        with_server(timeouts={"call": "90s", "callMax": "off"}, limits={"memoryBytes": "2GB"}),
-        {"listen": {"uids": ["root", 1000]}},
-    ],
-)
+@cases("config")
 def test_what_the_reader_accepts_the_schema_accepts(config: dict[str, Any]) -> None:
     assert accepts(config)
     assert faults_in(config) == []

@@ -5,80 +5,29 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from daemon.config.config_model import WORKSPACE, Server, Share, StartMode, as_written
+from tests.unit.cases import cases
 from tests.unit.config.reading import faults_in, server_of, with_server
 
 UV: dict[str, Any] = {"command": "uvx"}
 FOLDER: dict[str, Any] = {**UV, "args": ["serve", "--root=${workspace}/src"]}
 
 
-@pytest.mark.parametrize(
-    ("entry", "share"),
-    [
-        (UV, Share.ALL),
-        ({**UV, "share": "all"}, Share.ALL),
-        ({**UV, "share": "session"}, Share.SESSION),
-        ({**UV, "share": "workspace"}, Share.WORKSPACE),
-        ({"url": "https://h/mcp", "share": "session"}, Share.SESSION),
-        (FOLDER, Share.WORKSPACE),
-        ({**FOLDER, "share": None}, Share.WORKSPACE),
-        ({**FOLDER, "share": "session"}, Share.SESSION),
-        ({"command": "${workspace}/bin/serve", "workspacePrograms": True}, Share.WORKSPACE),
-        ({**UV, "env": {"ROOT": "${workspace}"}}, Share.WORKSPACE),
-        ({**UV, "cwd": "${workspace}"}, Share.WORKSPACE),
-        ({**UV, "args": ["$${workspace}"]}, Share.ALL),
-    ],
-)
+@cases("entry", "share")
 def test_clients_share_what_the_entry_says_and_else_what_it_is_started_with(
-    entry: dict[str, Any], share: Share
+    entry: dict[str, Any], share: str
 ) -> None:
-    assert server_of(entry).shared_by is share
+    assert server_of(entry).shared_by == share
 
 
-@pytest.mark.parametrize(
-    ("entry", "seconds"),
-    [
-        (UV, None),
-        ({**UV, "share": "session"}, 600),
-        (FOLDER, 600),
-        ({**FOLDER, "idle": "off"}, None),
-        ({**FOLDER, "idle": None}, 600),
-        ({**UV, "idle": "off"}, None),
-        ({**UV, "idle": "30s"}, 30),
-        ({**UV, "idle": "10m"}, 600),
-        ({**UV, "idle": "2h"}, 7200),
-        ({**UV, "idle": "1d"}, 86400),
-        ({**UV, "idle": 1.5}, 1.5),
-        ({**UV, "idle": 90, "start": "eager"}, 90),
-    ],
-)
+@cases("entry", "seconds")
 def test_an_instance_is_kept_for_as_long_as_the_entry_says(
     entry: dict[str, Any], seconds: float | None
 ) -> None:
     assert server_of(entry).idle_seconds == seconds
 
 
-@pytest.mark.parametrize(
-    ("idle", "problem"),
-    [
-        (0, "must be more than 0"),
-        (-1, "must be more than 0"),
-        ("0m", "cannot understand '0m'"),
-        ("10", "cannot understand '10'"),
-        ("10 m", "cannot understand '10 m'"),
-        ("10min", "cannot understand '10min'"),
-        ("1.5555h", "cannot understand '1.5555h'"),
-        ("-5m", "cannot understand '-5m'"),
-        ("Off", "cannot understand 'Off'"),
-        ("", "cannot understand ''"),
-        ("\u0661m", "cannot understand"),
-        ("9" * 40 + "d", "cannot understand"),
-        (True, "expected 30s, 10m, 2h, 1d, off, or a number of seconds, found true or false"),
-        (["10m"], "expected 30s, 10m, 2h, 1d, off, or a number of seconds, found a list"),
-    ],
-)
+@cases("idle", "problem")
 def test_a_time_that_is_none_is_a_fault_with_the_ways_to_write_one(idle: object, problem: str) -> None:
     ((path, message),) = faults_in(with_server(idle=idle))
     assert path == "$.mcpServers.git.idle"

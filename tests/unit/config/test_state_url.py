@@ -9,6 +9,7 @@ import pytest
 
 from daemon.config.state_url import StateUrlError, of_file, parse, passwords, resolve
 from daemon.safety.redact import Redactor
+from tests.unit.cases import cases
 from tests.unit.config.reading import faults_in
 
 HERE = Path("/var/lib/mcpd")
@@ -77,15 +78,7 @@ def test_what_no_store_can_use_is_one_fault_that_says_what_to_write_and_repeats_
         resolve(url, HERE)
 
 
-@pytest.mark.parametrize(
-    ("url", "path"),
-    [
-        ("sqlite:////srv/x.db", "/srv/x.db"),
-        ("sqlite:////srv/a%20b%3F%23.db", "/srv/a b?#.db"),
-        ("sqlite+pysqlite:////srv/x.db", "/srv/x.db"),
-        ("sqlite:////at@host:80/x", "/at@host:80/x"),
-    ],
-)
+@cases("url", "path")
 def test_the_path_of_a_file(url: str, path: str) -> None:
     place = parse(url)
     assert (place.path, place.where, place.shared) == (Path(path), path, False)
@@ -96,33 +89,14 @@ def test_a_file_whose_name_is_not_utf8_can_be_shown() -> None:
     assert of_file(Path("/tmp/\udcff")).where == "/tmp/\ufffd"
 
 
-@pytest.mark.parametrize(
-    ("url", "where"),
-    [
-        ("postgresql://me:s3cret@db.example:5433/mcpd?sslmode=require", "postgresql://db.example:5433/mcpd"),
-        ("postgresql+psycopg://tokenlike@db/mcpd", "postgresql://db/mcpd"),
-        ("postgresql://me:s3cret@[::1]/mcpd", "postgresql://[::1]/mcpd"),
-        ("postgresql://me@/mcpd?host=/run/postgresql", "postgresql:///run/postgresql/mcpd"),
-        ("postgresql:///mcpd", "postgresql://localhost/mcpd"),
-        ("postgresql:///mcpd?host=a&host=b", "postgresql://a/mcpd"),
-        ("postgresql://db/mcpd?options=a@b&password=s3cret", "postgresql://db/mcpd"),
-    ],
-)
+@cases("url", "where")
 def test_of_a_server_neither_user_nor_password_is_shown(url: str, where: str) -> None:
     place = parse(url)
     assert (place.where, place.shared) == (where, True)
     assert "cret" not in repr(place)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql://me:p%40ss%2Fw@db.example:5433/mcpd?sslmode=require",
-        "postgresql://db/m%20d?application_name=a%20b",
-        "postgresql:///mcpd?host=%2Frun%2Fpostgresql",
-        "postgresql://[::1]/mcpd",
-    ],
-)
+@cases("url")
 def test_what_libpq_is_told_reaches_the_same_place(url: str) -> None:
     assert parse(url).parameters == psycopg.conninfo.conninfo_to_dict(url)
 
@@ -135,14 +109,7 @@ def test_several_hosts_are_one_parameter() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql://me:pass%20word@host/db",
-        "postgresql://host/db?password=pass%20word",
-        "postgresql://host/db?sslpassword=pass+word",
-    ],
-)
+@cases("url")
 def test_passwords_are_taken_out_of_words(url: str) -> None:
     redact = Redactor(parse(url).secrets)
     assert "pass" not in redact("login with pass word failed")

@@ -19,12 +19,10 @@ from daemon.config.config_model import (
 )
 from daemon.config.structure import keys, read
 from daemon.config.tuning import ProfileLimits
+from tests.unit.cases import cases
 
 if TYPE_CHECKING:
     from daemon.errors import Fault
-
-TEXT = "expected text, found"
-TIME = "30s, 10m, 2h, 1d, or a number of seconds"
 
 
 def read_server(**entry: Any) -> tuple[Server | None, dict[str, str]]:
@@ -33,71 +31,7 @@ def read_server(**entry: Any) -> tuple[Server | None, dict[str, str]]:
     return server, {fault.path: fault.message for fault in faults}
 
 
-@pytest.mark.parametrize(
-    ("entry", "path", "message"),
-    [
-        ({"command": 3}, "$.s.command", f"{TEXT} a number: put it in double quotes"),
-        (
-            {"command": ["a"]},
-            "$.s.command",
-            f"{TEXT} a list: write one text here; further words are a list of their own (args)",
-        ),
-        ({"description": None}, "$.s.description", f"{TEXT} null: remove the key to get the default"),
-        ({"args": "-y"}, "$.s.args", 'expected a list, [...], found text: put it in brackets, ["..."]'),
-        ({"args": ["a", 3]}, "$.s.args[1]", f"{TEXT} a number: put it in double quotes"),
-        ({"env": {"A": True}}, "$.s.env.A", f"{TEXT} true or false: put it in double quotes"),
-        ({"env": {"A B": 1.5}}, '$.s.env["A B"]', f"{TEXT} a number: put it in double quotes"),
-        (
-            {"env": ["A=1"]},
-            "$.s.env",
-            'expected an object, {...}, found a list: write {"name": ...} instead of a list',
-        ),
-        (
-            {"enabled": "no"},
-            "$.s.enabled",
-            "expected true or false, found text: write true or false, without quotes",
-        ),
-        ({"enabled": 1}, "$.s.enabled", "expected true or false, found a number: write true or false"),
-        ({"timeouts": 3}, "$.s.timeouts", "expected an object, {...}, found a number"),
-        ({"timeouts": {"call": "60"}}, "$.s.timeouts.call", f"cannot understand '60': write {TIME}"),
-        ({"timeouts": {"call": True}}, "$.s.timeouts.call", f"expected {TIME}, found true or false"),
-        ({"timeouts": {"call": 0}}, "$.s.timeouts.call", "must be more than 0"),
-        ({"timeouts": {"stopEof": -1}}, "$.s.timeouts.stopEof", "must be at least 0"),
-        (
-            {"timeouts": {"missedPings": 1.5}},
-            "$.s.timeouts.missedPings",
-            "expected a whole number, found a number",
-        ),
-        (
-            {"timeouts": {"stop_eof": 1}},
-            "$.s.timeouts.stop_eof",
-            "unknown key 'stop_eof': did you mean 'stopEof'?",
-        ),
-        ({"limits": {"inFlight": 0}}, "$.s.limits.inFlight", "must be at least 1"),
-        ({"limits": {"memoryBytes": 0}}, "$.s.limits.memoryBytes", "must be at least 1"),
-        (
-            {"restart": {"type": "always"}},
-            "$.s.restart.type",
-            "unknown value 'always': known are permanent, transient, temporary",
-        ),
-        ({"start": "eger"}, "$.s.start", "unknown value 'eger': did you mean 'eager'? Known are eager, lazy"),
-        ({"start": 1}, "$.s.start", "expected one of eager, lazy, found a number"),
-        ({"comand": "x"}, "$.s.comand", "unknown key 'comand': did you mean 'command'?"),
-        (
-            {"name": "x"},
-            "$.s.name",
-            (
-                "this value of 'name' cannot be understood. Ignored: the name is the key that the entry stands"
-                " under."
-            ),
-        ),
-        (
-            {"substituted": []},
-            "$.s.substituted",
-            "unknown key 'substituted': known are " + ", ".join(keys(Server)),
-        ),
-    ],
-)
+@cases("entry", "path", "message")
 def test_a_value_that_does_not_fit_is_refused_with_its_path(
     entry: dict[str, Any], path: str, message: str
 ) -> None:

@@ -9,21 +9,11 @@ import re
 import pytest
 
 from daemon.config import tuning
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of, faults_in, server_of
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("60s", 60),
-        ("5m", 300),
-        ("1.5h", 5400),
-        ("2d", 172_800),
-        ("250ms", 0.25),
-        ("0.5s", 0.5),
-        ("off", math.inf),
-    ],
-)
+@cases("text", "seconds")
 def test_a_time_has_a_unit(text: str, seconds: float) -> None:
     assert tuning.seconds(text) == seconds
 

@@ -8,6 +8,7 @@ import pytest
 
 from daemon.config.listen import METRICS_EXAMPLE
 from daemon.safety.redact import Redactor
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of, faults_in, with_server
 
 
@@ -40,18 +41,7 @@ def test_faults_of_types_and_of_rules_are_reported_in_one_run() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("entry", "path"),
-    [
-        ({"comand": "x"}, "comand"),
-        ({"serverUrl": "ftp://h"}, "serverUrl"),
-        ({"disabled": "no", "command": "x"}, "disabled"),
-        ({"command": 3}, "command"),
-        ({"type": "tcp", "url": "tcp://h"}, "type"),
-        ({"url": "${UNSET}"}, "url"),
-        ({"command": "${UNSET}/~"}, "command"),
-    ],
-)
+@cases("entry", "path")
 def test_one_slip_is_one_fault(entry: dict[str, Any], path: str) -> None:
     assert [found for found, _ in faults_in({"mcpServers": {"s": entry}})] == [f"$.mcpServers.s.{path}"]
 
@@ -87,78 +77,23 @@ def test_a_server_that_may_be_a_client_exists() -> None:
     assert faults[0][1].startswith("unknown server 'gti': did you mean")
 
 
-HERE = "$.metrics"
-
-
 def faults(listen: str | None) -> list[tuple[str, str]]:
     return faults_in({"metrics": {"listen": listen}})
 
 
-@pytest.mark.parametrize(
-    "listen",
-    [
-        None,
-        METRICS_EXAMPLE,
-        "localhost:1",
-        "LocalHost:9464",
-        "127.8.9.10:65535",
-        "[::1]:9464",
-        "[0:0:0:0:0:0:0:1]:80",
-    ],
-)
+@cases("listen")
 def test_loopback_with_a_port_is_right(listen: str | None) -> None:
     assert faults(listen) == []
 
 
-@pytest.mark.parametrize(
-    "listen",
-    [
-        "",
-        ":9464",
-        "9464",
-        "127.0.0.1",
-        "127.0.0.1:",
-        "127.0.0.1:0",
-        "127.0.0.1:65536",
-        "127.0.0.1:-1",
-        "127.0.0.1:+80",
-        "127.0.0.1:9_464",
-        "127.0.0.1:٩٤٦٤",
-        " 127.0.0.1:9464",
-        "127.0.0.1:9464\n",
-        "::1:9464",
-        "[::1]",
-        "[::1]9464",
-        "[localhost]:9464",
-        "http://127.0.0.1:9464",
-        "127.0.0.1:9464/metrics",
-        "user@127.0.0.1:9464",
-    ],
-)
+@cases("listen")
 def test_what_is_no_address_with_a_port_is_a_fault_that_shows_one(listen: str) -> None:
     ((path, message),) = faults(listen)
     assert path == "$.metrics.listen"
     assert message.endswith(f"is not HOST:PORT: write {METRICS_EXAMPLE}")
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "0.0.0.0",
-        "[::]",
-        "10.0.0.1",
-        "192.168.1.1",
-        "[fe80::1]",
-        "[::ffff:127.0.0.1]",
-        "example.com",
-        "localhost.example.com",
-        "127.0.0.1.example.com",
-        "128.0.0.1",
-        "127.1",
-        "0177.0.0.1",
-        "2130706433",
-    ],
-)
+@cases("host")
 def test_what_others_can_reach_or_rename_is_a_fault(host: str) -> None:
     ((path, message),) = faults(f"{host}:9464")
     assert path == "$.metrics.listen"
@@ -172,9 +107,6 @@ def test_a_long_word_is_not_repeated_in_full() -> None:
     assert len(message) < 400
 
 
-UNSUPPORTED = "Lookaround, back-references and counts over 1,000 are not supported (RE2)"
-
-
 def category(tools: dict[str, Any] | None = None, **entry: Any) -> dict[str, Any]:
     config = with_server()
     config["mcpServers"]["serena"] = {"command": "x"}
@@ -185,86 +117,9 @@ def profile(**entry: Any) -> dict[str, Any]:
     return {**category(server="git"), "profiles": {"p": entry}}
 
 
-@pytest.mark.parametrize(
-    ("config", "path", "message"),
-    [
-        (category(server="serana"), "server", "unknown server 'serana': did you mean 'serena'?"),
-        (category(server="x"), "server", "unknown server 'x': known are git, serena"),
-        (category(), "", "this category has no tools: write a 'server', or tools.includeNames as server/tool"),
-        (
-            category({"includeNames": ["a", "b", "a"]}, server="git"),
-            "tools.includeNames[2]",
-            "'a' stands here twice: keep one of them",
-        ),
-        (
-            category({"includeNames": ["a", "mcp__git__a"]}, server="git"),
-            "tools.includeNames[1]",
-            "'mcp__git__a' is the same tool as 'a': keep one of them",
-        ),
-        (
-            category({"includeNames": ["git/a", "a"]}, server="git"),
-            "tools.includeNames[1]",
-            "'a' is the same tool as 'git/a': keep one of them",
-        ),
-        (
-            category({"includeNames": ["got/a"]}),
-            "tools.includeNames[0]",
-            "unknown server 'got': did you mean 'git'?",
-        ),
-        (
-            category({"includeNames": ["git/a", "b"]}),
-            "tools.includeNames[1]",
-            "'b' does not say whose tool it is: write 'server/tool', as in 'git/b'",
-        ),
-        (
-            category({"includeNames": [""]}, server="git"),
-            "tools.includeNames[0]",
-            "a tool's name is 1 to 128 bytes of printable characters",
-        ),
-        (
-            category({"includeNames": ["git/"]}),
-            "tools.includeNames[0]",
-            "a tool's name is 1 to 128 bytes of printable characters",
-        ),
-        (
-            category({"overrides": {"got/a": {}}}, server="git"),
-            'tools.overrides["got/a"]',
-            "unknown server 'got': did you mean 'git'?",
-        ),
-        (
-            category({"overrides": {"a": {}, "mcp__git__a": {}}}, server="git"),
-            "tools.overrides.mcp__git__a",
-            "'mcp__git__a' is the same tool as 'a': keep one of them",
-        ),
-        (
-            category({"includePatterns": ["/(/"]}, server="git"),
-            "tools.includePatterns[0]",
-            f"this regex does not compile: missing ): (. {UNSUPPORTED}",
-        ),
-        (
-            category({"excludePatterns": ["ok*", "/[/"]}, server="git"),
-            "tools.excludePatterns[1]",
-            f"this regex does not compile: missing ]: [. {UNSUPPORTED}",
-        ),
-        (
-            category({"includePatterns": ["/git"]}, server="git"),
-            "tools.includePatterns[0]",
-            "a regex stands between two slashes: /^git_/",
-        ),
-        (
-            category({"includePatterns": ["//"]}, server="git"),
-            "tools.includePatterns[0]",
-            "a regex stands between two slashes: /^git_/",
-        ),
-        (
-            category({"includePatterns": [""]}, server="git"),
-            "tools.includePatterns[0]",
-            "an empty pattern fits no tool: remove it",
-        ),
-    ],
-)
-def test_a_category_that_cannot_be_meant_is_a_fault(config: object, path: str, message: str) -> None:
-    assert faults_in(config) == [(f"$.categories.fs.{path}".rstrip("."), message)]
+@cases("entry", "path", "message")
+def test_a_category_that_cannot_be_meant_is_a_fault(entry: dict[str, Any], path: str, message: str) -> None:
+    assert faults_in(category(**entry)) == [(f"$.categories.fs.{path}".rstrip("."), message)]
 
 
 def test_without_categories_each_server_is_one() -> None:

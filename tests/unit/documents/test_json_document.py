@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from daemon.documents.files import DocumentError
 from daemon.documents.json_document import JsonDocument
+from tests.unit.cases import cases
 
 if TYPE_CHECKING:
     import random
@@ -82,41 +83,14 @@ def test_any_member_can_be_removed_and_set(value: dict[str, object], dice: rando
         assert document.value() == {**value, key: TIME}
 
 
-LAYOUTS = [
-    ("{}", '{\n  "new": {\n    "x": ["y"]\n  }\n}'),
-    ("", '{\n  "new": {\n    "x": ["y"]\n  }\n}\n'),
-    ('{"a":1}', '{"a":1,"new":{"x":["y"]}}'),
-    ('{ "a": 1 }', '{ "a": 1, "new": {"x": ["y"]} }'),
-    (
-        '{\r\n\t"a": 1 // one\r\n\t// two\r\n}',
-        '{\r\n\t"a": 1, // one\r\n\t"new": {\r\n\t\t"x": ["y"]\r\n\t}\r\n\t// two\r\n}',
-    ),
-    ('{\n    "a": 1,\n}\n', '{\n    "a": 1,\n    "new": {\n        "x": ["y"]\n    },\n}\n'),
-]
-
-
-@pytest.mark.parametrize(("before", "after"), LAYOUTS)
+@cases("before", "after")
 def test_a_new_member_is_written_as_the_file_is(before: str, after: str) -> None:
     document = JsonDocument(before, "x.json")
     document.put(("new",), {"x": ["y"]})
     assert document.text() == after
 
 
-REMOVALS = [
-    (
-        '{\n  // a\n  "a": 1, // behind a\n\n  // b\n  "b": 2 // behind b\n}',
-        "b",
-        '{\n  // a\n  "a": 1 // behind a\n}',
-    ),
-    ('{\n  // a\n  "a": 1, // behind a\n\n  // b\n  "b": 2\n}', "a", '{\n\n  // b\n  "b": 2\n}'),
-    ('{\n  // free\n\n  "a": 1,\n  "b": 2,\n}', "a", '{\n  // free\n\n  "b": 2,\n}'),
-    ('{"a": 1, "b": 2}', "a", '{"b": 2}'),
-    ('{\n  "a": 1\n  , "b": 2\n  , "c": 3\n}', "b", '{\n  "a": 1\n  , "c": 3\n}'),
-    ('{\n  "a": {\n    "x": 1\n  }\n}', "a", "{}"),
-]
-
-
-@pytest.mark.parametrize(("before", "key", "after"), REMOVALS)
+@cases("before", "key", "after")
 def test_a_member_takes_its_own_comments_along(before: str, key: str, after: str) -> None:
     document = JsonDocument(before, "x.json")
     document.remove((key,))
@@ -136,15 +110,7 @@ def test_missing_objects_on_the_way_are_made_and_items_are_appended() -> None:
     assert document.value() == {"a": {"b": {"c": 1}}, "l": [1, 2]}
 
 
-@pytest.mark.parametrize(
-    ("text", "trail"),
-    [
-        ('{"a": [1]}', ("a", "b")),
-        ('{"a": 1, "a": 2}', ("a",)),
-        ('{"a": []}', ("a", 1)),
-        (r'{"\ud800": 1}', ("\ufffd",)),
-    ],
-)
+@cases("text", "trail")
 def test_what_cannot_be_changed_is_refused_and_nothing_is_changed(
     text: str, trail: tuple[str | int, ...]
 ) -> None:

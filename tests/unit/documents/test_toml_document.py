@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from daemon.documents.files import DocumentError
 from daemon.documents.toml_document import TomlDocument
 from daemon.errors import ConfigError
+from tests.unit.cases import cases
 
 TIME = {"command": "uvx", "args": ["a", "b"], "env": {"K.x": "v"}}
 TRAIL = ("mcp_servers", "time")
@@ -51,15 +52,7 @@ def test_what_was_put_and_is_removed_leaves_every_byte_as_it_was(
     assert document.text() == text
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("mcp_servers = { a = { x = 1 } } # c\n", "mcp_servers = { a = { x = 1 }, time = {x = [1]}} # c\n"),
-        ("[mcp_servers]\n\n# b\n[b]\n", "[mcp_servers]\n\n[mcp_servers.time]\nx = [1]\n\n# b\n[b]\n"),
-        ("mcp_servers.a.x = 1\nm = 2\n", "mcp_servers.a.x = 1\nm = 2\n\n[mcp_servers.time]\nx = [1]\n"),
-        ("[mcp_servers.time]\ny = 2 # c\nx = 2 # d\n", "[mcp_servers.time]\nx = [1] # d\n"),
-    ],
-)
+@cases("before", "after")
 def test_a_table_is_put_where_its_siblings_are(before: str, after: str) -> None:
     document = TomlDocument(before, "x.toml")
     document.put(TRAIL, {"x": [1]})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 from daemon.documents.files import DocumentError
 from daemon.documents.yaml_document import YamlDocument
 from daemon.errors import ConfigError
+from tests.unit.cases import cases
 
 TIME = {"command": "uvx", "args": ["a", "--b"], "env": {"K": "v"}, "text": "two\nlines"}
 TRAIL = ("extensions", "time")
@@ -53,17 +52,7 @@ def test_what_was_put_and_is_removed_leaves_every_byte_as_it_was(
     assert document.text() == text
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("extensions: {}  # c\nb: 1\n", "extensions:  # c\n  time:\n    x:\n      - 1\nb: 1\n"),
-        ("", "extensions:\n  time:\n    x:\n      - 1\n"),
-        ("---\n# c", "---\n# c\nextensions:\n  time:\n    x:\n      - 1\n"),
-        ("a: 1", "a: 1\nextensions:\n  time:\n    x:\n      - 1"),
-        ("l:\n- a\nextensions:\n b: {}\n", "l:\n- a\nextensions:\n b: {}\n time:\n  x:\n  - 1\n"),
-        ('{"extensions": {"a": 1}}\n', '{"extensions": {"a": 1, time: {x: [1]}}}\n'),
-    ],
-)  # fmt: skip
+@cases("before", "after")
 def test_a_new_member_is_written_as_the_file_is(before: str, after: str) -> None:
     document = YamlDocument(before, "x.yaml")
     document.put(TRAIL, {"x": [1]})
@@ -90,14 +79,7 @@ def test_a_member_takes_its_own_comments_along_and_leaves_an_empty_object() -> N
     assert document.text() == "# top\n\ns: {}  # c\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "trail"),
-    [
-        ("a: &x {b: 1}\nc: *x\n", ("c", "b")),
-        ("a: 1\n", ("a", "b")),
-        ("a: &x\n  b: 1\nc:\n  <<: *x\n", ("c", "b")),
-    ],
-)
+@cases("text", "trail")
 def test_what_cannot_be_changed_is_refused_and_nothing_is_changed(text: str, trail: tuple[str, ...]) -> None:
     document = YamlDocument(text, "x.yaml")
     with pytest.raises(DocumentError, match=r"x\.yaml: \$"):
@@ -105,22 +87,7 @@ def test_what_cannot_be_changed_is_refused_and_nothing_is_changed(text: str, tra
     assert document.text() == text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        'a: 1\nb: [1, "secret"\n',
-        "a: 1\na: 2\n",
-        "--- 1\n--- 2\n",
-        "a: !!python/none x\n",
-        "a: &x [*x]\n",
-        "a: &a [1,1]\n"
-        + "".join(f"{b}: &{b} [*{a},*{a},*{a},*{a},*{a}]\n" for a, b in pairwise("abcdefghijkl")),
-        "a: &a {x: 1}\n"
-        + "".join(f"{b}: &{b} {{<<: [{','.join(['*' + a] * 40)}]}}\n" for a, b in pairwise("abcdefghijkl")),
-        "a: &a {<<: *a}\n",
-        f"a: {'[' * 200}{']' * 200}\n",
-    ],
-)
+@cases("text")
 def test_what_is_no_yaml_is_a_fault_that_quotes_nothing(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         YamlDocument(text, "x.yaml")

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from daemon.documents.yaml_document import writing_of
+from tests.unit.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        ("", "a:\n  b:\n    - 1\n    - x: 2"),
-        ("k:\n    l: 1\n", "a:\n    b:\n      - 1\n      - x: 2"),
-        ("k: # c\n- 1\n", "a:\n  b:\n  - 1\n  - x: 2"),
-    ],
-)
+@cases("text", "lines")
 def test_a_member_is_indented_as_the_file_is(text: str, lines: str) -> None:
     assert writing_of(text, "\n").lines("a", {"b": [1, {"x": 2}]}, 0) == lines
 

@@ -22,6 +22,7 @@ from daemon.safety.escape import (
     legible,
     visible,
 )
+from tests.unit.cases import cases
 
 MUST = [
     *range(0x20), *range(0x7F, 0xA0), 0xAD, 0x61C, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F),
@@ -71,67 +72,15 @@ def test_what_can_be_seen_stays(text: str) -> None:
     assert visible(text) == text
 
 
-READABLE = {
-    "heart": "❤\ufe0f red, ☎\ufe0e text",
-    "keycap": "press 1\ufe0f\u20e3",
-    "family": "👩\u200d👩\u200d👧",
-    "skin tone": "👩🏽\u200d💻",
-    "rainbow": "🏳\ufe0f\u200d🌈",
-    "runner": "🏃\u200d♀\ufe0f",
-    "flag": "🇩🇪",
-    "persian": "می\u200cخواهم کتاب\u200cها را",  # noqa: RUF001 - Persian is meant
-    "arabic": "مرحبا بالعالم، ١٢٣؟",
-    "hebrew": "שָׁלוֹם עולם",
-    "hindi": "क्\u200dष क्\u200cष हिन्दी",
-    "sinhala": "ශ්\u200dරී ලංකා",
-    "bengali": "র\u200d্যাব",
-    "thai": "สวัสดี",
-    "ideograph": "葛\ufe00 is a variant",
-    "accent": "e\u0301",
-    "braille": "⠓⠑⠇⠇⠕\u2800⠺⠕⠗⠇⠙",
-    "hieroglyphs": "𓀀𓂋𓏏",
-}
-"""What people write: joiners, selectors and marks that change what is seen."""
-
-
-@pytest.mark.parametrize("name", READABLE)
-def test_what_people_write_in_any_script_stays_as_it_is(name: str) -> None:
-    text = READABLE[name]
+@cases("name", "text")
+def test_what_people_write_in_any_script_stays_as_it_is(name: str, text: str) -> None:
     assert visible(text) == text
     assert legible(text) == text
     assert not hidden_in(text)
 
 
-SMUGGLED = {
-    "selector after a letter": "x\ufe0f",
-    "text selector after a letter": "x\ufe0e",
-    "selector after a space": " \ufe00y",
-    "selector after a digit": "1\ufe0f2",
-    "selector of no use": "❤\ufe05",
-    "selectors in a run": "❤\ufe0f\ufe0e",
-    "selector first": "\ufe0fx",
-    "joiner between latin letters": "a\u200db",
-    "non-joiner between latin letters": "a\u200cb",
-    "joiner last": "ab\u200d",
-    "joiner between an emoji and a letter": "👩\u200da",
-    "joiner between a letter and an emoji": "a\u200d👩",
-    "non-joiner between emoji": "👩\u200c👩",
-    "joiners in a run": "👩\u200d\u200d👩",
-    "joiners between letters in a run": "می\u200c\u200cخ",
-    "joiner after an arabic word": "می\u200c خ",
-    "tag flag": "🏴\U000e0067\U000e007f",
-    "selector supplement": "葛\U000e0100",
-    "braille blank between latin letters": "a\u2800b",
-    "braille blanks in a run": "⠓\u2800\u2800⠺",
-    "braille blank last": "⠓\u2800",
-    "hieroglyphs that are joined": "𓂋\U00013431𓏏",
-}
-"""The same characters where they change nothing that is seen, and may carry a text."""
-
-
-@pytest.mark.parametrize("name", SMUGGLED)
-def test_what_changes_nothing_that_is_seen_is_spelt_out(name: str) -> None:
-    text = SMUGGLED[name]
+@cases("name", "text")
+def test_what_changes_nothing_that_is_seen_is_spelt_out(name: str, text: str) -> None:
     found = hidden_in(text)
     assert found
     assert not set(found) & set(visible(text))
@@ -169,16 +118,7 @@ def test_whatever_is_made_legible_hides_nothing_and_stays_what_it_is(text: str) 
     assert not set(visible(text)) & {chr(0x202E), "\x1b", "\n"}
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("\x1b[31mred", "\\x1b[31mred"),
-        ("\x9b2J", "\\x9b2J"),
-        ("a\u202egnp.exe", "a\\u202egnp.exe"),
-        ("\U000e0041", "\\U000e0041"),
-        ("a\r\nb", "a\\x0d\\x0ab"),
-    ],
-)
+@cases("text", "shown")
 def test_the_spelling_is_pythons(text: str, shown: str) -> None:
     assert visible(text) == shown
 

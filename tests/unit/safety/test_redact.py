@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.safety.redact import CUT, HIDDEN, SHOWN, Redactor
+from tests.unit.cases import cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,36 +41,13 @@ def test_without_secrets_ordinary_text_stays_as_it_is() -> None:
     assert Redactor([])(text) == text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"Authorization: Bearer {CANARY}",
-        f"authorization: basic {CANARY}",
-        f"sent token {CANARY} upstream",
-        f"api_key={CANARY}",
-        f"API-KEY: {CANARY}",
-        f'{{"apikey": "{CANARY}", "x": 1}}',
-        f"access_token={CANARY}&next=1",
-        f"password: '{CANARY}'",
-        f"X-Api-Key: {CANARY}",
-        f"cannot connect to postgresql://user:{CANARY}@db/x",
-        f"https://x:{CANARY}@github.com/a/b.git",
-    ],
-)
+@cases("text")
 def test_what_looks_like_a_credential_is_hidden_although_nobody_told_us(text: str) -> None:
     assert CANARY not in Redactor([])(text)
     assert HIDDEN in Redactor([])(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"OPENAI_API_KEY={CANARY}",
-        f"DB_PASSWORD={CANARY}",
-        f"client_secret={CANARY}&grant_type=refresh_token",
-        f'"GITHUB_ACCESS_TOKEN": "{CANARY}"',
-    ],
-)
+@cases("text")
 def test_a_credential_is_hidden_also_when_its_name_has_a_prefix(text: str) -> None:
     assert CANARY not in Redactor([])(text)
 
@@ -172,15 +150,7 @@ def test_what_a_text_has_besides_stays_as_it_was_written() -> None:
     assert Redactor(["a/b+c-d"])(text + r'a\/b%2Bc-d"}') == f'{text}{HIDDEN}"}}'
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "token validation failed",
-        "Basic authentication required, not bearer authorization-header",
-        "the token expired; refresh-token-rotation is on",
-        "monkey: bananas, keyboard=missing",
-    ],
-)
+@cases("text")
 def test_words_of_an_explanation_are_no_credentials(text: str) -> None:
     assert Redactor([])(text) == text
 

@@ -6,6 +6,7 @@ import base64
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from daemon.safety.redact import HIDDEN, Redactor
 from daemon.safety.shapes import MAX_NESTED, SHORTEST, all_spellings, credentials, nested
+from tests.unit.cases import cases, rows_of
 
 PATIENCE = 60.0
 """Seconds for the looking through of all the texts that make a pattern begin again and again: it takes
@@ -26,173 +28,27 @@ def told(text: str) -> list[str]:
     return [text[start:end] for start, end in credentials(text)]
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        (f"mcpd_{'0f' * 32} came", f"mcpd_{'0f' * 32}"),
-        ("password: hunter2", "hunter2"),
-        ("password: p@ssword!", "p@ssword!"),
-        ("password=sunshine", "sunshine"),
-        ('"password": "sunshine"', "sunshine"),
-        ("Authorization: Bearer sunshine", "sunshine"),
-        ("secret: abcdefghijklmnopqrstuvwxyz", "abcdefghijklmnopqrstuvwxyz"),
-        ("token: AbCdEfGh", "AbCdEfGh"),
-    ],
-)
+@cases("text", "found")
 def test_the_value_of_what_is_called_a_credential_is_one(text: str, found: str) -> None:
     assert told(text) == [found]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "invalid token: expired",
-        "invalid token: signature mismatch",
-        "Token: Expired.",
-        "api_key: missing, see the documentation",
-        "password: not set",
-        "password=none",
-        "secret=missing&next=1",
-        "bad password: access_denied",
-        'token: "expired"',
-        "authorization: denied (no such user)",
-        "token: not-found",
-    ],
-)
+@cases("text")
 def test_what_is_said_of_a_credential_stays_readable(text: str) -> None:
     assert told(text) == []
 
 
-DIAGNOSES = (
-    "invalid token: expired",
-    "invalid_token: The access token expired",
-    "password: required",
-    "token=missing",
-    "token = missing",
-    "authorization: bearer token not found",
-    "Authorization: Bearer token is missing",
-    "api key invalid",
-    "api_key: not set",
-    "API key: invalid",
-    'token: "expired"',
-    'error="invalid_token", error_description="The access token expired"',
-    "password=required",
-    "password='required'",
-    "secret: not found",
-    "Error: GITHUB_TOKEN: not set",
-    "GITHUB_PERSONAL_ACCESS_TOKEN=unset",
-    "SLACK_BOT_TOKEN= is empty",
-    "token: expired_token",
-    "token: signature_mismatch",
-    "authorization=required",
-    "Authorization: required",
-    "authorization: none",
-    "authorization=bearer",
-    "Unexpected token: <",
-    "SyntaxError: Unexpected token: '}'",
-    "SyntaxError: Unexpected token } in JSON at position 42",
-    "SyntaxError: Unexpected token '<', \"<!DOCTYPE \"... is not valid JSON",
-    "unexpected token: EOF",
-    "basic authentication failed",
-    "Basic authentication is required",
-    "bearer authentication failed",
-    "bearer token has expired (exp 1700000000)",
-    'Bearer realm="mcp", error="invalid_token"',
-    'WWW-Authenticate: Bearer resource_metadata="https://x/y"',
-    "token expired 3600s ago",
-    "access token: too short (8 characters)",
-    "max_tokens: 4096",
-    "tokens: 4096 used of 8192",
-    'password authentication failed for user "postgres"',
-    'FATAL: password authentication failed for user "app"',
-    "Error: password must be at least 12 characters",
-    "password: must contain a digit",
-    "token: 401 Unauthorized",
-    "token=401",
-    "api-key: HTTP 403",
-    "apikey: rejected (403)",
-    '"password": "is required"',
-    '{"token": "Missing required parameter"}',
-    '{"error": "token", "password": ["This field is required."]}',
-    "password: [This field is required]",
-    "password: <required>",
-    "token=<missing>",
-    "token: <your-token-here>",
-    "token=YOUR_TOKEN",
-    "API_KEY=your-api-key",
-    "token=${GITHUB_TOKEN}",
-    "token=$GITHUB_TOKEN",
-    "set the environment variable API_KEY=...",
-    "password: ****",
-    "password=********",
-    "secret: undefined",
-    "token: null",
-    "token=None,",
-    "token=expired; please renew",
-    "token=expired.",
-    "token: 'invalid'",
-    "token=not_found",
-    "token=token-expired",
-    "token=invalid_grant",
-    "token=insufficient_scope",
-    'token="insufficient scope"',
-    "authorization=denied",
-    "Authorization: insufficient_scope",
-    "token=unauthorized",
-    "token=Unauthorized",
-    "token: Unauthorized",
-    "token: bad",
-    "token=bad",
-    "token=stale",
-    "token=refreshed",
-    "token: ok",
-    "password=incorrect",
-    "password=wrong",
-    "api_key=missing",
-    "api_key=malformed",
-    "apikey=absent",
-    "secret=unreadable",
-    "token=unreadable: permission denied",
-    "token: /run/secrets/token: no such file",
-    "password_file: /run/secrets/pw not found",
-    "password: No such file or directory",
-    "token type: bearer",
-    "token_type=bearer",
-    "token_type: Bearer",
-    "grant_type=password&error=invalid_grant",
-    "Authorization: Basic, got none",
-    "authorization: bearer scheme expected",
-    "authorization: bearer expected",
-    "token: 2 errors",
-    "token=0",
-)
+DIAGNOSES = rows_of(Path(__file__), "a_diagnosis_is_left_as_it_is")
 """What real servers, SDKs, databases and parsers say of credentials that they do not have or do not take."""
 
 
-@pytest.mark.parametrize("text", DIAGNOSES)
+@cases("text")
 def test_a_diagnosis_is_left_as_it_is(text: str) -> None:
     assert Redactor([])(text) == text
     assert Redactor([])(f"server git: {text}\nTraceback: {text}") == f"server git: {text}\nTraceback: {text}"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "password: sunshine",
-        'password="correct horse battery"',
-        "{'password': 'a, b; c'}",
-        "secret=no-way-jose",
-        "password=secret",
-        "password: 123",
-        "token=2048",
-        "token: expired-hunter2",
-        "Authorization: Bearer letmein",
-        "token=$ecret",
-        "token=/abc/DEF/x9",
-        "api key: AAAAAAAAAAAA",
-        "token=<hunter2>",
-    ],
-)
+@cases("text")
 def test_what_may_be_a_secret_goes_although_it_looks_like_a_word(text: str) -> None:
     value = re.split(r"[:=] ?", text)[-1].removeprefix("Bearer ").strip("}\"'")
     assert value not in Redactor([])(text)

@@ -13,6 +13,7 @@ from daemon.errors import ConfigError
 from daemon.setup.clients.importing import drafted, find, plan
 from daemon.setup.clients.programs import PROGRAMS
 from daemon.setup.drafts import Draft, changed, read_present
+from tests.unit.cases import cases
 from tests.unit.setup.machines import machine
 
 if TYPE_CHECKING:
@@ -165,17 +166,10 @@ def adding_x(path: Path) -> Draft:
     return draft
 
 
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        ('{"mcpServers": {"Brave Search": {}}}', ("mcpServers", "Brave Search")),
-        ('{"servers": {"Brave Search": {}}, "mcpServers": {}}', ("servers", "Brave Search")),
-        ('{"mcp": {"servers": {"brave-search": {}}}}', ("mcp", "servers", "brave-search")),
-    ],
-)
-def test_a_server_is_found_where_it_is_written(text: str, place: tuple[str, ...], tmp_path: Path) -> None:
+@cases("text", "place")
+def test_a_server_is_found_where_it_is_written(text: str, place: list[str], tmp_path: Path) -> None:
     (tmp_path / "c").write_text(text)
-    assert read_present(tmp_path / "c").places == {"brave-search": place}
+    assert read_present(tmp_path / "c").places == {"brave-search": tuple(place)}
 
 
 def test_what_stands_there_in_the_words_of_another_client_counts(tmp_path: Path) -> None:

@@ -7,77 +7,12 @@ from typing import Any
 import pytest
 
 from daemon.setup.moved_secrets import Variables, asked_as_variables, references, variable, with_references
+from tests.unit.cases import cases
 
 KEY = "bk-7Qm2xV9bT4Zr8Lw1"
 
 
-@pytest.mark.parametrize(
-    ("entry", "moved", "kept"),
-    [
-        (
-            {"command": "x", "env": {"API_KEY": KEY, "PORT": "80", "PIN": "1234", "SEEN": "${SEEN}"}},
-            {
-                "command": "x",
-                "env": {
-                    "API_KEY": "${GIT_HUB__API_KEY}",
-                    "PORT": "80",
-                    "PIN": "${GIT_HUB__PIN}",
-                    "SEEN": "${SEEN}",
-                },
-            },
-            {"GIT_HUB__API_KEY": KEY, "GIT_HUB__PIN": "1234"},
-        ),
-        (
-            {
-                "command": "x",
-                "args": ["--api-key", KEY, f"--token={KEY}", "-e", f"GITHUB_TOKEN={KEY}", "--pin", "12"],
-            },
-            {
-                "command": "x",
-                "args": [
-                    "--api-key",
-                    "${GIT_HUB__API_KEY}",
-                    "--token=${GIT_HUB__TOKEN}",
-                    "-e",
-                    "GITHUB_TOKEN=${GIT_HUB__GITHUB_TOKEN}",
-                    "--pin",
-                    "${GIT_HUB__PIN}",
-                ],
-            },
-            {
-                "GIT_HUB__API_KEY": KEY,
-                "GIT_HUB__TOKEN": KEY,
-                "GIT_HUB__GITHUB_TOKEN": KEY,
-                "GIT_HUB__PIN": "12",
-            },
-        ),
-        (
-            {"url": f"https://h/mcp?key={KEY}&page=1"},
-            {"url": "https://h/mcp?key=${GIT_HUB__KEY}&page=1"},
-            {"GIT_HUB__KEY": KEY},
-        ),
-        (
-            {
-                "url": "https://h",
-                "headers": {"Authorization": f"Bearer {KEY}", "X-Api-Key": KEY, "Accept": "text/plain"},
-            },
-            {
-                "url": "https://h",
-                "headers": {
-                    "Authorization": "Bearer ${GIT_HUB__TOKEN}",
-                    "X-Api-Key": "${GIT_HUB__X_API_KEY}",
-                    "Accept": "text/plain",
-                },
-            },
-            {"GIT_HUB__TOKEN": KEY, "GIT_HUB__X_API_KEY": KEY},
-        ),
-        (
-            {"url": "https://h", "oauth": {"clientId": "c", "clientSecret": "1234"}},
-            {"url": "https://h", "oauth": {"clientId": "c", "clientSecret": "${GIT_HUB__CLIENT_SECRET}"}},
-            {"GIT_HUB__CLIENT_SECRET": "1234"},
-        ),
-    ],
-)
+@cases("entry", "moved", "kept")
 def test_secrets_become_variables(entry: dict[str, Any], moved: dict[str, Any], kept: dict[str, str]) -> None:
     variables = Variables(known={})
     assert with_references(entry, "git-hub", {KEY}, variables) == moved

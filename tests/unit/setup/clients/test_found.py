@@ -13,19 +13,13 @@ from daemon.documents.files import FoundFile, look
 from daemon.setup.clients import importing
 from daemon.setup.clients.importing import find
 from daemon.setup.clients.programs import PROGRAMS
+from tests.unit.cases import cases
 from tests.unit.setup.machines import machine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from daemon.setup.clients.importing import ClientServers
-
-TIME = {"command": "uvx", "args": ["mcp-server-time", "--local-timezone=UTC"]}
-BRAVE = {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-brave-search"]}
-WITH_KEY = {**BRAVE, "env": {"BRAVE_API_KEY": "bk-7Qm2xV9bT4Zr8Lw1"}}
-NOTION = {"url": "https://mcp.example.com/mcp", "headers": {"Authorization": "Bearer nt-4hT8kQ2mZx9Vb1Rs"}}
-NOTION_BY_NAME = {**NOTION, "headers": {"Authorization": "Bearer ${NOTION_TOKEN}"}}
-FILES = {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "."]}
 
 
 def found_of(client: str, at: Path) -> ClientServers:
@@ -43,70 +37,7 @@ def entries(findings: ClientServers, *keys: str) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize(
-    ("client", "expected"),
-    [
-        (
-            "claude-code",
-            {
-                "user time": TIME,
-                "user notion": NOTION,
-                "user brave-search": WITH_KEY,
-                "project files": {**FILES, "cwd": "PROJECT"},
-                "project events": {"url": "https://events.example.com/sse"},
-                "local git": {
-                    "command": "uvx",
-                    "args": ["mcp-server-git", "--repository", "."],
-                    "cwd": "${workspace}",
-                },
-            },
-        ),
-        ("codex", {"user time": TIME, "user brave-search": WITH_KEY, "user notion": NOTION_BY_NAME}),
-        ("opencode", {"user time": TIME, "user brave-search": WITH_KEY, "user notion": NOTION}),
-        (
-            "gemini",
-            {
-                "user time": TIME,
-                "user brave-search": WITH_KEY,
-                "user notion": NOTION,
-                "project files": {**FILES, "cwd": "PROJECT"},
-            },
-        ),
-        (
-            "goose",
-            {
-                "user brave-search": {**BRAVE, "env": {"BRAVE_API_KEY": "${BRAVE_API_KEY}"}},
-                "user notion": NOTION,
-            },
-        ),
-        (
-            "zed",
-            {
-                "user local-mcp-server": TIME,
-                "user older": {
-                    "command": "npx",
-                    "args": ["-y", "@modelcontextprotocol/server-memory"],
-                    "env": {"MEMORY_FILE_PATH": "HOME/memory.json"},
-                },
-                "user remote-mcp-server": NOTION,
-            },
-        ),
-        (
-            "continue",
-            {
-                "user My MCP Server": {
-                    "command": "uvx",
-                    "args": ["mcp-server-sqlite", "--db-path", "./test.db"],
-                    "env": {"NODE_ENV": "production"},
-                    "cwd": "HOME/project",
-                },
-                "user Notion": NOTION_BY_NAME,
-                "workspace Browser search": {"command": "npx", "args": ["@playwright/mcp@latest"]},
-                "workspace time": TIME,
-            },
-        ),
-    ],
-)
+@cases("client", "expected")
 def test_the_servers_of_a_client_are_found(client: str, expected: dict[str, Any], tmp_path: Path) -> None:
     home = str(tmp_path / "home")
     shown = json.dumps(entries(found_of(client, tmp_path)))
@@ -223,17 +154,7 @@ def test_a_file_that_is_being_written_is_read_again(tmp_path: Path, monkeypatch:
     assert entries(find(here, [PROGRAMS["cursor"]])) == {"user time": {"command": "time"}}
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        "1",
-        "[]",
-        '{"command": 5}',
-        "{}",
-        '{"url": null}',
-        '{"command": ["a", 5], "env_vars": 3, "headers": "x"}',
-    ],
-)
+@cases("entry")
 def test_an_entry_of_another_shape_is_left_and_said(entry: str, tmp_path: Path) -> None:
     here = machine(tmp_path)
     (here.home / ".cursor").mkdir()
@@ -251,28 +172,7 @@ def test_a_client_that_is_not_here_was_looked_for(tmp_path: Path) -> None:
     assert not findings.there
 
 
-@pytest.mark.parametrize(
-    ("entry", "found"),
-    [
-        ({"command": "time", "args": ["x"]}, {"command": "time", "args": ["x"], "share": "workspace"}),
-        (
-            {"command": "fs", "args": ["DIR", "--log=DIR/logs", "DIRX"], "env": {"AT": "DIR"}},
-            {
-                "command": "fs",
-                "args": ["${workspace}", "--log=${workspace}/logs", "DIRX"],
-                "env": {"AT": "${workspace}"},
-                "share": "workspace",
-            },
-        ),
-        # A program or a file of the directory is in none other.
-        (
-            {"command": "node", "args": ["./server.js"]},
-            {"command": "node", "args": ["./server.js"], "cwd": "DIR"},
-        ),
-        ({"command": "sq", "args": ["DIR/server.js"]}, {"command": "sq", "args": ["DIR/server.js"]}),
-        ({"type": "http", "url": "https://h/mcp"}, {"url": "https://h/mcp"}),
-    ],
-)
+@cases("entry", "found")
 def test_what_claude_code_has_in_one_directory_is_found_from_anywhere_and_is_for_it_alone(
     tmp_path: Path, entry: dict[str, Any], found: dict[str, Any]
 ) -> None:

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
 from daemon.setup.clients import file_plans
 from daemon.setup.clients.file_plans import merged_lines
+from tests.unit.cases import cases
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def lines(letters: str) -> str:
     return "".join(f"{letter}\n" for letter in letters)
 
 
-@pytest.mark.parametrize(
-    ("common", "one", "other", "merged"),
-    [
-        ("abcdef", "abcdef", "abcdef", "abcdef"),
-        ("abcdef", "aXcdef", "abcdef", "aXcdef"),
-        ("abcdef", "Xabcdef", "abcdY", "XabcdY"),
-        ("abcdef", "abXdef", "abcdefY", "abXdefY"),
-        ("abcdef", "acdef", "abcdf", "acdf"),
-        ("abcdef", "aXcdef", "aYcdef", None),
-        ("abcdef", "abXcdef", "abYcdef", None),
-        ("abcdef", "aXcdef", "abYdef", None),
-        ("", "a", "b", None),
-    ],
-)
+@cases("common", "one", "other", "merged")
 def test_changes_of_different_places_come_together(
     common: str, one: str, other: str, merged: str | None
 ) -> None:

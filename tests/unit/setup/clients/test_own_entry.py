@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.setup.clients.installing import NoProgram, is_own, own_command
+from tests.unit.cases import cases
 from tests.unit.setup.generated import PLACES
 
 if TYPE_CHECKING:
@@ -46,18 +47,6 @@ def test_what_is_written_is_recognised(place: ClientPlace) -> None:
     assert not is_own(place.shape.write("uvx", ["mcp-server-time"]))
 
 
-@pytest.mark.parametrize(
-    ("entry", "own"),
-    [
-        ({"command": {"path": "/x/mcpd", "args": ["connect"]}}, True),
-        ({"command": "uvx", "args": ["--from", "mcpd-supervisor", "mcpd", "connect"]}, True),
-        ({"command": "uvx", "args": ["mcp-server-time", "connect"]}, False),
-        ({"command": "mcpd"}, False),
-        ({"url": "http://localhost/mcp"}, False),
-        ({"command": 5, "args": "connect"}, False),
-        ("mcpd connect", False),
-        (None, False),
-    ],
-)
+@cases("entry", "own")
 def test_other_ways_to_write_it(entry: Any, own: bool) -> None:
     assert is_own(entry) is own

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from daemon.documents.formats import Format
 from daemon.setup.clients.file_plans import take_out
 from daemon.setup.clients.installing import NamedEntry, Record
+from tests.unit.cases import cases
 
 OWN = {"command": "/opt/bin/mcpd", "args": ["connect"]}
 GIT = {"command": "git", "env": {"A": "1"}}
@@ -67,16 +66,7 @@ def test_what_the_user_has_removed_since_stays_removed() -> None:
     assert says(take_out(done, '{"mcpServers": {}}').text) == {"mcpServers": {}}
 
 
-@pytest.mark.parametrize(
-    ("original", "current", "left"),
-    [
-        (None, {"mcpServers": {"mcpd": OWN}}, None),
-        (None, {"mcpServers": {}}, None),
-        (None, {"mcpServers": {"mcpd": OWN}, "theme": "dark"}, {"theme": "dark"}),
-        ("{}", {"mcpServers": {"mcpd": {**OWN, "x": 1}}}, {}),
-        ('{"mcpServers": {}}', {"mcpServers": {"mcpd": {**OWN, "x": 1}}}, {"mcpServers": {}}),
-    ],
-)
+@cases("original", "current", "left")
 def test_what_was_made_for_mcpd_goes_with_it(original: str | None, current: Any, left: Any) -> None:
     done = record(original, {"mcpServers": {"mcpd": OWN}}, "mcpd")
     text = take_out(done, json.dumps(current)).text

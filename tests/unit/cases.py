@@ -1,0 +1,43 @@
+"""Tables of cases in files beside the tests: texts and entries that a test goes through are data."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Test = TypeVar("Test", bound="Callable[..., Any]")
+
+
+def cases(*names: str) -> Callable[[Test], Test]:
+    """Run a test with each row below its name in `cases/MODULE.jsonl`, which holds a JSON value a line."""
+
+    def of(test: Test) -> Test:
+        rows = rows_of(Path(test.__code__.co_filename), test.__name__.removeprefix("test_"))
+        made: Test = pytest.mark.parametrize(names if len(names) > 1 else names[0], rows)(test)
+        return made
+
+    return of
+
+
+def rows_of(test_file: Path, name: str) -> list[Any]:
+    """The rows below `# name` in the file of cases that belongs to a test's file."""
+    return _tables(test_file.parent / "cases" / f"{test_file.stem.removeprefix('test_')}.jsonl")[name]
+
+
+@cache
+def _tables(path: Path) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    rows: list[Any] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("# "):
+            rows = found.setdefault(line[2:], [])
+        elif line:
+            rows.append(json.loads(line))
+    return found
