@@ -21,11 +21,6 @@ def test_a_server_that_can_be_started_is_fine_and_says_what_will_be(house: House
     assert [each.what for each in found if each.level is Level.OK] == [f"git: {tool}", "web: type http"]
 
 
-def test_all_servers_are_looked_at(house: House) -> None:
-    house.servers(a={"command": "a"}, b={"command": "b"})
-    assert [each.what.partition(":")[0] for each in check(house.look())] == ["a", "b"]
-
-
 def test_a_package_without_a_version_is_warned_of_at_its_own_server_only(house: House) -> None:
     house.program("npx")
     house.servers(a={"command": "npx", "args": ["-y", "x"]}, b={"command": "npx", "args": ["-y", "y@1.2.3"]})

@@ -2,26 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from daemon.config.listen import is_loopback, numeric, split_authority
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("localhost:9464", ("localhost", 9464)),
-        ("localhost", ("localhost", None)),
-        ("[::1]:9464", ("::1", 9464)),
-        ("[::1]", ("::1", None)),
-        ("127.0.0.1:99999", ("127.0.0.1", 99999)),
-        ("", (None, None)),
-        ("a b", (None, None)),
-        ("::1", (None, None)),
-    ],
-)
-def test_an_authority_is_a_host_and_perhaps_a_port(text: str, parts: tuple[str | None, int | None]) -> None:
-    assert split_authority(text) == parts
+from daemon.config.listen import is_loopback, numeric
 
 
 def test_only_names_that_cannot_be_made_to_mean_another_machine_are_loopback() -> None:

@@ -42,12 +42,6 @@ def test_a_container_without_an_image_has_none(line: str) -> None:
     assert not list(warnings(line.split()))
 
 
-@pytest.mark.parametrize("line", ["git run mcp/time", "node docker run x", ""])
-def test_what_runs_no_container_is_let_be(line: str) -> None:
-    assert image_of(line.split()) is None
-    assert not list(warnings(line.split()))
-
-
 def test_all_that_is_unwise_is_said_at_once() -> None:
     line = "docker run --privileged -v /:/host -v //:/b --volume=/srv:/c mcp/time"
     told = list(warnings(line.split()))

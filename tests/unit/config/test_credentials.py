@@ -55,6 +55,7 @@ def test_what_may_be_anybodys_word_depends_on_the_name_that_it_stands_under(
 DRAWN = 2000
 """Passwords of each kind: always the same ones."""
 
+ALNUM = string.ascii_letters + string.digits
 FEW = 0.02
 """The share of them that may look like words."""
 
@@ -73,14 +74,8 @@ def test_what_nobody_can_tell_from_a_password_is_none(value: str) -> None:
 @pytest.mark.parametrize(
     "characters",
     [
-        string.ascii_letters + string.digits + string.punctuation,
-        string.ascii_letters + string.digits + "!@#$%^&*",
-        string.ascii_letters + string.digits,
-        string.ascii_letters + string.digits + "-_",
-        string.ascii_letters + string.digits + "+/",
-        string.ascii_lowercase + string.digits,
-        string.ascii_lowercase,
-        string.ascii_letters,
+        *(ALNUM + more for more in (string.punctuation, "!@#$%^&*", "", "-_", "+/")),
+        *(string.ascii_lowercase, string.ascii_lowercase + string.digits, string.ascii_letters),
         string.hexdigits[:16],
     ],
 )

@@ -52,36 +52,17 @@ def test_the_same_value_from_another_place_changes_nothing_that_runs() -> None:
     assert fates(old, new) == {"git": "changed"}
 
 
-def test_what_the_daemon_was_built_with_is_named_and_stays() -> None:
-    new = config_of(
-        {
-            "listen": {"socket": "/run/other.sock"},
-            "state": {"sessionIdle": 5},
-            "limits": {"starts": 1},
-            "search": {"semantic": True},
-        }
-    )
-    made = plan(Config(), new)
-    assert made == Plan(needs_restart_of_daemon=FIXED)
+@cases("value")
+def test_what_the_daemon_was_built_with_is_named_and_stays(value: object) -> None:
+    new = config_of(value)
+    assert plan(Config(), new) == Plan(needs_restart_of_daemon=FIXED)
     assert in_force(Config(), new) == Config()
 
 
-def test_what_is_read_from_the_catalog_counts_at_once() -> None:
-    new = config_of(
-        {
-            "autostart": False,
-            "idle": "8h",
-            "lazy": False,
-            "metrics": {"enabled": True},
-            "watch": True,
-            "summaries": {"baseUrl": "https://example.org/v1", "model": "m"},
-            "profiles": {"p": {"surface": "load"}},
-            "categories": {"c": {"server": "s"}},
-            "mcpServers": {"s": GIT},
-        }
-    )
-    made = plan(servers(s=GIT), new)
-    assert made == Plan(sections=APPLIED, kept=("s",))
+@cases("value")
+def test_what_is_read_from_the_catalog_counts_at_once(value: object) -> None:
+    new = config_of(value)
+    assert plan(servers(s=GIT), new) == Plan(sections=APPLIED, kept=("s",))
     assert in_force(servers(s=GIT), new) == new
 
 

@@ -68,37 +68,17 @@ def test_the_examples_are_there() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_an_example_loads_without_any_environment_and_fits_the_schema(path: Path) -> None:
-    assert load(path, {}).mcp_servers
+def test_an_example_loads_without_any_environment_and_follows_our_own_advice(path: Path) -> None:
+    config = load(path, {})
     value, _ = decode(path.read_text(encoding="utf-8"), source=path.name)
     jsonschema.Draft202012Validator(json_schema(list(SURFACES))).validate(value)
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_what_an_example_installs_is_pinned(path: Path) -> None:
-    for server in load(path, {}).mcp_servers.values():
+    for server in config.mcp_servers.values():
         if server.command in {"npx", "uvx"}:
-            assert any(re.search(r"(==|[^@]@)\d+\.\d+\.\d+$", argument) for argument in server.args), (
-                server.name
-            )
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_every_server_and_category_of_an_example_is_described(path: Path) -> None:
-    config = load(path, {})
-    assert all(server.description for server in config.mcp_servers.values())
-    assert all(category.description for category in config.categories.values())
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_an_example_leaves_nothing_unsaid(path: Path) -> None:
-    config = load(path, {})
-    everything = {
-        name: attrs.evolve(server, enabled=True)
-        for name, server in config.mcp_servers.items()
-        if server.command
-    }
-    told = oversights(attrs.evolve(config, mcp_servers={**config.mcp_servers, **everything}))
+            assert any(re.search(r"(==|[^@]@)\d+\.\d+\.\d+$", each) for each in server.args), server.name
+    assert all(each.description for each in (*config.mcp_servers.values(), *config.categories.values()))
+    commands = {name: server for name, server in config.mcp_servers.items() if server.command}
+    on = {name: attrs.evolve(server, enabled=True) for name, server in commands.items()}
+    told = oversights(attrs.evolve(config, mcp_servers={**config.mcp_servers, **on}))
     assert not [fault.message for fault in told]
 
 

@@ -14,7 +14,6 @@ from daemon.config.names import (
     pattern_problem,
     read_reference,
     slug,
-    title_is_sound,
     tool_name_is_sound,
 )
 from tests.unit.cases import cases
@@ -55,14 +54,6 @@ def test_a_tool_is_the_same_in_each_spelling(name: str, server: str | None, tool
 )
 def test_tool_names_are_short_and_printable(tool: str, sound: bool) -> None:
     assert tool_name_is_sound(tool) is sound
-
-
-@pytest.mark.parametrize(
-    ("title", "sound"),
-    [("日本", True), ("a b", True), ("", False), ("  ", False), ("a" * 65, False), ("\x1b[1m", False)],
-)
-def test_titles_are_short_and_printable(title: str, sound: bool) -> None:
-    assert title_is_sound(title) is sound
 
 
 @cases("pattern", "server", "tool", "fits")

@@ -108,29 +108,8 @@ def test_servers_in_several_sections_are_all_there_and_the_own_one_counts() -> N
     }
 
 
-def test_both_names_of_a_server_stand_for_it_everywhere() -> None:
-    config = {
-        "mcpServers": {"My Git": {"command": "x"}, "my-git": {"command": "y"}, "@scope/s": {"command": "z"}},
-        "categories": {
-            "c": {
-                "server": "My Git",
-                "tools": {
-                    "includeNames": ["My Git/log", "my-git/log", "mcp__My_Git__diff", "@scope/s/t"],
-                    "excludePatterns": ["My Git/x*"],
-                    "overrides": {"My Git/log": {"description": "My Git/log"}},
-                },
-            }
-        },
-        "profiles": {
-            "p": {
-                "coreTools": ["mcp__My Git__log"],
-                "categories": ["c"],
-                "permissions": [{"match": "My Git/*", "then": "ask"}],
-                "toolDescriptionOverrides": {"my-git-2/log": "d"},
-            }
-        },
-        "listen": {"servers": ["My Git"]},
-    }
+@cases("config")
+def test_both_names_of_a_server_stand_for_it_everywhere(config: object) -> None:
     found = config_of(config)
     category, profile = found.categories["c"], found.profiles["p"]
     assert list(found.mcp_servers) == ["my-git-2", "my-git", "scope-s"]
@@ -175,20 +154,9 @@ def test_comments_as_keys_and_a_lone_list_of_what_is_allowed_are_ignored() -> No
     assert config_of({"_comment": "x", "//": "y", "mcp": {"excluded": ["a"]}}) == Config()
 
 
-def test_servers_without_what_holds_them_are_told_where_they_belong() -> None:
-    assert faults_in_text('{"a": {"command": "x"}}') == [
-        ("$.a", 'this is a server: write it within "mcpServers": {"a": {...}}')
-    ]
-
-
-def test_keys_in_snake_case_are_understood_and_noted_and_names_stay_as_they_are() -> None:
-    normal = normalized({
-        "mcpServers": {"a_b": {"command": "x", "env": {"in_flight": "1"}, "limits": {"in_flight": 3}}},
-        "profiles": {"core_tools": {"core_tools": ["a_b/x_y"], "permissions": [{"match": "in_flight"}]}},
-        "categories": {"c": {"tools": {"include_names": ["x_y"], "overrides": {"include_names": {}}}}},
-        "state": {"session_idle": 60, "sessionIdle": 50},
-        "no_such_key": 1,
-    })  # fmt: skip
+@cases("config")
+def test_keys_in_snake_case_are_understood_and_noted_and_names_stay_as_they_are(config: dict[str, Any]) -> None:
+    normal = normalized(config)
     assert normal.sections["mcpServers"]["a_b"]["limits"] == {"inFlight": 3}
     assert normal.sections["mcpServers"]["a_b"]["env"] == {"in_flight": "1"}
     assert normal.sections["profiles"]["core_tools"]["coreTools"] == ["a_b/x_y"]

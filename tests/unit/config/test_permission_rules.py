@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog.permissions import fits
 from daemon.config.config_model import MAX_RULES, Annotations, Permission, PermissionRule
 from daemon.config.validate import covers, server_in, unknown_servers, unreachable
-from tests.unit.cases import cases
+from tests.unit.cases import cases, rows_of
 from tests.unit.catalog.samples import tool
 from tests.unit.config.reading import faults_in
 
@@ -38,61 +40,20 @@ def test_a_server_that_is_not_configured_is_told() -> None:
     assert "did you mean 'git'" in found["$[0].match"].lower()
 
 
-@pytest.mark.parametrize(
-    ("earlier", "later"),
-    [
-        (rule("git/*"), rule("git/push")),
-        (rule("git/*"), rule("git/push_*")),
-        (rule("*"), rule("/x/")),
-        (rule("push"), rule("git/push")),
-        (rule("/^pu/"), rule("git/push")),
-        (rule("git/push"), rule("git/push")),
-        (rule(destructive=False), rule(read_only=True)),
-        (rule(read_only=True), rule("git/*", read_only=True, open_world=False)),
-        (rule("git/*"), rule("git/push", destructive=True)),
-    ],
-)
+@cases("earlier", "later")
 def test_what_an_earlier_rule_is_for_a_later_one_never_comes_to(
-    earlier: PermissionRule, later: PermissionRule
+    earlier: dict[str, Any], later: dict[str, Any]
 ) -> None:
-    assert covers(earlier, later)
+    assert covers(rule(**earlier), rule(**later))
 
 
-@pytest.mark.parametrize(
-    ("earlier", "later"),
-    [
-        (rule("git/push"), rule("git/*")),
-        (rule("git/p?sh"), rule("git/p*sh")),
-        (rule("git/*", destructive=True), rule("git/push")),
-        (rule(read_only=True), rule(destructive=True)),
-        (rule("fs/*"), rule("git/push")),
-        (rule("git/*"), rule("push")),
-    ],
-)
-def test_what_may_still_be_reached_is_not_told(earlier: PermissionRule, later: PermissionRule) -> None:
-    assert not covers(earlier, later)
+@cases("earlier", "later")
+def test_what_may_still_be_reached_is_not_told(earlier: dict[str, Any], later: dict[str, Any]) -> None:
+    assert not covers(rule(**earlier), rule(**later))
 
 
-PATTERNS = st.sampled_from(
-    [
-        None,
-        "*",
-        "a",
-        "a*",
-        "*b",
-        "?",
-        "s/*",
-        "s/a",
-        "s/a*",
-        "s/*b",
-        "*/a",
-        "t/a?",
-        "/a/",
-        "/^b$/",
-        "mcp__s__a",
-        "s/[ab]",
-    ]
-)
+(_PATTERNS,) = rows_of(Path(__file__), "patterns")
+PATTERNS = st.sampled_from(_PATTERNS)
 WANTED = st.none() | st.builds(
     Annotations, read_only=st.none() | st.booleans(), destructive=st.none() | st.booleans()
 )

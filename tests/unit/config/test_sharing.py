@@ -35,15 +35,6 @@ def test_a_time_that_is_none_is_a_fault_with_the_ways_to_write_one(idle: object,
     assert ("write 30s, 10m, 2h, 1d, off" in message) == problem.startswith("cannot")
 
 
-def test_a_share_that_is_none_is_a_fault() -> None:
-    assert faults_in(with_server(share="sesion")) == [
-        (
-            "$.mcpServers.git.share",
-            "unknown value 'sesion': did you mean 'session'? Known are all, workspace, session",
-        )
-    ]
-
-
 def test_instances_of_clients_own_are_never_started_with_the_daemon() -> None:
     assert server_of({**UV, "share": "session"}).start is StartMode.EAGER
     assert server_of({**UV, "share": "session", "start": "lazy"}).start is StartMode.LAZY

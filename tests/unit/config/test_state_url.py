@@ -9,21 +9,12 @@ import pytest
 
 from daemon.config.state_url import StateUrlError, of_file, parse, passwords, resolve
 from daemon.safety.redact import Redactor
-from tests.unit.cases import cases
+from tests.unit.cases import cases, rows_of
 from tests.unit.config.reading import faults_in
 
 HERE = Path("/var/lib/mcpd")
 
-GOOD = [
-    "sqlite:////var/lib/mcpd/state.db",
-    "sqlite+pysqlite:////s.db",
-    "sqlite:////with%20space/s.db",
-    "postgresql://h/d",
-    "postgresql+psycopg://u:secret@h:5432/d",
-    "postgresql://u:se%40cret@[::1]:1/d?sslmode=require",
-    "postgresql:///d?host=/run/postgresql",
-    "postgresql://",
-]
+GOOD = rows_of(Path(__file__), "good")
 NO_URL = ["", "state.db", "/var/lib/mcpd/state.db", "hunter2", "://h", "sqlite:/x"]
 BAD_SCHEME = ["mysql://u:hunter2@h/d", "postgres://u:hunter2@h/d", "SQLite:////x.db", "file:///x.db"]
 BAD_FILE = ["sqlite://", "sqlite:///s.db", "sqlite:///:memory:", "sqlite://h/s.db", "sqlite://u:hunter2@/s.db"]

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 
-from daemon.config.config_model import (
-    Annotations,
-    Category,
-    Permission,
-    PermissionRule,
-    Profile,
-    SchemaForm,
-    Server,
-    StartMode,
-    TransportType,
-)
+from daemon.config.config_model import Category, Permission, Profile, Server, StartMode, TransportType
 from daemon.config.structure import keys, read
-from daemon.config.tuning import ProfileLimits
+from daemon.kit.wording import camel
 from tests.unit.cases import cases
 
 if TYPE_CHECKING:
@@ -83,59 +75,17 @@ def test_null_stands_where_it_has_a_meaning() -> None:
     assert profile.categories is None
 
 
-def test_every_key_of_a_profile_is_read() -> None:
-    entry = {
-        "surface": "search",
-        "lazy": False,
-        "categories": ["c"],
-        "coreTools": ["s/t"],
-        "preload": ["s/t"],
-        "instructions": "i",
-        "autoLoad": True,
-        "description": "d",
-        "prompt": "p",
-        "excludedTools": ["e"],
-        "includedOptionalTools": ["o"],
-        "toolDescriptionOverrides": {"t": "d"},
-        "prompts": False,
-        "resources": False,
-        "readResource": True,
-        "schemas": "openai",
-        "readOnlyCall": False,
-        "permissions": [{"match": "s/t", "annotations": {"destructive": True}, "then": "ask"}],
-        "deferredLoading": True,
-        "answerTokens": 500,
-        "limits": {"callsPerMinute": 60},
-    }
+@cases("entry")
+def test_every_key_of_a_profile_is_read(entry: dict[str, Any]) -> None:
     faults: list[Fault] = []
-    assert set(entry) == set(keys(Profile))
-    assert read(Profile, entry, "$", faults, name="p") == Profile(
-        name="p",
-        surface="search",
-        lazy=False,
-        categories=("c",),
-        core_tools=("s/t",),
-        preload=("s/t",),
-        instructions="i",
-        auto_load=True,
-        description="d",
-        prompt="p",
-        excluded_tools=("e",),
-        included_optional_tools=("o",),
-        tool_description_overrides={"t": "d"},
-        answer_tokens=500,
-        limits=ProfileLimits(calls_per_minute=60),
-        prompts=False,
-        resources=False,
-        read_resource=True,
-        schemas=SchemaForm.OPENAI,
-        read_only_call=False,
-        permissions=(
-            PermissionRule(match="s/t", annotations=Annotations(destructive=True), then=Permission.ASK),
-        ),
-        deferred_loading=True,
-    )
-    assert faults == []
+    profile = read(Profile, entry, "$", faults, name="p")
+    assert (faults, set(entry)) == ([], set(keys(Profile)))
+    assert profile is not None
+    made = {camel(key): value for key, value in attrs.asdict(profile).items() if key != "name"}
+    rule, limits = made.pop("permissions")[0], made.pop("limits")
+    assert json.loads(json.dumps(made)) == {key: entry[key] for key in made}
+    assert (rule["match"], rule["then"], rule["annotations"]["destructive"]) == ("s/t", Permission.ASK, True)
+    assert limits == {"calls_per_minute": 60}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from daemon.config import tuning
 from tests.unit.cases import cases
-from tests.unit.config.reading import config_of, faults_in, server_of
+from tests.unit.config.reading import config_of, server_of
 
 
 @cases("text", "seconds")
@@ -46,18 +46,3 @@ def test_all_of_them_are_understood_in_a_configuration() -> None:
     )
     assert (server.timeouts.call, server.timeouts.call_max) == (120, math.inf)
     assert (server.timeouts.stop_term, server.restart.cap, server.limits.memory_bytes) == (0.5, 300, 2 * 10**9)
-
-
-def test_what_is_none_is_a_fault_that_says_what_may_be_written() -> None:
-    config = {
-        "listen": {"uids": ["no-such-user-here", True]},
-        "mcpServers": {"s": {"command": "x", "limits": {"memoryBytes": "2 apples", "outputBytes": 1.5}}},
-    }
-    assert dict(faults_in(config)) == {
-        "$.listen.uids[0]": "this machine has no user 'no-such-user-here'",
-        "$.listen.uids[1]": "expected the name or the number of a user, found true or false",
-        "$.mcpServers.s.limits.memoryBytes": (
-            "cannot understand '2 apples': write 512MiB, 2GB, or a number of bytes"
-        ),
-        "$.mcpServers.s.limits.outputBytes": "expected a whole number, found a number",
-    }

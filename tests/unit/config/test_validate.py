@@ -12,50 +12,14 @@ from tests.unit.cases import cases
 from tests.unit.config.reading import config_of, faults_in, with_server
 
 
-def test_faults_of_types_and_of_rules_are_reported_in_one_run() -> None:
-    config = {
-        "mcpServers": {
-            "git": {"command": "x", "args": [[1]], "timeouts": {"call": 900}, "env": {"K": "${UNSET}"}},
-            "My Server": {"url": "ftp://h", "enabled": True, "bogus": 1},
-        },
-        "categories": {"fs": {"server": "gti", "tools": {"includeNames": ["a", "a"], "overrides": {"a": 1}}}},
-        "profiles": {"p": {"lazy": "no", "categories": ["nope"]}},
-        "summaries": {"model": "m", "baseUrl": "http://h", "apiKeyEnv": "sk-123"},
-        "lazy": 1,
-    }
-    assert sorted(path for path, _ in faults_in(config)) == sorted(
-        [
-            "$.mcpServers.git.env.K",
-            "$.mcpServers.git.args[0]",
-            "$.mcpServers.git.timeouts.callMax",
-            '$.mcpServers["My Server"].url',
-            '$.mcpServers["My Server"].bogus',
-            "$.categories.fs.server",
-            "$.categories.fs.tools.includeNames[1]",
-            "$.categories.fs.tools.overrides.a",
-            "$.profiles.p.lazy",
-            "$.profiles.p.categories[0]",
-            "$.summaries.apiKeyEnv",
-            "$.lazy",
-        ]
-    )
+@cases("config", "paths")
+def test_faults_of_types_and_of_rules_are_reported_in_one_run(config: object, paths: list[str]) -> None:
+    assert sorted(path for path, _ in faults_in(config)) == paths
 
 
 @cases("entry", "path")
 def test_one_slip_is_one_fault(entry: dict[str, Any], path: str) -> None:
     assert [found for found, _ in faults_in({"mcpServers": {"s": entry}})] == [f"$.mcpServers.s.{path}"]
-
-
-def test_a_server_at_fault_is_still_a_known_server() -> None:
-    config = {"mcpServers": {"git": 3}, "categories": {"g": {"server": "git"}}}
-    assert [path for path, _ in faults_in(config)] == ["$.mcpServers.git"]
-
-
-def test_a_pasted_key_is_not_repeated() -> None:
-    summaries = {"model": "m", "baseUrl": "http://h", "apiKeyEnv": "sk-hunter2"}
-    assert faults_in({**with_server(), "summaries": summaries}) == [
-        ("$.summaries.apiKeyEnv", "write the NAME of the environment variable that holds the key, not the key")
-    ]
 
 
 @pytest.mark.parametrize("url", ["ftp://u:hunter2@h", "h/v1", "", "http://", "https://h:x/v1", "http://[h/v1"])
@@ -69,12 +33,6 @@ def test_an_endpoint_that_cannot_be_asked_is_a_fault_that_repeats_no_password(ur
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8080/v1", "https://u:p@api.example/v1", "http://[::1]:1"])
 def test_an_endpoint_that_can_be_asked_is_none(url: str) -> None:
     assert faults_in({**with_server(), "summaries": {"model": "m", "baseUrl": url}}) == []
-
-
-def test_a_server_that_may_be_a_client_exists() -> None:
-    faults = faults_in({**with_server(), "listen": {"servers": ["git", "gti"]}})
-    assert [path for path, _ in faults] == ["$.listen.servers[1]"]
-    assert faults[0][1].startswith("unknown server 'gti': did you mean")
 
 
 def faults(listen: str | None) -> list[tuple[str, str]]:
@@ -125,17 +83,6 @@ def test_a_category_that_cannot_be_meant_is_a_fault(entry: dict[str, Any], path:
 def test_without_categories_each_server_is_one() -> None:
     config = {**with_server(), "profiles": {"p": {"categories": ["git"]}}}
     assert faults_in(config) == []
-
-
-@pytest.mark.parametrize("section", ["categories", "profiles"])
-def test_titles_are_short_and_printable(section: str) -> None:
-    titles = ["", "a" * 65, "ok"]
-    entries = {title: {"server": "git"} if section == "categories" else {} for title in titles}
-    message = "this name must have 1 to 64 printable characters"
-    assert faults_in({**with_server(), section: entries}) == [
-        (f'$.{section}[""]', message),
-        (f"$.{section}.{'a' * 65}", message),
-    ]
 
 
 def test_no_profile_is_called_as_urls_write_that_servers_follow() -> None:

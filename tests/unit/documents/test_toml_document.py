@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,20 +11,11 @@ from hypothesis import strategies as st
 from daemon.documents.files import DocumentError
 from daemon.documents.toml_document import TomlDocument
 from daemon.errors import ConfigError
-from tests.unit.cases import cases
+from tests.unit.cases import cases, rows_of
 
 TIME = {"command": "uvx", "args": ["a", "b"], "env": {"K.x": "v"}}
 TRAIL = ("mcp_servers", "time")
-PIECES = [
-    '[mcp_servers.git]\ncommand="g" # why\n',
-    "[mcp_servers.git.env]\nA = 'x'\n",
-    "# about profiles\n[profiles.x]\nm=1\n# m = 2\n",
-    '[[list]]\ntext = """\n[mcp_servers.time]\n"""\n',
-    "[[list]]\nmore = [\n  1, # one\n  2,\n]\n\n",
-    "[tools]\n\n\n",
-    "# free\n\n",
-    '\t[odd."a b"]  # x\n  k.l =   1\n\n',
-]  # fmt: skip
+PIECES = rows_of(Path(__file__), "pieces")
 
 
 @given(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,21 +11,11 @@ from hypothesis import strategies as st
 from daemon.documents.files import DocumentError
 from daemon.documents.yaml_document import YamlDocument
 from daemon.errors import ConfigError
-from tests.unit.cases import cases
+from tests.unit.cases import cases, rows_of
 
 TIME = {"command": "uvx", "args": ["a", "--b"], "env": {"K": "v"}, "text": "two\nlines"}
 TRAIL = ("extensions", "time")
-MEMBERS = [
-    "    a:\n        x:   1   # z\n        'q': \"v\"\n",
-    "    # about b\n    b:\n        - one\n        -   two: 2\n            three: 3\n",
-    "    c:\n        text: |\n            # no comment\n            : -\n",
-    "    d: {x: 1, y: [1, 2,], } # flow\n",
-    "    e: >-\n        folded\n        text\n\n\n",
-    "    f:\n",
-    "    g: &anchor\n        x: 1\n    h: *anchor\n    # free\n\n",
-    "    ? i\n    : 1\n",
-    "    j: 'two\n      lines'\n",
-]
+MEMBERS = rows_of(Path(__file__), "members")
 AROUND = ["", "# about more\nmore: 1\n", "\n\nGOOSE: x\nlist:\n- a\n- b\n", "---\nfirst: 0\n"]
 
 

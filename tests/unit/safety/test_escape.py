@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,10 @@ from daemon.safety.escape import (
     visible,
 )
 from tests.unit.cases import cases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 MUST = [
     *range(0x20), *range(0x7F, 0xA0), 0xAD, 0x61C, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F),
@@ -133,24 +138,11 @@ def test_the_ranges_are_in_order_and_apart(table: tuple[tuple[int, int], ...]) -
     assert flat == sorted(flat)
 
 
-def test_json_is_valid_means_the_same_and_hides_nothing() -> None:
-    value = {
-        "t\x1b": ["a\u202eb", "\x7f", "\x9b", "\U000e0041", "\ud800", "größer", "x\ufe00\ufe01", 'q"\\'],
-        "n": None,
-    }
-    text = document(value)
-    assert json.loads(text) == value
+@pytest.mark.parametrize(("write", "lines"), [(document, True), (json_line, False)])
+def test_json_means_the_same_and_hides_nothing(write: Callable[[object], str], lines: bool) -> None:
+    odd = ["a\u202eb\n", "\x7f", "\x9b", "\U000e0041", "\ud800", "größer", "x\ufe00\ufe01", 'q"\\']
+    text = write({"t\x1b": odd, "n": 1.5})
+    assert json.loads(text) == {"t\x1b": odd, "n": 1.5}
     assert "größer" in text
-    assert visible(text, lines=True) == text
-    assert text.startswith('{\n  "t')
-
-
-def test_json_on_one_line_means_the_same_and_hides_nothing() -> None:
-    value = {
-        "t\x1b": ["a\u202eb\n", "\x7f", "\x9b", "\U000e0041", "\ud800", "größer", "x\ufe00\ufe01"],
-        "n": 1.5,
-    }
-    line = json_line(value)
-    assert json.loads(line) == value
-    assert "größer" in line
-    assert visible(line) == line
+    assert visible(text, lines=lines) == text
+    assert text.startswith('{\n  "t') is lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +18,7 @@ from daemon.catalog.offer import Offered
 from daemon.model import Kind, Tool
 from daemon.safety.escape import HIDDEN, SELECTORS, hidden_in
 from daemon.safety.legible import NOTE, UNREADABLE, ScreenedList, legible_json, legible_tool, screened
+from tests.unit.cases import rows_of
 from tests.unit.catalog.samples import after, catalog_of, listed, recalled, servers, status, tool, tool_json
 
 if TYPE_CHECKING:
@@ -102,16 +104,7 @@ def test_whatever_the_json_nothing_in_it_is_hidden_after(value: Any, ascii_only:
     assert legible_json(shown) == shown
 
 
-PLACES: dict[str, dict[str, Any]] = {
-    "description": {"description": "Reads.\u202e"},
-    "title": {"title": "Read\u200b"},
-    "annotation": {"annotations": {"title": "\x1b[31mred"}},
-    "schema title": {"inputSchema": {"type": "object", "title": "\U000e0041"}},
-    "property": {"inputSchema": {"type": "object", "properties": {"pa\u200bth": {"type": "string"}}}},
-    "enum": {"inputSchema": {"type": "object", "properties": {"m": {"enum": ["a\ue000"]}}}},
-    "output": {"outputSchema": {"type": "object", "description": "x\ufe00\ufe01"}},
-    "icon": {"icons": [{"src": "data:,\u2066"}]},
-}
+PLACES = dict(rows_of(Path(__file__), "places"))
 
 
 @pytest.mark.parametrize("place", PLACES)

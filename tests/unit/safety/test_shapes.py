@@ -111,34 +111,7 @@ def test_words_that_begin_alike_are_none(text: str) -> None:
     assert told(text) == []
 
 
-BEGINNINGS = (
-    *(
-        "sk-",
-        "-sk_",
-        "eyJ-",
-        "eyJabcdefgh-",
-        "eyJ.",
-        "ghp_-",
-        "github_pat_-",
-        "xoxb-",
-        "AKIA-",
-        "AIza-",
-        "SG.",
-        "SG.",
-    ),
-    *(
-        "SG.abcdefghijklmnop.",
-        "a-",
-        "sk-eyJ-",
-        "bearer ",
-        "bearer a",
-        "basic a.",
-        "token = ",
-        "token:",
-        "token: bearer ",
-    ),
-    *("password='", "api_key", "://", "://a:", "://a:b", "secret  ", "key: ${"),
-)
+(BEGINNINGS,) = rows_of(Path(__file__), "beginnings")
 
 
 @pytest.mark.process

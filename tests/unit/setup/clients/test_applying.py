@@ -213,24 +213,6 @@ def test_if_a_later_file_cannot_be_changed_the_earlier_ones_are_as_they_were(tmp
     assert not installs.kept()
 
 
-def test_a_link_stays_a_link_and_a_mode_stays_as_it_is(tmp_path: Path) -> None:
-    installs = Installs(machine(tmp_path, "cursor"))
-    path = installs.machine.home / ".cursor" / "mcp.json"
-    elsewhere = installs.machine.home / "dotfiles.json"
-    path.rename(elsewhere)
-    path.symlink_to(elsewhere)
-    elsewhere.chmod(0o640)
-    before = installs.files()
-
-    installs.install("cursor")
-    assert path.is_symlink()
-    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o640
-    assert b"/opt/bin/mcpd" in elsewhere.read_bytes()
-    installs.uninstall("cursor")
-
-    assert installs.files() == before
-
-
 def test_what_is_kept_is_the_users_alone(tmp_path: Path) -> None:
     installs = Installs(machine(tmp_path, "cursor"))
     installs.install("cursor")

@@ -9,18 +9,10 @@ import pytest
 
 from daemon.documents.formats import Format
 from daemon.setup.clients.file_plans import difference
+from tests.unit.cases import rows_of
 
 SECRET = "bk-7Qm2xV9bT4Zr8Lw1"
-ENTRIES = {
-    "env": {"command": "x", "env": {"API_KEY": SECRET, "LANG": "C"}},
-    "environment": {"command": ["x"], "environment": {"ODD": SECRET}},
-    "header": {"url": "https://x.example", "headers": {"Authorization": f"Bearer {SECRET}"}},
-    "argument": {"command": "x", "args": ["--api-key", SECRET]},
-    "command": {"command": ["x", f"--token={SECRET}"]},
-    "url": {"serverUrl": f"https://x.example/mcp?api_key={SECRET}"},
-    "elsewhere": {"primaryApiKey": SECRET},
-    "in a list": [{"name": "x", "env": {"API_KEY": SECRET}}],
-}
+ENTRIES = dict(rows_of(Path(__file__), "entries"))
 
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)

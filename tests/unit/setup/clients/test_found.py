@@ -130,15 +130,6 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         assert words in message
 
 
-def test_a_link_is_followed(tmp_path: Path) -> None:
-    here = machine(tmp_path)
-    (here.home / "dotfiles").mkdir()
-    (here.home / "dotfiles" / "cursor.json").write_text('{"mcpServers": {"time": {"command": "time"}}}')
-    (here.home / ".cursor").mkdir()
-    (here.home / ".cursor" / "mcp.json").symlink_to("../dotfiles/cursor.json")
-    assert entries(find(here, [PROGRAMS["cursor"]])) == {"user time": {"command": "time"}}
-
-
 def test_a_file_that_is_being_written_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = machine(tmp_path)
     path = here.home / ".cursor" / "mcp.json"

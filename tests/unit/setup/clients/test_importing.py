@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -11,11 +12,10 @@ import pytest
 from daemon.config.parse import parse
 from daemon.setup.clients.importing import ConfiguredServers, ImportPlan, find, plan
 from daemon.setup.clients.programs import PROGRAMS
+from tests.unit.cases import rows_of
 from tests.unit.setup.machines import machine
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from daemon.setup.clients.importing import ClientServers
     from daemon.setup.clients.programs import Machine
 
@@ -169,17 +169,7 @@ def test_a_variable_of_this_shell_is_kept_for_services_under_a_name_of_the_serve
     assert not planned(tmp_path, "codex", written=written, kept=dict(made.variables)).added
 
 
-LOADED = {
-    "LD_PRELOAD": "/tmp/t!/evil.so",
-    "PYTHONPATH": "/home/me/My Project (v2)/src",
-    "NODE_OPTIONS": "--require=/tmp/h!/x.js",
-    "HTTPS_PROXY": "http://me:s3cret!pw@proxy:3128",
-    "MCPD_CONFIG": "/tmp/e!vil/mcpd.json",
-    "XDG_STATE_HOME": "/tmp/st ate!1",
-    "SSL_CERT_FILE": "/tmp/e!vil/ca.pem",
-    "PATH": "/opt/x!/bin:$PATH",
-    "HOME": "/home/me/a b!",
-}
+LOADED = dict(rows_of(Path(__file__), "loaded"))
 """Variables that would have their way with the daemon; each looks like a secret."""
 
 
