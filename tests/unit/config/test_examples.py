@@ -75,7 +75,8 @@ def test_an_example_loads_without_any_environment_and_follows_our_own_advice(pat
     for server in config.mcp_servers.values():
         if server.command in {"npx", "uvx"}:
             assert any(re.search(r"(==|[^@]@)\d+\.\d+\.\d+$", each) for each in server.args), server.name
-    assert all(each.description for each in (*config.mcp_servers.values(), *config.categories.values()))
+    assert all(server.description for server in config.mcp_servers.values())
+    assert all(category.description for category in config.categories.values())
     commands = {name: server for name, server in config.mcp_servers.items() if server.command}
     on = {name: attrs.evolve(server, enabled=True) for name, server in commands.items()}
     told = oversights(attrs.evolve(config, mcp_servers={**config.mcp_servers, **on}))
