@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 settings.register_profile("busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
-# For `make check`: enough to see that a property holds at all; every other run looks for what breaks it.
+# `make check` sees whether a property holds at all, `make test` looks for counterexamples, `make nightly` longest.
 settings.register_profile("brief", settings.get_profile("busy"), max_examples=15, stateful_step_count=15)
+settings.register_profile("usual", settings.get_profile("busy"), max_examples=40, stateful_step_count=30)
 
 
 @define(eq=False)
