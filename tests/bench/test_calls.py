@@ -259,7 +259,13 @@ def test_calm_is_no_bar() -> None:
 
 def made() -> report.Results:
     bars = [Bar("speed", 1234.5, 1000.0, "x"), Bar("rest", 0.125, 0.2, "%")]
-    times: dict[str, Any] = {"p50_ratio": None, "p99_us": None, "rate_ratio": None, "megabytes": 0.0, "cpu_us": None}
+    times: dict[str, Any] = {
+        "p50_ratio": None,
+        "p99_us": None,
+        "rate_ratio": None,
+        "megabytes": 0.0,
+        "cpu_us": None,
+    }
     calls = [
         Row(case="100 B", target="direct", p50_us=23.5, rate=0.0, **times),
         Row(case="32 in flight", target="socket", p50_us=None, rate=48_289.0, **times),
