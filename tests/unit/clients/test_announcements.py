@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from loguru import logger
 
 from daemon.catalog.kinds import LISTS
 from daemon.clients.attachments import MAX_KEYS
 from daemon.clients.client import Client
-from daemon.clients.list_changes import MAX_CLIENTS, MAX_LISTS, PATIENCE, TAKING_IN, Habit, ListChanges
+from daemon.clients.list_changes import (
+    MAX_CLIENTS,
+    MAX_LISTS,
+    MAX_OWED,
+    MAX_SUBSCRIPTIONS,
+    PATIENCE,
+    TAKING_IN,
+    Habit,
+    ListChanges,
+    Savings,
+)
+from daemon.facts import Configured
 from daemon.model import Kind
 from daemon.surfaces.table import SURFACES
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer
+from tests.fakes_upstream import MODERN, Stage
+from tests.tallies import new_tally
 from tests.unit.config.reading import config_of
 from tests.unit.wire.fakes import RecordingHandler, ScriptedLink
 
@@ -86,42 +101,14 @@ async def test_who_was_given_a_list_is_told_once_until_it_looks_again(nursery: t
     window.changes()
     assert window.told == []
     window.lists()
+    window.it.announce_if_changed()
+    assert window.told == []
     for _ in range(3):
         window.changes()
     assert [each["method"] for each in window.told] == [LISTS[Kind.TOOL].changed]
     window.lists()
     window.changes()
     assert len(window.told) == 2
-
-
-async def test_a_list_that_is_as_it_was_is_no_news(nursery: trio.Nursery) -> None:
-    window = Window()
-    window.lists()
-    window.it.announce_if_changed()
-    assert window.told == []
-
-
-async def test_every_subscription_is_told_under_its_own_id(nursery: trio.Nursery) -> None:
-    window = Window()
-    window.it.handshaken = False
-    for request_id in (b'"a"', b"2"):
-        window.it.open[request_id] = {"toolsListChanged": True}
-    window.it.open[b"3"] = {"promptsListChanged": True}
-    window.lists()
-    window.changes()
-    ids = [each["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] for each in window.told]
-    assert ids == ["a", 2]
-
-
-async def test_a_list_that_cannot_be_made_costs_an_announcement(nursery: trio.Nursery) -> None:
-    window = Window()
-
-    def broken() -> tuple[bytes, ...]:
-        raise ZeroDivisionError
-
-    window.it.given((Kind.TOOL, None), (), broken, first=True, last=True)
-    window.it.announce_if_changed()
-    assert window.told == []
 
 
 # --- who is waited for -------------------------------------------------------------------------------------
@@ -345,3 +332,216 @@ async def test_only_so_many_lists_are_kept(nursery: trio.Nursery) -> None:
     assert window.it.expect("0 0") is None
     assert window.it.expect(f"2 {MAX_LISTS - 1}") is not None
     assert MAX_LISTS == MAX_KEYS
+
+
+def test_each_wait_in_vain_in_a_row_is_followed_by_twice_as_many_without() -> None:
+    habit, owed = Habit(), []
+    for _ in range(9):
+        habit = habit.unheard()
+        owed.append(habit.owed)
+        while not habit.listens:
+            habit = habit.heard(waited=False)
+    assert owed == [1, 2, 4, 8, 16, 32, MAX_OWED, MAX_OWED, MAX_OWED]
+
+
+PROMPTS, RESOURCES = LISTS[Kind.PROMPT].changed, LISTS[Kind.RESOURCE].changed
+
+
+class Reader:
+    """A client, and its lists as it would be given them now."""
+
+    def __init__(self) -> None:
+        self._link = ScriptedLink(outbox := Outbox())
+        peer = Peer(self._link, outbox, RecordingHandler(), strict=True)
+        self.it = ListChanges(peer, outbox, Client(config_of({}), SURFACES), {}, handshaken=True)
+        self.lists: dict[Kind, tuple[bytes, ...]] = dict.fromkeys(Kind, ())
+
+    def lists_all(self) -> None:
+        for kind, items in self.lists.items():
+            if kind is not Kind.TOOL:
+                self.gets(kind, items)
+
+    def gets(self, kind: Kind, items: tuple[bytes, ...], *, first: bool = True) -> None:
+        self.it.given((kind, None), items, lambda: self.lists[kind], first=first, last=True)
+
+    def told(self) -> list[str]:
+        """The methods that it was told since the last look, after another one of ours."""
+        self.it.announce_if_changed()
+        told = [json.loads(line)["method"] for line in self._link.sent]
+        self._link.sent.clear()
+        return told
+
+
+async def test_resources_and_their_templates_share_a_notification(nursery: trio.Nursery) -> None:
+    reader = Reader()
+    reader.lists_all()
+    reader.lists[Kind.RESOURCE] = reader.lists[Kind.TEMPLATE] = (b"1",)
+    assert reader.told() == [RESOURCES]
+    reader.lists_all()
+    reader.lists[Kind.TEMPLATE] = ()
+    assert reader.told() == [RESOURCES]
+
+
+async def test_what_is_followed_is_told_each_time(nursery: trio.Nursery) -> None:
+    reader = Reader()
+    reader.it.handshaken = False
+    reader.it.open[b"1"] = {LISTS[Kind.RESOURCE].wish: True}
+    for kind in (Kind.RESOURCE, Kind.TEMPLATE):
+        reader.it.follow((kind, None), partial(reader.lists.__getitem__, kind))
+    for number in range(3):
+        reader.lists[Kind.TEMPLATE] = (b"%d" % number,)
+        reader.lists[Kind.PROMPT] = (b"%d" % number,)
+        assert reader.told() == [RESOURCES]
+    del reader.it.open[b"1"]
+    reader.it.unfollow()
+    reader.lists[Kind.TEMPLATE] = ()
+    assert reader.told() == []
+
+
+async def test_a_list_that_cannot_be_made_costs_an_announcement(nursery: trio.Nursery) -> None:
+    reader, said = Reader(), list[str]()
+    reader.lists_all()
+    del reader.lists[Kind.PROMPT]
+    sink = logger.add(lambda message: said.append(message.record["message"]), level="ERROR")
+    assert reader.told() == []
+    logger.remove(sink)
+    assert said == ["a fault of mcpd's own while listing prompts"]
+
+
+async def test_a_client_hears_of_what_its_servers_list_anew(stage: Stage, nursery: trio.Nursery) -> None:
+    for kind in (Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE):
+        stage.offers("alpha", kind, "a")
+        stage.offers("beta", kind)
+    client = await stage.client(nursery)
+    await client.request("initialize", {})
+    for method in ("prompts/list", "resources/list"):
+        await client.request(method)
+    stage.offers("alpha", Kind.PROMPT, "a", "b")
+    stage.offers("alpha", Kind.TEMPLATE, "a{b}")
+    stage.offers("beta", Kind.RESOURCE, "b")
+    await trio.testing.wait_all_tasks_blocked()
+    assert {(await client.get())["method"] for _ in range(2)} == {PROMPTS, RESOURCES}
+
+
+async def test_a_profile_that_gives_them_up_takes_them_from_the_list(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    stage.offers("alpha", Kind.PROMPT, "a")
+    stage.offers("beta", Kind.PROMPT)
+    client = await stage.client(nursery)
+    params = {"_meta": MODERN, "notifications": {"promptsListChanged": True}}
+    await client.request("subscriptions/listen", params, request_id="s")
+    servers = {name: {"command": "unused"} for name in ("alpha", "beta")}
+    config = config_of({"mcpServers": servers, "profiles": {"default": {"prompts": False}}})
+    stage.learn(Configured(config=config, now=0.0))
+    assert (await client.get())["method"] == PROMPTS
+
+
+TOOL_LIST, PROMPT_LIST = LISTS[Kind.TOOL], LISTS[Kind.PROMPT]
+
+
+class Told:
+    """A client's subscriptions, and what the client was told."""
+
+    def __init__(self) -> None:
+        self._link = ScriptedLink(outbox := Outbox())
+        peer = Peer(self._link, outbox, RecordingHandler(), strict=True)
+        self.it = ListChanges(peer, outbox, Client(config_of({}), SURFACES), {})
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._link.sent]
+
+
+async def test_a_client_that_shook_hands_is_told_of_everything(nursery: trio.Nursery) -> None:
+    told = Told()
+    told.it.handshaken = True
+    told.it.announce(PROMPT_LIST)
+    told.it.announce(TOOL_LIST)
+    assert [each["method"] for each in told.lines] == [PROMPT_LIST.changed, TOOL_LIST.changed]
+    assert all("_meta" not in each["params"] for each in told.lines)
+
+
+async def test_a_subscription_is_told_what_it_asked_for_until_it_ends(nursery: trio.Nursery) -> None:
+    told = Told()
+    told.it.open[b'"a"'] = {TOOL_LIST.wish: True}
+    told.it.open[b"2"] = {PROMPT_LIST.wish: True, TOOL_LIST.wish: True}
+    assert b"2" in told.it.open
+    told.it.announce(TOOL_LIST)
+    told.it.announce(PROMPT_LIST)
+    del told.it.open[b"2"]
+    assert not told.it.asking(PROMPT_LIST.wish)
+    told.it.announce(PROMPT_LIST)
+    ids = [each["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] for each in told.lines]
+    assert ids == ["a", 2, 2]
+
+
+async def test_all_are_answered_when_the_daemon_ends_them(nursery: trio.Nursery) -> None:
+    told = Told()
+    for number in range(MAX_SUBSCRIPTIONS):
+        told.it.open[b"%d" % number] = {TOOL_LIST.wish: True}
+    told.it.end_all()
+    assert [each["id"] for each in told.lines] == list(range(MAX_SUBSCRIPTIONS))
+    assert {each["result"]["resultType"] for each in told.lines} == {"complete"}
+    assert told.it.open == {}
+
+
+def test_a_list_that_takes_the_place_of_another_counts_with_what_is_other() -> None:
+    savings = Savings(tally := new_tally())
+    for _ in range(3):
+        savings.listed("load", None, sent=400, full=4400)
+    assert savings.tokens == 1000
+    savings.listed("load", None, sent=800, full=4400)
+    assert savings.tokens == 900
+    savings.listed("load", None, sent=800, full=8800)
+    assert savings.tokens == 2000
+    lists = tally.lists["load"]
+    assert (lists.spared, lists.instead) == (8400, 400)
+
+
+def test_what_meta_tools_answer_is_sent_instead_once() -> None:
+    savings = Savings(new_tally())
+    savings.listed("load", None, sent=400, full=4400)
+    savings.answered("load", 800)
+    assert savings.tokens == 900
+
+
+def test_it_is_counted_by_the_name_that_the_client_gives() -> None:
+    savings = Savings(tally := new_tally())
+    savings.client = "zed"
+    savings.listed("load", None, sent=400, full=4400)
+    assert tally.clients["zed"].spared == 4000
+
+
+def test_a_client_that_was_sent_more_than_everything_is_told_so() -> None:
+    savings = Savings(tally := new_tally())
+    savings.listed("category", None, sent=1400, full=200)
+    savings.answered("category", 4000)
+    assert savings.tokens == -800
+    assert (tally.lists["category"].spared, tally.lists["category"].instead) == (0, 3200)
+
+
+def test_who_is_shown_everything_is_spared_nothing() -> None:
+    savings = Savings(tally := new_tally())
+    savings.listed("full", None, sent=69_000, full=69_000)
+    assert savings.tokens == 0
+    assert tally.lists["full"].spared == 0
+
+
+def test_of_a_client_that_defers_tools_itself_nothing_is_counted() -> None:
+    savings = Savings(tally := new_tally())
+    savings.applies = False
+    savings.listed("load", None, sent=400, full=4400)
+    savings.answered("load", 800)
+    assert savings.tokens is None
+    assert (tally.lists["load"].spared, tally.lists["load"].instead) == (0, 0)
+
+
+def test_each_session_of_a_connection_has_its_own_list_and_only_so_many_are_known() -> None:
+    savings = Savings(new_tally())
+    for key in ("a", "b", "a"):
+        savings.listed("load", key, sent=0, full=400)
+    assert savings.tokens == 200
+    for number in range(1000):
+        savings.listed("load", str(number), sent=400, full=400)
+    assert len(savings._margins) == MAX_LISTS

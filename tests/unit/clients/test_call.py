@@ -7,22 +7,41 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import msgspec
 import pytest
 import trio
 import trio.testing
+from hypothesis import example, given
+from hypothesis import strategies as st
 from msgspec import Raw
 
-from daemon.clients.dispatch import MAX_CALLS
-from daemon.clients.waits import LISTING_PATIENCE, REPORT_SECONDS
+from daemon.clients.dispatch import MAX_CALLS, MAX_PLAIN, PlainCall, plain_call
+from daemon.clients.rates import CallRates, is_metered
+from daemon.clients.waits import (
+    INDEX_PATIENCE,
+    LISTING_PATIENCE,
+    REPORT_SECONDS,
+    wait_indexed,
+    wait_listed,
+    wait_up,
+)
 from daemon.errors import Overloaded, UpstreamCallError, UpstreamLost
+from daemon.kit.waiting import Watch
+from daemon.search.index import Index
 from daemon.states import ServerState
-from tests.fakes_upstream import MODERN, Stage, described, error_of
+from daemon.surfaces.surface import AwaitListing
+from daemon.wire.envelope import MAX_DEPTH, decode_strictly
+from tests.fakes_upstream import MODERN, Guest, Stage, described, error_of
+from tests.unit.clients.asking import called, greeted, on_full_surface
+from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
+    from daemon.config.config_model import Config
     from daemon.history.event import Event
     from tests.fakes_upstream import Client, Sent
+
 
 RESULTS = [
     b"{}",
@@ -45,10 +64,8 @@ def raw(value: object) -> Raw:
 
 @pytest.mark.parametrize("result", [*RESULTS, b'{"resultType":"complete"}', b"null", b"[1 , 2]"])
 async def test_a_result_reaches_a_client_of_the_handshake_era_byte_by_byte(
-    nursery: trio.Nursery, result: bytes
+    stage: Stage, client: Client, result: bytes
 ) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
     await client.call("alpha", "echo", request_id="x")
     stage.answer(await stage.alpha.wait_sent(), result)
     assert await client.line() == b'{"jsonrpc":"2.0","id":"x","result":%b}' % result
@@ -67,10 +84,8 @@ async def test_a_result_reaches_a_client_of_the_handshake_era_byte_by_byte(
     ],
 )
 async def test_a_modern_client_gets_a_result_type_exactly_where_the_server_gave_none(
-    nursery: trio.Nursery, result: bytes, told: bytes
+    stage: Stage, client: Client, result: bytes, told: bytes
 ) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
     await client.call("alpha", "echo", _meta=MODERN)
     stage.answer(await stage.alpha.wait_sent(), result)
     assert await client.line() == b'{"jsonrpc":"2.0","id":1,"result":%b}' % told
@@ -78,11 +93,9 @@ async def test_a_modern_client_gets_a_result_type_exactly_where_the_server_gave_
 
 @pytest.mark.parametrize("result", [b"null", b"[]", b"5", b'"text"'])
 async def test_a_result_that_is_no_object_still_answers_a_modern_client(
-    nursery: trio.Nursery, result: bytes
+    stage: Stage, client: Client, result: bytes
 ) -> None:
     """A server's nonsense must neither leave the client without an answer nor hurt the server's connection."""
-    stage = Stage()
-    client = await stage.client(nursery)
     await client.call("alpha", "echo", _meta=MODERN)
     stage.answer(await stage.alpha.wait_sent(), result)
     message = await client.get()
@@ -91,10 +104,8 @@ async def test_a_result_that_is_no_object_still_answers_a_modern_client(
 
 
 async def test_a_call_reaches_the_server_with_its_arguments_and_foreign_meta_unopened(
-    nursery: trio.Nursery,
+    stage: Stage, client: Client
 ) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
     line = (
         b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"traceparent": "00-1",'
         b'"progressToken":9,'
@@ -122,10 +133,8 @@ async def test_a_call_reaches_the_server_with_its_arguments_and_foreign_meta_uno
     ],
 )
 async def test_a_server_s_own_error_is_shown_whole_to_the_model(
-    nursery: trio.Nursery, wire: bytes, upstream: dict[str, Any]
+    stage: Stage, client: Client, wire: bytes, upstream: dict[str, Any]
 ) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
     await client.call("alpha", "echo")
     stage.refuse(await stage.alpha.wait_sent(), wire)
     error = error_of(await client.get())
@@ -135,10 +144,8 @@ async def test_a_server_s_own_error_is_shown_whole_to_the_model(
 
 
 async def test_who_sees_the_server_as_itself_gets_its_error_as_it_is_and_ours_as_ever(
-    nursery: trio.Nursery,
+    stage: Stage, client: Client
 ) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
     await client.tell("mcpd/hello", {"servers": ["alpha"]})
     await client.ask("tools/call", {"name": "echo", "arguments": {}})
     stage.refuse(await stage.alpha.wait_sent(), b'{"code":-7,"message":"bad","data":{"why":[1.0]}}')
@@ -148,9 +155,7 @@ async def test_who_sees_the_server_as_itself_gets_its_error_as_it_is_and_ours_as
     assert error_of(await client.get())["closest"] == ["echo"]
 
 
-async def test_a_modern_client_gets_a_result_type_with_errors_too(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
+async def test_a_modern_client_gets_a_result_type_with_errors_too(client: Client) -> None:
     await client.call("nowhere", "echo", _meta=MODERN)
     message = await client.get()
     assert message["result"]["resultType"] == "complete"
@@ -163,10 +168,8 @@ async def test_a_modern_client_gets_a_result_type_with_errors_too(nursery: trio.
 )
 @pytest.mark.parametrize("tool", ["get-category-tools", "call-category-tool"])
 async def test_arguments_that_do_not_fit_are_answered_as_a_result_the_model_can_read(
-    nursery: trio.Nursery, tool: str, arguments: str
+    stage: Stage, client: Client, tool: str, arguments: str
 ) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
     await client.ask("tools/call", {"name": tool, "arguments": json.loads(arguments)})
     assert error_of(await client.get())["code"] == "InvalidArguments"
     assert not stage.alpha.sent
@@ -188,9 +191,7 @@ async def test_a_tool_of_a_disabled_server_is_unavailable(nursery: trio.Nursery)
 
 
 @pytest.mark.parametrize("token", ["tok", 7, 0, "", 2**70])
-async def test_progress_comes_under_the_callers_own_token(nursery: trio.Nursery, token: object) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
+async def test_progress_comes_under_the_callers_own_token(stage: Stage, client: Client, token: object) -> None:
     await client.call("alpha", "echo", _meta={"progressToken": token})
     sent = await stage.alpha.wait_sent()
     assert sent.call.wants_progress
@@ -202,9 +203,7 @@ async def test_progress_comes_under_the_callers_own_token(nursery: trio.Nursery,
     assert (await client.get())["id"] == 1
 
 
-async def test_nobody_gets_progress_without_having_asked(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
+async def test_nobody_gets_progress_without_having_asked(stage: Stage, client: Client) -> None:
     await client.call("alpha", "echo")
     sent = await stage.alpha.wait_sent()
     assert not sent.call.wants_progress
@@ -213,31 +212,22 @@ async def test_nobody_gets_progress_without_having_asked(nursery: trio.Nursery) 
     assert "result" in await client.get()
 
 
-async def waiting_call(stage: Stage, client: Client, seconds: float, **params: Any) -> list[dict[str, Any]]:
-    """A call whose server comes up after so long. Returns the reports until then."""
-    stage.alpha.up, stage.alpha.wake_seconds = False, 10 * seconds
-    await client.call("alpha", "echo", **params)
+async def test_a_waiting_call_is_reported_and_its_progress_only_ever_rises(
+    stage: Stage, client: Client, autojump_clock: MockClock
+) -> None:
+    stage.alpha.up, stage.alpha.wake_seconds = False, 25 * REPORT_SECONDS
+    await client.call("alpha", "echo", _meta={"progressToken": "t"})
     await stage.alpha.wait_woken()
-    await trio.sleep(seconds)
+    await trio.sleep(2.5 * REPORT_SECONDS)
     stage.alpha.come_up()
     sent = await stage.alpha.wait_sent()
-    for progress in (0, 1, 2):
+    for progress in (0, 1, 2, "much"):
         stage.progress(sent, progress=progress)
-    stage.progress(sent, progress="much")
     stage.answer(sent)
     reports = []
     while "result" not in (message := await client.get()):
         assert message["method"] == "notifications/progress"
         reports.append(message["params"])
-    return reports
-
-
-async def test_who_waits_for_a_server_is_told_so_and_its_progress_only_ever_rises(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
-    reports = await waiting_call(stage, client, 2.5 * REPORT_SECONDS, _meta={"progressToken": "t"})
     assert {report["progressToken"] for report in reports} == {"t"}
     assert ["starting" in report.get("message", "") for report in reports] == [True, True, False, False, False]
     numbers = [report["progress"] for report in reports[:-1]]
@@ -247,24 +237,14 @@ async def test_who_waits_for_a_server_is_told_so_and_its_progress_only_ever_rise
     assert reports[-1]["progress"] == "much"
 
 
-async def test_who_waits_for_a_server_and_has_not_asked_is_told_nothing(
-    nursery: trio.Nursery, autojump_clock: MockClock
+async def test_nobody_hears_of_a_waiting_call_without_having_asked_or_after_having_cancelled_it(
+    stage: Stage, client: Client, autojump_clock: MockClock
 ) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
     stage.alpha.up, stage.alpha.wake_seconds = False, 2.5 * REPORT_SECONDS
     await client.call("alpha", "echo")
     assert error_of(await client.get())["code"] == "UpstreamUnavailable"
-
-
-async def test_who_gives_a_waiting_call_up_is_told_nothing_more(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    stage = Stage()
-    stage.alpha.up, stage.alpha.wake_seconds = False, 10 * REPORT_SECONDS
-    client = await stage.client(nursery)
+    stage.alpha.wake_seconds = 10 * REPORT_SECONDS
     await client.call("alpha", "echo", request_id="a", _meta={"progressToken": 1})
-    await stage.alpha.wait_woken()
     await client.tell("notifications/cancelled", {"requestId": "a"})
     await trio.sleep(20 * REPORT_SECONDS)
     assert (await client.request("ping", request_id="p"))["id"] == "p"
@@ -273,9 +253,9 @@ async def test_who_gives_a_waiting_call_up_is_told_nothing_more(
 # --- giving up ---------------------------------------------------------------------------------------------
 
 
-async def test_a_cancelled_call_is_given_up_at_its_server_and_not_answered(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
+async def test_a_cancelled_call_is_given_up_at_its_server_and_not_answered(
+    stage: Stage, client: Client
+) -> None:
     await client.call("alpha", "echo", request_id="a")
     await client.call("alpha", "echo", request_id="b")
     first, second = await stage.alpha.wait_sent(1), await stage.alpha.wait_sent(2)
@@ -290,10 +270,8 @@ async def test_a_cancelled_call_is_given_up_at_its_server_and_not_answered(nurse
 
 @pytest.mark.parametrize("wrong", ["1", 2, None, [1], {}])
 async def test_a_cancellation_of_something_else_leaves_a_call_alone(
-    nursery: trio.Nursery, wrong: object
+    stage: Stage, client: Client, wrong: object
 ) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
     await client.call("alpha", "echo", request_id=1)
     sent = await stage.alpha.wait_sent()
     await client.tell("notifications/cancelled", {"requestId": wrong})
@@ -304,8 +282,9 @@ async def test_a_cancellation_of_something_else_leaves_a_call_alone(
     assert (await client.get())["id"] == 1
 
 
-async def test_a_client_that_hangs_up_gives_all_its_calls_up_and_nobody_elses(nursery: trio.Nursery) -> None:
-    stage = Stage()
+async def test_a_client_that_hangs_up_gives_all_its_calls_up_and_nobody_elses(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
     leaving, staying = await stage.connect(nursery), await stage.connect(nursery)
     await staying.client.call("alpha", "echo")
     kept = await stage.alpha.wait_sent(1)
@@ -322,43 +301,31 @@ async def test_a_client_that_hangs_up_gives_all_its_calls_up_and_nobody_elses(nu
     assert (await staying.client.get())["id"] == 1
 
 
-async def test_a_call_that_waits_for_its_server_can_be_cancelled(nursery: trio.Nursery) -> None:
-    stage = Stage()
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_call_that_waits_for_its_server_can_be_cancelled_even_as_that_comes_up(
+    stage: Stage, guest: Guest, *, late: bool
+) -> None:
+    """Late, the waiting task is already scheduled when the cancellation comes; the call must not run anyway."""
     stage.alpha.up = False
-    guest = await stage.connect(nursery)
-    await guest.client.call("alpha", "echo")
-    await stage.alpha.wait_woken()
-    await guest.client.tell("notifications/cancelled", {"requestId": 1})
-    await guest.client.request("ping", request_id=2)
-    stage.alpha.come_up()
-    await trio.testing.wait_all_tasks_blocked()
-    assert not stage.alpha.sent
-    assert guest.session.in_flight == 0
-
-
-async def test_a_call_cancelled_in_the_moment_its_server_comes_up_is_not_sent(nursery: trio.Nursery) -> None:
-    """The waiting task is already scheduled when the cancellation comes; the effect must not happen anyway."""
-    stage = Stage()
-    stage.alpha.up = False
-    guest = await stage.connect(nursery)
     await guest.client.call("alpha", "echo")
     await stage.alpha.wait_woken()
     await trio.testing.wait_all_tasks_blocked()
-    stage.alpha.come_up()
+    if late:
+        stage.alpha.come_up()
     guest.session.on_notification("notifications/cancelled", raw({"requestId": 1}))
+    stage.alpha.come_up()
     await trio.testing.wait_all_tasks_blocked()
-    unwanted = {sent.key for sent in stage.alpha.sent} - {key for key, _ in stage.alpha.cancelled}
-    assert not unwanted
+    assert not {sent.key for sent in stage.alpha.sent} - {key for key, _ in stage.alpha.cancelled}
+    assert late or not stage.alpha.sent
+    assert guest.session.in_flight == 0
 
 
 # --- ids ---------------------------------------------------------------------------------------------------
 
 
 async def test_an_id_already_in_flight_is_refused_and_the_first_call_still_answered(
-    nursery: trio.Nursery,
+    stage: Stage, client: Client
 ) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
     await client.call("alpha", "echo", {"n": 1}, request_id="same")
     sent = await stage.alpha.wait_sent()
     await client.call("alpha", "echo", {"n": 2}, request_id="same")
@@ -373,8 +340,9 @@ async def test_an_id_already_in_flight_is_refused_and_the_first_call_still_answe
     assert (await client.get())["result"] == {"third": True}
 
 
-async def test_clients_with_the_same_ids_never_get_each_others_answers(nursery: trio.Nursery) -> None:
-    stage = Stage()
+async def test_clients_with_the_same_ids_never_get_each_others_answers(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
     waiting: list[Sent] = []
     for upstream in stage.upstreams.values():
         upstream.on_send = waiting.append
@@ -399,8 +367,9 @@ async def test_clients_with_the_same_ids_never_get_each_others_answers(nursery: 
 # --- servers that are not up -------------------------------------------------------------------------------
 
 
-async def test_a_call_wakes_a_server_in_backoff_and_is_answered_when_it_comes_up(nursery: trio.Nursery) -> None:
-    stage = Stage()
+async def test_a_call_wakes_a_server_in_backoff_and_is_answered_when_it_comes_up(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
     stage.alpha.up = False
     stage.becomes("alpha", ServerState.BACKOFF)
     client = await stage.client(nursery)
@@ -412,9 +381,10 @@ async def test_a_call_wakes_a_server_in_backoff_and_is_answered_when_it_comes_up
     assert (await client.get())["id"] == 1
 
 
-async def test_a_call_that_has_to_wait_may_be_the_very_first_message(nursery: trio.Nursery) -> None:
+async def test_a_call_that_has_to_wait_may_be_the_very_first_message(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
     """A modern client needs no handshake, and its first line is often there before its session runs."""
-    stage = Stage()
     stage.alpha.up = False
     params = {"name": "call-category-tool", "arguments": {"category": "alpha", "name": "echo", "args": {}}}
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**params, "_meta": MODERN}}
@@ -431,34 +401,20 @@ async def test_a_call_that_has_to_wait_may_be_the_very_first_message(nursery: tr
         assert (await client.get())["result"]["resultType"] == "complete"
 
 
-async def test_a_call_to_a_server_that_stays_down_fails_after_the_wake_limit(
-    nursery: trio.Nursery, autojump_clock: MockClock
+@pytest.mark.parametrize("parked", [False, True])
+async def test_a_call_fails_after_the_wake_limit_and_at_once_if_its_server_is_parked(
+    stage: Stage, client: Client, autojump_clock: MockClock, *, parked: bool
 ) -> None:
-    stage = Stage()
-    stage.alpha.up = False
-    client = await stage.client(nursery)
+    stage.alpha.up, stage.alpha.can_wake = False, not parked
     began = trio.current_time()
     await client.call("alpha", "echo")
     assert error_of(await client.get())["code"] == "UpstreamUnavailable"
-    assert trio.current_time() - began == pytest.approx(stage.alpha.wake_seconds, abs=0.1)
-    assert stage.alpha.woken == 1
+    seconds = 0 if parked else stage.alpha.wake_seconds
+    assert trio.current_time() - began == pytest.approx(seconds, abs=0.1)
+    assert stage.alpha.woken == (not parked)
 
 
-async def test_a_call_to_a_parked_server_fails_at_once(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    stage = Stage()
-    stage.alpha.up = stage.alpha.can_wake = False
-    client = await stage.client(nursery)
-    began = trio.current_time()
-    await client.call("alpha", "echo")
-    assert error_of(await client.get())["code"] == "UpstreamUnavailable"
-    assert trio.current_time() == began
-    assert stage.alpha.woken == 0
-
-
-async def test_a_server_that_takes_no_more_says_so(nursery: trio.Nursery) -> None:
-    stage = Stage()
+async def test_a_server_that_takes_no_more_says_so(stage: Stage, nursery: trio.Nursery) -> None:
     noted: list[Event] = []
     stage.context = attrs.evolve(stage.context, gather=noted.append)
     stage.alpha.refusal = Overloaded("full", server="alpha", bound="limits.queue")
@@ -469,15 +425,23 @@ async def test_a_server_that_takes_no_more_says_so(nursery: trio.Nursery) -> Non
     assert [(event.server, event.details) for event in noted] == [("alpha", {"bound": "limits.queue"})]
 
 
-async def test_describing_waits_for_the_first_list(nursery: trio.Nursery) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+async def test_describing_waits_for_the_first_list_or_its_failure(
+    nursery: trio.Nursery, *, fails: bool
+) -> None:
     stage = Stage(listed=False)
     stage.becomes("alpha", ServerState.STARTING)
     client = await stage.client(nursery)
     await client.describe("alpha")
     await stage.alpha.wait_woken()
-    stage.becomes("alpha", ServerState.READY)
-    stage.lists("alpha", "echo")
-    assert list(described(await client.get())["tools"]) == ["echo"]
+    stage.becomes("alpha", ServerState.DEGRADED if fails else ServerState.READY)
+    if fails:
+        stage.fails_to_list("alpha", "it answered nonsense")
+        error = error_of(await client.get())
+        assert (error["code"], "it answered nonsense" in error["message"]) == ("SchemaFetchError", True)
+    else:
+        stage.lists("alpha", "echo")
+        assert list(described(await client.get())["tools"]) == ["echo"]
 
 
 @pytest.mark.parametrize(("up", "seconds"), [(True, LISTING_PATIENCE), (False, 0.75)])
@@ -492,26 +456,8 @@ async def test_describing_waits_no_longer_than_its_patience(
     began = trio.current_time()
     await client.describe("alpha")
     answer = described(await client.get())
-    assert answer["tools"] == {}
-    assert answer["meta"]["unavailableServers"]["alpha"]["state"] == "starting"
+    assert (answer["tools"], answer["meta"]["unavailableServers"]["alpha"]["state"]) == ({}, "starting")
     assert trio.current_time() - began == pytest.approx(seconds, abs=0.1)
-
-
-async def test_describing_a_server_that_fails_to_list_says_why_at_once(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    stage = Stage(listed=False)
-    stage.becomes("alpha", ServerState.STARTING)
-    client = await stage.client(nursery)
-    began = trio.current_time()
-    await client.describe("alpha")
-    await stage.alpha.wait_woken()
-    stage.becomes("alpha", ServerState.DEGRADED)
-    stage.fails_to_list("alpha", "it answered nonsense")
-    error = error_of(await client.get())
-    assert error["code"] == "SchemaFetchError"
-    assert "it answered nonsense" in error["message"]
-    assert trio.current_time() - began < LISTING_PATIENCE
 
 
 async def test_a_call_to_a_server_that_never_listed_goes_out_once_it_has(nursery: trio.Nursery) -> None:
@@ -529,8 +475,7 @@ async def test_a_call_to_a_server_that_never_listed_goes_out_once_it_has(nursery
 # --- bounds and bugs ---------------------------------------------------------------------------------------
 
 
-async def test_a_client_has_so_many_calls_in_flight_and_no_more(nursery: trio.Nursery) -> None:
-    stage = Stage()
+async def test_a_client_has_so_many_calls_in_flight_and_no_more(stage: Stage, nursery: trio.Nursery) -> None:
     guest, other = await stage.connect(nursery), await stage.connect(nursery)
     for number in range(MAX_CALLS + 1):
         await guest.client.call("alpha", "echo", request_id=number)
@@ -551,11 +496,16 @@ async def test_a_client_has_so_many_calls_in_flight_and_no_more(nursery: trio.Nu
     assert (await guest.client.get())["id"] == "next"
 
 
-async def test_a_bug_while_a_call_is_sent_costs_this_call_and_leaves_no_trace(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    guest = await stage.connect(nursery)
-    stage.alpha.refusal = KeyError("a bug")
+@pytest.mark.parametrize("waited", [False, True])
+async def test_a_bug_while_a_call_is_sent_costs_this_call_and_leaves_no_trace(
+    stage: Stage, guest: Guest, *, waited: bool
+) -> None:
+    stage.alpha.up, stage.alpha.refusal = not waited, None if waited else KeyError("a bug")
     await guest.client.call("alpha", "echo")
+    if waited:
+        await stage.alpha.wait_woken()
+        stage.alpha.refusal = KeyError("a bug")
+        stage.alpha.come_up()
     assert (await guest.client.get())["error"]["code"] == -32603
     assert guest.session.in_flight == 0, "the call is over, or its id stays taken for ever"
     stage.alpha.refusal = None
@@ -564,26 +514,9 @@ async def test_a_bug_while_a_call_is_sent_costs_this_call_and_leaves_no_trace(nu
     assert "result" in await guest.client.get()
 
 
-async def test_a_bug_after_the_wait_for_a_server_costs_this_call_alone(
-    nursery: trio.Nursery,
-) -> None:
-    stage = Stage()
-    stage.alpha.up = False
-    guest = await stage.connect(nursery)
-    await guest.client.call("alpha", "echo")
-    await stage.alpha.wait_woken()
-    stage.alpha.refusal = KeyError("a bug")
-    stage.alpha.come_up()
-    answer = await guest.client.get()
-    assert answer["id"] == 1
-    assert (await guest.client.request("ping", request_id=2))["id"] == 2
-
-
 async def test_calls_are_noted_with_label_latency_and_outcome(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    stage: Stage, client: Client, autojump_clock: MockClock
 ) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
     await client.call("alpha", "mcp__alpha__echo")
     sent = await stage.alpha.wait_sent()
     await trio.sleep(0.25)
@@ -602,50 +535,56 @@ async def test_calls_are_noted_with_label_latency_and_outcome(
     assert [ok for _, ok in stage.upstreams["beta"].recorded] == [False]
 
 
-async def test_the_log_names_what_was_asked_for_and_the_session_where_no_server_had_the_call(
-    nursery: trio.Nursery,
+@pytest.mark.parametrize(
+    ("surface", "session", "calls"),
+    [
+        (
+            "load",
+            "project",
+            [
+                (
+                    "load_mcp_tool",
+                    {"names": ["echo", "my password is hunter2"]},
+                    "load_mcp_tool(echo, …) in project",
+                ),
+                ("load_mcp_server", {"name": "alpha"}, "load_mcp_server(alpha) in project"),
+                ("beta__add", {"name": "hunter2"}, "beta__add in project"),
+            ],
+        ),
+        (
+            "category",
+            None,
+            [
+                (
+                    "call-category-tool",
+                    {"category": "x" * 999, "tool_name": "echo", "args": {"password": "hunter2"}},
+                    "call-category-tool(…, echo)",
+                ),
+                (
+                    "get-category-tools",
+                    {"category": "alpha", "toolNames": [f"t{number}" for number in range(9)]},
+                    "get-category-tools(alpha, t0, t1, t2, t3 and 5 more)",
+                ),
+                ("get-category-tools", {"category": 7}, "get-category-tools"),
+            ],
+        ),
+    ],
+)
+async def test_the_log_names_session_and_subject_of_a_call_that_reached_no_server_and_no_arguments(
+    nursery: trio.Nursery, surface: str, session: str | None, calls: list[tuple[str, dict[str, object], str]]
 ) -> None:
-    stage = Stage(profiles={"default": {"surface": "load"}})
+    stage = Stage(profiles={"default": {"surface": surface}})
     client = await stage.client(nursery)
-    await client.tell("mcpd/hello", {"session": "project"})
-    secret = {"name": "hunter2"}
-    told = {"names": ["echo", "my password is hunter2"]}
-    await client.ask("tools/call", {"name": "load_mcp_tool", "arguments": told}, request_id=1)
-    await client.get()
-    await client.ask("tools/call", {"name": "load_mcp_server", "arguments": {"name": "alpha"}}, request_id=2)
-    await client.get()
-    await client.ask("tools/call", {"name": "beta__add", "arguments": secret}, request_id=3)
-    await client.get()
-    assert [(label, outcome) for _, label, _, outcome in stage.log.notes] == [
-        ("load_mcp_tool(echo, …) in project", "ok"),
-        ("load_mcp_server(alpha) in project", "ok"),
-        ("beta__add in project", "ToolNotLoaded"),
-    ]
-
-
-async def test_what_the_log_names_is_bounded_and_never_what_a_tool_is_given(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
-    long = {"category": "x" * 999, "tool_name": "echo", "args": {"password": "hunter2"}}
-    await client.ask("tools/call", {"name": "call-category-tool", "arguments": long}, request_id=1)
-    await client.get()
-    many = {"category": "alpha", "toolNames": [f"t{number}" for number in range(9)]}
-    await client.ask("tools/call", {"name": "get-category-tools", "arguments": many}, request_id=2)
-    await client.get()
-    await client.ask("tools/call", {"name": "get-category-tools", "arguments": {"category": 7}}, request_id=3)
-    await client.get()
-    assert [label for _, label, _, _ in stage.log.notes] == [
-        "call-category-tool(…, echo)",
-        "get-category-tools(alpha, t0, t1, t2, t3 and 5 more)",
-        "get-category-tools",
-    ]
+    if session is not None:
+        await client.tell("mcpd/hello", {"session": session})
+    for number, (name, arguments, _label) in enumerate(calls):
+        await client.request("tools/call", {"name": name, "arguments": arguments}, request_id=number)
+    assert [label for _, label, _, _ in stage.log.notes] == [label for _, _, label in calls]
 
 
 async def test_a_tool_that_says_that_it_failed_is_logged_so_and_its_result_passed_on(
-    nursery: trio.Nursery,
+    stage: Stage, client: Client
 ) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
     await client.call("alpha", "echo")
     stage.answer(await stage.alpha.wait_sent(), b'{"content":[],"isError":true}')
     assert (await client.get())["result"]["isError"]
@@ -653,18 +592,248 @@ async def test_a_tool_that_says_that_it_failed_is_logged_so_and_its_result_passe
     assert [ok for _, ok in stage.alpha.recorded] == [True]
 
 
-async def test_an_error_whose_details_cannot_be_written_still_answers(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
+async def test_an_error_whose_details_cannot_be_written_still_answers(stage: Stage, client: Client) -> None:
     await client.call("alpha", "echo")
     stage.lose(await stage.alpha.wait_sent(), UpstreamLost("gone", details=object()))
     assert error_of(await client.get())["code"] == "InternalError"
 
 
-async def test_a_server_is_told_whose_call_it_is(nursery: trio.Nursery) -> None:
-    stage = Stage()
+async def test_a_server_is_told_whose_call_it_is(stage: Stage, nursery: trio.Nursery) -> None:
     for number in (1, 2):
         client = await stage.client(nursery)
         await client.call("alpha", "echo")
         await stage.alpha.wait_sent(number)
     assert len(set(stage.alpha.clients)) == 2
+
+
+ARGUMENTS = b'{"x":[1,{"id":2}]}'
+CALL = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"x":[1,{"id":2}]}}}'
+CALLS = st.builds(
+    lambda line, at, junk, gone: line[:at] + junk + line[at + gone :],
+    st.sampled_from(
+        [
+            CALL,
+            b'{"method":"tools/call","params":{"arguments":{},"name":"a"},"jsonrpc":"2.0","id":-1}',
+            b'{"jsonrpc":"2.0","id":0,"method":"tools/call","params":{"name":"","arguments":{"\\u0041":"\\\\"}}}',
+        ]
+    ),
+    st.integers(0, 100),
+    st.sampled_from(
+        [
+            b"",
+            b" ",
+            b"0",
+            b"-",
+            b".0",
+            b"e1",
+            b'"',
+            b"\\",
+            b',"id":8',
+            b'"id":8,',
+            b"{",
+            b"[]",
+            b"\xc3\xa9",
+            b"NaN",
+        ]
+    )
+    | st.binary(max_size=2),
+    st.integers(0, 9),
+)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 3, 0, 1)])
+def test_a_call_as_nearly_all_are_written_is_read_in_one_look(order: tuple[int, ...]) -> None:
+    arguments = '{"text":"a \\"quoted\\" word"}'
+    members = (
+        '"jsonrpc":"2.0"',
+        '"id":17',
+        '"method":"tools/call"',
+        f'"params":{{"name":"echo","arguments":{arguments}}}',
+    )
+    line = "{" + ",".join(members[each] for each in order) + "}"
+    assert plain_call(line.encode()) == PlainCall(b"17", "echo", arguments.encode())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        CALL.replace(b'"id":7', b'"id":"7"'),
+        CALL.replace(b'"id":7', b'"id":7.0'),
+        CALL.replace(b'"id":7', b'"id":-0'),
+        CALL.replace(b'"id":7', b'"id":7,"id":8'),
+        CALL.replace(b'"id":7', b'"\\u0069d":7'),
+        CALL.replace(b'"id":7', b'"id":7,"result":{}'),
+        CALL.replace(b'"2.0"', b'"2.1"'),
+        CALL.replace(b"tools/call", b"tools/list"),
+        CALL.replace(b'"echo"', b'"\xc3\xa9cho"'),
+        CALL.replace(b'"echo"', b'"\\u0065cho"'),
+        CALL.replace(b'"echo",', b'"echo", '),
+        CALL.replace(b'"echo",', b'"echo","_meta":{},'),
+        CALL.replace(ARGUMENTS, b"[]"),
+        CALL.replace(ARGUMENTS, b'{"x":' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}"),
+        CALL.replace(ARGUMENTS, b'{"x":"' + b" " * MAX_PLAIN + b'"}'),
+        CALL[:-1],
+        CALL + b" ",
+        b"",
+    ],
+)
+def test_a_call_that_is_written_otherwise_is_left_to_a_closer_look(line: bytes) -> None:
+    assert plain_call(line) is None
+
+
+def test_a_longer_one_is_read_in_one_look_too_unless_it_may_be_nested_deeply() -> None:
+    arguments = b'{"x":"' + b"long" * 1000 + b'"}'
+    assert plain_call(CALL.replace(ARGUMENTS, arguments)) == PlainCall(b"7", "echo", arguments)
+    brackets = b'{"x":"' + b"[" * MAX_DEPTH + b"}" * MAX_DEPTH + b'"}'
+    assert plain_call(CALL.replace(ARGUMENTS, brackets)) is None
+
+
+def test_the_shortest_one_that_is_nested_too_deeply_is_left_to_a_closer_look() -> None:
+    # The message, its params and its arguments are three levels.
+    inside = MAX_DEPTH - 3
+    deepest = b'{"":' + b"[" * inside + b"]" * inside + b"}"
+    assert plain_call(CALL.replace(ARGUMENTS, deepest)) == PlainCall(b"7", "echo", deepest)
+    assert plain_call(CALL.replace(ARGUMENTS, deepest.replace(b"[]", b"[[]]"))) is None
+
+
+@given(CALLS)
+@example(CALL)
+def test_what_is_read_in_one_look_reads_the_same_in_a_closer_one(line: bytes) -> None:
+    found = plain_call(line)
+    if found is not None:
+        closer = decode_strictly(line)
+        assert (bytes(Raw(closer.id or b"")), closer.method) == (found.request_id, "tools/call")
+        assert msgspec.json.decode(closer.params or b"") == {
+            "name": found.name,
+            "arguments": msgspec.json.decode(found.arguments),
+        }
+        assert found.arguments in line
+
+
+def limited(server: int | None = None, profile: int | None = None) -> Config:
+    entry: dict[str, object] = {"command": "x", "timeouts": {"queue": 5}}
+    if server is not None:
+        entry["limits"] = {"callsPerMinute": server}
+    default = {} if profile is None else {"limits": {"callsPerMinute": profile}}
+    return config_of({"mcpServers": {"a": entry, "b": {"command": "x"}}, "profiles": {"default": default}})
+
+
+def test_ten_seconds_worth_goes_at_once_and_the_rest_a_call_at_a_time() -> None:
+    now = 100.0
+    rates, config = CallRates(lambda: now), limited(server=30)
+    profile = config.profiles["default"]
+    assert [rates.take(config, profile, "a") for _ in range(7)] == [0, 0, 0, 0, 0, 2, 4]
+    with pytest.raises(
+        Overloaded, match=r"server a may have 30 calls a minute .* try again in about 1 s"
+    ) as caught:
+        rates.take(config, profile, "a")
+    assert caught.value.details["bound"] == "limits.callsPerMinute of server a"
+    assert caught.value.details["retryAfterMs"] == 1000
+    assert rates.take(config, profile, "b") == 0, "it has no limit"
+    assert rates.take(config, profile, "gone") == 0, "a reload is removing it"
+    now += 4
+    assert rates.take(config, profile, "a") == 2, "what was refused has spent nothing"
+
+
+def test_clients_of_a_profile_share_its_calls_over_all_servers() -> None:
+    rates, config = CallRates(lambda: 0.0), limited(profile=6)
+    profile = config.profiles["default"]
+    assert rates.take(config, profile, "a") == 0
+    with pytest.raises(Overloaded, match="profile default may have 6 calls a minute"):
+        rates.take(config, profile, "a")
+    assert rates.take(config, profile, "b") == 10, "the queue of the server that is called decides"
+
+
+def test_where_nothing_is_limited_nothing_is_counted() -> None:
+    for config, metered in ((limited(), False), (limited(server=1), True), (limited(profile=1), True)):
+        assert is_metered(config, config.profiles["default"]) is metered
+
+
+async def test_a_call_over_the_limit_waits_for_its_turn(
+    nursery: trio.Nursery, mock_clock: trio.testing.MockClock
+) -> None:
+    stage = on_full_surface(profiles={"default": {"surface": "full", "limits": {"callsPerMinute": 6}}})
+    guest = await greeted(stage, nursery)
+    await called(stage, guest.client)
+    await guest.client.ask("tools/call", {"name": "echo", "arguments": {}}, request_id=8)
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(stage.alpha.sent) == 1
+    mock_clock.jump(10)
+    await stage.alpha.wait_sent(2)
+    await guest.client.ask("tools/call", {"name": "echo", "arguments": {}}, request_id=9)
+    await guest.client.tell("notifications/cancelled", {"requestId": 9})
+    await trio.testing.wait_all_tasks_blocked()
+    mock_clock.jump(60)
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(stage.alpha.sent) == 2, "the client has taken it back"
+
+
+@pytest.fixture
+def unlisted() -> Stage:
+    return Stage(listed=False)
+
+
+async def test_all_servers_are_woken_at_once_and_waited_for(unlisted: Stage, nursery: trio.Nursery) -> None:
+    done = trio.Event()
+
+    async def wait() -> None:
+        await wait_listed(
+            AwaitListing(servers=("alpha", "beta")), unlisted.upstreams.values(), unlisted.catalog
+        )
+        done.set()
+
+    with trio.fail_after(30):
+        nursery.start_soon(wait)
+        await unlisted.upstreams["alpha"].wait_woken()
+        await unlisted.upstreams["beta"].wait_woken()
+        unlisted.lists("beta", "x")
+        await trio.testing.wait_all_tasks_blocked()
+        assert not done.is_set()
+        unlisted.fails_to_list("alpha", "nonsense")
+        await done.wait()
+
+
+async def test_the_index_is_waited_for_until_it_knows_the_catalog(nursery: trio.Nursery) -> None:
+    unlisted = Stage()
+    index = Watch(Index())
+    done = trio.Event()
+
+    async def wait() -> None:
+        await wait_indexed(index, unlisted.catalog)
+        done.set()
+
+    with trio.fail_after(30):
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not done.is_set()
+        index.set(index.value.updated(unlisted.catalog.value.servers))
+        await done.wait()
+
+
+async def test_an_index_that_does_not_come_is_given_up_after_its_patience(autojump_clock: MockClock) -> None:
+    began = trio.current_time()
+    await wait_indexed(Watch(Index()), Stage().catalog)
+    assert trio.current_time() - began == pytest.approx(INDEX_PATIENCE, abs=0.1)
+
+
+@pytest.mark.parametrize("calling", [True, False])
+async def test_only_who_calls_is_told_how_the_server_is(
+    unlisted: Stage, autojump_clock: MockClock, calling: bool
+) -> None:
+    unlisted.alpha.up, unlisted.alpha.wake_seconds = False, 2.5 * REPORT_SECONDS
+    told: list[str] = []
+    awaited = AwaitListing(servers=("alpha",), calling=calling)
+    await wait_listed(awaited, [unlisted.alpha], unlisted.catalog, told.append)
+    line = "server alpha is starting (waiting for {:.0f} s)"
+    each = [line.format(REPORT_SECONDS), line.format(2 * REPORT_SECONDS)]
+    assert told == (each if calling else [])
+
+
+async def test_reports_end_with_the_wait(autojump_clock: MockClock) -> None:
+    unlisted = Stage()
+    told: list[str] = []
+    assert await wait_up(unlisted.alpha, told.append)
+    unlisted.alpha.up, unlisted.alpha.wake_seconds = False, 1.5 * REPORT_SECONDS
+    assert not await wait_up(unlisted.alpha, told.append)
+    await trio.sleep(10 * REPORT_SECONDS)
+    assert len(told) == 1

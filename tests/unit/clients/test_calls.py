@@ -2,98 +2,100 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 from msgspec import Raw
 
-from daemon.clients.calls import IS_ERROR, MAX_SEARCHED, is_error
-from daemon.errors import UpstreamLost
+from daemon.clients.calls import MAX_SEARCHED, ClientCall, is_error
+from daemon.counting.tally import counters, most_called
+from daemon.errors import (
+    CallError,
+    Overloaded,
+    PromptDisabled,
+    ResourceDisabled,
+    UnknownPrompt,
+    UnknownResource,
+    UpstreamLost,
+    UpstreamUnavailable,
+)
+from daemon.model import Kind
+from tests.fakes_upstream import MODERN, Client, Stage
 from tests.unit.clients.asking import asks, called, greeted, on_full_surface
+from tests.unit.clients.inputs import ABLE, META
+from tests.unit.clients.inputs import asks as asks_about
 
 if TYPE_CHECKING:
     import trio
 
-
-async def test_a_call_is_answered_counted_and_forgotten(nursery: trio.Nursery) -> None:
-    stage = on_full_surface()
-    guest = await greeted(stage, nursery)
-    await called(stage, guest.client)
-    assert guest.session.in_flight == 1
-    stage.answer(stage.alpha.sent[0])
-    stage.answer(stage.alpha.sent[0])
-    assert (await guest.client.get())["result"] == {"content": []}
-    assert guest.session.in_flight == 0
-    assert [(label, outcome) for _, label, _, outcome in stage.log.notes] == [("alpha/echo", "ok")]
-    assert stage.alpha.recorded[0][1] is True
-    assert (await guest.client.request("ping", request_id=8))["id"] == 8
+    from daemon.history.event import Event
+    from tests.fakes_upstream import Guest
 
 
-async def test_a_call_that_is_cancelled_is_given_up_at_its_server_and_not_answered(
-    nursery: trio.Nursery,
-) -> None:
-    stage = on_full_surface()
-    guest = await greeted(stage, nursery)
-    await called(stage, guest.client)
-    await guest.client.tell("notifications/cancelled", {"requestId": 7})
-    await stage.alpha.wait_cancelled()
-    stage.answer(stage.alpha.sent[0])
-    assert (await guest.client.request("ping", request_id=8))["id"] == 8
+@pytest.fixture
+def full() -> Stage:
+    return on_full_surface()
 
 
-async def test_what_a_server_asks_is_withdrawn_on_the_stream_of_its_call(nursery: trio.Nursery) -> None:
+@pytest.fixture
+async def known(full: Stage, nursery: trio.Nursery) -> Guest:
+    return await greeted(full, nursery)
+
+
+async def test_a_call_is_answered_counted_and_forgotten(full: Stage, known: Guest) -> None:
+    await called(full, known.client)
+    assert known.session.in_flight == 1
+    full.answer(full.alpha.sent[0])
+    full.answer(full.alpha.sent[0])
+    assert (await known.client.get())["result"] == {"content": []}
+    assert known.session.in_flight == 0
+    assert [(label, outcome) for _, label, _, outcome in full.log.notes] == [("alpha/echo", "ok")]
+    assert full.alpha.recorded[0][1] is True
+    assert (await known.client.request("ping", request_id=8))["id"] == 8
+
+
+async def test_what_a_server_asks_is_withdrawn_on_the_stream_of_its_call(full: Stage, known: Guest) -> None:
     """Its call is forgotten only afterwards: over HTTP, what belongs to no call goes another way."""
-    stage = on_full_surface()
-    guest = await greeted(stage, nursery)
-    await called(stage, guest.client)
-    asked = asks(stage, "roots/list")
-    uid = (await guest.client.get())["id"]
-    calls, still_open = guest.session._connection.calls, list[bool]()
+    await called(full, known.client)
+    asked = asks(full, "roots/list")
+    uid = (await known.client.get())["id"]
+    calls, still_open = known.session._connection.calls, list[bool]()
 
     def given_up() -> None:
         still_open.append(b"7" in calls.open)
         asked.request.end("given up")
 
-    stage.alpha.on_cancel = given_up
-    await guest.client.tell("notifications/cancelled", {"requestId": 7})
-    assert (await guest.client.get())["params"] == {"requestId": uid, "reason": "given up"}
+    full.alpha.on_cancel = given_up
+    await known.client.tell("notifications/cancelled", {"requestId": 7})
+    assert (await known.client.get())["params"] == {"requestId": uid, "reason": "given up"}
     assert still_open == [True]
     assert not calls.open
 
 
-async def test_at_a_stop_every_call_is_answered(nursery: trio.Nursery) -> None:
-    stage = on_full_surface()
-    guest = await greeted(stage, nursery)
+async def test_at_a_stop_every_call_is_answered(full: Stage, known: Guest) -> None:
     for request_id in (7, 8):
-        await called(stage, guest.client, request_id)
-    guest.session.lose_calls(UpstreamLost("mcpd is stopping"))
-    answers = [await guest.client.get() for _ in range(2)]
+        await called(full, known.client, request_id)
+    known.session.lose_calls(UpstreamLost("mcpd is stopping"))
+    answers = [await known.client.get() for _ in range(2)]
     assert sorted(answer["id"] for answer in answers) == [7, 8]
     assert all(answer["result"]["isError"] for answer in answers)
 
 
 @pytest.mark.parametrize("holds", [True, False])
-async def test_a_bridge_is_given_back_what_no_server_was_sent(nursery: trio.Nursery, *, holds: bool) -> None:
-    stage = on_full_surface()
-    guest = await stage.connect(nursery)
-    await guest.client.tell("mcpd/hello", {"holds": holds})
+async def test_a_bridge_is_given_back_what_no_server_was_sent(
+    full: Stage, nursery: trio.Nursery, *, holds: bool
+) -> None:
+    known = await full.connect(nursery)
+    await known.client.tell("mcpd/hello", {"holds": holds})
     for request_id in (7, "eight"):
-        await called(stage, guest.client, request_id)
-    guest.session.calls.open[b'"eight"'].in_line = True
-    guest.session.give_back()
-    assert list(guest.session.calls.open) == ([b"7"] if holds else [b"7", b'"eight"'])
+        await called(full, known.client, request_id)
+    known.session.calls.open[b'"eight"'].in_line = True
+    known.session.give_back()
+    assert list(known.session.calls.open) == ([b"7"] if holds else [b"7", b'"eight"'])
     if holds:
-        said = await guest.client.get()
+        said = await known.client.get()
         assert (said["method"], said["params"]) == ("mcpd/unsent", {"ids": ["eight"]})
-
-
-async def test_a_tool_that_reports_failure_is_logged_as_one(nursery: trio.Nursery) -> None:
-    stage = on_full_surface()
-    guest = await greeted(stage, nursery)
-    await called(stage, guest.client)
-    stage.answer(stage.alpha.sent[0], b'{"content":[],"isError":true}')
-    await guest.client.get()
-    assert stage.log.notes[-1][3] == IS_ERROR
 
 
 @pytest.mark.parametrize(
@@ -102,10 +104,7 @@ async def test_a_tool_that_reports_failure_is_logged_as_one(nursery: trio.Nurser
         (b'{"content":[],"isError":true}', True),
         (b'{"isError" : true, "content":[{"type":"text","text":"%b"}]}' % (b"x" * 5000), True),
         (b'{"content":[{"type":"text","text":"%b"}],"isError":true}' % (b"x" * 5000), True),
-        (
-            b'{"content":"%b","isError":true,"structuredContent":{"x":"%b"}}' % (b"x" * 5000, b"x" * 5000),
-            True,
-        ),
+        (b'{"content":"%b","isError":true,"structuredContent":{"x":"%b"}}' % (b"x" * 5000, b"x" * 5000), True),
         (b'{"content":[],"isError":false}', False),
         (b'{"content":[]}', False),
         (rb'{"content":[{"type":"text","text":"{\"isError\":true}"}]}', False),
@@ -122,3 +121,144 @@ async def test_a_tool_that_reports_failure_is_logged_as_one(nursery: trio.Nurser
 def test_a_tool_s_own_word_that_it_failed_is_seen_and_no_quotation(result: bytes, failed: bool) -> None:
     assert is_error(result) is failed
     assert is_error(Raw(result)) is failed
+
+
+@pytest.mark.parametrize("outcome", ["ok", UpstreamLost.code])
+async def test_a_request_that_goes_the_way_of_calls_is_none(stage: Stage, client: Client, outcome: str) -> None:
+    await client.call("alpha", "echo")
+    sent = await stage.alpha.wait_sent()
+    assert isinstance(sent.call, ClientCall)
+    sent.call.method = "prompts/get"
+    if outcome == "ok":
+        stage.answer(sent)
+    else:
+        stage.lose(sent, UpstreamLost("gone", server="alpha"))
+    await client.get()
+    counted = stage.tally.servers["alpha"]
+    assert counted.requests == {("prompts/get", outcome): 1}
+    assert (counted.count, counted.outcomes, stage.tally.meta_calls) == (0, {}, {})
+    assert most_called(counters(stage.tally)) == []
+
+
+async def test_a_call_is_one_and_no_request(stage: Stage, client: Client) -> None:
+    await client.call("alpha", "echo")
+    stage.answer(await stage.alpha.wait_sent())
+    await client.get()
+    assert stage.tally.servers["alpha"].requests == {}
+    assert most_called(counters(stage.tally)) == [("alpha", "echo")]
+
+
+@pytest.mark.parametrize(("meta", "became"), [(META, "parked"), (MODERN, "refused")])
+async def test_what_a_modern_client_is_asked_is_counted(
+    stage: Stage, client: Client, meta: dict[str, Any], became: str
+) -> None:
+    await client.call("alpha", "echo", _meta=meta)
+    asks_about(stage, await stage.alpha.wait_sent())
+    assert stage.tally.servers["alpha"].relays == {("elicitation/create", became): 1}
+
+
+@pytest.mark.parametrize(("capabilities", "became"), [(ABLE, "relayed"), ({}, "refused")])
+async def test_what_a_client_is_asked_is_counted(
+    stage: Stage, client: Client, capabilities: dict[str, Any], became: str
+) -> None:
+    who = {"name": "tester", "version": "1"}
+    said = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": who}
+    await client.request("initialize", said)
+    await client.call("alpha", "echo", request_id="x")
+    asks_about(stage, await stage.alpha.wait_sent(), "roots/list", None)
+    assert stage.tally.servers["alpha"].relays == {("roots/list", became): 1}
+
+
+async def test_a_request_that_is_refused_by_a_bound_says_by_which_as_a_call_does(nursery: trio.Nursery) -> None:
+    noted: list[Event] = []
+    stage = Stage()
+    stage.context = attrs.evolve(stage.context, gather=noted.append)
+    stage.offers("alpha", Kind.PROMPT, "review")
+    stage.alpha.refusal = Overloaded("the server does not read", bound="bytes that wait for the server")
+    client = await stage.client(nursery)
+    await client.request("prompts/get", {"name": "review"})
+    assert [(event.server, event.details) for event in noted] == [
+        ("alpha", {"bound": "bytes that wait for the server"})
+    ]
+
+
+async def test_calls_that_end_together_are_recorded_together_after_their_answers_are_written(
+    stage: Stage, client: Client
+) -> None:
+    for number in range(3):
+        await client.call("alpha", "echo", request_id=number)
+    results = b'{"content":[]}', b'{"content":[]}', b'{"content":[],"isError":true}'
+    await stage.alpha.wait_sent(3)
+    for sent, result in zip(stage.alpha.sent, results, strict=True):
+        sent.exchange.answered(result)
+    assert (stage.alpha.recorded, stage.tally.servers["alpha"].count) == ([], 0)
+    stage.outbox.flush()
+    assert [ok for _, ok in stage.alpha.recorded] == [True] * 3
+    assert stage.tally.servers["alpha"].outcomes == {("category", "ok"): 3}
+    assert [note[3] for note in stage.log.notes] == ["ok", "ok", "isError"]
+    stage.outbox.flush()
+    assert stage.tally.servers["alpha"].count == 3
+
+
+INTERNAL, PARAMS, NO_RESOURCE = -32603, -32602, -32002
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "modern"),
+    [
+        (UnknownPrompt, PARAMS, PARAMS),
+        (PromptDisabled, PARAMS, PARAMS),
+        (UnknownResource, NO_RESOURCE, PARAMS),
+        (ResourceDisabled, NO_RESOURCE, PARAMS),
+        (UpstreamUnavailable, INTERNAL, INTERNAL),
+        (Overloaded, INTERNAL, INTERNAL),
+    ],
+)
+async def test_an_error_has_its_code_its_text_and_its_details(
+    stage: Stage, nursery: trio.Nursery, error: type[CallError], code: int, modern: int
+) -> None:
+    for kind in (Kind.RESOURCE, Kind.PROMPT, Kind.TEMPLATE):
+        for server in ("alpha", "beta"):
+            stage.offers(server, kind)
+    stage.offers("alpha", Kind.PROMPT, "p")
+    stage.alpha.refusal = error("What happened. What to do.", detail=7)
+    client = await stage.client(nursery)
+    for meta, wanted in (({}, code), ({"_meta": MODERN}, modern)):
+        answer = await client.request("prompts/get", {"name": "p", **meta})
+        assert answer["error"] == {
+            "code": wanted,
+            "message": f"{error.code}: What happened. What to do.",
+            "data": {"code": error.code, "detail": 7},
+        }
+    assert [each[3] for each in stage.log.notes] == [error.code] * 2
+
+
+async def test_a_request_that_is_in_flight_is_not_taken_twice(stage: Stage, nursery: trio.Nursery) -> None:
+    stage.offers("alpha", Kind.PROMPT, "p")
+    client = await stage.client(nursery)
+    await client.ask("prompts/get", {"name": "p"})
+    await stage.alpha.wait_sent()
+    assert (await client.request("prompts/get", {"name": "p"}))["error"]["code"] == -32600
+
+
+async def test_a_request_is_logged_and_counted_without_what_it_was_given(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    stage.offers("alpha", Kind.PROMPT, "p")
+    stage.offers("alpha", Kind.RESOURCE, "file:///listed")
+    client = await stage.client(nursery)
+    asked = [
+        ("prompts/get", {"name": "p", "arguments": {"password": "hunter2"}}, "alpha/prompt:p"),
+        ("resources/read", {"uri": "file:///listed"}, "alpha/resource:file:///listed"),
+        ("resources/read", {"uri": "mcpd://alpha/x%3Ahunter2"}, "alpha/resource"),
+        ("completion/complete", {"ref": {"type": "ref/prompt", "name": "p"}}, "alpha/completion/complete"),
+    ]
+    for number, (method, params, label) in enumerate(asked, 1):
+        await client.ask(method, params)
+        sent = await stage.alpha.wait_sent(number)
+        assert "hunter2" not in repr(sent.exchange)
+        stage.answer(sent, b"{}")
+        await client.get()
+        assert stage.log.notes[-1][1] == label
+    # It is counted apart from calls of tools.
+    assert (stage.alpha.recorded, stage.tally.tools) == ([], {})

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 
-from daemon.clients.client import LOCAL_USER, Client, local_user
+from daemon.catalog.loaded import OTHERS, TOKENS
+from daemon.clients.client import (
+    LOCAL_USER,
+    MAX_CHOSEN,
+    Client,
+    Principal,
+    fault_of_choice,
+    local_user,
+    read_choice,
+)
 from daemon.surfaces.table import SURFACES
 from tests.fakes_upstream import FakeUpstream
+from tests.unit.catalog.samples import servers
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
     from daemon.config.config_model import Config
+
 
 PROFILES = {"default": {"surface": "load"}, "small": {"categories": ["alpha"], "surface": "search"}}
 
@@ -149,3 +161,96 @@ def test_an_instance_is_for_those_who_use_it_until_it_has_ended_and_its_name_is_
     instance.is_gone = True
     assert not guest.has("alpha#12", {"alpha"})
     assert guest.has("alpha", {"alpha"})
+
+
+CATEGORIES: dict[str, Any] = {
+    "whole": {"server": "git"},
+    "named": {"tools": {"includeNames": ["hg/log"]}},
+    "borrowed": {"server": "git", "tools": {"includeNames": ["fs/read"]}},
+    "any": {"tools": {"includePatterns": ["read_*"]}},
+}
+CHOOSING: dict[str, Any] = {
+    "reader": {"categories": ["whole"]},
+    "logs": {"categories": ["named", "borrowed"]},
+    "open": {"categories": ["any"]},
+    "more": {"categories": ["named"], "includedOptionalTools": ["fs/read"]},
+    "bare": {"categories": ["named"], "includedOptionalTools": ["read"]},
+}
+CONFIG = config_of({"mcpServers": servers("git", "hg", "fs"), "categories": CATEGORIES, "profiles": CHOOSING})
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        (None, ()),
+        (["git"], ("git",)),
+        (["hg", "git", "hg"], ("hg", "git")),
+        ("git", None),
+        ([], None),
+        (["git", 7], None),
+        ([""], None),
+        ({"git": 1}, None),
+        (["git"] * (MAX_CHOSEN + 1), None),
+    ],
+)
+def test_servers_are_named_in_a_list(said: object, read: tuple[str, ...] | None) -> None:
+    assert read_choice(said) == read
+
+
+@pytest.mark.parametrize(
+    ("profile", "shown"),
+    [
+        ("default", {"git", "hg", "fs"}),
+        ("reader", {"git"}),
+        ("logs", {"git", "hg", "fs"}),
+        ("open", {"git", "hg", "fs"}),
+        ("more", {"hg", "fs"}),
+        ("bare", {"git", "hg", "fs"}),
+    ],
+)
+def test_what_a_profile_shows_nothing_of_cannot_be_chosen(profile: str, shown: set[str]) -> None:
+    chosen = {
+        name for name in CONFIG.mcp_servers if not fault_of_choice(CONFIG, CONFIG.profiles[profile], (name,))
+    }
+    assert chosen == shown
+
+
+def test_without_categories_each_server_is_one() -> None:
+    plain = config_of({"mcpServers": servers("git", "hg"), "profiles": {"reader": {"categories": ["git"]}}})
+    reader = plain.profiles["reader"]
+    assert fault_of_choice(plain, reader, ("git",)) == ""
+    assert "profile 'reader' shows nothing of server 'hg'" in fault_of_choice(plain, reader, ("git", "hg"))
+
+
+def test_a_refusal_names_what_is_close_and_what_there_is_in_this_profile() -> None:
+    default, reader = CONFIG.profiles["default"], CONFIG.profiles["reader"]
+    fault = fault_of_choice(CONFIG, default, ("gti",))
+    assert fault == (
+        "there is no server 'gti' in mcpd's configuration. Did you mean git? There are: git, hg, fs."
+    )
+    assert "hg" not in fault_of_choice(CONFIG, reader, ("gti",))
+    assert len(fault_of_choice(CONFIG, default, ("x" * 9999,))) < 500
+    assert fault_of_choice(CONFIG, default, ("git", "gti")) == "", "a reload may have removed it for a while"
+    assert "not a list" in fault_of_choice(CONFIG, default, None)
+    assert fault_of_choice(CONFIG, default, ()) == ""
+
+
+def test_the_daemons_own_user_names_its_own_keys() -> None:
+    assert local_user(os.getuid()) == LOCAL_USER
+    assert LOCAL_USER.own_key("k") == "k"
+
+
+def test_another_users_key_is_another_session() -> None:
+    other = local_user(os.getuid() + 1).own_key("k")
+    assert other == f"{OTHERS}{os.getuid() + 1}: k"
+    # Nobody but the daemon's own user can name a key that is another's.
+    assert local_user(os.getuid() + 2).own_key(other) != other
+
+
+def test_a_tokens_key_is_a_session_of_its_own() -> None:
+    ci, other = (Principal(owner=f"{TOKENS}{name}: ", token=name) for name in ("ci", "other"))
+    assert len({ci.own_key("k"), other.own_key("k"), LOCAL_USER.own_key("k")}) == 3
+
+
+def test_who_has_shown_nothing_may_use_every_profile_and_is_told_apart() -> None:
+    assert (LOCAL_USER.token, LOCAL_USER.profiles, LOCAL_USER.keeps) == ("", None, True)

@@ -21,12 +21,14 @@ from daemon.states import ServerState
 from daemon.surfaces.full import FullSurface
 from daemon.surfaces.surface import Action, Forward, View
 from daemon.wire.link import LINES_PER_TURN
-from tests.fakes_upstream import Client, Stage, error_of, tool, tools_of
+from tests.fakes_upstream import Client, Guest, Stage, error_of, tool, tools_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHANGED = tool("echo", description="It deletes everything now.")
+LOADING = {"name": "load_mcp_tool", "arguments": {"names": ["echo"]}}
+HELLO = {"jsonrpc": "2.0", "method": "mcpd/hello", "params": {"session": "k"}}
 
 
 async def describe(client: Client, surface: str) -> None:
@@ -81,13 +83,39 @@ def stage_of(surface: str, **written: Any) -> Stage:
 SURFACES = ["category", "browse", "search", "load", "full"]
 
 
+@pytest.fixture
+def surface() -> str:
+    return "full"
+
+
+@pytest.fixture
+def stage(surface: str) -> Stage:
+    return stage_of(surface)
+
+
+async def answered(stage: Stage, client: Client, *messages: dict[str, Any]) -> None:
+    """The client's calls reach the server, which answers each."""
+    for message in messages:
+        await client.send(message)
+        stage.answer(await stage.alpha.wait_sent(), b"{}")
+        assert "result" in await answer_to(client, message["id"])
+        stage.alpha.sent.clear()
+
+
+async def refusal(stage: Stage, client: Client, request_id: int = 2) -> str:
+    """Why a call was refused; it has reached no server."""
+    code: str = error_of(await answer_to(client, request_id))["code"]
+    assert not stage.alpha.sent
+    return code
+
+
+@pytest.mark.parametrize("calls", [0, 3])
 @pytest.mark.parametrize("surface", SURFACES)
-async def test_a_tool_that_changed_since_it_was_shown_is_refused_once_with_its_new_form(
-    nursery: trio.Nursery, surface: str
+async def test_a_changed_tool_is_refused_once_with_its_new_form_however_often_it_was_called_before(
+    stage: Stage, client: Client, surface: str, calls: int
 ) -> None:
-    stage = stage_of(surface)
-    client = await stage.client(nursery)
     await describe(client, surface)
+    await answered(stage, client, *(request(surface, 11 + number) for number in range(calls)))
     stage.lists("alpha", CHANGED, "add")
     await call(client, surface)
     error = error_of(await answer_to(client, 2))
@@ -96,7 +124,7 @@ async def test_a_tool_that_changed_since_it_was_shown_is_refused_once_with_its_n
     assert not stage.alpha.sent
     await call(client, surface)
     if surface == "load":
-        assert error_of(await answer_to(client, 2))["code"] == "ToolNotLoaded"
+        assert await refusal(stage, client) == "ToolNotLoaded"
         await describe(client, surface)
         await call(client, surface)
     await stage.alpha.wait_sent()
@@ -124,39 +152,14 @@ async def test_what_a_call_means_is_asked_once_as_long_as_nothing_changes(
     if session is not None:
         await client.send({"jsonrpc": "2.0", "method": "mcpd/hello", "params": {"session": session}})
     await describe(client, "full")
-    for request_id in (11, 12, 13):
-        asked = request("full", request_id)
-        if meta is not None:
-            asked["params"]["_meta"] = meta
-        await client.send(asked)
-        stage.answer(await stage.alpha.wait_sent(), b"{}")
-        assert "result" in await answer_to(client, request_id)
-        stage.alpha.sent.clear()
+    calls = [request("full", number) for number in (11, 12, 13)]
+    for each in calls:
+        each["params"] |= {} if meta is None else {"_meta": meta}
+    await answered(stage, client, *calls)
     assert surface.judged == 1
 
 
-@pytest.mark.parametrize("surface", SURFACES)
-async def test_a_tool_that_was_called_before_and_has_changed_is_refused_like_any_other(
-    nursery: trio.Nursery, surface: str
-) -> None:
-    """What was decided for the first calls must not stand any longer than what it was decided by."""
-    stage = stage_of(surface)
-    client = await stage.client(nursery)
-    await describe(client, surface)
-    for request_id in (11, 12, 13):
-        await call(client, surface, request_id)
-        stage.answer(await stage.alpha.wait_sent(), b"{}")
-        assert "result" in await answer_to(client, request_id)
-        stage.alpha.sent.clear()
-    stage.lists("alpha", CHANGED, "add")
-    await call(client, surface)
-    assert error_of(await answer_to(client, 2))["code"] == "ToolChanged"
-    assert not stage.alpha.sent
-
-
-async def test_of_a_call_that_showed_the_way_nothing_is_kept(nursery: trio.Nursery) -> None:
-    stage = stage_of("full")
-    client = await stage.client(nursery)
+async def test_of_a_call_that_showed_the_way_nothing_is_kept(stage: Stage, client: Client) -> None:
     for number in (11, 12):
         text = f"{number}" * 100_000
         params = {"name": "add", "arguments": {"text": text}}
@@ -170,57 +173,43 @@ async def test_of_a_call_that_showed_the_way_nothing_is_kept(nursery: trio.Nurse
     ]
 
 
-async def test_a_tool_that_was_called_before_and_is_switched_off_is_refused(nursery: trio.Nursery) -> None:
-    stage = stage_of("full")
-    client = await stage.client(nursery)
+async def test_a_tool_that_was_called_before_and_is_switched_off_is_refused(
+    stage: Stage, client: Client
+) -> None:
     await describe(client, "full")
-    await call(client, "full", 11)
-    stage.answer(await stage.alpha.wait_sent(), b"{}")
-    await answer_to(client, 11)
+    await answered(stage, client, request("full", 11))
     stage.learn(Switched(off=frozenset({("alpha", "echo")})))
     await call(client, "full")
-    assert error_of(await answer_to(client, 2))["code"] == "ToolDisabled"
+    assert await refusal(stage, client) == "ToolDisabled"
 
 
-@pytest.mark.parametrize("surface", ["category", "browse", "search", "full"])
-async def test_a_tool_that_was_never_shown_is_called_as_it_is(nursery: trio.Nursery, surface: str) -> None:
-    stage = stage_of(surface)
-    client = await stage.client(nursery)
-    stage.lists("alpha", CHANGED)
-    await call(client, surface)
-    await stage.alpha.wait_sent()
-
-
-@pytest.mark.parametrize("surface", SURFACES)
-async def test_a_tool_that_changed_and_changed_back_is_called(nursery: trio.Nursery, surface: str) -> None:
-    stage = stage_of(surface)
-    client = await stage.client(nursery)
-    await describe(client, surface)
+@pytest.mark.parametrize(
+    ("surface", "shown"),
+    [(each, True) for each in SURFACES] + [(each, False) for each in SURFACES if each != "load"],
+)
+async def test_a_tool_that_was_never_shown_or_has_changed_back_is_called(
+    stage: Stage, client: Client, surface: str, *, shown: bool
+) -> None:
+    if shown:
+        await describe(client, surface)
     stage.lists("alpha", CHANGED, "add")
-    stage.lists("alpha", "echo", "add")
+    if shown:
+        stage.lists("alpha", "echo", "add")
     await call(client, surface)
     await stage.alpha.wait_sent()
 
 
 @pytest.mark.parametrize("switch", [{"lazy": False}, {"profiles": {"default": {"lazy": False}}}])
-async def test_where_loading_on_demand_is_off_calls_go_through_as_they_come(
+async def test_where_loading_on_demand_is_off_calls_go_through_and_wait_for_no_list(
     nursery: trio.Nursery, switch: dict[str, Any]
 ) -> None:
     stage = Stage(**switch)
     client = await stage.client(nursery)
     await describe(client, "full")
     stage.lists("alpha", CHANGED)
-    await call(client, "full")
-    await stage.alpha.wait_sent()
-
-
-async def test_where_loading_on_demand_is_off_no_call_waits_for_a_list(nursery: trio.Nursery) -> None:
-    stage = Stage(lazy=False)
     stage.alpha.is_stale = True
-    client = await stage.client(nursery)
     await call(client, "full")
-    sent = await stage.alpha.wait_sent()
-    assert sent.call.check()
+    assert (await stage.alpha.wait_sent()).call.check()
 
 
 async def test_only_the_tools_of_the_page_that_was_sent_count_as_shown(nursery: trio.Nursery) -> None:
@@ -276,42 +265,23 @@ async def test_what_an_operator_has_switched_off_is_refused_and_says_how_it_come
 # --- calls that wait are judged again ------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("wait", ["down", "stale"])
 @pytest.mark.parametrize("surface", SURFACES)
-async def test_a_call_that_woke_its_server_is_judged_by_what_that_lists_then(
-    nursery: trio.Nursery, surface: str
+async def test_a_call_that_waits_for_its_server_or_its_new_list_is_judged_by_that(
+    stage: Stage, client: Client, surface: str, wait: str
 ) -> None:
-    stage = stage_of(surface)
-    client = await stage.client(nursery)
     await describe(client, surface)
-    stage.alpha.up = False
-    await call(client, surface)
-    await trio.testing.wait_all_tasks_blocked()
-    stage.lists("alpha", CHANGED, "add")
-    stage.alpha.come_up()
-    assert error_of(await answer_to(client, 2))["code"] == "ToolChanged"
-    assert not stage.alpha.sent
-
-
-@pytest.mark.parametrize("surface", SURFACES)
-async def test_a_call_waits_for_the_list_of_a_server_that_has_announced_a_change(
-    nursery: trio.Nursery, surface: str
-) -> None:
-    stage = stage_of(surface)
-    client = await stage.client(nursery)
-    await describe(client, surface)
-    stage.alpha.is_stale = True
+    stage.alpha.up, stage.alpha.is_stale = wait == "stale", wait == "stale"
     await call(client, surface)
     await trio.testing.wait_all_tasks_blocked()
     assert not stage.alpha.sent
     stage.lists("alpha", CHANGED, "add")
     stage.alpha.is_current()
-    assert error_of(await answer_to(client, 2))["code"] == "ToolChanged"
-    assert not stage.alpha.sent
+    stage.alpha.come_up()
+    assert await refusal(stage, client) == "ToolChanged"
 
 
-async def test_a_call_that_waits_for_a_list_can_be_cancelled(nursery: trio.Nursery) -> None:
-    stage = stage_of("full")
-    guest = await stage.connect(nursery)
+async def test_a_call_that_waits_for_a_list_can_be_cancelled(stage: Stage, guest: Guest) -> None:
     stage.alpha.is_stale = True
     await call(guest.client, "full")
     await guest.client.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
@@ -338,9 +308,7 @@ async def test_a_call_that_waited_while_its_profile_left_the_configuration_is_re
     assert not stage.alpha.sent
 
 
-async def test_a_call_that_leaves_a_line_is_checked_once_more(nursery: trio.Nursery) -> None:
-    stage = stage_of("full")
-    client = await stage.client(nursery)
+async def test_a_call_that_leaves_a_line_is_checked_once_more(stage: Stage, client: Client) -> None:
     await describe(client, "full")
     await call(client, "full")
     sent = await stage.alpha.wait_sent()
@@ -360,10 +328,8 @@ async def test_a_call_that_leaves_a_line_is_checked_once_more(nursery: trio.Nurs
 
 
 async def test_a_call_that_leaves_a_line_of_a_server_that_has_announced_a_change_waits_for_its_list(
-    nursery: trio.Nursery,
+    stage: Stage, client: Client
 ) -> None:
-    stage = stage_of("full")
-    client = await stage.client(nursery)
     await describe(client, "full")
     await call(client, "full")
     for returns in range(1, MAX_RETURNS + 1):
@@ -383,10 +349,8 @@ async def test_a_call_that_leaves_a_line_of_a_server_that_has_announced_a_change
 @pytest.mark.parametrize("stale", [True, False])
 @pytest.mark.parametrize("surface", SURFACES)
 async def test_calls_that_were_written_before_any_was_answered_are_all_refused(
-    nursery: trio.Nursery, surface: str, stale: bool
+    stage: Stage, client: Client, surface: str, stale: bool
 ) -> None:
-    stage = stage_of(surface)
-    client = await stage.client(nursery)
     await describe(client, surface)
     stage.alpha.is_stale = stale
     if not stale:
@@ -406,11 +370,9 @@ async def test_calls_that_were_written_before_any_was_answered_are_all_refused(
 
 
 async def test_however_many_calls_were_written_before_any_was_answered_all_are_refused(
-    nursery: trio.Nursery,
+    stage: Stage, guest: Guest
 ) -> None:
     """They are handled in portions, and one read does not hold all of them."""
-    stage = stage_of("full")
-    guest = await stage.connect(nursery)
     await describe(guest.client, "full")
     stage.lists("alpha", CHANGED, "add")
     numbers = range(2, 2 + 5 * LINES_PER_TURN)
@@ -426,15 +388,14 @@ async def test_however_many_calls_were_written_before_any_was_answered_all_are_r
 async def test_calls_of_what_was_only_loaded_are_all_refused_too(nursery: trio.Nursery) -> None:
     """The session has come back: what it had loaded is all that is known of what it was shown."""
     stage = stage_of("load")
-    hello = {"jsonrpc": "2.0", "method": "mcpd/hello", "params": {"session": "k"}}
     first = await stage.client(nursery)
-    await first.send(hello)
+    await first.send(HELLO)
     await describe(first, "load")
     first.close()
     await trio.testing.wait_all_tasks_blocked()
     stage.lists("alpha", CHANGED, "add")
     second = await stage.client(nursery)
-    await second.send(hello, *(request("load", number) for number in (2, 3)))
+    await second.send(HELLO, *(request("load", number) for number in (2, 3)))
     assert [error_of(await second.get())["code"] for _ in range(2)] == ["ToolChanged"] * 2
     assert not stage.alpha.sent
     await describe(second, "load")
@@ -447,12 +408,11 @@ async def test_calls_of_what_was_only_loaded_are_all_refused_too(nursery: trio.N
 
 async def test_what_a_session_has_loaded_is_there_when_it_comes_back(nursery: trio.Nursery) -> None:
     stage = stage_of("load")
-    hello = {"jsonrpc": "2.0", "method": "mcpd/hello", "params": {"session": "k"}}
     first = await stage.client(nursery)
-    await first.send(hello)
+    await first.send(HELLO)
     await describe(first, "load")
     second = await stage.client(nursery)
-    await second.send(hello)
+    await second.send(HELLO)
     await second.ask("tools/list")
     tools = (await answer_to(second, 1))["result"]["tools"]
     assert [each["name"] for each in tools] == ["load_mcp_server", "load_mcp_tool", "echo"]
@@ -505,9 +465,7 @@ async def test_a_key_that_is_none_is_refused_where_a_request_names_it(
     assert (await answer_to(client, 1))["error"]["code"] == -32602
 
 
-async def test_the_key_of_a_session_reaches_no_server(nursery: trio.Nursery) -> None:
-    stage = stage_of("full")
-    client = await stage.client(nursery)
+async def test_the_key_of_a_session_reaches_no_server(stage: Stage, client: Client) -> None:
     meta = {SESSION_KEY: "k", "traceparent": "00"}
     await client.ask("tools/call", {"name": "echo", "arguments": {}, "_meta": meta})
     assert list((await stage.alpha.wait_sent()).call.meta) == ["traceparent"]
@@ -529,7 +487,7 @@ async def test_all_connections_of_a_session_are_told_what_one_of_them_loads(
     clients = []
     for _ in range(2):
         client = await stage.client(nursery)
-        await client.send({"jsonrpc": "2.0", "method": "mcpd/hello", "params": {"session": "k"}})
+        await client.send(HELLO)
         await client.ask("initialize", {"protocolVersion": "2025-11-25"}, request_id=9)
         await answer_to(client, 9)
         await client.ask("tools/list")
@@ -539,9 +497,7 @@ async def test_all_connections_of_a_session_are_told_what_one_of_them_loads(
     assert (await clients[1].get())["method"] == "notifications/tools/list_changed"
 
 
-async def test_a_tool_that_becomes_invalid_leaves_the_list_and_that_is_announced(
-    nursery: trio.Nursery,
-) -> None:
+async def test_a_tool_that_becomes_invalid_leaves_the_list_and_that_is_announced(nursery: trio.Nursery) -> None:
     stage = stage_of("load")
     client = await stage.client(nursery)
     await client.ask("initialize", {"protocolVersion": "2025-11-25"}, request_id=9)
@@ -551,16 +507,15 @@ async def test_a_tool_that_becomes_invalid_leaves_the_list_and_that_is_announced
     assert len((await answer_to(client, 3))["result"]["tools"]) == 3
     stage.becomes("alpha", ServerState.READY)
     stage.lists("alpha", CHANGED, "add")
-    assert (await client.get())["method"] == "notifications/tools/list_changed"
+    await client.ask("ping", request_id="p")
+    assert await heard_until(client, "p") == ["notifications/tools/list_changed"]
     await client.ask("tools/list", request_id=4)
     assert len((await answer_to(client, 4))["result"]["tools"]) == 2
 
 
 async def test_a_call_that_leaves_a_line_after_its_client_has_gone_troubles_nobody(
-    nursery: trio.Nursery,
+    stage: Stage, guest: Guest
 ) -> None:
-    stage = stage_of("full")
-    guest = await stage.connect(nursery)
     await call(guest.client, "full")
     sent = await stage.alpha.wait_sent()
     stage.alpha.is_stale = True
@@ -571,10 +526,6 @@ async def test_a_call_that_leaves_a_line_after_its_client_has_gone_troubles_nobo
     assert checked == [False]
 
 
-LOADING = {"name": "load_mcp_tool", "arguments": {"names": ["echo"]}}
-HELLO = {"jsonrpc": "2.0", "method": "mcpd/hello", "params": {"session": "k"}}
-
-
 async def heard_until(client: Client, request_id: object) -> list[str]:
     """The notifications that come before an answer."""
     heard: list[str] = []
@@ -583,24 +534,8 @@ async def heard_until(client: Client, request_id: object) -> list[str]:
     return heard
 
 
-async def test_a_loaded_tool_that_changes_is_announced_once(nursery: trio.Nursery) -> None:
-    stage = stage_of("load")
-    clients = [await stage.client(nursery) for _ in range(10)]  # trio shuffles the order of tasks
-    for client in clients:
-        await client.request("initialize", {"protocolVersion": "2025-11-25"})
-        await describe(client, "load")
-        await client.request("tools/list")
-    await trio.testing.wait_all_tasks_blocked()
-    stage.lists("alpha", CHANGED, "add")
-    await trio.testing.wait_all_tasks_blocked()
-    for client in clients:
-        await client.ask("ping", request_id="p")
-        assert await heard_until(client, "p") == ["notifications/tools/list_changed"]
-
-
 async def test_every_list_that_a_connection_was_given_is_watched_whatever_session_it_belongs_to(
-    nursery: trio.Nursery,
-    autojump_clock: trio.testing.MockClock,
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     stage = stage_of("load")
     client = await stage.client(nursery)
@@ -627,9 +562,8 @@ async def test_a_list_that_changes_between_its_pages_is_announced(nursery: trio.
 
 @pytest.mark.parametrize("surface", SURFACES)
 async def test_what_a_session_was_shown_is_known_when_it_comes_back(
-    nursery: trio.Nursery, surface: str
+    stage: Stage, nursery: trio.Nursery, surface: str
 ) -> None:
-    stage = stage_of(surface)
     first = await stage.client(nursery)
     await first.send(HELLO)
     await describe(first, surface)
@@ -648,10 +582,9 @@ async def test_what_a_session_was_shown_is_known_when_it_comes_back(
     [("load", LOADING), ("search", {"name": "search_tools", "arguments": {"query": "echo"}})],
 )
 async def test_what_was_loaded_in_an_earlier_life_and_is_loaded_anew_is_not_called_as_it_was(
-    nursery: trio.Nursery, surface: str, again: dict[str, Any]
+    stage: Stage, nursery: trio.Nursery, surface: str, again: dict[str, Any]
 ) -> None:
     """Whoever wrote the call had not read the answer to the request before it."""
-    stage = stage_of(surface)
     first = await stage.client(nursery)
     await first.send(HELLO)
     await describe(first, surface)

@@ -6,17 +6,33 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import pytest
+import trio
+import trio.testing
 from msgspec import Raw
 
 from daemon.clients.connected_clients import ConnectedClients
+from daemon.clients.notifications import ROOTS_SECONDS
 from daemon.clients.server_requests import COMPLETE, MAX_KNOWN, REQUIRED
 from daemon.history.event import Event, EventKind
-from tests.unit.clients.asking import FORM, answer, asks, called, greeted, on_full_surface, question, url
+from daemon.protocol import ROOTS_CHANGED
+from tests.unit.clients.asking import (
+    ALL,
+    FORM,
+    Question,
+    answer,
+    asks,
+    called,
+    greeted,
+    on_full_surface,
+    question,
+    url,
+)
 
 if TYPE_CHECKING:
-    import trio
+    from trio.testing import MockClock
 
-    from tests.fakes_upstream import Client, Stage
+    from tests.fakes_upstream import Client, Guest, Stage
 
 
 def complete(stage: Stage, params: Any, server: str = "alpha", method: str = COMPLETE) -> None:
@@ -30,8 +46,24 @@ async def hears_nothing(client: Client) -> bool:
     return bool((await client.request("ping", request_id="p")).get("id") == "p")
 
 
-async def test_only_who_was_sent_there_hears_of_it_once_even_after_the_call(nursery: trio.Nursery) -> None:
-    stage = on_full_surface()
+@pytest.fixture
+def stage() -> Stage:
+    return on_full_surface()
+
+
+@pytest.fixture
+async def guest(stage: Stage, nursery: trio.Nursery) -> Guest:
+    return await greeted(stage, nursery)
+
+
+@pytest.fixture
+def client(guest: Guest) -> Client:
+    return guest.client
+
+
+async def test_only_who_was_sent_there_hears_of_it_once_even_after_the_call(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
     anna, ben = [(await greeted(stage, nursery)).client for _ in range(2)]
     for number, client in enumerate((anna, ben)):
         await called(stage, client)
@@ -47,9 +79,7 @@ async def test_only_who_was_sent_there_hears_of_it_once_even_after_the_call(nurs
     assert await hears_nothing(ben)
 
 
-async def test_what_is_not_understood_or_of_another_server_is_dropped(nursery: trio.Nursery) -> None:
-    stage = on_full_surface()
-    client = (await greeted(stage, nursery)).client
+async def test_what_is_not_understood_or_of_another_server_is_dropped(stage: Stage, client: Client) -> None:
     await called(stage, client)
     asks(stage, "elicitation/create", url("e"))
     await client.get()
@@ -60,9 +90,7 @@ async def test_what_is_not_understood_or_of_another_server_is_dropped(nursery: t
     assert await hears_nothing(client)
 
 
-async def test_forms_are_not_remembered_and_of_many_urls_the_last(nursery: trio.Nursery) -> None:
-    stage = on_full_surface()
-    guest = await greeted(stage, nursery)
+async def test_forms_are_not_remembered_and_of_many_urls_the_last(stage: Stage, guest: Guest) -> None:
     known = guest.session._connection.calls.server_requests
     for params in (FORM, {**FORM, "elicitationId": "e"}, {**url("e"), "elicitationId": 7}):
         relayed = known.ask(question("elicitation/create", params).request, None)
@@ -88,9 +116,9 @@ def required(*elicitations: str) -> bytes:
     return json.dumps({"code": REQUIRED, "message": "first go there", "data": data}).encode()
 
 
-async def test_a_call_that_needs_a_url_first_is_refused_as_its_server_does(nursery: trio.Nursery) -> None:
-    stage = on_full_surface()
-    client = (await greeted(stage, nursery)).client
+async def test_a_call_that_needs_a_url_first_is_refused_as_its_server_does(
+    stage: Stage, client: Client
+) -> None:
     await called(stage, client)
     stage.refuse(stage.alpha.sent[0], required("e1", "e2"))
     refused = (await client.get())["error"]
@@ -113,8 +141,9 @@ async def test_a_url_that_no_user_is_to_see_is_not_passed_on_and_is_an_event(nur
     assert [(event.kind, event.server) for event in noted] == [(EventKind.QUESTION_REFUSED, "alpha")]
 
 
-async def test_to_a_client_that_knows_no_urls_it_is_told_as_any_failure(nursery: trio.Nursery) -> None:
-    stage = on_full_surface()
+async def test_to_a_client_that_knows_no_urls_it_is_told_as_any_failure(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
     client = (await greeted(stage, nursery, {"elicitation": {}})).client
     await called(stage, client)
     stage.refuse(stage.alpha.sent[0], required("e1"))
@@ -123,18 +152,14 @@ async def test_to_a_client_that_knows_no_urls_it_is_told_as_any_failure(nursery:
     assert "first go there" in result["content"][0]["text"]
 
 
-async def test_other_errors_are_told_as_any_failure(nursery: trio.Nursery) -> None:
-    stage = on_full_surface()
-    client = (await greeted(stage, nursery)).client
+async def test_other_errors_are_told_as_any_failure(stage: Stage, client: Client) -> None:
     for number, error in enumerate((b'{"code":-32042,"message":"m"}', b'{"code":1,"message":"m","data":{}}')):
         await called(stage, client)
         stage.refuse(stage.alpha.sent[number], error)
         assert (await client.get())["result"]["isError"] is True
 
 
-async def test_a_client_that_is_gone_hears_nothing(nursery: trio.Nursery) -> None:
-    stage = on_full_surface()
-    guest = await greeted(stage, nursery)
+async def test_a_client_that_is_gone_hears_nothing(stage: Stage, guest: Guest) -> None:
     await called(stage, guest.client)
     asks(stage, "elicitation/create", url("e"))
     await guest.client.get()
@@ -142,3 +167,139 @@ async def test_a_client_that_is_gone_hears_nothing(nursery: trio.Nursery) -> Non
     await guest.ended.wait()
     assert not stage.context.subscribers.sent_to_urls
     complete(stage, {"elicitationId": "e"})
+
+
+def asked_apart(stage: Stage, method: str = "roots/list", server: str = "alpha") -> Question:
+    """The server asks while no call is in flight."""
+    asked = question(method, server=server)
+    stage.context.subscribers.ask(asked.request)
+    stage.outbox.flush()
+    return asked
+
+
+def refused(asked: Question) -> bool:
+    return bool(asked.back.said) and asked.back.said[0][0] == "refused"
+
+
+async def test_the_only_client_with_roots_is_asked(stage: Stage, nursery: trio.Nursery) -> None:
+    await greeted(stage, nursery, {"sampling": {}})
+    client = (await greeted(stage, nursery)).client
+    asked = asked_apart(stage)
+    got = await client.get()
+    assert got["method"] == "roots/list"
+    await answer(client, got["id"], {"roots": [{"uri": "file:///a"}]})
+    assert asked.answers == [("result", {"roots": [{"uri": "file:///a"}]})]
+
+
+async def test_of_two_clients_neither_is_asked(stage: Stage, guest: Guest, nursery: trio.Nursery) -> None:
+    other = await greeted(stage, nursery)
+    assert refused(asked_apart(stage))
+    other.client.close()
+    await other.ended.wait()
+    assert not refused(asked_apart(stage))
+    guest.client.close()
+    await guest.ended.wait()
+    assert refused(asked_apart(stage))
+
+
+async def test_a_client_is_not_asked_before_its_handshake_is_over(stage: Stage, nursery: trio.Nursery) -> None:
+    guest = await greeted(stage, nursery, done=False)
+    assert refused(asked_apart(stage))
+    assert stage.alpha.told == []
+    await guest.client.tell("notifications/initialized", {})
+    await trio.testing.wait_all_tasks_blocked()
+    # It was refused before: now it can ask again.
+    assert stage.alpha.told == [ROOTS_CHANGED]
+    assert not refused(asked_apart(stage))
+
+
+async def test_only_a_client_that_sees_the_server_is_asked(nursery: trio.Nursery) -> None:
+    profiles = {"default": {"surface": "full", "categories": ["b"]}}
+    stage = on_full_surface(
+        profiles=profiles, categories={"a": {"description": "A", "server": "alpha"}, "b": {"server": "beta"}}
+    )
+    await greeted(stage, nursery)
+    assert refused(asked_apart(stage))
+    assert not refused(asked_apart(stage, server="beta"))
+
+
+async def test_a_client_with_chosen_servers_is_asked_by_those_alone(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    guest = await stage.connect(nursery)
+    await guest.client.tell("mcpd/hello", {"servers": ["beta"]})
+    params = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}}
+    await guest.client.request("initialize", params, request_id=0)
+    await guest.client.tell("notifications/initialized", {})
+    await trio.testing.wait_all_tasks_blocked()
+    assert refused(asked_apart(stage))
+    assert not refused(asked_apart(stage, server="beta"))
+
+
+async def test_nothing_but_roots_is_asked_outside_of_calls(stage: Stage, nursery: trio.Nursery) -> None:
+    await greeted(stage, nursery)
+    assert refused(asked_apart(stage, "sampling/createMessage"))
+    assert refused(asked_apart(stage, "elicitation/create"))
+
+
+async def test_a_client_that_never_tells_its_roots_is_waited_for_no_longer_than_a_minute(
+    stage: Stage, client: Client, autojump_clock: MockClock
+) -> None:
+    asked = asked_apart(stage)
+    uid = (await client.get())["id"]
+    await trio.sleep(ROOTS_SECONDS - 0.1)
+    assert asked.request.is_open
+    told = await client.get()
+    assert told["params"]["requestId"] == uid
+    assert refused(asked)
+
+
+async def test_an_answer_ends_the_wait(stage: Stage, client: Client) -> None:
+    for _ in range(3):
+        asked = asked_apart(stage)
+        await answer(client, (await client.get())["id"], {"roots": []})
+        assert asked.answers == [("result", {"roots": []})]
+    before = asked_apart(stage)
+    await client.get()
+    before.request.withdraw("the server has cancelled it")
+    stage.outbox.flush()
+    assert (await client.get())["method"] == "notifications/cancelled"
+
+
+async def test_a_change_of_roots_is_told_to_the_servers_that_have_asked_for_them(
+    stage: Stage, client: Client
+) -> None:
+    await client.tell("notifications/roots/list_changed", {})
+    await called(stage, client)
+    assert stage.alpha.told == []
+    asks(stage, "roots/list")
+    await client.get()
+    await client.tell("notifications/roots/list_changed", {})
+    await trio.testing.wait_all_tasks_blocked()
+    assert stage.alpha.told == [ROOTS_CHANGED]
+    assert stage.upstreams["beta"].told == []
+
+
+async def test_a_server_that_knows_the_roots_of_a_client_asks_anew_when_that_is_gone(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    gone, other = await greeted(stage, nursery), await greeted(stage, nursery)
+    await called(stage, gone.client)
+    asks(stage, "roots/list")
+    await gone.client.get()
+    gone.client.close()
+    await gone.ended.wait()
+    assert stage.alpha.told == [ROOTS_CHANGED]
+    asked_apart(stage)
+    assert (await other.client.get())["method"] == "roots/list"
+
+
+async def test_a_server_that_is_gone_is_not_told(stage: Stage, client: Client) -> None:
+    asked = asked_apart(stage, server="beta")
+    await answer(client, (await client.get())["id"], {"roots": []})
+    assert asked.answers == [("result", {"roots": []})]
+    del stage.upstreams["beta"]
+    await client.tell("notifications/roots/list_changed", {})
+    reply: Any = await client.request("ping", request_id=3)
+    assert reply["result"] == {}
+    assert "roots" in ALL

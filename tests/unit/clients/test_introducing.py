@@ -170,8 +170,7 @@ def test_why_a_server_is_not_there_is_said_in_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "waits"),
-    [(ServerState.STARTING, True), (ServerState.DORMANT, True), (ServerState.FAILED, False)],
+    ("state", "waits"), [(ServerState.STARTING, True), (ServerState.DORMANT, True), (ServerState.FAILED, False)]
 )
 def test_only_a_chosen_server_that_was_never_up_and_may_be_is_waited_for(
     state: ServerState, *, waits: bool

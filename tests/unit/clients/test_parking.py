@@ -16,7 +16,7 @@ from daemon.clients.input_rounds import MAX_ASKED
 from daemon.errors import UpstreamLost
 from daemon.model import Kind
 from daemon.protocol import CAPABILITIES_KEY, SESSION_KEY
-from tests.fakes_upstream import MODERN, Stage, error_of
+from tests.fakes_upstream import MODERN, Guest, Stage, error_of
 from tests.unit.clients.inputs import ABLE, ACCEPTED, ANSWERS, META, QUESTION, ROOTS, Told, asks
 from tests.waiting import PATIENCE
 
@@ -101,9 +101,12 @@ async def until(holds: Callable[[], object]) -> None:
             await trio.lowlevel.checkpoint()
 
 
-async def test_a_call_is_parked_and_goes_on_with_the_answer(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    guest = await stage.connect(nursery)
+@pytest.fixture
+async def call(nursery: trio.Nursery) -> Parked:
+    return await parked(nursery)
+
+
+async def test_a_call_is_parked_and_goes_on_with_the_answer(stage: Stage, guest: Guest) -> None:
     client = guest.client
     sent = await called(stage, client)
     _, told = asks(stage, sent)
@@ -128,10 +131,8 @@ async def test_a_call_is_parked_and_goes_on_with_the_answer(nursery: trio.Nurser
 
 @pytest.mark.parametrize("method", ANSWERS)
 async def test_everything_that_a_client_can_be_asked_travels_byte_for_byte(
-    nursery: trio.Nursery, method: str
+    stage: Stage, client: Client, method: str
 ) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
     sent = await called(stage, client)
     params = None if method == "roots/list" else {"message": "é", "n": 1.10, "x": {"b": 1, "a": 2}}
     _, told = asks(stage, sent, method, params)
@@ -144,8 +145,7 @@ async def test_everything_that_a_client_can_be_asked_travels_byte_for_byte(
     assert told.results == [ANSWERS[method]]
 
 
-async def test_what_is_asked_while_a_call_is_parked_comes_in_the_next_round(nursery: trio.Nursery) -> None:
-    call = await parked(nursery)
+async def test_what_is_asked_while_a_call_is_parked_comes_in_the_next_round(call: Parked) -> None:
     _, second = asks(call.stage, call.sent, "roots/list", None)
     _, third = asks(call.stage, call.sent)
     await call.goes_on()
@@ -164,8 +164,7 @@ async def test_what_is_asked_while_a_call_is_parked_comes_in_the_next_round(nurs
 @pytest.mark.parametrize(
     "responses", [None, {}, {"else": ACCEPTED}, "{wrong}", {"KEY": 12345}, {"KEY": {"action": "maybe"}}]
 )
-async def test_what_is_not_answered_is_asked_again(nursery: trio.Nursery, responses: Any) -> None:
-    call = await parked(nursery)
+async def test_what_is_not_answered_is_asked_again(call: Parked, responses: Any) -> None:
     (key,) = call.requests
     given = {key: {"action": 7}} if responses == "{wrong}" else responses
     if isinstance(given, dict) and "KEY" in given:
@@ -180,9 +179,8 @@ async def test_what_is_not_answered_is_asked_again(nursery: trio.Nursery, respon
 
 @pytest.mark.parametrize("responses", [[], "x", 5])
 async def test_answers_that_are_no_object_are_refused_and_the_state_stays_good(
-    nursery: trio.Nursery, responses: object
+    call: Parked, responses: object
 ) -> None:
-    call = await parked(nursery)
     await again(call.client, call.state, responses)
     assert (await call.client.get())["error"]["code"] == -32602
     await call.goes_on(request_id=3)
@@ -194,9 +192,8 @@ async def test_answers_that_are_no_object_are_refused_and_the_state_stays_good(
 
 
 async def test_a_state_is_refused_in_one_way_whatever_is_wrong_with_it(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    stage: Stage, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    stage = Stage()
     client, stranger = await stage.client(nursery), await stage.client(nursery)
     sent = await called(stage, client)
     _, told = asks(stage, sent)
@@ -240,9 +237,7 @@ async def test_a_state_is_refused_in_one_way_whatever_is_wrong_with_it(
     assert {note[3] for note in stage.log.notes} == {"ok", "UnknownRequestState"}
 
 
-async def test_arguments_may_be_written_differently_but_not_be_others(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
+async def test_arguments_may_be_written_differently_but_not_be_others(stage: Stage, client: Client) -> None:
     await client.call("alpha", "echo", {"a": 1, "b": [1, 2]}, _meta=META)
     sent = await stage.alpha.wait_sent()
     _, told = asks(stage, sent)
@@ -252,9 +247,7 @@ async def test_arguments_may_be_written_differently_but_not_be_others(nursery: t
     assert told.results == [ACCEPTED]
 
 
-async def test_long_arguments_have_to_be_the_same_bytes(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
+async def test_long_arguments_have_to_be_the_same_bytes(stage: Stage, client: Client) -> None:
     long = {"a": "x" * MAX_COMPARED, "b": 1}
     await client.call("alpha", "echo", long, _meta=META)
     sent = await stage.alpha.wait_sent()
@@ -267,8 +260,9 @@ async def test_long_arguments_have_to_be_the_same_bytes(nursery: trio.Nursery) -
 
 
 @pytest.mark.parametrize("state", ["v1.abc", "", "mcpd", None])
-async def test_the_state_of_a_server_goes_to_it_as_it_is(nursery: trio.Nursery, state: str | None) -> None:
-    stage = Stage()
+async def test_the_state_of_a_server_goes_to_it_as_it_is(
+    stage: Stage, nursery: trio.Nursery, state: str | None
+) -> None:
     stage.alpha.is_modern = True
     client = await stage.client(nursery)
     sent = await called(stage, client, requestState=state, inputResponses={"k": {"x": 1.10}}, more=[1])
@@ -286,9 +280,8 @@ async def test_the_state_of_a_server_goes_to_it_as_it_is(nursery: trio.Nursery, 
 
 
 async def test_a_request_for_a_prompt_is_parked_and_bound_to_all_that_it_asks_for(
-    nursery: trio.Nursery,
+    stage: Stage, nursery: trio.Nursery
 ) -> None:
-    stage = Stage()
     stage.offers("alpha", Kind.PROMPT, "greet", "part")
     client = await stage.client(nursery)
     wanted: dict[str, Any] = {"name": "greet", "arguments": {"to": "Ada", "n": "1"}}
@@ -315,8 +308,9 @@ async def test_a_request_for_a_prompt_is_parked_and_bound_to_all_that_it_asks_fo
 # --- over HTTP, where a connection is no client ------------------------------------------------------------
 
 
-async def test_a_client_over_http_may_come_back_by_another_connection(nursery: trio.Nursery) -> None:
-    stage = Stage()
+async def test_a_client_over_http_may_come_back_by_another_connection(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
     guest, later = await stage.connect(nursery, WEB), await stage.connect(nursery, WEB)
     sent = await called(stage, guest.client)
     _, told = asks(stage, sent)
@@ -337,9 +331,8 @@ async def test_a_client_over_http_may_come_back_by_another_connection(nursery: t
     [Principal(owner="token ci: ", token="cd", keeps=False), Principal(owner="token cd: ", keeps=False)],
 )
 async def test_a_state_is_bound_to_the_token_that_was_shown(
-    nursery: trio.Nursery, principal: Principal
+    stage: Stage, nursery: trio.Nursery, principal: Principal
 ) -> None:
-    stage = Stage()
     guest, other = await stage.connect(nursery, WEB), await stage.connect(nursery, principal)
     asks(stage, await called(stage, guest.client))
     requests, state = await required(guest.client)
@@ -348,9 +341,8 @@ async def test_a_state_is_bound_to_the_token_that_was_shown(
 
 
 async def test_a_session_is_one_client_to_a_server_over_whichever_connections_it_comes(
-    nursery: trio.Nursery,
+    stage: Stage, nursery: trio.Nursery
 ) -> None:
-    stage = Stage()
     other = Principal(owner="token cd: ", token="cd", keeps=False)
     askers = []
     for principal, key in [
@@ -371,9 +363,7 @@ async def test_a_session_is_one_client_to_a_server_over_whichever_connections_it
 # --- whoever goes ------------------------------------------------------------------------------------------
 
 
-async def test_a_client_that_goes_cancels_what_it_has_parked(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    guest = await stage.connect(nursery)
+async def test_a_client_that_goes_cancels_what_it_has_parked(stage: Stage, guest: Guest) -> None:
     sent = await called(stage, guest.client)
     _, told = asks(stage, sent)
     await required(guest.client)
@@ -385,9 +375,8 @@ async def test_a_client_that_goes_cancels_what_it_has_parked(nursery: trio.Nurse
 
 
 async def test_what_a_client_never_comes_back_for_is_cancelled(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    stage: Stage, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    stage = Stage()
     guest = await stage.connect(nursery, WEB)
     sent = await called(stage, guest.client)
     _, told = asks(stage, sent)
@@ -399,10 +388,7 @@ async def test_what_a_client_never_comes_back_for_is_cancelled(
     assert told.errors == [(-32600, reason)]
 
 
-async def test_an_answer_that_comes_while_its_call_is_parked_waits(
-    nursery: trio.Nursery,
-) -> None:
-    call = await parked(nursery)
+async def test_an_answer_that_comes_while_its_call_is_parked_waits(call: Parked) -> None:
     call.stage.answer(call.sent, b'{"content":[],"n":1}')
     assert call.told.errors == [(-32600, "the call has ended")]
     call.stage.progress(call.sent, progress=1)
@@ -413,8 +399,7 @@ async def test_an_answer_that_comes_while_its_call_is_parked_waits(
     assert [note[3] for note in call.stage.log.notes] == ["ok"]
 
 
-async def test_a_client_is_told_of_a_server_that_went_while_its_call_was_parked(nursery: trio.Nursery) -> None:
-    call = await parked(nursery)
+async def test_a_client_is_told_of_a_server_that_went_while_its_call_was_parked(call: Parked) -> None:
     call.request.withdraw("the connection was closed")
     call.stage.lose(call.sent, UpstreamLost("gone"))
     await call.goes_on()
@@ -422,8 +407,7 @@ async def test_a_client_is_told_of_a_server_that_went_while_its_call_was_parked(
     assert not call.told.count
 
 
-async def test_a_server_may_take_back_what_it_has_asked(nursery: trio.Nursery) -> None:
-    call = await parked(nursery)
+async def test_a_server_may_take_back_what_it_has_asked(call: Parked) -> None:
     call.request.withdraw("the server has cancelled it")
     await call.goes_on()
     assert not call.told.count
@@ -431,9 +415,9 @@ async def test_a_server_may_take_back_what_it_has_asked(nursery: trio.Nursery) -
     assert (await call.client.get())["id"] == 2
 
 
-async def test_progress_goes_to_the_request_that_waits_under_its_own_token(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
+async def test_progress_goes_to_the_request_that_waits_under_its_own_token(
+    stage: Stage, client: Client
+) -> None:
     sent = await called(stage, client, _meta={**META, "progressToken": "one"})
     stage.progress(sent, progress=1)
     assert (await client.get())["params"]["progressToken"] == "one"
@@ -447,8 +431,7 @@ async def test_progress_goes_to_the_request_that_waits_under_its_own_token(nurse
     assert (await client.get())["params"] == {"progressToken": "two", "progress": 3}
 
 
-async def test_the_request_that_goes_on_can_be_cancelled(nursery: trio.Nursery) -> None:
-    call = await parked(nursery)
+async def test_the_request_that_goes_on_can_be_cancelled(call: Parked) -> None:
     await call.goes_on()
     await call.client.tell("notifications/cancelled", {"requestId": 2})
     await call.stage.alpha.wait_cancelled()
@@ -461,9 +444,9 @@ async def test_the_request_that_goes_on_can_be_cancelled(nursery: trio.Nursery) 
 
 
 @pytest.mark.parametrize("method", ANSWERS)
-async def test_a_client_that_has_not_declared_it_is_not_asked(nursery: trio.Nursery, method: str) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
+async def test_a_client_that_has_not_declared_it_is_not_asked(
+    stage: Stage, client: Client, method: str
+) -> None:
     sent = await called(stage, client, _meta=MODERN)
     _, told = asks(stage, sent, method)
     if method == "elicitation/create":
@@ -474,9 +457,7 @@ async def test_a_client_that_has_not_declared_it_is_not_asked(nursery: trio.Nurs
     assert (await client.get())["result"]["resultType"] == "complete"
 
 
-async def test_a_server_that_asks_without_end_is_refused(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
+async def test_a_server_that_asks_without_end_is_refused(stage: Stage, client: Client) -> None:
     sent = await called(stage, client)
     tolds: list[Told] = [asks(stage, sent)[1] for _ in range(MAX_ASKED + 1)]
     assert [told.count for told in tolds] == [0] * MAX_ASKED + [1]
@@ -502,8 +483,7 @@ async def test_one_server_keeps_so_many_calls_parked_and_no_more(nursery: trio.N
     assert (await client.get())["id"] == "last"
 
 
-async def test_an_answer_that_is_too_much_to_keep_is_told_as_such(nursery: trio.Nursery) -> None:
-    call = await parked(nursery)
+async def test_an_answer_that_is_too_much_to_keep_is_told_as_such(call: Parked) -> None:
     call.stage.answer(call.sent, b'{"content":[],"x":"%b"}' % (b"x" * MAX_HELD_BYTES))
     await call.goes_on()
     assert error_of(await call.client.get())["code"] == "RequestTooLarge"

@@ -65,9 +65,17 @@ async def answer(client: Client, result: object = ACCEPTED) -> dict[str, Any]:
     return message
 
 
-async def test_a_client_is_asked_and_the_call_sent_again_with_its_answer(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    guest = await greeted(stage, nursery)
+@pytest.fixture
+async def guest(stage: Stage, nursery: trio.Nursery) -> Guest:
+    return await greeted(stage, nursery)
+
+
+@pytest.fixture
+def client(guest: Guest) -> Client:
+    return guest.client
+
+
+async def test_a_client_is_asked_and_the_call_sent_again_with_its_answer(stage: Stage, guest: Guest) -> None:
     client = guest.client
     needs(stage, await called(stage, client, other=[1]), {"who": "elicitation/create"})
     asked = await answer(client)
@@ -108,10 +116,8 @@ async def test_what_no_user_is_to_see_ends_the_call_and_is_an_event(
 
 @pytest.mark.parametrize("method", ANSWERS)
 async def test_everything_can_be_asked_at_once_and_each_answer_goes_under_its_key(
-    nursery: trio.Nursery, method: str
+    stage: Stage, client: Client, method: str
 ) -> None:
-    stage = Stage()
-    client = (await greeted(stage, nursery)).client
     needs(stage, await called(stage, client), {"a": method, **{key: key for key in ANSWERS}})
     asked = [await client.get() for _ in range(1 + len(ANSWERS))]
     for message in reversed(asked):
@@ -120,9 +126,7 @@ async def test_everything_can_be_asked_at_once_and_each_answer_goes_under_its_ke
     assert members(sent)["inputResponses"] == {"a": ANSWERS[method], **ANSWERS}
 
 
-async def test_there_are_as_many_rounds_as_a_server_wants_up_to_a_bound(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = (await greeted(stage, nursery)).client
+async def test_there_are_as_many_rounds_as_a_server_wants_up_to_a_bound(stage: Stage, client: Client) -> None:
     sent = await called(stage, client)
     for number in range(MAX_ROUNDS):
         needs(stage, sent, {f"k{number}": "roots/list"}, b'"%d"' % number if number % 2 else None)
@@ -139,10 +143,8 @@ async def test_there_are_as_many_rounds_as_a_server_wants_up_to_a_bound(nursery:
 
 
 async def test_a_call_without_questions_is_sent_again_after_a_pause(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    stage: Stage, client: Client, autojump_clock: MockClock
 ) -> None:
-    stage = Stage()
-    client = (await greeted(stage, nursery)).client
     sent, times = await called(stage, client), []
     for number in range(4):
         times.append(trio.current_time())
@@ -157,8 +159,9 @@ async def test_a_call_without_questions_is_sent_again_after_a_pause(
 # --- clients that cannot, or will not ----------------------------------------------------------------------
 
 
-async def test_an_elicitation_is_declined_for_a_client_that_cannot_ask(nursery: trio.Nursery) -> None:
-    stage = Stage()
+async def test_an_elicitation_is_declined_for_a_client_that_cannot_ask(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
     client = (await greeted(stage, nursery, {})).client
     needs(stage, await called(stage, client), {"who": "elicitation/create"})
     sent = await stage.alpha.wait_sent(2)
@@ -167,9 +170,8 @@ async def test_an_elicitation_is_declined_for_a_client_that_cannot_ask(nursery: 
 
 @pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "tools/call", "", "x" * 1000])
 async def test_a_call_that_needs_what_its_client_cannot_give_ends_with_an_error(
-    nursery: trio.Nursery, method: str
+    stage: Stage, nursery: trio.Nursery, method: str
 ) -> None:
-    stage = Stage()
     guest = await greeted(stage, nursery, {})
     needs(stage, await called(stage, guest.client), {"who": method})
     error = error_of(await guest.client.get())
@@ -181,9 +183,8 @@ async def test_a_call_that_needs_what_its_client_cannot_give_ends_with_an_error(
 
 @pytest.mark.parametrize("capabilities", [{}, {"elicitation": {}}])
 async def test_an_instance_with_a_workspace_gets_that_for_roots_which_its_client_has_not(
-    nursery: trio.Nursery, capabilities: object
+    stage: Stage, nursery: trio.Nursery, capabilities: object
 ) -> None:
-    stage = Stage()
     stage.alpha.roots = b'{"roots":[{"uri":"file:///w","name":"w"}]}'
     client = (await greeted(stage, nursery, capabilities)).client
     needs(stage, await called(stage, client), {"where": "roots/list"})
@@ -193,8 +194,9 @@ async def test_an_instance_with_a_workspace_gets_that_for_roots_which_its_client
     assert error_of(await client.get())["code"] == "InputRefused"
 
 
-async def test_roots_of_its_own_are_passed_on_as_the_client_has_them(nursery: trio.Nursery) -> None:
-    stage = Stage()
+async def test_roots_of_its_own_are_passed_on_as_the_client_has_them(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
     stage.alpha.roots = b'{"roots":[]}'
     client = (await greeted(stage, nursery)).client
     needs(stage, await called(stage, client), {"where": "roots/list"})
@@ -202,9 +204,9 @@ async def test_roots_of_its_own_are_passed_on_as_the_client_has_them(nursery: tr
     assert members(await stage.alpha.wait_sent(2))["inputResponses"] == {"where": ANSWERS["roots/list"]}
 
 
-async def test_a_client_that_refuses_ends_its_call_and_is_asked_nothing_more(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = (await greeted(stage, nursery)).client
+async def test_a_client_that_refuses_ends_its_call_and_is_asked_nothing_more(
+    stage: Stage, client: Client
+) -> None:
     needs(stage, await called(stage, client), {"a": "sampling/createMessage", "b": "elicitation/create"})
     first, second = await client.get(), await client.get()
     error = {"code": -1, "message": "User rejected sampling request"}
@@ -219,10 +221,8 @@ async def test_a_client_that_refuses_ends_its_call_and_is_asked_nothing_more(nur
     assert len(stage.alpha.sent) == 1
 
 
-async def test_a_server_that_asks_too_much_at_once_gets_nothing(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = (await greeted(stage, nursery)).client
-    needs(stage, await called(stage, client), {f"k{n}": "roots/list" for n in range(MAX_OF_SERVER + 1)})
+async def test_a_server_that_asks_too_much_at_once_gets_nothing(stage: Stage, client: Client) -> None:
+    needs(stage, await called(stage, client), {f"k{n}": "roots/list" for n in range(MAX_OF_SERVER + 2)})
     messages = [await client.get() for _ in range(2 * MAX_OF_SERVER + 1)]
     assert sum(each.get("method") == "roots/list" for each in messages) == MAX_OF_SERVER
     assert sum(each.get("method") == "notifications/cancelled" for each in messages) == MAX_OF_SERVER
@@ -238,10 +238,8 @@ async def test_a_server_that_asks_too_much_at_once_gets_nothing(nursery: trio.Nu
     ],
 )
 async def test_a_server_that_does_not_ask_as_mcp_has_it_is_an_error(
-    nursery: trio.Nursery, result: bytes
+    stage: Stage, client: Client, result: bytes
 ) -> None:
-    stage = Stage()
-    client = (await greeted(stage, nursery)).client
     stage.answer(await called(stage, client), result)
     assert error_of(await client.get())["code"] == "UpstreamCallError"
 
@@ -256,16 +254,14 @@ async def test_a_server_that_does_not_ask_as_mcp_has_it_is_an_error(
         b'["input_required"]',
     ],
 )
-async def test_a_result_that_only_quotes_the_word_is_an_answer(nursery: trio.Nursery, result: bytes) -> None:
-    stage = Stage()
-    client = (await greeted(stage, nursery)).client
+async def test_a_result_that_only_quotes_the_word_is_an_answer(
+    stage: Stage, client: Client, result: bytes
+) -> None:
     stage.answer(await called(stage, client), result)
     assert result in await client.line()
 
 
-async def test_a_result_of_a_server_before_2026_07_28_is_not_looked_into(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = (await greeted(stage, nursery)).client
+async def test_a_result_of_a_server_before_2026_07_28_is_not_looked_into(stage: Stage, client: Client) -> None:
     stage.alpha.is_modern = False
     result = b'{"resultType":"input_required","inputRequests":{}}'
     stage.answer(await called(stage, client), result)
@@ -290,9 +286,9 @@ async def test_a_client_that_never_answers_has_as_long_as_its_call(
     assert guest.session.in_flight == 0
 
 
-async def test_a_call_that_is_cancelled_while_its_client_is_asked_leaves_nothing(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    guest = await greeted(stage, nursery)
+async def test_a_call_that_is_cancelled_while_its_client_is_asked_leaves_nothing(
+    stage: Stage, guest: Guest
+) -> None:
     client = guest.client
     needs(stage, await called(stage, client), {"who": "elicitation/create"})
     asked = await client.get()
@@ -304,9 +300,7 @@ async def test_a_call_that_is_cancelled_while_its_client_is_asked_leaves_nothing
     assert guest.session.in_flight == 0
 
 
-async def test_a_client_that_hangs_up_while_it_is_asked_leaves_nothing(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    guest = await greeted(stage, nursery)
+async def test_a_client_that_hangs_up_while_it_is_asked_leaves_nothing(stage: Stage, guest: Guest) -> None:
     needs(stage, await called(stage, guest.client), {"who": "elicitation/create"})
     await guest.client.get()
     guest.client.close()
@@ -315,9 +309,7 @@ async def test_a_client_that_hangs_up_while_it_is_asked_leaves_nothing(nursery: 
     assert len(stage.alpha.sent) == 1
 
 
-async def test_a_server_that_went_meanwhile_is_woken_and_told(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = (await greeted(stage, nursery)).client
+async def test_a_server_that_went_meanwhile_is_woken_and_told(stage: Stage, client: Client) -> None:
     needs(stage, await called(stage, client), {"who": "elicitation/create"})
     asked = await client.get()
     stage.alpha.up = False
@@ -327,9 +319,7 @@ async def test_a_server_that_went_meanwhile_is_woken_and_told(nursery: trio.Nurs
     assert members(await stage.alpha.wait_sent(2))["inputResponses"] == {"who": ACCEPTED}
 
 
-async def test_a_tool_that_is_switched_off_meanwhile_gets_no_answers(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = (await greeted(stage, nursery)).client
+async def test_a_tool_that_is_switched_off_meanwhile_gets_no_answers(stage: Stage, client: Client) -> None:
     needs(stage, await called(stage, client), {"who": "elicitation/create"})
     asked = await client.get()
     stage.learn(Switched(off=frozenset({("alpha", "echo")})))

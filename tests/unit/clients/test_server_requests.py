@@ -2,35 +2,57 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 import trio.testing
 from loguru import logger
+from msgspec import Raw
 
-from daemon.clients.server_requests import MAX_OF_SERVER, MAX_OPEN
-from daemon.errors import UpstreamLost
-from tests.unit.clients.asking import (
-    ALL,
-    FORM,
-    answer,
-    asks,
-    at_work,
-    called,
-    greeted,
-    on_full_surface,
-    question,
+from daemon.clients.server_requests import (
+    DECLINED,
+    MAX_DECLARED,
+    MAX_OF_SERVER,
+    MAX_OPEN,
+    MISSING_CAPABILITY,
+    answer_instead,
+    concerns_client,
+    has,
+    lacking,
+    read_refusal,
 )
+from daemon.errors import UpstreamLost
+from daemon.safety.redact import CUT, HIDDEN, SHOWN, Redactor
+from daemon.wire.envelope import INVALID_PARAMS
+from daemon.wire.requests import PeerRequest
+from tests.unit.clients.asking import ALL, FORM, answer, asks, called, greeted, on_full_surface, question
+from tests.unit.wire.test_peer_requests import Noted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.fakes_upstream import Client, Stage
+
+
 PASSWORD = "c4nary-in-the-coal-mine"
 
 
-async def test_a_request_and_its_answer_pass_untouched(nursery: trio.Nursery) -> None:
-    stage, client = await at_work(nursery)
+@pytest.fixture
+def stage() -> Stage:
+    return on_full_surface()
+
+
+@pytest.fixture
+async def client(stage: Stage, nursery: trio.Nursery) -> Client:
+    """A client that can be asked anything, and whose call is at the server."""
+    client = (await greeted(stage, nursery)).client
+    await called(stage, client)
+    return client
+
+
+async def test_a_request_and_its_answer_pass_untouched(stage: Stage, client: Client) -> None:
     asked = asks(stage, "elicitation/create", {**FORM, "x-vendor": {"a": [1.5]}})
     got = await client.get()
     assert got["method"] == "elicitation/create"
@@ -55,9 +77,8 @@ async def test_a_request_and_its_answer_pass_untouched(nursery: trio.Nursery) ->
     ],
 )
 async def test_answers_of_the_wrong_shape_are_errors_to_the_server_and_harm_nobody(
-    nursery: trio.Nursery, line: bytes, kind: str, told: str
+    stage: Stage, client: Client, line: bytes, kind: str, told: str
 ) -> None:
-    stage, client = await at_work(nursery)
     asked = asks(stage, "elicitation/create", FORM)
     uid = (await client.get())["id"]
     # A call of the client with the very id of the server's request must not be hit.
@@ -72,8 +93,7 @@ async def test_answers_of_the_wrong_shape_are_errors_to_the_server_and_harm_nobo
     assert (answered["id"], answered["result"]) == (uid, {"content": []})
 
 
-async def test_answers_that_come_twice_or_to_nothing_are_dropped(nursery: trio.Nursery) -> None:
-    stage, client = await at_work(nursery)
+async def test_answers_that_come_twice_or_to_nothing_are_dropped(stage: Stage, client: Client) -> None:
     asked = asks(stage, "roots/list")
     uid = (await client.get())["id"]
     for number in (99, uid, uid, uid):
@@ -83,8 +103,7 @@ async def test_answers_that_come_twice_or_to_nothing_are_dropped(nursery: trio.N
     assert (await client.request("ping", request_id=5))["result"] == {}
 
 
-async def test_an_answer_over_the_limit_is_an_error_to_the_server(nursery: trio.Nursery) -> None:
-    stage, client = await at_work(nursery)
+async def test_an_answer_over_the_limit_is_an_error_to_the_server(stage: Stage, client: Client) -> None:
     asked = asks(stage, "sampling/createMessage", {"messages": []})
     uid = (await client.get())["id"]
     await answer(client, uid, {"content": "x" * (1 << 21)})
@@ -94,8 +113,7 @@ async def test_an_answer_over_the_limit_is_an_error_to_the_server(nursery: trio.
     assert (await client.request("ping", request_id=5))["result"] == {}
 
 
-async def test_a_client_that_cannot_is_not_asked(nursery: trio.Nursery) -> None:
-    stage = on_full_surface()
+async def test_a_client_that_cannot_is_not_asked(stage: Stage, nursery: trio.Nursery) -> None:
     client = (await greeted(stage, nursery, {"sampling": {}})).client
     await called(stage, client)
     assert asks(stage, "elicitation/create", FORM).answers == [("result", {"action": "decline"})]
@@ -105,8 +123,9 @@ async def test_a_client_that_cannot_is_not_asked(nursery: trio.Nursery) -> None:
     assert (await client.get())["method"] == "sampling/createMessage"
 
 
-async def test_progress_of_the_client_goes_to_the_server_under_the_servers_token(nursery: trio.Nursery) -> None:
-    stage, client = await at_work(nursery)
+async def test_progress_of_the_client_goes_to_the_server_under_the_servers_token(
+    stage: Stage, client: Client
+) -> None:
     params = {"messages": [], "_meta": {"progressToken": "theirs", "vendor": 1}}
     asked = asks(stage, "sampling/createMessage", params)
     got = await client.get()
@@ -122,8 +141,7 @@ async def test_progress_of_the_client_goes_to_the_server_under_the_servers_token
     }
 
 
-async def test_a_request_that_wants_no_progress_gets_none(nursery: trio.Nursery) -> None:
-    stage, client = await at_work(nursery)
+async def test_a_request_that_wants_no_progress_gets_none(stage: Stage, client: Client) -> None:
     asked = asks(stage, "sampling/createMessage", {"_meta": "progressToken"})
     uid = (await client.get())["id"]
     await client.tell("notifications/progress", {"progressToken": uid, "progress": 1})
@@ -133,9 +151,8 @@ async def test_a_request_that_wants_no_progress_gets_none(nursery: trio.Nursery)
 
 @pytest.mark.parametrize("end", ["withdraw", "end"])
 async def test_the_client_is_told_that_its_answer_is_not_wanted_any_more(
-    nursery: trio.Nursery, end: str
+    stage: Stage, client: Client, end: str
 ) -> None:
-    stage, client = await at_work(nursery)
     asked = asks(stage, "roots/list")
     uid = (await client.get())["id"]
     getattr(asked.request, end)("because")
@@ -147,8 +164,7 @@ async def test_the_client_is_told_that_its_answer_is_not_wanted_any_more(
     assert len(asked.back.said) == (end == "end")
 
 
-async def test_a_client_that_hangs_up_leaves_no_server_waiting(nursery: trio.Nursery) -> None:
-    stage = on_full_surface()
+async def test_a_client_that_hangs_up_leaves_no_server_waiting(stage: Stage, nursery: trio.Nursery) -> None:
     guest = await greeted(stage, nursery)
     await called(stage, guest.client)
     asked = asks(stage, "roots/list")
@@ -160,9 +176,8 @@ async def test_a_client_that_hangs_up_leaves_no_server_waiting(nursery: trio.Nur
 
 
 async def test_one_server_has_few_places_before_a_client_and_all_together_have_some_more(
-    nursery: trio.Nursery,
+    stage: Stage, client: Client
 ) -> None:
-    stage, client = await at_work(nursery)
     exchange = stage.alpha.sent[0].exchange
     for server in range(MAX_OPEN // MAX_OF_SERVER):
         for _ in range(MAX_OF_SERVER):
@@ -181,9 +196,8 @@ async def test_one_server_has_few_places_before_a_client_and_all_together_have_s
 
 
 async def test_a_password_that_a_user_enters_is_seen_by_its_server_alone(
-    nursery: trio.Nursery, collected: Callable[[], str]
+    stage: Stage, client: Client, collected: Callable[[], str]
 ) -> None:
-    stage, client = await at_work(nursery)
     schema = {"type": "object", "properties": {"password": {"type": "string", "format": "password"}}}
     asked = asks(stage, "elicitation/create", {"message": "Log in", "requestedSchema": schema})
     got = await client.get()
@@ -214,3 +228,106 @@ def collected() -> Any:
 def test_the_bounds_leave_room_for_several_servers() -> None:
     assert MAX_OPEN >= 2 * MAX_OF_SERVER
     assert ALL.keys() == {"roots", "sampling", "elicitation"}
+
+
+URL = {"mode": "url", "url": "https://x", "elicitationId": "1"}
+TOOLS: dict[str, Any] = {"messages": [], "tools": []}
+
+
+def raw(value: object) -> Raw:
+    return Raw(json.dumps(value).encode())
+
+
+@pytest.mark.parametrize(
+    ("declared", "method", "params", "lacks"),
+    [
+        ({}, "roots/list", None, "roots"),
+        ({"roots": {}}, "roots/list", None, ""),
+        ({"roots": {"listChanged": True}}, "roots/list", {}, ""),
+        ({"roots": None}, "roots/list", {}, "roots"),
+        ({"roots": True}, "roots/list", {}, "roots"),
+        ({}, "sampling/createMessage", {"messages": []}, "sampling"),
+        ({"sampling": {}}, "sampling/createMessage", {"messages": []}, ""),
+        ({"sampling": {}}, "sampling/createMessage", TOOLS, "sampling.tools"),
+        ({"sampling": {}}, "sampling/createMessage", {"toolChoice": {}}, "sampling.tools"),
+        ({"sampling": {"tools": {}}}, "sampling/createMessage", TOOLS, ""),
+        # A client that does not know the context of servers ignores the wish (2025-11-25: "MAY ignore").
+        ({"sampling": {}}, "sampling/createMessage", {"includeContext": "thisServer"}, ""),
+        ({}, "elicitation/create", FORM, "elicitation.form"),
+        ({"elicitation": {}}, "elicitation/create", FORM, ""),
+        ({"elicitation": {"form": {}}}, "elicitation/create", {**FORM, "mode": "form"}, ""),
+        ({"elicitation": {"url": {}}}, "elicitation/create", FORM, "elicitation.form"),
+        ({"elicitation": {"url": {}, "form": {}}}, "elicitation/create", FORM, ""),
+        ({"elicitation": {}}, "elicitation/create", URL, "elicitation.url"),
+        ({"elicitation": {"url": {}}}, "elicitation/create", URL, ""),
+        ([], "roots/list", {}, "roots"),
+        ({"roots": {}}, "roots/list", [], "params that can be read"),
+    ],
+)
+def test_what_a_client_lacks(declared: Any, method: str, params: Any, lacks: str) -> None:
+    request = PeerRequest(method, None if params is None else raw(params), Noted())
+    assert lacking(raw(declared), request) == lacks
+
+
+def test_an_elicitation_is_declined_for_a_client_that_cannot_and_all_else_is_refused() -> None:
+    back = Noted()
+    answer_instead(PeerRequest("elicitation/create", None, back), "elicitation.form")
+    answer_instead(PeerRequest("sampling/createMessage", None, back), "sampling")
+    declined, refused = back.said
+    assert declined == ("result", DECLINED)
+    assert json.loads(DECLINED) == {"action": "decline"}
+    assert refused[1] == -32601
+    assert "it has not declared sampling" in refused[2]
+
+
+def test_what_is_declared_can_be_asked_for_by_name() -> None:
+    assert has(raw({"roots": {}}), "roots")
+    assert has(raw({"elicitation": {"url": {}}}), "elicitation", "url")
+    assert not has(raw({"elicitation": {}}), "elicitation", "url")
+    assert not has(Raw(b"[]"), "roots")
+
+
+def test_a_declaration_that_would_take_long_to_read_each_time_declares_nothing() -> None:
+    request = PeerRequest("roots/list", None, Noted())
+    assert lacking(raw({"roots": {}, "x": "x" * MAX_DECLARED}), request) == "roots"
+    assert not has(raw({"roots": {}, "x": "x" * MAX_DECLARED}), "roots")
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        ('{"key":"s3cret"}', {"key": HIDDEN}),
+        (r'{"key":"s3\u0063ret"}', {"key": HIDDEN}),
+        # What looks like a credential may take a bracket with it: then it is shown as text.
+        ('{"token":5}', f'{{"token":{HIDDEN}'),
+        ("[" + "0," * SHOWN + "0]", "[" + ("0," * SHOWN)[: SHOWN - 1] + CUT),
+    ],
+)
+def test_the_data_of_an_error_are_shown_without_secrets_and_as_text_if_they_are_cut(
+    data: str, shown: object
+) -> None:
+    said = read_refusal(b'{"code":1,"message":"m","data":%b}' % data.encode(), Redactor(["s3cret"]))
+    assert said.details["upstream"] == {"code": 1, "message": "m", "data": shown}
+
+
+def test_a_message_as_long_as_may_be_is_cut_and_says_so() -> None:
+    said = read_refusal(b'{"code":1,"message":"%b"}' % (b"s3cret " * 1_000_000), Redactor(["s3cret"]))
+    assert "s3c" not in said.message
+    assert len(said.message) < 2 * SHOWN
+    assert f"{CUT} (1)" in said.message
+
+
+@pytest.mark.parametrize(
+    ("code", "others", "concerns"),
+    [
+        (MISSING_CAPABILITY, {}, True),
+        (INVALID_PARAMS, {"requestState": Raw(b'"s"')}, True),
+        (INVALID_PARAMS, {"inputResponses": Raw(b"{}")}, False),
+        (INVALID_PARAMS, {}, False),
+        (-32603, {"requestState": Raw(b'"s"')}, False),
+    ],
+)
+def test_only_what_the_client_itself_can_mend_is_an_error_of_its_request(
+    code: int, others: dict[str, Raw], concerns: bool
+) -> None:
+    assert concerns_client(b'{"code":%d,"message":"m"}' % code, others) is concerns

@@ -74,8 +74,14 @@ async def newest(
                     return each
 
 
-async def test_each_session_has_an_instance_and_keeps_it(stage: Stage, nursery: trio.Nursery) -> None:
-    instances = divided(stage)
+@pytest.fixture
+def instances(stage: Stage) -> TestInstances:
+    return divided(stage)
+
+
+async def test_each_session_has_an_instance_and_keeps_it(
+    instances: TestInstances, stage: Stage, nursery: trio.Nursery
+) -> None:
     anna, ben = await stage.client(nursery), await stage.client(nursery)
     hers, his = await newest(anna, instances, 1), await newest(ben, instances, 1)
     assert (hers.name, his.name) == ("alpha#1", "alpha#2")
@@ -89,9 +95,8 @@ async def test_each_session_has_an_instance_and_keeps_it(stage: Stage, nursery: 
 
 
 async def test_connections_of_one_session_share_its_instance_and_who_comes_back_finds_it(
-    stage: Stage, nursery: trio.Nursery
+    instances: TestInstances, stage: Stage, nursery: trio.Nursery
 ) -> None:
-    instances = divided(stage)
     anna, ben = await stage.connect(nursery), await stage.connect(nursery)
     for guest in (anna, ben):
         await guest.client.tell(HELLO, {"session": "k"})
@@ -109,9 +114,7 @@ async def test_connections_of_one_session_share_its_instance_and_who_comes_back_
     assert await newest(again, instances) is instance
 
 
-async def test_sessions_that_requests_name_have_one_each(stage: Stage, nursery: trio.Nursery) -> None:
-    instances = divided(stage)
-    client = await stage.client(nursery)
+async def test_sessions_that_requests_name_have_one_each(instances: TestInstances, client: Client) -> None:
     for key in ("one", "two"):
         params = {"name": "alpha__echo", "arguments": {}, "_meta": {SESSION_KEY: key}}
         await client.ask("tools/call", params, request_id=key)
@@ -119,28 +122,15 @@ async def test_sessions_that_requests_name_have_one_each(stage: Stage, nursery: 
     assert {each.session for each in instances.holders} == {"one", "two"}
 
 
-async def test_an_instance_that_has_ended_is_replaced_by_another(stage: Stage, nursery: trio.Nursery) -> None:
-    instances = divided(stage)
-    client = await stage.client(nursery)
-    first = await newest(client, instances, 1)
-    stage.answer(first.sent[-1])
-    await client.get()
-    instances.end(first)
-    second = await newest(client, instances, 2)
-    assert second is not first
-    assert len(first.sent) == 1
-
-
 async def test_the_first_answer_with_content_says_that_the_instance_is_another_one(
-    stage: Stage, nursery: trio.Nursery
+    instances: TestInstances, client: Client, stage: Stage
 ) -> None:
-    instances = divided(stage)
-    client = await stage.client(nursery)
     first = await newest(client, instances, 1)
     stage.answer(first.sent[-1])
     await client.get()
     instances.end(first, "after 600 s without use")
     second = await newest(client, instances, 2)
+    assert (second is first, len(first.sent)) == (False, 1)
     stage.answer(second.sent[-1], b'{"task":{"taskId":"t"}}')
     assert (await client.get())["result"].keys() == {"task"}
     # Of two in flight one is told.
@@ -196,9 +186,8 @@ async def test_instances_that_come_and_go_are_not_waited_for_without_end(
 
 
 async def test_a_clients_capabilities_are_told_to_who_makes_its_instance(
-    stage: Stage, nursery: trio.Nursery
+    instances: TestInstances, stage: Stage, nursery: trio.Nursery
 ) -> None:
-    instances = divided(stage)
     await newest((await greeted(stage, nursery, FORMLESS)).client, instances, has_roots=True)
     modern = await stage.client(nursery)
     meta = {**MODERN, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
@@ -207,8 +196,9 @@ async def test_a_clients_capabilities_are_told_to_who_makes_its_instance(
     assert [each.capabilities for each in instances.holders] == [FORMLESS, {"elicitation": {}}]
 
 
-async def test_a_request_of_nobody_has_no_session(stage: Stage, nursery: trio.Nursery) -> None:
-    instances = divided(stage)
+async def test_a_request_of_nobody_has_no_session(
+    instances: TestInstances, stage: Stage, nursery: trio.Nursery
+) -> None:
     guest = await stage.connect(nursery, attrs.evolve(LOCAL_USER, keeps=False))
     params = {"name": "alpha__echo", "arguments": {}, "_meta": MODERN}
     assert error_of(await guest.client.request("tools/call", params))["code"] == "NoSession"
@@ -289,9 +279,7 @@ async def test_a_fault_is_looked_at_again_with_the_next_call(
     assert (await newest(client, instances)).name == f"alpha@{place}/new"
 
 
-async def test_a_first_call_is_judged_by_what_the_instance_lists_that_it_goes_to(
-    nursery: trio.Nursery,
-) -> None:
+async def test_a_first_call_is_judged_by_what_the_instance_lists_that_it_goes_to(nursery: trio.Nursery) -> None:
     rules = [{"annotations": {"destructive": True}, "then": "deny"}]
     stage = on_full_surface(profiles={"default": {"surface": "full", "permissions": rules}})
     safe: dict[str, object] = {"name": "echo", "inputSchema": {}, "annotations": {"readOnlyHint": True}}
@@ -364,9 +352,8 @@ async def test_who_calls_a_tool_of_an_unknown_list_is_told_why_there_is_no_insta
 
 
 async def test_a_log_level_is_only_for_the_instances_that_its_client_uses(
-    stage: Stage, nursery: trio.Nursery
+    instances: TestInstances, stage: Stage, nursery: trio.Nursery
 ) -> None:
-    instances = divided(stage)
     anna, ben = await greeted(stage, nursery), await greeted(stage, nursery)
     hers = await newest(anna.client, instances, 1, has_roots=True)
     await anna.client.request("logging/setLevel", {"level": "debug"}, request_id=2)
@@ -379,9 +366,9 @@ async def test_a_log_level_is_only_for_the_instances_that_its_client_uses(
     assert wishes(again.name).value.level == "debug"
 
 
-async def test_what_is_known_of_an_instance_is_forgotten_with_it(stage: Stage, nursery: trio.Nursery) -> None:
-    instances = divided(stage)
-    guest = await stage.connect(nursery)
+async def test_what_is_known_of_an_instance_is_forgotten_with_it(
+    instances: TestInstances, guest: Guest, stage: Stage
+) -> None:
     instance = await newest(guest.client, instances)
     subscribers = stage.context.subscribers
     subscribers.wishes(instance.name)
@@ -403,9 +390,8 @@ async def forgets(guest: Guest, instance: FakeUpstream) -> None:
 
 
 async def test_only_the_client_of_an_instance_is_asked_for_its_roots(
-    stage: Stage, nursery: trio.Nursery
+    instances: TestInstances, stage: Stage, nursery: trio.Nursery
 ) -> None:
-    instances = divided(stage)
     anna, ben = await greeted(stage, nursery), await greeted(stage, nursery)
     hers = await newest(anna.client, instances, has_roots=True)
     await newest(ben.client, instances, has_roots=True)
@@ -451,8 +437,9 @@ async def test_a_resource_is_followed_at_the_clients_own_instance(stage: Stage, 
     assert not subscribers.uses(other.name)
 
 
-async def test_a_task_belongs_to_the_instance_that_works_on_it(stage: Stage, nursery: trio.Nursery) -> None:
-    instances = divided(stage)
+async def test_a_task_belongs_to_the_instance_that_works_on_it(
+    instances: TestInstances, stage: Stage, nursery: trio.Nursery
+) -> None:
     guest = await greeted(stage, nursery, {})
     params = {"name": "alpha__echo", "arguments": {}, "task": {"ttl": 60_000}}
     await guest.client.ask("tools/call", params)

@@ -10,15 +10,17 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.catalog.loaded import MAX_KEY, Loaded, LoadedStatus, SessionRecord, Source, Verdict
+from daemon.catalog.loaded import MAX_KEY, Loaded, LoadedStatus, LoadedTool, SessionRecord, Source, Verdict
 from daemon.clients.grants import GRACE
 from daemon.clients.sessions import (
     CALLED_AT_ONCE,
     JUDGED_AT_ONCE,
     MAX_LEFT,
     RETRY_SECONDS,
+    Sessions,
     SessionState,
     fault_of_key,
+    unload,
 )
 from daemon.errors import McpdError
 from daemon.facts import Switched
@@ -26,6 +28,9 @@ from tests.fakes_upstream import Stage, tool, tools_of
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
+
+    from daemon.model import ToolKey
+
 
 ECHO = ("alpha", "echo")
 
@@ -45,9 +50,14 @@ def statuses(state: SessionState) -> list[str]:
     return [str(each.verdict.status) for each in state.loaded.tools.values()]
 
 
-async def test_a_key_that_nobody_knows_is_a_new_session_and_is_kept_before_it_is_shown_anything() -> None:
-    stage = Stage()
-    state = await joined(stage)
+@pytest.fixture
+async def state(stage: Stage) -> SessionState:
+    return await joined(stage)
+
+
+async def test_a_key_that_nobody_knows_is_a_new_session_and_is_kept_before_it_is_shown_anything(
+    stage: Stage, state: SessionState
+) -> None:
     assert stage.memory.records["k"].loaded is state.loaded
     assert state.began is None
     assert load(stage, state, "echo")
@@ -55,15 +65,15 @@ async def test_a_key_that_nobody_knows_is_a_new_session_and_is_kept_before_it_is
     assert stage.memory.records["k"].client == "a client"
 
 
-async def test_what_a_session_is_shown_elsewhere_is_unknown_from_its_beginning_where_daemons_share_it() -> None:
-    stage = Stage()
+async def test_what_a_session_is_shown_elsewhere_is_unknown_from_its_beginning_where_daemons_share_it(
+    stage: Stage,
+) -> None:
     stage.memory.shared = True
     state = await joined(stage)
     assert state.began == state.created_at > 0
 
 
-async def test_connections_that_name_one_key_share_what_is_loaded() -> None:
-    stage = Stage()
+async def test_connections_that_name_one_key_share_what_is_loaded(stage: Stage) -> None:
     first = await joined(stage)
     second = await joined(stage)
     assert first is second
@@ -76,8 +86,7 @@ async def test_connections_that_name_one_key_share_what_is_loaded() -> None:
     assert told == ["second"]
 
 
-async def test_a_session_is_recalled_as_it_was_and_judged_by_what_is_now() -> None:
-    stage = Stage()
+async def test_a_session_is_recalled_as_it_was_and_judged_by_what_is_now(stage: Stage) -> None:
     load(stage, state := await joined(stage), "echo", "add")
     stage.sessions.part(state)
     assert list(stage.sessions.named) == []
@@ -85,11 +94,10 @@ async def test_a_session_is_recalled_as_it_was_and_judged_by_what_is_now() -> No
     again = await joined(stage)
     assert again is not state
     assert statuses(again) == ["invalid_changed", "invalid_deleted"]
-    assert again.created_at == state.created_at
+    assert again.began == again.created_at == state.created_at == stage.memory.records["k"].created_at
 
 
-async def test_all_who_name_a_key_at_once_wait_for_one_recall(nursery: trio.Nursery) -> None:
-    stage = Stage()
+async def test_all_who_name_a_key_at_once_wait_for_one_recall(stage: Stage, nursery: trio.Nursery) -> None:
     stage.memory.open = trio.Event()
     found: list[SessionState] = []
 
@@ -107,8 +115,9 @@ async def test_all_who_name_a_key_at_once_wait_for_one_recall(nursery: trio.Nurs
     assert stage.memory.recalls == 1
 
 
-async def test_who_gives_up_waiting_for_a_recall_leaves_it_to_the_next(nursery: trio.Nursery) -> None:
-    stage = Stage()
+async def test_who_gives_up_waiting_for_a_recall_leaves_it_to_the_next(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
     stage.memory.open = trio.Event()
     impatient = trio.CancelScope()
 
@@ -127,9 +136,8 @@ async def test_who_gives_up_waiting_for_a_recall_leaves_it_to_the_next(nursery: 
 
 @pytest.mark.parametrize("failure", [McpdError("the disk is gone"), ZeroDivisionError("a bug")])
 async def test_a_session_that_cannot_be_recalled_begins_empty_and_is_put_together_later(
-    failure: Exception, autojump_clock: MockClock
+    stage: Stage, failure: Exception, autojump_clock: MockClock
 ) -> None:
-    stage = Stage()
     load(stage, old := await joined(stage), "echo")
     stage.sessions.part(old)
     stored = stage.memory.records["k"]
@@ -148,8 +156,9 @@ async def test_a_session_that_cannot_be_recalled_begins_empty_and_is_put_togethe
     assert stage.memory.records["k"].loaded == state.loaded
 
 
-async def test_what_is_known_in_part_is_used_and_put_together_later(autojump_clock: MockClock) -> None:
-    stage = Stage()
+async def test_what_is_known_in_part_is_used_and_put_together_later(
+    stage: Stage, autojump_clock: MockClock
+) -> None:
     load(stage, await joined(stage), "echo")
     stored = stage.memory.records["k"]
     stage.sessions.part(stage.sessions.named["k"])
@@ -166,8 +175,7 @@ async def test_what_is_known_in_part_is_used_and_put_together_later(autojump_clo
     assert stage.memory.records["k"].loaded == state.loaded
 
 
-async def test_what_changes_is_counted_kept_and_told_once(nursery: trio.Nursery) -> None:
-    stage = Stage()
+async def test_what_changes_is_counted_kept_and_told_once(stage: Stage, nursery: trio.Nursery) -> None:
     nursery.start_soon(stage.sessions.run)
     state = await joined(stage)
     load(stage, state, "echo", "add")
@@ -185,8 +193,7 @@ async def test_what_changes_is_counted_kept_and_told_once(nursery: trio.Nursery)
     assert statuses(state) == ["valid", "valid"]
 
 
-async def test_every_session_is_judged_however_many_there_are(nursery: trio.Nursery) -> None:
-    stage = Stage()
+async def test_every_session_is_judged_however_many_there_are(stage: Stage, nursery: trio.Nursery) -> None:
     states = [stage.sessions.unnamed() for _ in range(2 * JUDGED_AT_ONCE + 1)]
     for state in states:
         load(stage, state, "echo")
@@ -197,9 +204,9 @@ async def test_every_session_is_judged_however_many_there_are(nursery: trio.Nurs
     assert {status for each in states for status in statuses(each)} == {"invalid_server_disabled"}
 
 
-async def test_a_session_that_another_daemon_has_changed_is_adopted_if_it_is_in_use() -> None:
-    stage = Stage()
-    state = await joined(stage)
+async def test_a_session_that_another_daemon_has_changed_is_adopted_if_it_is_in_use(
+    stage: Stage, state: SessionState
+) -> None:
     load(stage, state, "echo")
     stage.sessions.adopt(SessionRecord(key="k", loaded=Loaded()))
     assert not state.loaded.tools
@@ -207,16 +214,15 @@ async def test_a_session_that_another_daemon_has_changed_is_adopted_if_it_is_in_
     assert list(stage.sessions.named) == ["k"]
 
 
-async def test_being_used_and_being_left_are_told() -> None:
-    stage = Stage()
-    state = await joined(stage)
+async def test_being_used_and_being_left_are_told(stage: Stage, state: SessionState) -> None:
     assert stage.memory.touched == ["k"]
     stage.sessions.part(state)
     assert stage.memory.touched == ["k", "k"]
 
 
-async def test_the_last_connection_that_leaves_a_session_is_told_with_what_identifies_that() -> None:
-    stage = Stage()
+async def test_the_last_connection_that_leaves_a_session_is_told_with_what_identifies_that(
+    stage: Stage,
+) -> None:
     first, again = await joined(stage), await joined(stage)
     stage.sessions.part(first)
     assert (stage.left, stage.sessions.users) == ([], {"k": 1})
@@ -228,8 +234,7 @@ async def test_the_last_connection_that_leaves_a_session_is_told_with_what_ident
     assert stage.left == ["k", nameless]
 
 
-async def test_a_session_that_gets_its_key_is_another_one_from_then_on() -> None:
-    stage = Stage()
+async def test_a_session_that_gets_its_key_is_another_one_from_then_on(stage: Stage) -> None:
     stored, listed = stage.sessions.unnamed(), stage.sessions.unnamed()
     stage.sessions.identify(stored, "k")
     stage.sessions.identify(listed, "k", stored=False)
@@ -251,21 +256,7 @@ def test_anything_printable_can_be_a_key(key: str) -> None:
     assert fault_of_key(key) == ""
 
 
-def test_a_record_says_all_that_is_to_be_remembered() -> None:
-    state = SessionState("k", created_at=3.0)
-    record = state.record(5.0)
-    assert attrs.asdict(record, recurse=False) == {
-        "key": "k",
-        "loaded": state.loaded,
-        "client": "",
-        "created_at": 3.0,
-        "seen_at": 5.0,
-        "partial": False,
-    }
-
-
-async def test_a_session_that_was_left_is_not_written_over_the_one_that_has_its_key_now() -> None:
-    stage = Stage()
+async def test_a_session_that_was_left_is_not_written_over_the_one_that_has_its_key_now(stage: Stage) -> None:
     left = await joined(stage)
     load(stage, left, "echo")
     stage.sessions.part(left)
@@ -276,10 +267,10 @@ async def test_a_session_that_was_left_is_not_written_over_the_one_that_has_its_
     assert list(stage.memory.records["k"].loaded.tools) == [ECHO, ("alpha", "add")]
 
 
-async def test_what_another_daemon_judges_otherwise_is_not_written_back() -> None:
+async def test_what_another_daemon_judges_otherwise_is_not_written_back(
+    stage: Stage, state: SessionState
+) -> None:
     """Two that see different tools would write for ever."""
-    stage = Stage()
-    state = await joined(stage)
     load(stage, state, "echo")
     record = stage.memory.records.pop("k")
     gone = Verdict(status=LoadedStatus.INVALID_DELETED, reason="server alpha no longer has it")
@@ -291,8 +282,7 @@ async def test_what_another_daemon_judges_otherwise_is_not_written_back() -> Non
     assert not stage.memory.records
 
 
-async def test_who_watches_looks_after_each_change_until_it_leaves(nursery: trio.Nursery) -> None:
-    stage = Stage()
+async def test_who_watches_looks_after_each_change_until_it_leaves(stage: Stage, nursery: trio.Nursery) -> None:
     looks: list[int] = []
     stage.sessions.watchers["a bug for one client"] = partial(divmod, 1, 0)
     watchers = range(2 * CALLED_AT_ONCE + 1)
@@ -307,8 +297,7 @@ async def test_who_watches_looks_after_each_change_until_it_leaves(nursery: trio
     assert looks == [number for number in watchers if number != 3]
 
 
-async def test_it_is_remembered_for_a_while_what_sessions_were_shown_that_nobody_uses() -> None:
-    stage = Stage()
+async def test_it_is_remembered_for_a_while_what_sessions_were_shown_that_nobody_uses(stage: Stage) -> None:
     shown = tools_of("alpha", "echo")[0]
     for number in range(MAX_LEFT + 1):
         state = await joined(stage, f"k{number}")
@@ -319,9 +308,8 @@ async def test_it_is_remembered_for_a_while_what_sessions_were_shown_that_nobody
 
 
 async def test_a_session_that_could_not_be_recalled_may_have_been_shown_anything(
-    mock_clock: MockClock,
+    stage: Stage, mock_clock: MockClock
 ) -> None:
-    stage = Stage()
     stage.memory.failure = McpdError("away")
     assert (await joined(stage)).began == 0.0
     assert not stage.memory.records
@@ -331,19 +319,9 @@ async def test_a_session_that_could_not_be_recalled_may_have_been_shown_anything
     assert "k" in stage.memory.records
 
 
-async def test_a_session_that_is_recalled_was_there_since_it_was_first_named() -> None:
-    stage = Stage()
-    first = await joined(stage)
-    stage.sessions.part(first)
-    again = await joined(stage)
-    assert again is not first
-    assert again.began == first.created_at == stage.memory.records["k"].created_at
-
-
 async def test_what_a_session_may_call_stays_for_a_while_after_its_last_connection(
-    mock_clock: MockClock,
+    stage: Stage, mock_clock: MockClock
 ) -> None:
-    stage = Stage()
     (echo,) = tools_of("alpha", "echo")
     state = await joined(stage)
     state.grants.allow(echo, "its user")
@@ -355,8 +333,7 @@ async def test_what_a_session_may_call_stays_for_a_while_after_its_last_connecti
     assert not (await joined(stage)).grants
 
 
-async def test_what_a_session_may_call_is_changed_in_use_or_not(mock_clock: MockClock) -> None:
-    stage = Stage()
+async def test_what_a_session_may_call_is_changed_in_use_or_not(stage: Stage, mock_clock: MockClock) -> None:
     (echo,) = tools_of("alpha", "echo")
     stage.sessions.grants.change("k", lambda grants: grants.allow(echo, "an operator"))
     state = await joined(stage)
@@ -365,3 +342,86 @@ async def test_what_a_session_may_call_is_changed_in_use_or_not(mock_clock: Mock
     assert not state.grants
     # Of a session without a key nobody else knows.
     assert not stage.sessions.unnamed().grants
+
+
+ONE, TWO = ("alpha", "one"), ("alpha", "two")
+
+
+def loaded(*keys: ToolKey) -> Loaded:
+    return Loaded(
+        {
+            key: LoadedTool(key=key, schema_hash="h", epoch=1, source=Source.MANUAL, at=float(place))
+            for place, key in enumerate(keys)
+        }
+    )
+
+
+@attrs.define
+class FakeMemory:
+    """Keeps records; what another daemon has written shows with a look."""
+
+    records: dict[str, SessionRecord] = attrs.field(factory=dict)
+    elsewhere: dict[str, SessionRecord] = attrs.field(factory=dict)
+    shared: bool = True
+    works: bool = True
+
+    def keep(self, record: SessionRecord) -> None:
+        self.records[record.key] = record
+
+    def touch(self, key: str, at: float) -> None:
+        """Nothing depends on it here."""
+
+    async def kept(self, key: str) -> bool:
+        return self.works and key in self.records
+
+    async def recall(self, key: str) -> SessionRecord | None:
+        return self.records.get(key)
+
+    async def look(self) -> None:
+        self.records |= self.elsewhere
+
+
+def sessions_of(memory: FakeMemory) -> Sessions:
+    return Sessions(Stage().catalog, memory, wall=lambda: 1.0)
+
+
+async def test_a_session_in_use_loses_it_hears_of_it_and_is_stored() -> None:
+    memory = FakeMemory({"k": SessionRecord(key="k", loaded=loaded(ONE, TWO))})
+    sessions = sessions_of(memory)
+    state = await sessions.recall("k")
+    sessions.join(state, "client 1")
+    heard: list[str] = []
+    state.listen(lambda: heard.append("changed"), "owner")
+    assert await unload(sessions, memory, "k", [ONE])
+    assert ([*state.loaded.tools], heard) == ([TWO], ["changed"])
+    assert [*memory.records["k"].loaded.tools] == [TWO]
+
+
+async def test_a_session_without_a_key_loses_it_and_nothing_is_stored() -> None:
+    memory = FakeMemory()
+    sessions = sessions_of(memory)
+    state, other = sessions.unnamed(), sessions.unnamed()
+    for each in (state, other):
+        each.become(loaded(ONE))
+    assert await unload(sessions, memory, state.identity, [ONE])
+    assert ([*state.loaded.tools], [*other.loaded.tools], memory.records) == ([], [ONE], {})
+
+
+async def test_what_another_daemon_has_stored_is_looked_at_first() -> None:
+    memory = FakeMemory(elsewhere={"k": SessionRecord(key="k", loaded=loaded(ONE, TWO))})
+    assert await unload(sessions_of(memory), memory, "k", [TWO])
+    assert [*memory.records["k"].loaded.tools] == [ONE]
+
+
+async def test_it_says_when_that_is_not_on_disk() -> None:
+    memory = FakeMemory({"k": SessionRecord(key="k", loaded=loaded(ONE))}, works=False)
+    assert not await unload(sessions_of(memory), memory, "k", [ONE])
+
+
+async def test_what_is_not_loaded_changes_nothing_and_nobody_is_told() -> None:
+    memory = FakeMemory()
+    sessions = sessions_of(memory)
+    state = sessions.unnamed()
+    state.listen(lambda: (_ for _ in ()).throw(AssertionError("told")), "owner")
+    assert await unload(sessions, memory, state.identity, [ONE])
+    assert await unload(sessions, memory, "nobody", [ONE])

@@ -43,12 +43,25 @@ async def call(client: Client, surface: str = "category", request_id: Any = 1, *
     await client.ask("tools/call", {**call_of(surface), **more}, request_id=request_id)
 
 
+@pytest.fixture
+def surface() -> str:
+    return "category"
+
+
+@pytest.fixture
+def stage(surface: str) -> Stage:
+    return stage_of(named(surface))
+
+
+@pytest.fixture
+async def client(stage: Stage, nursery: trio.Nursery) -> Client:
+    return await greeted(stage, nursery)
+
+
 @pytest.mark.parametrize("surface", SURFACES)
 async def test_a_call_is_sent_when_its_user_agrees_and_the_next_is_asked_about_again(
-    nursery: trio.Nursery, surface: str
+    stage: Stage, client: Client, surface: str
 ) -> None:
-    stage = stage_of(named(surface))
-    client = await greeted(stage, nursery)
     for request_id in (1, 2):
         await call(client, surface, request_id)
         question = await asked(client)
@@ -64,10 +77,8 @@ async def test_a_call_is_sent_when_its_user_agrees_and_the_next_is_asked_about_a
 
 @pytest.mark.parametrize("surface", SURFACES)
 async def test_what_is_allowed_for_the_session_is_not_asked_about_again_until_it_changes(
-    nursery: trio.Nursery, surface: str
+    stage: Stage, client: Client, surface: str
 ) -> None:
-    stage = stage_of(named(surface))
-    client = await greeted(stage, nursery)
     await call(client, surface)
     await reply(client, await asked(client), accept("allow for this session"))
     stage.answer(await stage.alpha.wait_sent(1))
@@ -102,10 +113,8 @@ async def test_what_is_allowed_for_the_session_is_not_asked_about_again_until_it
     ],
 )
 async def test_whatever_is_no_agreement_sends_nothing_and_says_what_is_left_to_do(
-    nursery: trio.Nursery, answer: Any, why: str
+    stage: Stage, client: Client, answer: Any, why: str
 ) -> None:
-    stage = stage_of()
-    client = await greeted(stage, nursery)
     await call(client)
     await reply(client, await asked(client), answer)
     error = error_of(await answer_to(client))
@@ -122,9 +131,7 @@ async def test_whatever_is_no_agreement_sends_nothing_and_says_what_is_left_to_d
     assert not stage.alpha.sent
 
 
-async def test_an_error_in_place_of_an_answer_sends_nothing(nursery: trio.Nursery) -> None:
-    stage = stage_of()
-    client = await greeted(stage, nursery)
+async def test_an_error_in_place_of_an_answer_sends_nothing(stage: Stage, client: Client) -> None:
     await call(client)
     question = await asked(client)
     error = {"code": -32601, "message": "no"}
@@ -134,10 +141,8 @@ async def test_an_error_in_place_of_an_answer_sends_nothing(nursery: trio.Nurser
 
 
 async def test_a_user_has_so_long_and_the_client_is_told_that_it_goes_on(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    stage: Stage, client: Client, autojump_clock: MockClock
 ) -> None:
-    stage = stage_of()
-    client = await greeted(stage, nursery)
     began = trio.current_time()
     await call(client, _meta={"progressToken": 5})
     question = await asked(client)
@@ -157,9 +162,9 @@ async def test_a_user_has_so_long_and_the_client_is_told_that_it_goes_on(
     assert not stage.alpha.sent
 
 
-async def test_a_call_that_is_cancelled_while_its_user_is_asked_is_never_sent(nursery: trio.Nursery) -> None:
-    stage = stage_of()
-    client = await greeted(stage, nursery)
+async def test_a_call_that_is_cancelled_while_its_user_is_asked_is_never_sent(
+    stage: Stage, client: Client
+) -> None:
     await call(client)
     question = await asked(client)
     await client.tell("notifications/cancelled", {"requestId": 1})
@@ -171,9 +176,8 @@ async def test_a_call_that_is_cancelled_while_its_user_is_asked_is_never_sent(nu
 
 @pytest.mark.parametrize("capabilities", [{}, {"sampling": {}}, {"elicitation": {"url": {}}}])
 async def test_a_client_that_cannot_ask_is_told_how_the_user_can_allow_it(
-    nursery: trio.Nursery, capabilities: Any
+    stage: Stage, nursery: trio.Nursery, capabilities: Any
 ) -> None:
-    stage = stage_of()
     client = await greeted(stage, nursery, capabilities)
     await call(client)
     error = error_of(await answer_to(client))
@@ -188,9 +192,7 @@ async def test_a_client_that_cannot_ask_is_told_how_the_user_can_allow_it(
 
 
 @pytest.mark.parametrize("change", ["deny", "off", "changed"])
-async def test_what_holds_when_the_user_has_agreed_decides(nursery: trio.Nursery, change: str) -> None:
-    stage = stage_of()
-    client = await greeted(stage, nursery)
+async def test_what_holds_when_the_user_has_agreed_decides(stage: Stage, client: Client, change: str) -> None:
     await call(client)
     question = await asked(client)
     match change:
@@ -224,9 +226,7 @@ async def test_a_call_in_line_is_asked_about_if_a_reload_says_so_and_sent_once_a
     await answer_to(client)
 
 
-async def test_a_call_in_line_that_a_reload_denies_is_refused(nursery: trio.Nursery) -> None:
-    stage = stage_of()
-    client = await greeted(stage, nursery)
+async def test_a_call_in_line_that_a_reload_denies_is_refused(stage: Stage, client: Client) -> None:
     await call(client)
     await reply(client, await asked(client), accept())
     queued = await stage.alpha.wait_sent(1)
@@ -235,8 +235,9 @@ async def test_a_call_in_line_that_a_reload_denies_is_refused(nursery: trio.Nurs
         queued.call.check()
 
 
-async def test_a_call_whose_server_has_to_start_is_asked_about_once(nursery: trio.Nursery) -> None:
-    stage = stage_of()
+async def test_a_call_whose_server_has_to_start_is_asked_about_once(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
     stage.alpha.up = False
     client = await greeted(stage, nursery)
     await call(client)
@@ -255,9 +256,9 @@ async def test_tools_that_no_rule_asks_about_are_called_as_ever(nursery: trio.Nu
     await answer_to(client)
 
 
-async def test_more_calls_than_a_client_is_asked_about_at_a_time_are_refused(nursery: trio.Nursery) -> None:
-    stage = stage_of()
-    client = await greeted(stage, nursery)
+async def test_more_calls_than_a_client_is_asked_about_at_a_time_are_refused(
+    stage: Stage, client: Client
+) -> None:
     for number in range(1, 10):
         await call(client, request_id=number)
     while "method" in (message := await client.get()):
@@ -291,9 +292,8 @@ async def again(client: Client, state: str, answer: Any = None, request_id: obje
 
 @pytest.mark.parametrize("principal", [Principal(), WEB])
 async def test_a_modern_client_is_answered_with_the_question_and_comes_back(
-    nursery: trio.Nursery, principal: Principal
+    stage: Stage, nursery: trio.Nursery, principal: Principal
 ) -> None:
-    stage = stage_of()
     client = (await stage.connect(nursery, principal)).client
     await call(client, _meta=META)
     requests, state = await required(client)
@@ -373,8 +373,9 @@ async def test_rules_are_judged_when_a_modern_client_comes_back(nursery: trio.Nu
     assert not stage.alpha.sent
 
 
-async def test_a_modern_server_that_wants_a_call_again_has_its_user_asked_once(nursery: trio.Nursery) -> None:
-    stage = stage_of()
+async def test_a_modern_server_that_wants_a_call_again_has_its_user_asked_once(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
     stage.alpha.is_modern = True
     client = await stage.client(nursery)
     await call(client, _meta=META)
@@ -397,9 +398,8 @@ async def test_a_modern_server_that_wants_a_call_again_has_its_user_asked_once(n
 
 
 async def test_an_older_client_is_asked_once_however_often_its_modern_server_wants_the_call(
-    nursery: trio.Nursery,
+    stage: Stage, nursery: trio.Nursery
 ) -> None:
-    stage = stage_of()
     stage.alpha.is_modern = True
     client = await greeted(stage, nursery)
     await call(client)
@@ -419,8 +419,7 @@ async def test_a_modern_client_that_does_not_come_back_costs_nothing_for_long(
     assert (await answer_to(client, 2))["error"]["data"] == {"code": "UnknownRequestState"}
 
 
-async def test_a_modern_client_has_so_many_questions_before_it(nursery: trio.Nursery) -> None:
-    stage = stage_of()
+async def test_a_modern_client_has_so_many_questions_before_it(stage: Stage, nursery: trio.Nursery) -> None:
     client = await stage.client(nursery)
     for number in range(64):
         await call(client, request_id=number, _meta=META)
@@ -429,8 +428,9 @@ async def test_a_modern_client_has_so_many_questions_before_it(nursery: trio.Nur
     assert error_of(await answer_to(client, 99))["code"] == "Overloaded"
 
 
-async def test_a_client_over_http_without_a_session_is_told_what_it_needs(nursery: trio.Nursery) -> None:
-    stage = stage_of()
+async def test_a_client_over_http_without_a_session_is_told_what_it_needs(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
     client = (await stage.connect(nursery, WEB)).client
     await call(client, _meta={**META, "io.modelcontextprotocol/clientCapabilities": {}})
     error = error_of(await answer_to(client))

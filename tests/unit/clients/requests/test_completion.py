@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
 from daemon.model import Kind
-from tests.fakes_upstream import MODERN, Stage
-
-if TYPE_CHECKING:
-    import trio
+from tests.fakes_upstream import MODERN, Client, Stage
 
 TEMPLATE = "note://{id}"
 GIVEN = "mcpd://beta/note://{id}"
@@ -28,10 +24,7 @@ def stage() -> Stage:
     return stage
 
 
-async def test_the_second_of_two_templates_is_listed_as_this_test_knows_it(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
-    client = await stage.client(nursery)
+async def test_the_second_of_two_templates_is_listed_as_this_test_knows_it(client: Client) -> None:
     listed = (await client.request("resources/templates/list"))["result"]["resourceTemplates"]
     assert [each["uriTemplate"] for each in listed] == [TEMPLATE, GIVEN]
 
@@ -52,9 +45,8 @@ async def test_the_second_of_two_templates_is_listed_as_this_test_knows_it(
     ],
 )
 async def test_a_completion_is_asked_of_its_server_and_only_the_name_is_replaced(
-    stage: Stage, nursery: trio.Nursery, ref: bytes, server: str, own: dict[str, str]
+    client: Client, stage: Stage, ref: bytes, server: str, own: dict[str, str]
 ) -> None:
-    client = await stage.client(nursery)
     rest = b'"argument":{"name":"who","value":"\\u00e4"},"context":{"arguments":{"x" : "y"}}'
     params = b'{"ref":{"title":"T\\u0041",%b},%b}' % (ref, rest)
     await client.send(b'{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":%b}' % params)
@@ -71,9 +63,8 @@ async def test_a_completion_is_asked_of_its_server_and_only_the_name_is_replaced
 
 @pytest.mark.parametrize("modern", [True, False])
 async def test_a_server_that_completes_nothing_has_no_completions(
-    stage: Stage, nursery: trio.Nursery, *, modern: bool
+    client: Client, stage: Stage, *, modern: bool
 ) -> None:
-    client = await stage.client(nursery)
     params = {"ref": {"type": "ref/prompt", "name": "ask"}, "argument": {"name": "x", "value": ""}}
     await client.ask("completion/complete", {**params, "_meta": MODERN} if modern else params)
     stage.refuse(await stage.alpha.wait_sent(), b'{"code":-32601,"message":"Method not found"}')
@@ -81,8 +72,7 @@ async def test_a_server_that_completes_nothing_has_no_completions(
     assert (await client.get())["result"] == {**kind, "completion": {"values": []}}
 
 
-async def test_another_error_of_the_server_is_the_answer(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await stage.client(nursery)
+async def test_another_error_of_the_server_is_the_answer(client: Client, stage: Stage) -> None:
     await client.ask("completion/complete", {"ref": {"type": "ref/prompt", "name": "ask"}})
     stage.refuse(await stage.alpha.wait_sent(), b'{"code":-32602,"message":"no argument"}')
     assert (await client.get())["error"]["code"] == -32602
@@ -104,9 +94,6 @@ async def test_another_error_of_the_server_is_the_answer(stage: Stage, nursery: 
         ({"type": "ref/resource", "uri": "none:"}, -32002),
     ],
 )
-async def test_what_refers_to_nothing_is_refused(
-    stage: Stage, nursery: trio.Nursery, ref: object, code: int
-) -> None:
-    client = await stage.client(nursery)
+async def test_what_refers_to_nothing_is_refused(client: Client, ref: object, code: int) -> None:
     params = {} if ref is None else {"ref": ref}
     assert (await client.request("completion/complete", params))["error"]["code"] == code

@@ -10,7 +10,7 @@ import trio
 from daemon.clients.requests.subscriptions import SETTLED_SECONDS
 from daemon.model import Kind
 from daemon.wire.requests import RemoteError
-from tests.fakes_upstream import MODERN, Client, Stage
+from tests.fakes_upstream import MODERN, Client, Guest, Stage
 from tests.unit.clients.asking import answer, greeted
 from tests.unit.clients.instanced import divided
 from tests.unit.clients.members import raw
@@ -45,10 +45,7 @@ async def subscribe(client: Client, uri: str = URI, request_id: str = "s") -> No
     await client.ask("resources/subscribe", {"uri": uri}, request_id=request_id)
 
 
-async def test_a_subscription_is_answered_once_the_server_has_agreed(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
-    client = await stage.client(nursery)
+async def test_a_subscription_is_answered_once_the_server_has_agreed(client: Client, stage: Stage) -> None:
     await subscribe(client, "mcpd://alpha/file%3A%2F%2F%2Fa")
     await agree(stage)
     assert await client.get() == {"jsonrpc": "2.0", "id": "s", "result": {}}
@@ -61,8 +58,7 @@ async def test_a_subscription_is_answered_once_the_server_has_agreed(
     assert (await client.request("resources/unsubscribe", gone))["result"] == {}
 
 
-async def test_a_refusal_is_the_servers_and_nothing_is_followed(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await stage.client(nursery)
+async def test_a_refusal_is_the_servers_and_nothing_is_followed(client: Client, stage: Stage) -> None:
     await subscribe(client)
     await agree(stage, RemoteError(-32601, "it does not declare resources.subscribe"))
     assert (await client.get())["error"]["code"] == -32601
@@ -70,8 +66,7 @@ async def test_a_refusal_is_the_servers_and_nothing_is_followed(stage: Stage, nu
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-async def test_what_cannot_be_followed_is_refused(stage: Stage, nursery: trio.Nursery, era: str) -> None:
-    client = await stage.client(nursery)
+async def test_what_cannot_be_followed_is_refused(client: Client, era: str) -> None:
     meta = {"_meta": MODERN} if era == "modern" else {}
     for params in ({"uri": 7}, {}, {"uri": "mcpd://nobody/x"}):
         answer = await client.request("resources/subscribe", {**params, **meta})
@@ -82,9 +77,8 @@ async def test_what_cannot_be_followed_is_refused(stage: Stage, nursery: trio.Nu
 
 
 async def test_a_server_that_says_nothing_is_waited_for_a_bounded_time(
-    stage: Stage, nursery: trio.Nursery, autojump_clock: MockClock
+    client: Client, stage: Stage, autojump_clock: MockClock
 ) -> None:
-    client = await stage.client(nursery)
     began = trio.current_time()
     await subscribe(client)
     assert (await client.get())["error"]["data"]["code"] == "UpstreamTimeout"
@@ -94,8 +88,7 @@ async def test_a_server_that_says_nothing_is_waited_for_a_bounded_time(
     assert (await client.get())["error"]["data"]["code"] == "UpstreamUnavailable"
 
 
-async def test_a_client_that_hangs_up_follows_nothing_more(stage: Stage, nursery: trio.Nursery) -> None:
-    guest = await stage.connect(nursery)
+async def test_a_client_that_hangs_up_follows_nothing_more(guest: Guest, stage: Stage) -> None:
     await subscribe(guest.client)
     await agree(stage)
     await guest.client.get()
@@ -106,9 +99,8 @@ async def test_a_client_that_hangs_up_follows_nothing_more(stage: Stage, nursery
 
 
 async def test_a_modern_client_is_told_within_its_subscription_and_of_what_was_agreed(
-    stage: Stage, nursery: trio.Nursery
+    client: Client, stage: Stage
 ) -> None:
-    client = await stage.client(nursery)
     wanted: dict[str, Any] = {"resourceSubscriptions": [URI, "mcpd://nobody/x", 7], "toolsListChanged": True}
     await client.ask("subscriptions/listen", {"_meta": MODERN, "notifications": wanted}, request_id="l")
     await agree(stage)
@@ -124,9 +116,8 @@ async def test_a_modern_client_is_told_within_its_subscription_and_of_what_was_a
 
 
 async def test_a_subscription_that_is_cancelled_before_it_is_agreed_on_is_never_acknowledged(
-    stage: Stage, nursery: trio.Nursery
+    client: Client, stage: Stage
 ) -> None:
-    client = await stage.client(nursery)
     params = {"_meta": MODERN, "notifications": {"resourceSubscriptions": [URI]}}
     await client.ask("subscriptions/listen", params, request_id="l")
     await client.tell("notifications/cancelled", {"requestId": "l"})
@@ -152,9 +143,8 @@ async def following(stage: Stage, client: Client, *, modern: bool = False) -> No
 
 @pytest.mark.parametrize("modern", [False, True], ids=["handshake", "modern"])
 async def test_what_is_followed_at_a_server_that_is_no_more_is_followed_where_it_is_now(
-    stage: Stage, nursery: trio.Nursery, modern: bool
+    client: Client, stage: Stage, modern: bool
 ) -> None:
-    client = await stage.client(nursery)
     await following(stage, client, modern=modern)
     stage.context.subscribers.gone("alpha")
     stage.outbox.flush()
@@ -185,9 +175,8 @@ async def test_who_follows_it_no_more_is_not_subscribed_anew(stage: Stage, nurse
 
 
 async def test_a_server_that_is_not_up_is_asked_once_it_is(
-    stage: Stage, nursery: trio.Nursery, autojump_clock: MockClock
+    client: Client, stage: Stage, autojump_clock: MockClock
 ) -> None:
-    client = await stage.client(nursery)
     await following(stage, client)
     stage.alpha.up = False
     stage.context.subscribers.gone("alpha")
@@ -197,8 +186,7 @@ async def test_a_server_that_is_not_up_is_asked_once_it_is(
 
 
 @pytest.mark.parametrize("why", ["it refuses", "it is not listed"])
-async def test_what_cannot_be_followed_anew_is_let_go(stage: Stage, nursery: trio.Nursery, why: str) -> None:
-    client = await stage.client(nursery)
+async def test_what_cannot_be_followed_anew_is_let_go(client: Client, stage: Stage, why: str) -> None:
     await following(stage, client)
     if why == "it is not listed":
         stage.offers("alpha", Kind.RESOURCE)

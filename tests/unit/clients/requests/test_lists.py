@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
-from daemon.clients.requests.tools import MAX_WAITING_LISTS
+from daemon.clients.requests.tools import (
+    MAX_WAITING_LISTS,
+    OTHERS,
+    PATIENCE,
+    list_page,
+    list_result,
+    patience_of,
+)
 from daemon.model import Kind
+from daemon.surfaces.table import ClientInfo
 from tests.fakes_upstream import MODERN, Stage
 
 if TYPE_CHECKING:
     import trio
+
 
 MANY = 10_000
 METHODS = {
@@ -69,9 +79,8 @@ async def test_the_params_of_a_list_are_an_object_with_a_text(nursery: trio.Nurs
 
 
 async def test_only_so_many_lists_wait_for_servers_and_the_others_get_what_is_known(
-    nursery: trio.Nursery,
+    stage: Stage, nursery: trio.Nursery
 ) -> None:
-    stage = Stage()
     stage.offers("alpha", Kind.PROMPT, "known")
     client = await stage.client(nursery)
     for number in range(MAX_WAITING_LISTS):
@@ -84,9 +93,57 @@ async def test_only_so_many_lists_wait_for_servers_and_the_others_get_what_is_kn
 
 
 async def test_a_server_that_lists_none_is_waited_for_no_longer_than_for_tools(
-    nursery: trio.Nursery, autojump_clock: object
+    stage: Stage, nursery: trio.Nursery, autojump_clock: object
 ) -> None:
-    stage = Stage()
     stage.offers("alpha", Kind.PROMPT, "known")
     client = await stage.client(nursery)
     assert len((await client.request("prompts/list"))["result"]["prompts"]) == 1
+
+
+def read(raw: bytes) -> Any:
+    return msgspec.json.decode(raw)
+
+
+TOOLS = (b'{"name":"a" ,  "x":1.0}', b'{"name":"b"}', b'{"name":"c"}')
+
+
+def answered(
+    tools: tuple[bytes, ...], cursor: str | None, *, modern: bool = False, page_bytes: int = 1000
+) -> bytes:
+    return list_result(tools, list_page(tools, cursor, page_bytes), modern=modern)
+
+
+def listed(cursor: str | None = None, *, page_bytes: int = 1000) -> Any:
+    return read(answered(TOOLS, cursor, page_bytes=page_bytes))
+
+
+@pytest.mark.parametrize("page_bytes", [1, 12, 25, 34, 36, 1000])
+def test_a_list_in_pages_holds_every_tool_once_and_each_page_at_least_one(page_bytes: int) -> None:
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page = listed(cursor, page_bytes=page_bytes)
+        names = [tool["name"] for tool in page["tools"]]
+        assert names
+        assert len(names) == 1 or sum(len(tool) for tool in TOOLS if read(tool)["name"] in names) <= page_bytes
+        seen += names
+        cursor = page.get("nextCursor")
+        if cursor is None:
+            break
+    assert seen == ["a", "b", "c"]
+
+
+def test_the_cursor_of_a_list_that_became_shorter_is_its_end() -> None:
+    assert listed("3") == {"tools": []}
+
+
+@pytest.mark.parametrize(
+    ("name", "gives_up"), [("codex-mcp-client", 10), ("codex", 10), ("opencode", 5), ("claude-code", 30)]
+)
+def test_each_client_is_answered_before_it_gives_up(name: str, gives_up: float) -> None:
+    assert gives_up / 2 < patience_of(ClientInfo(name)) < gives_up
+
+
+def test_who_is_not_known_is_taken_for_patient() -> None:
+    assert patience_of(ClientInfo("codexes")) == patience_of(ClientInfo("")) == OTHERS
+    assert max(PATIENCE.values()) < OTHERS

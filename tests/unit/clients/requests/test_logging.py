@@ -26,8 +26,7 @@ def say(stage: Stage, cause: Any = None) -> None:
     stage.outbox.flush()
 
 
-async def test_each_client_gets_what_its_level_takes(nursery: trio.Nursery) -> None:
-    stage = Stage()
+async def test_each_client_gets_what_its_level_takes(stage: Stage, nursery: trio.Nursery) -> None:
     talkative, quiet, unset = [await stage.client(nursery) for _client in range(3)]
     assert (await talkative.request("logging/setLevel", {"level": "debug"}))["result"] == {}
     assert (await quiet.request("logging/setLevel", {"level": "error"}))["result"] == {}
@@ -62,9 +61,8 @@ async def test_a_modern_client_cannot_set_a_level_for_more_than_a_request(nurser
     ],
 )
 async def test_a_line_of_ones_own_call_comes_with_it(
-    nursery: trio.Nursery, meta: dict[str, Any], level: str | None, *, gets: bool
+    stage: Stage, nursery: trio.Nursery, meta: dict[str, Any], level: str | None, *, gets: bool
 ) -> None:
-    stage = Stage()
     client, other = await stage.client(nursery), await stage.client(nursery)
     if level is not None:
         await client.request("logging/setLevel", {"level": level})
@@ -80,9 +78,7 @@ async def test_a_line_of_ones_own_call_comes_with_it(
     assert (await other.request("ping"))["result"] == {}
 
 
-async def test_a_line_of_no_known_level_is_for_nobody_who_has_set_one(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
+async def test_a_line_of_no_known_level_is_for_nobody_who_has_set_one(stage: Stage, client: Client) -> None:
     await client.request("logging/setLevel", {"level": "debug"})
     await call(client)
     sent = await stage.alpha.wait_sent()

@@ -41,10 +41,7 @@ def params_of(sent: Any) -> tuple[str, Any]:
     return sent.call.method, json.loads(b"{%b}" % b"".join(bytes(part) for part in sent.call.params))
 
 
-async def test_the_prompts_of_all_servers_are_listed_as_they_wrote_them(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
-    client = await stage.client(nursery)
+async def test_the_prompts_of_all_servers_are_listed_as_they_wrote_them(client: Client) -> None:
     listed = (await client.request("prompts/list"))["result"]["prompts"]
     assert listed[0] == GREET
     assert [each["name"] for each in listed] == ["greet", "same", "beta__same", "other"]
@@ -59,9 +56,8 @@ async def test_prompts_are_listed_while_their_server_is_down(stage: Stage, nurse
 
 
 async def test_a_request_for_prompts_waits_for_the_server_that_has_not_listed_any(
-    nursery: trio.Nursery,
+    stage: Stage, nursery: trio.Nursery
 ) -> None:
-    stage = Stage()
     stage.offers("beta", Kind.PROMPT)
     client = await stage.client(nursery)
     await client.ask("prompts/list")
@@ -74,9 +70,8 @@ async def test_a_request_for_prompts_waits_for_the_server_that_has_not_listed_an
     ("called", "server", "own"), [("greet", "alpha", "greet"), ("beta__same", "beta", "same")]
 )
 async def test_a_prompt_goes_to_its_server_under_the_servers_name_and_all_else_as_it_was(
-    stage: Stage, nursery: trio.Nursery, called: str, server: str, own: str
+    client: Client, stage: Stage, called: str, server: str, own: str
 ) -> None:
-    client = await stage.client(nursery)
     line = (
         b'{"jsonrpc":"2.0","id":"p","method":"prompts/get","params":{"x":1.50,"name":"%b",'
         b'"arguments":{"who" : "\\u00e4"},"_meta":{"a":1,"progressToken":7}}}' % called.encode()
@@ -95,14 +90,12 @@ async def test_a_prompt_goes_to_its_server_under_the_servers_name_and_all_else_a
     assert await client.line() == b'{"jsonrpc":"2.0","id":"p","result":{"messages": [ 1.0 ], "x":{"y":1}}}'
 
 
-async def test_a_prompt_without_arguments_is_asked_for_without_any(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await stage.client(nursery)
+async def test_a_prompt_without_arguments_is_asked_for_without_any(client: Client, stage: Stage) -> None:
     await client.ask("prompts/get", {"name": "greet"})
     assert params_of(await stage.alpha.wait_sent()) == ("prompts/get", {"name": "greet"})
 
 
-async def test_the_servers_error_is_the_answer(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await stage.client(nursery)
+async def test_the_servers_error_is_the_answer(client: Client, stage: Stage) -> None:
     stage.context.redact.hide(["hunter2-secret-value"])
     await client.ask("prompts/get", {"name": "greet"})
     error = {"code": -32602, "message": "who: hunter2-secret-value", "data": {"missing": ["who"]}}
@@ -122,10 +115,7 @@ async def test_a_prompt_named_as_a_tool_is_not_that_tool(stage: Stage, nursery: 
 
 
 @pytest.mark.parametrize("name", ["gret", "", "x" * 10_000, "gr\u202eeet", "alpha/never"])
-async def test_an_unknown_prompt_is_refused_with_what_there_is(
-    stage: Stage, nursery: trio.Nursery, name: str
-) -> None:
-    client = await stage.client(nursery)
+async def test_an_unknown_prompt_is_refused_with_what_there_is(client: Client, name: str) -> None:
     error = (await client.request("prompts/get", {"name": name}))["error"]
     assert error["code"] == -32602
     assert error["data"]["code"] == "UnknownPrompt"
@@ -137,10 +127,7 @@ async def test_an_unknown_prompt_is_refused_with_what_there_is(
 
 
 @pytest.mark.parametrize("params", [None, {}, {"name": 7}, {"name": None}, {"name": ["greet"]}])
-async def test_a_request_that_names_no_prompt_is_refused(
-    stage: Stage, nursery: trio.Nursery, params: object
-) -> None:
-    client = await stage.client(nursery)
+async def test_a_request_that_names_no_prompt_is_refused(client: Client, params: object) -> None:
     error = (await client.request("prompts/get", params))["error"]
     assert error["code"] == -32602
     assert "name" in error["message"]
@@ -180,15 +167,13 @@ async def test_a_prompt_of_a_server_that_comes_up_is_asked_of_it(stage: Stage, n
     assert (await client.get())["result"] == {"messages": []}
 
 
-async def test_a_lost_answer_says_what_is_not_known(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await stage.client(nursery)
+async def test_a_lost_answer_says_what_is_not_known(client: Client, stage: Stage) -> None:
     await client.ask("prompts/get", {"name": "greet"})
     stage.lose(await stage.alpha.wait_sent(), UpstreamLost("gone; whether the call ran is unknown"))
     assert (await client.get())["error"]["data"] == {"code": "UpstreamLost"}
 
 
-async def test_a_cancelled_request_is_cancelled_at_the_server(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await stage.client(nursery)
+async def test_a_cancelled_request_is_cancelled_at_the_server(client: Client, stage: Stage) -> None:
     await client.ask("prompts/get", {"name": "greet"}, request_id="g")
     sent = await stage.alpha.wait_sent()
     await client.tell("notifications/cancelled", {"requestId": "g"})
@@ -210,8 +195,7 @@ async def test_a_profile_without_prompts_neither_declares_nor_serves_them(nurser
         assert error["message"].count("prompts") == 1
 
 
-async def test_a_prompt_of_mcpds_own_has_every_tool_in_words(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await stage.client(nursery)
+async def test_a_prompt_of_mcpds_own_has_every_tool_in_words(client: Client, stage: Stage) -> None:
     found = (await client.request("prompts/get", {"name": "mcpd_tools"}))["result"]
     text = found["messages"][0]["content"]["text"]
     assert "## echo\nDoes echo.\nArguments (JSON Schema): {" in text

@@ -6,7 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
 
+from daemon.clients.links import LONGEST, MAX_LINKS, MAX_OWNERS, MAX_SEARCHED, linked_in, links_of, note_links
 from daemon.clients.requests.forwarding import MAX_URI
 from daemon.facts import Switched
 from daemon.model import Kind
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     import trio
 
     from tests.fakes_upstream import FakeUpstream, Sent
+
 
 LOGO = {"uri": "file:///logo.png", "name": "logo", "mimeType": "image/png", "size": 5.0}
 BOOK = {"uriTemplate": "book://{isbn}/page/{n}", "name": "page", "x": [1]}
@@ -49,10 +54,7 @@ async def refusal(client: Client, uri: str, **meta: Any) -> dict[str, Any]:
     return error
 
 
-async def test_resources_and_templates_are_listed_as_their_servers_wrote_them(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
-    client = await stage.client(nursery)
+async def test_resources_and_templates_are_listed_as_their_servers_wrote_them(client: Client) -> None:
     resources = (await client.request("resources/list"))["result"]["resources"]
     assert resources[0] == LOGO
     assert [each["uri"] for each in resources] == [
@@ -82,9 +84,8 @@ async def test_resources_and_templates_are_listed_as_their_servers_wrote_them(
     ],
 )
 async def test_a_resource_is_read_from_its_server_under_the_servers_uri(
-    stage: Stage, nursery: trio.Nursery, asked: str, server: str, own: str
+    client: Client, stage: Stage, asked: str, server: str, own: str
 ) -> None:
-    client = await stage.client(nursery)
     await read(client, asked)
     sent = await stage.upstreams[server].wait_sent()
     assert uri_in(sent) == own
@@ -93,8 +94,7 @@ async def test_a_resource_is_read_from_its_server_under_the_servers_uri(
     assert line == b'{"jsonrpc":"2.0","id":"read","result":{"contents": [ {"uri":"x","text":"\\u00e4"} ]}}'
 
 
-async def test_other_members_travel_on_as_they_are(stage: Stage, nursery: trio.Nursery) -> None:
-    client = await stage.client(nursery)
+async def test_other_members_travel_on_as_they_are(client: Client, stage: Stage) -> None:
     await client.send(
         b'{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"a":1.50,"uri":"file:\\/\\/\\/logo.png",'
         b'"b":{ },"_meta":{"c":1}}}'
@@ -105,9 +105,8 @@ async def test_other_members_travel_on_as_they_are(stage: Stage, nursery: trio.N
 
 
 async def test_what_a_modern_client_reads_from_an_older_server_says_that_it_is_not_to_be_cached(
-    stage: Stage, nursery: trio.Nursery
+    client: Client, stage: Stage
 ) -> None:
-    client = await stage.client(nursery)
     results = (
         (b'{"contents":[]}', b'{"resultType":"complete","ttlMs":0,"cacheScope":"private","contents":[]}'),
         (b'{"resultType":"complete","ttlMs":9}', b'{"resultType":"complete","ttlMs":9}'),
@@ -121,10 +120,7 @@ async def test_what_a_modern_client_reads_from_an_older_server_says_that_it_is_n
 @pytest.mark.parametrize(
     "uri", ["file:///none", "", "no uri", "file:///x\u202e", "x" * MAX_URI, "mcpd://gamma/a%3Ab"]
 )
-async def test_an_unknown_resource_is_refused_as_the_clients_revision_has_it(
-    stage: Stage, nursery: trio.Nursery, uri: str
-) -> None:
-    client = await stage.client(nursery)
+async def test_an_unknown_resource_is_refused_as_the_clients_revision_has_it(client: Client, uri: str) -> None:
     for meta, code in (({}, -32002), (MODERN, -32602)):
         error = await refusal(client, uri, **meta)
         assert error["code"] == code
@@ -138,10 +134,7 @@ async def test_an_unknown_resource_is_refused_as_the_clients_revision_has_it(
 @pytest.mark.parametrize(
     "params", [None, {}, {"uri": 7}, {"uri": None}, {"uri": ["a"]}, {"uri": "x" * (MAX_URI + 1)}]
 )
-async def test_a_request_that_names_no_resource_is_refused(
-    stage: Stage, nursery: trio.Nursery, params: object
-) -> None:
-    client = await stage.client(nursery)
+async def test_a_request_that_names_no_resource_is_refused(client: Client, params: object) -> None:
     error = (await client.request("resources/read", params))["error"]
     assert error["code"] == -32602
     assert "uri" in error["message"]
@@ -183,8 +176,9 @@ async def test_a_server_that_does_not_come_up_is_named(
     assert (error["code"], error["data"]) == (-32603, {"code": "UpstreamUnavailable", "server": "alpha"})
 
 
-async def test_what_no_server_lists_is_waited_for_where_one_has_not_listed_yet(nursery: trio.Nursery) -> None:
-    stage = Stage()
+async def test_what_no_server_lists_is_waited_for_where_one_has_not_listed_yet(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
     for server in ("alpha", "beta"):
         stage.offers(server, Kind.TEMPLATE)
     stage.offers("beta", Kind.RESOURCE, "file:///beta")
@@ -212,9 +206,8 @@ async def call_linking(stage: Stage, client: Client, upstream: FakeUpstream, blo
 
 @pytest.mark.parametrize("block", [LINK, EMBEDDED])
 async def test_what_a_result_links_to_is_read_from_the_server_that_linked_it(
-    stage: Stage, nursery: trio.Nursery, block: str
+    client: Client, stage: Stage, block: str
 ) -> None:
-    client = await stage.client(nursery)
     beta = stage.upstreams["beta"]
     assert "error" in await client.request("resources/read", {"uri": "made:up"})
     await call_linking(stage, client, beta, block % "made:up")
@@ -223,9 +216,8 @@ async def test_what_a_result_links_to_is_read_from_the_server_that_linked_it(
 
 
 async def test_what_two_servers_list_is_read_from_the_one_that_linked_it_last(
-    stage: Stage, nursery: trio.Nursery
+    client: Client, stage: Stage
 ) -> None:
-    client = await stage.client(nursery)
     for upstream in (stage.upstreams["beta"], stage.alpha):
         await call_linking(stage, client, upstream, LINK % "file:///both")
         await read(client, "file:///both", upstream.name)
@@ -233,9 +225,8 @@ async def test_what_two_servers_list_is_read_from_the_one_that_linked_it_last(
 
 
 async def test_what_one_server_lists_is_not_read_from_another_that_links_to_it(
-    stage: Stage, nursery: trio.Nursery
+    client: Client, stage: Stage
 ) -> None:
-    client = await stage.client(nursery)
     await call_linking(stage, client, stage.upstreams["beta"], LINK % "file:///logo.png")
     await read(client, "file:///logo.png")
     assert uri_in(await stage.alpha.wait_sent()) == "file:///logo.png"
@@ -277,3 +268,94 @@ async def test_a_profile_without_resources_neither_declares_nor_serves_them(nurs
     methods = ("resources/list", "resources/templates/list", "resources/read", "completion/complete")
     for method in methods:
         assert (await client.request(method, {"uri": "a:b"}))["error"]["code"] == -32601
+
+
+TEXT = {"type": "text", "text": 'as in {"type":"resource_link","uri":"quoted:"}'}
+
+
+def found(result: Any) -> tuple[str, ...]:
+    return linked_in(json.dumps(result).encode())
+
+
+def link(uri: object) -> dict[str, object]:
+    return {"type": "resource_link", "uri": uri, "name": "x"}
+
+
+def embedded(uri: object) -> dict[str, object]:
+    return {"type": "resource", "resource": {"uri": uri, "text": "y"}}
+
+
+@pytest.mark.parametrize(
+    ("result", "uris"),
+    [
+        ({"content": [TEXT, link("a:"), embedded("b:"), link("a:")], "isError": False}, ("a:", "b:", "a:")),
+        ({"contents": [{"uri": "a:", "text": "t"}, {"uri": "b:", "blob": ""}]}, ("a:", "b:")),
+        ({"messages": [{"role": "user", "content": embedded("a:")}, {"content": link("b:")}]}, ("a:", "b:")),
+        ({"content": [TEXT]}, ()),
+        ({"content": []}, ()),
+        ({}, ()),
+        ({"structuredContent": {"type": "resource_link", "uri": "a:"}, "content": [TEXT]}, ()),
+        # What is of the wrong shape links to nothing.
+        ({"content": link("a:")}, ()),
+        ({"content": [link(7), link(None), embedded(["a:"]), link("b:")]}, ("b:",)),
+        ({"content": ["resource_link", link("b:")]}, ()),
+        ({"content": [{"type": "resource", "resource": "a:"}, link("b:")]}, ("b:",)),
+        ({"messages": [{"content": [link("a:")]}, {"content": "resource"}, {}]}, ()),
+        ({"content": [link("x" * LONGEST), link("b:")]}, ("b:",)),
+        (["resource_link"], ()),
+        ("resource_link", ()),
+    ],
+)
+def test_links_are_what_the_specification_calls_so(result: Any, uris: tuple[str, ...]) -> None:
+    assert found(result) == uris
+
+
+@given(
+    st.recursive(
+        st.none() | st.text() | st.integers(), lambda each: st.lists(each) | st.dictionaries(st.text(), each)
+    )
+)
+def test_no_result_breaks_the_search(value: Any) -> None:
+    for member in ("content", "contents", "messages"):
+        assert isinstance(found({member: value, "x": "resource_link", "contents_": 1}), tuple)
+
+
+@pytest.mark.parametrize(
+    "raw", [b'{"content":[{"type":"resource', b'"resource', b'\xff"resource', b"[" * 9 + b'"resource']
+)
+def test_no_bytes_break_the_search(raw: bytes) -> None:
+    assert linked_in(raw) == linked_in(memoryview(raw)) == linked_in(Raw(raw)) == ()
+
+
+def test_a_long_result_is_not_looked_through() -> None:
+    text = {"type": "text", "text": ""}
+    result = {"content": [link("a:"), text]}
+    room = MAX_SEARCHED - len(json.dumps(result))
+    for more, uris in ((0, ("a:",)), (1, ())):
+        text["text"] = "x" * (room + more)
+        assert found(result) == uris
+
+
+def test_the_newest_links_are_remembered() -> None:
+    links = dict[str, str]()
+    note_links(links, "alpha", [f"{number}:" for number in range(MAX_LINKS)])
+    note_links(links, "beta", ["0:"])
+    note_links(links, "gamma", ["new:"])
+    assert len(links) == MAX_LINKS
+    assert "1:" not in links
+    assert (links["0:"], links["2:"], links["new:"]) == ("beta", "alpha", "gamma")
+    assert len(found({"content": [link(f"{number}:") for number in range(2 * MAX_LINKS)]})) == MAX_LINKS
+
+
+def test_visitors_without_sessions_share_nothing_with_others() -> None:
+    principals = dict[tuple[str, str], dict[str, str]]()
+    first = links_of(principals, "token ci: ", "default")
+    note_links(first, "alpha", ["a:"])
+    assert links_of(principals, "token ci: ", "default") is first
+    assert not links_of(principals, "token ci: ", "other")
+    assert not links_of(principals, "", "default")
+    for number in range(MAX_OWNERS):
+        links_of(principals, "token ci: ", "default")
+        links_of(principals, f"{number}", "default")
+    assert links_of(principals, "token ci: ", "default") is first
+    assert not links_of(principals, "0", "default")

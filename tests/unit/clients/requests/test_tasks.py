@@ -36,23 +36,17 @@ async def task_of(stage: Stage, client: Client) -> str:
     return found
 
 
-async def test_a_task_gets_an_id_of_ours_through_a_meta_tool_too(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
+async def test_a_task_gets_an_id_of_ours_through_a_meta_tool_too(stage: Stage, client: Client) -> None:
     result = (await begin(stage, client))["result"]
     assert result == {"task": {**TASK, "taskId": result["task"]["taskId"]}, "more": [1]}
     assert result["task"]["taskId"] != "theirs"
 
 
-async def test_a_server_that_knows_no_tasks_answers_at_once(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
+async def test_a_server_that_knows_no_tasks_answers_at_once(stage: Stage, client: Client) -> None:
     assert (await begin(stage, client, {"content": []}))["result"] == {"content": []}
 
 
-async def test_a_task_that_is_refused_or_lost_is_an_error_of_the_protocol(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
+async def test_a_task_that_is_refused_or_lost_is_an_error_of_the_protocol(stage: Stage, client: Client) -> None:
     for number in (1, 2):
         await client.call("alpha", "echo", request_id="c", task={})
         sent = await stage.alpha.wait_sent(number)
@@ -64,8 +58,9 @@ async def test_a_task_that_is_refused_or_lost_is_an_error_of_the_protocol(nurser
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/cancel", "tasks/result"])
-async def test_what_is_asked_about_a_task_goes_to_its_server(nursery: trio.Nursery, method: str) -> None:
-    stage = Stage()
+async def test_what_is_asked_about_a_task_goes_to_its_server(
+    stage: Stage, nursery: trio.Nursery, method: str
+) -> None:
     client, other = await stage.client(nursery), await stage.client(nursery)
     task_id = await task_of(stage, client)
     for asking, asked in ((other, task_id), (client, "theirs"), (client, 7)):
@@ -82,9 +77,7 @@ async def test_what_is_asked_about_a_task_goes_to_its_server(nursery: trio.Nurse
     assert result["taskId"] == ("theirs" if method == "tasks/result" else task_id)
 
 
-async def test_a_result_is_waited_for_as_long_as_the_task_is_kept(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
+async def test_a_result_is_waited_for_as_long_as_the_task_is_kept(stage: Stage, client: Client) -> None:
     task_id = await task_of(stage, client)
     for number, method in enumerate(("tasks/result", "tasks/get")):
         await client.ask(method, {"taskId": task_id}, request_id=method)
@@ -93,9 +86,8 @@ async def test_a_result_is_waited_for_as_long_as_the_task_is_kept(nursery: trio.
 
 
 async def test_tasks_are_listed_as_their_servers_say_they_are(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    stage: Stage, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    stage = Stage()
     client, other = await stage.client(nursery), await stage.client(nursery)
     task_id = await task_of(stage, client)
     await client.ask("tasks/list", request_id="l")
@@ -111,9 +103,7 @@ async def test_tasks_are_listed_as_their_servers_say_they_are(
     assert {each["taskId"]: each["status"] for each in found} == {task_id: "completed", second: "working"}
 
 
-async def test_a_task_that_was_lost_with_its_server_has_failed(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
+async def test_a_task_that_was_lost_with_its_server_has_failed(stage: Stage, client: Client) -> None:
     task_id = await task_of(stage, client)
     stage.context.subscribers.lost("alpha")
     stage.outbox.flush()
@@ -127,9 +117,8 @@ async def test_a_task_that_was_lost_with_its_server_has_failed(nursery: trio.Nur
     ("support", "declared"), [("required", True), ("optional", True), ("forbidden", False), (7, False)]
 )
 async def test_tasks_are_declared_where_a_server_has_them(
-    nursery: trio.Nursery, support: object, *, declared: bool
+    stage: Stage, nursery: trio.Nursery, support: object, *, declared: bool
 ) -> None:
-    stage = Stage()
     stage.lists("beta", tool("slow", execution={"taskSupport": support}))
     client = await stage.client(nursery)
     result = (await client.request("initialize", {"protocolVersion": "2025-11-25"}))["result"]
