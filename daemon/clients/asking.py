@@ -144,7 +144,7 @@ def hold(
     `go_on` takes the client's retry and its answer, None if that is unusable; returns True if the retry needs
     no further judging. `leave` is called if the client does not come back.
     """
-    states, given, others = call.calls.context.states, call.given, call.others
+    given, others = call.given, call.others
 
     def resume(retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
         # The retry is sent with the arguments that the user was shown, however it spells them.
@@ -154,9 +154,17 @@ def hold(
 
     client = client_of(call.calls, call.request.key)
     waiting = WaitingCall(owner_of(call), client, resume, lambda _reason: leave(), held=len(given))
+    return answer_with(call, waiting, {key: InputRequest(ELICIT, params)})
+
+
+def answer_with(
+    call: ClientCall, waiting: WaitingCall[ClientCall], questions: Mapping[str, PeerRequest | InputRequest]
+) -> bool:
+    """Answer a call's client with questions and a state. Returns False if too many calls wait."""
+    states = call.calls.context.states
     state = states.give(waiting) if states.may_hold(waiting.held) else None
     if state is not None:
-        call.calls.interrupt(call, asking_result({key: InputRequest(ELICIT, params)}, state))
+        call.calls.interrupt(call, asking_result(questions, state))
     return state is not None
 
 

@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from daemon.clients.attachment import Request
     from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
-    from daemon.clients.input_required import Round
+    from daemon.clients.input_required import Round, WaitingCall
     from daemon.counting.tally import Tally
     from daemon.ports import Upstream
     from daemon.surfaces.surface import Action, Forward, View
@@ -85,16 +85,6 @@ def _is_name(said: str) -> bool:
     return len(said) <= MAX_NAME and not any(map(str.isspace, said))
 
 
-class Parked(Protocol):
-    """A call whose client is answering its server's questions (`input_rounds.ParkedCall`)."""
-
-    def ask(self, request: PeerRequest) -> None:
-        """Ask the client, at once or in its next round."""
-
-    def hold(self, answer: Callable[[], None], size: int) -> None:
-        """Keep the answer of that many bytes until the client is back."""
-
-
 class ClientCall(Struct, eq=False, kw_only=True):
     """A client's call: both the `CallToSend` for the upstream and the `Exchange` that its answer completes.
 
@@ -135,7 +125,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     waiting: trio.CancelScope | None = None
     others: Mapping[str, Raw] = NOTHING
     declared: Raw | None = None
-    parked: Parked | None = None
+    parked: WaitingCall[ClientCall] | None = None
     """Set while a client of MCP 2026-07-28 answers the server's questions."""
     round: Round | None = None
     """Set while a server of MCP 2026-07-28 asks for input in rounds."""

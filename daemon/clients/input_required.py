@@ -66,6 +66,12 @@ class WaitingCall(Generic[C]):
     held: int = 0
     """Bytes kept for it, an early answer included."""
     parked: C | None = None
+    ask: Callable[[PeerRequest], None] = attrs.field(default=lambda _request: None, repr=False)
+    """Asks the client what the call's server asks, at once or in its next round."""
+    hold: Callable[[Callable[[], None], int], None] = attrs.field(
+        default=lambda _answer, _size: None, repr=False
+    )
+    """Keeps the answer, of so many bytes, until the client is back."""
     until: float = attrs.field(default=0.0, init=False)
     """Expiry on trio's clock."""
 

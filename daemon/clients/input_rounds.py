@@ -15,7 +15,7 @@ import trio
 from msgspec import UNSET, Raw
 
 from daemon.catalog.authorship import UnsafeQuestion, authored
-from daemon.clients.asking import Questions, client_of, owner_of
+from daemon.clients.asking import Questions, answer_with, client_of, owner_of
 from daemon.clients.input_required import (
     ASKING,
     FIRST_PAUSE,
@@ -27,7 +27,6 @@ from daemon.clients.input_required import (
     RequestStates,
     Round,
     WaitingCall,
-    asking_result,
     fits,
     input_required_by,
     responses_in,
@@ -78,7 +77,7 @@ def park(call: ClientCall, request: PeerRequest) -> None:
         request.refuse(INVALID_REQUEST, f"nothing can be asked about {call.method}")
     else:
         if call.parked is None:
-            call.parked = ParkedCall(call)
+            call.parked = ParkedCall(call).waiting
         call.parked.ask(request)
 
 
@@ -109,8 +108,15 @@ class ParkedCall:
     def __init__(self, call: ClientCall) -> None:
         assert call.upstream is not None, "only a server asks"
         client = client_of(call.calls, call.request.key)
-        self._waiting = WaitingCall(
-            owner_of(call), client, self._resume, self._give_up, server=call.upstream.name, parked=call
+        self.waiting = WaitingCall(
+            owner_of(call),
+            client,
+            self._resume,
+            self._give_up,
+            server=call.upstream.name,
+            parked=call,
+            ask=self._ask,
+            hold=self._hold,
         )
         self._call = call
         self._states = call.calls.context.states
@@ -122,8 +128,7 @@ class ParkedCall:
         """Without the questions: they may hold secrets."""
         return f"<ParkedCall {self._call.label}, {len(self._asked)} requests open>"
 
-    def ask(self, request: PeerRequest) -> None:
-        """Ask the client: at once if it waits for an answer, else in its next round."""
+    def _ask(self, request: PeerRequest) -> None:
         if len(self._asked) >= MAX_ASKED:
             request.refuse(INVALID_REQUEST, f"{MAX_ASKED} requests are open at this client already")
             return
@@ -145,19 +150,18 @@ class ParkedCall:
         }
         for key, response in answered.items():
             self._asked.pop(key).answer(bytes(response))
-        answer, self._answer, self._waiting.held = self._answer, None, 0
+        answer, self._answer, self.waiting.held = self._answer, None, 0
         if answer is not None:
             answer()
         elif self._asked and call.calls.is_open(call):
             self._park()
         return True
 
-    def hold(self, answer: Callable[[], None], size: int) -> None:
-        """Keep the answer to the call until its client is back."""
+    def _hold(self, answer: Callable[[], None], size: int) -> None:
         if not self._states.may_hold(size):
             error = RequestTooLarge("too much waits for clients that have not come back. The call ran.")
             answer, size = partial(self._call.lost, error), 0
-        self._answer, self._waiting.held, self._waiting.parked = answer, size, None
+        self._answer, self.waiting.held, self.waiting.parked = answer, size, None
         self._end("the call has ended")
 
     def _give_up(self, reason: str) -> None:
@@ -165,11 +169,8 @@ class ParkedCall:
         self._call.withdraw(reason)
 
     def _park(self) -> None:
-        state = self._states.give(self._waiting)
-        if state is None:
+        if not answer_with(self._call, self.waiting, self._asked):
             self._end("too many calls wait for the input of their clients")
-        else:
-            self._call.calls.interrupt(self._call, asking_result(self._asked, state))
 
     def _end(self, reason: str) -> None:
         asked, self._asked = self._asked, {}

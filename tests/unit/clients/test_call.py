@@ -245,7 +245,9 @@ async def test_nobody_hears_of_a_waiting_call_without_having_asked_or_after_havi
     assert error_of(await client.get())["code"] == "UpstreamUnavailable"
     stage.alpha.wake_seconds = 10 * REPORT_SECONDS
     await client.call("alpha", "echo", request_id="a", _meta={"progressToken": 1})
+    await trio.testing.wait_all_tasks_blocked()
     await client.tell("notifications/cancelled", {"requestId": "a"})
+    await trio.testing.wait_all_tasks_blocked()
     await trio.sleep(20 * REPORT_SECONDS)
     assert (await client.request("ping", request_id="p"))["id"] == "p"
 

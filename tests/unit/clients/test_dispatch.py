@@ -507,6 +507,7 @@ async def test_a_tool_that_becomes_invalid_leaves_the_list_and_that_is_announced
     assert len((await answer_to(client, 3))["result"]["tools"]) == 3
     stage.becomes("alpha", ServerState.READY)
     stage.lists("alpha", CHANGED, "add")
+    await trio.testing.wait_all_tasks_blocked()
     await client.ask("ping", request_id="p")
     assert await heard_until(client, "p") == ["notifications/tools/list_changed"]
     await client.ask("tools/list", request_id=4)

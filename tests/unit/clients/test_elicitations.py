@@ -191,17 +191,6 @@ async def test_the_only_client_with_roots_is_asked(stage: Stage, nursery: trio.N
     assert asked.answers == [("result", {"roots": [{"uri": "file:///a"}]})]
 
 
-async def test_of_two_clients_neither_is_asked(stage: Stage, guest: Guest, nursery: trio.Nursery) -> None:
-    other = await greeted(stage, nursery)
-    assert refused(asked_apart(stage))
-    other.client.close()
-    await other.ended.wait()
-    assert not refused(asked_apart(stage))
-    guest.client.close()
-    await guest.ended.wait()
-    assert refused(asked_apart(stage))
-
-
 async def test_a_client_is_not_asked_before_its_handshake_is_over(stage: Stage, nursery: trio.Nursery) -> None:
     guest = await greeted(stage, nursery, done=False)
     assert refused(asked_apart(stage))

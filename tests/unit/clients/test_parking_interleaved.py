@@ -126,7 +126,7 @@ class Interleaved(RuleBasedStateMachine):
         )
         return request_id
 
-    def _new_view(self, call: Call, request_id: bytes, guest: Guest) -> str | None:
+    def _round_begun(self, call: Call, request_id: bytes, guest: Guest) -> str | None:
         """Take over the state of a round that has just begun."""
         for answer in guest.peer.answers.get(request_id, ()):
             if answer.get("resultType") == "input_required":
@@ -150,7 +150,7 @@ class Interleaved(RuleBasedStateMachine):
         if call.state:
             return multiple()
         # Asked at once: the client waited for an answer.
-        state = self._new_view(call, b"%d" % call.number, call.guest)
+        state = self._round_begun(call, b"%d" % call.number, call.guest)
         return multiple() if state is None else state
 
     @rule(target=states, call=calls, moves=st.booleans(), how=st.sampled_from(["all", "none", "wrong", "more"]))
@@ -176,7 +176,7 @@ class Interleaved(RuleBasedStateMachine):
         if was_over:
             assert len(call.guest.peer.answers[request_id]) == 1, "the answer has waited"
             return multiple()
-        new = self._new_view(call, request_id, call.guest)
+        new = self._round_begun(call, request_id, call.guest)
         return multiple() if new is None else new
 
     @rule(state=states, which=st.integers(0, 2), call=calls)

@@ -106,6 +106,12 @@ async def test_what_is_allowed_for_the_session_is_not_asked_about_again_until_it
         ({"action": "cancel"}, "or the client itself where it runs without one"),
         (accept("refuse"), "the user has refused"),
         (accept("whatever"), "no choice that was offered"),
+        (accept("Allow once"), "no choice that was offered"),
+        (
+            {"action": "cancel", "content": {"choice": "allow once"}},
+            "or the client itself where it runs without one",
+        ),
+        ({"content": {"choice": "allow once"}}, "no choice that was offered"),
         ({"action": "accept"}, "no choice that was offered"),
         ({"action": "accept", "content": {"choice": ["allow once"]}}, "no choice that was offered"),
         ({"action": "accept", "content": {}}, "no choice that was offered"),

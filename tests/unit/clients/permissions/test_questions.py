@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.clients.approvals import MAX_SHOWN, NoChoice, UserChoice, choice_in, question
+from daemon.clients.approvals import MAX_SHOWN, question
 from daemon.config.redaction import Redactors
 from daemon.safety.escape import hidden_in
 from tests.unit.catalog.samples import tool
@@ -127,23 +127,3 @@ def test_long_arguments_are_cut_and_it_is_said_how_long_they_are(length: int) ->
 @pytest.mark.parametrize("arguments", [b'{"a":' + b"[" * 2000 + b"]" * 2000 + b"}", b'{"a": "\xff"}'])
 def test_what_cannot_be_laid_out_is_shown_as_it_is(arguments: bytes) -> None:
     assert '"a":' in asked(arguments)["message"]
-
-
-@pytest.mark.parametrize(
-    ("answer", "choice"),
-    [
-        ({"action": "accept", "content": {"choice": "allow once"}}, UserChoice.ONCE),
-        ({"action": "accept", "content": {"choice": "allow for this session"}}, UserChoice.SESSION),
-        ({"action": "accept", "content": {"choice": "refuse"}}, UserChoice.REFUSE),
-        ({"action": "decline"}, NoChoice.DECLINED),
-        ({"action": "cancel", "content": {"choice": "allow once"}}, NoChoice.DECLINED),
-        ({"action": "accept", "content": {"choice": "Allow once"}}, NoChoice.NOT_OFFERED),
-        ({"action": "accept", "content": {"choice": 1}}, NoChoice.NOT_OFFERED),
-        ({"action": "accept", "content": None}, NoChoice.NOT_OFFERED),
-        ({"action": "accept"}, NoChoice.NOT_OFFERED),
-        ({"content": {"choice": "allow once"}}, NoChoice.NOT_OFFERED),
-        ([], NoChoice.NOT_OFFERED),
-    ],
-)
-def test_only_what_was_offered_counts_as_chosen(answer: Any, choice: UserChoice | NoChoice) -> None:
-    assert choice_in(json.dumps(answer).encode()) is choice

@@ -72,12 +72,6 @@ async def test_a_server_that_completes_nothing_has_no_completions(
     assert (await client.get())["result"] == {**kind, "completion": {"values": []}}
 
 
-async def test_another_error_of_the_server_is_the_answer(client: Client, stage: Stage) -> None:
-    await client.ask("completion/complete", {"ref": {"type": "ref/prompt", "name": "ask"}})
-    stage.refuse(await stage.alpha.wait_sent(), b'{"code":-32602,"message":"no argument"}')
-    assert (await client.get())["error"]["code"] == -32602
-
-
 @pytest.mark.parametrize(
     ("ref", "code"),
     [

@@ -78,15 +78,6 @@ async def test_a_line_of_ones_own_call_comes_with_it(
     assert (await other.request("ping"))["result"] == {}
 
 
-async def test_a_line_of_no_known_level_is_for_nobody_who_has_set_one(stage: Stage, client: Client) -> None:
-    await client.request("logging/setLevel", {"level": "debug"})
-    await call(client)
-    sent = await stage.alpha.wait_sent()
-    stage.context.subscribers.hear("alpha", LOG_MESSAGE, raw({"level": "loud", "data": "x"}), sent.exchange)
-    stage.answer(sent)
-    assert "result" in await client.get()
-
-
 async def test_a_flood_does_not_fill_the_memory_for_a_client_that_does_not_read(nursery: trio.Nursery) -> None:
     stage = Stage(limits={"clientQueueBytes": 65536})
     guest = await stage.connect(nursery)

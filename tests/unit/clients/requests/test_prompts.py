@@ -56,8 +56,9 @@ async def test_prompts_are_listed_while_their_server_is_down(stage: Stage, nurse
 
 
 async def test_a_request_for_prompts_waits_for_the_server_that_has_not_listed_any(
-    stage: Stage, nursery: trio.Nursery
+    nursery: trio.Nursery,
 ) -> None:
+    stage = Stage()
     stage.offers("beta", Kind.PROMPT)
     client = await stage.client(nursery)
     await client.ask("prompts/list")

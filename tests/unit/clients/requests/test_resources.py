@@ -14,7 +14,6 @@ from daemon.clients.links import LONGEST, MAX_LINKS, MAX_OWNERS, MAX_SEARCHED, l
 from daemon.clients.requests.forwarding import MAX_URI
 from daemon.facts import Switched
 from daemon.model import Kind
-from daemon.states import ServerState
 from tests.fakes_upstream import MODERN, Client, Stage
 
 if TYPE_CHECKING:
@@ -154,31 +153,10 @@ async def test_a_resource_that_is_switched_off_is_not_listed_and_says_so(
     assert "alpha" in error["message"]
 
 
-async def test_a_resource_of_a_server_that_is_down_is_listed_and_read_once_that_is_up(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
-    stage.becomes("alpha", ServerState.BACKOFF)
-    stage.alpha.up = False
-    client = await stage.client(nursery)
-    assert LOGO in (await client.request("resources/list"))["result"]["resources"]
-    await read(client, "file:///logo.png")
-    await stage.alpha.wait_woken()
-    stage.alpha.come_up()
-    assert uri_in(await stage.alpha.wait_sent()) == "file:///logo.png"
-
-
-async def test_a_server_that_does_not_come_up_is_named(
-    stage: Stage, nursery: trio.Nursery, autojump_clock: object
-) -> None:
-    stage.alpha.up = False
-    client = await stage.client(nursery)
-    error = await refusal(client, "file:///logo.png")
-    assert (error["code"], error["data"]) == (-32603, {"code": "UpstreamUnavailable", "server": "alpha"})
-
-
 async def test_what_no_server_lists_is_waited_for_where_one_has_not_listed_yet(
-    stage: Stage, nursery: trio.Nursery
+    nursery: trio.Nursery,
 ) -> None:
+    stage = Stage()
     for server in ("alpha", "beta"):
         stage.offers(server, Kind.TEMPLATE)
     stage.offers("beta", Kind.RESOURCE, "file:///beta")
