@@ -342,15 +342,14 @@ def explained(
         return DaemonUnreachable(f"{silent.problem}; now {gone.problem}")
     except RemoteFault:
         return silent
-    seen = answer.get("server") or answer.get("servers", {}).get(server)
-    return silent if seen is None else RemoteFault(EX_FAULT, _of_server(server, seen, options.timeout))
+    return RemoteFault(EX_FAULT, _of_server(server, answer["server"], options.timeout))
 
 
 def _of_server(server: str, seen: ServerReport, seconds: float) -> str:
     facts = [f"is {seen['state']}" + (f": {seen['reason']}" if seen["reason"] else "")]
     if seen["pid"] is not None:
         facts.append(f"pid {seen['pid']}")
-    if (pings := seen.get("pings")) and not seen["reason"]:
+    if (pings := seen["pings"]) and not seen["reason"]:
         facts.append(f"last heard {span(time.time() - pings['lastHeardAt'], parts=1)} ago")
     return (
         f"server {server} did not answer within {seconds:g} s (--timeout); the daemon did. It"

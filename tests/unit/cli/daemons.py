@@ -23,46 +23,15 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[3]
 
 SERVER: Any = {
-    "state": "ready",
-    "since": 1000.0,
-    "attempt": 1,
-    "nextRetryInMs": None,
-    "reason": "",
-    "cause": None,
-    "causeData": {},
-    "happened": "",
-    "helps": "",
-    "waits": False,
-    "stderr": [],
-    "pid": 4711,
-    "pids": [4711],
-    "rssBytes": 50 * 1024**2,
-    "tools": 12,
-    "epoch": 3,
-    "restarts": 0,
-    "calls": 34,
-    "errors": 0,
-    "inFlight": 0,
-    "p50Ms": 1.25,
-    "p95Ms": 87.5,
-    "recent": {"minutes": 5, "calls": 34, "errors": 0, "p50Ms": 1.25, "p95Ms": 87.5},
-    "pings": {"unanswered": 0, "lastMs": 0.4, "lastHeardAt": 990.0},
-    "type": "stdio",
-    "protocol": "2025-11-25",
-    "others": [],
-    "serverInfo": "git 1.0",
-    "quarantined": {},
-    "completed": [],
-    "hidden": {},
-    "noise": {"count": 0, "first": ""},
-    "oneClientAtATime": False,
-    "listingError": "",
-    "prompts": 0,
-    "resources": 0,
-    "templates": 0,
-    "lists": {},
-    "instances": [],
-}
+    "state": "ready", "since": 1000.0, "attempt": 1, "nextRetryInMs": None, "reason": "", "cause": None,
+    "causeData": {}, "happened": "", "helps": "", "waits": False, "stderr": [], "pid": 4711, "pids": [4711],
+    "rssBytes": 50 * 1024**2, "tools": 12, "epoch": 3, "restarts": 0, "calls": 34, "errors": 0, "inFlight": 0,
+    "p50Ms": 1.25, "p95Ms": 87.5, "recent": {"minutes": 5, "calls": 34, "errors": 0, "p50Ms": 1.25,
+    "p95Ms": 87.5}, "pings": {"unanswered": 0, "lastMs": 0.4, "lastHeardAt": 990.0}, "type": "stdio",
+    "protocol": "2025-11-25", "others": [], "serverInfo": "git 1.0", "quarantined": {}, "completed": [],
+    "hidden": {}, "noise": {"count": 0, "first": ""}, "oneClientAtATime": False, "listingError": "",
+    "prompts": 0, "resources": 0, "templates": 0, "lists": {}, "instances": [],
+}  # fmt: skip
 """One server as `status` answers it, well."""
 
 
@@ -93,66 +62,30 @@ def metrics_of(**changed: Any) -> Any:
 def status_of(servers: Mapping[str, Any], **more: Any) -> Any:
     """A whole answer to `status`."""
     daemon = {
-        "version": "0.1.0",
-        "pid": 99,
-        "startedAt": 900.0,
-        "uptimeSeconds": 3725.0,
-        "socket": "/run/user/1/mcpd/mcpd.sock",
-        "controlSocket": "/run/user/1/mcpd/control.sock",
-        "config": "/home/me/.config/mcpd/mcpd.json",
-        "lazy": True,
-        "surfaces": {"default": "category"},
-        "startsAtATime": 4,
-        "dormant": 0,
-        "off": 0,
-        "unrecorded": "",
-        "persistence": {"state": "ok", "reason": "", "since": 1000.0, "where": "", "waiting": 0},
-        "tools": 120,
-        "schemaBytes": 204800,
-        "offeredTools": 120,
-        "offeredBytes": 204800,
-        "surfaceBytes": 2048,
-        "estimatedTokensSaved": 50688,
-        "servers": len(servers),
-        "available": sum(entry["state"] == "ready" for entry in servers.values()),
-    }
+        "version": "0.1.0", "pid": 99, "startedAt": 900.0, "uptimeSeconds": 3725.0,
+        "socket": "/run/user/1/mcpd/mcpd.sock", "controlSocket": "/run/user/1/mcpd/control.sock",
+        "config": "/home/me/.config/mcpd/mcpd.json", "lazy": True, "surfaces": {"default": "category"},
+        "startsAtATime": 4, "dormant": 0, "off": 0, "unrecorded": "", "persistence": {"state": "ok",
+        "reason": "", "since": 1000.0, "where": "", "waiting": 0}, "tools": 120, "schemaBytes": 204800,
+        "offeredTools": 120, "offeredBytes": 204800, "surfaceBytes": 2048, "estimatedTokensSaved": 50688,
+        "servers": len(servers), "available": sum(entry["state"] == "ready" for entry in servers.values()),
+    }  # fmt: skip
     return {
-        "daemon": daemon,
-        "servers": dict(servers),
-        "sessions": [],
-        "repairs": {},
-        "unresolved": [],
-        "switchedOff": [],
-        "metrics": metrics_of(),
-        "connections": {},
-        "lately": {"seconds": 43_200.0, "servers": {}},
-        **more,
-    }
+        "daemon": daemon, "servers": dict(servers), "sessions": [], "repairs": {}, "unresolved": [],
+        "switchedOff": [], "metrics": metrics_of(), "connections": {}, "lately": {"seconds": 43_200.0,
+        "servers": {}}, **more,
+    }  # fmt: skip
 
 
 def session_of(**changed: Any) -> Any:
     """A connection as `status` answers it."""
     known: Any = {
-        "number": 1,
-        "key": None,
-        "client": "agent 1.0",
-        "token": None,
-        "protocol": "2025-06-18",
-        "profile": "default",
-        "surface": "category",
-        "servers": [],
-        "surfaceGrounds": "profile",
-        "surfaceWhy": "the profile names it",
-        "workspace": None,
-        "instances": [],
-        "since": 1000.0,
-        "calls": 5,
-        "inFlight": 0,
-        "loadedTools": 0,
-        "repairedCalls": 0,
-        "estimatedTokensNotSent": 0,
+        "number": 1, "key": None, "client": "agent 1.0", "token": None, "protocol": "2025-06-18",
+        "profile": "default", "surface": "category", "servers": [], "surfaceGrounds": "profile",
+        "surfaceWhy": "the profile names it", "workspace": None, "instances": [], "since": 1000.0, "calls": 5,
+        "inFlight": 0, "loadedTools": 0, "repairedCalls": 0, "estimatedTokensNotSent": 0,
         "defersTools": False,
-    }
+    }  # fmt: skip
     return {**known, **changed}
 
 
@@ -216,13 +149,9 @@ def _status(whole: Mapping[str, Any], name: str | None) -> Mapping[str, Any]:
     if name is None or name not in whole["servers"]:
         return whole
     return {
-        "name": name,
-        "server": whole["servers"][name],
-        "events": [],
-        "calls": [],
-        "moreCalls": 0,
+        "name": name, "server": whole["servers"][name], "events": [], "calls": [], "moreCalls": 0,
         "lastErrors": [],
-    }
+    }  # fmt: skip
 
 
 METHOD_NOT_FOUND = {"code": -32601, "message": "Method not found"}

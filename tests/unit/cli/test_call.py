@@ -97,6 +97,17 @@ def test_json_is_the_whole_result(
     assert json.loads(capsys.readouterr().out) == result
 
 
+@pytest.mark.parametrize("name", ["git_log", "mcp__git__git_log"])
+def test_another_spelling_of_a_tool_is_looked_up_and_reported(
+    control: Controls, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    daemon = control({"tool": {"server": "git", "tool": "git_log"}, "call": OK})
+    assert main([name]) == 0
+    assert daemon.asked[0] == ("tool", {"tool": name})
+    assert (daemon.asked[1][1]["server"], daemon.asked[1][1]["tool"]) == ("git", "git_log")
+    assert capsys.readouterr().err == f"mcpd: {name} is git/git_log\n"
+
+
 def test_an_option_may_stand_between_the_tool_and_its_arguments(control: Controls) -> None:
     daemon = control({"call": OK})
     assert main(["weather/radar", "--json", "place=Bonn"]) == 0
@@ -107,11 +118,3 @@ def test_the_tools_name_may_have_slashes(control: Controls) -> None:
     daemon = control({"call": OK})
     assert main(["a/b/c"]) == 0
     assert daemon.asked[0][1]["tool"] == "b/c"
-
-
-@pytest.mark.parametrize("words", [["/now"], ["time/"], [], ["a/b", "word"]])
-def test_what_names_no_tool_or_arguments_is_two(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    assert ended.value.code == 2
-    assert "mcpd call: error: " in capsys.readouterr().err

@@ -17,32 +17,14 @@ if TYPE_CHECKING:
 main = implementation("calls").main
 
 WAITING: CallInFlight = {
-    "id": 17,
-    "session": 4,
-    "key": None,
-    "client": "agent 1",
-    "token": "",
-    "server": "git",
-    "instance": "",
-    "method": "tools/call",
-    "tool": "git_log",
-    "since": 1_800_000_000.0,
-    "ageSeconds": 46.2,
-    "waitsFor": "answer",
-    "sent": True,
-}
+    "id": 17, "session": 4, "key": None, "client": "agent 1", "token": "", "server": "git", "instance": "",
+    "method": "tools/call", "tool": "git_log", "since": 1_800_000_000.0, "ageSeconds": 46.2,
+    "waitsFor": "answer", "sent": True,
+}  # fmt: skip
 ENDED: EndedCall = {
-    "number": 3,
-    "at": 1_800_000_000.0,
-    "session": 4,
-    "key": "project",
-    "client": "agent 1",
-    "token": "",
-    "server": "git",
-    "tool": "git_log",
-    "ms": 12.5,
-    "outcome": "ok",
-}
+    "number": 3, "at": 1_800_000_000.0, "session": 4, "key": "project", "client": "agent 1", "token": "",
+    "server": "git", "tool": "git_log", "ms": 12.5, "outcome": "ok",
+}  # fmt: skip
 
 
 def answer(*waiting: object, ended: tuple[object, ...] = (), **more: object) -> Any:
@@ -69,12 +51,6 @@ def test_what_is_asked_for_is_handed_on(control: Controls, capsys: pytest.Captur
     wanted = {"server": "git", "session": "#4", "errorsOnly": True, "limit": 1000}
     assert daemon.asked == [("calls", wanted)]
     assert capsys.readouterr().out == "No call has ended with an error since the daemon began.\n"
-
-
-def test_json_is_the_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    control({"calls": answer(WAITING, ended=(ENDED,))})
-    assert main(["--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == answer(WAITING, ended=(ENDED,))
 
 
 def test_a_line_says_who_called_what_and_how_it_ended() -> None:

@@ -39,13 +39,10 @@ def test_without_a_terminal_nobody_agrees_unless_the_command_line_does(
     ("error", "status", "told"),
     [
         (DocumentError("a\x1bb is read-only"), EX_FAULT, "mcpd: a\\x1bb is read-only\n"),
-        (
-            ConfigError("a.json", [Fault(path="$", message="no object")]),
-            EX_CONFIG,
-            "mcpd: nothing was changed: `mcpd check`\n",
-        ),
+        (ConfigError("a.json", [Fault(path="$", message="no object")]), EX_CONFIG,
+            "mcpd: nothing was changed: `mcpd check`\n"),
     ],
-)
+)  # fmt: skip
 def test_what_keeps_a_command_from_changing_files_is_said(
     capsys: pytest.CaptureFixture[str], error: McpdError, status: int, told: str
 ) -> None:

@@ -16,10 +16,3 @@ def test_the_script_is_mcpds(shell: str, capsys: pytest.CaptureFixture[str]) -> 
     said = capsys.readouterr().out
     assert "mcpd" in said
     assert "_ARGCOMPLETE" in said
-
-
-def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["tcsh"])
-    assert ended.value.code == 2
-    assert "'bash', 'zsh', 'fish'" in capsys.readouterr().err

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import pytest
 
-from daemon.cli.use import show_text, texts
+from daemon.cli.use import texts
 
 
 @pytest.mark.parametrize(
     ("item", "text"),
     [
-        (
-            {"type": "image", "mimeType": "image/png", "data": "QUJDRA=="},
-            "[image: image/png, 4 bytes; --json prints them]",
-        ),
+        ({"type": "image", "mimeType": "image/png", "data": "QUJDRA=="},
+            "[image: image/png, 4 bytes; --json prints them]"),
         ({"type": "audio", "mimeType": "audio/wav"}, "[audio: audio/wav, 0 bytes; --json prints them]"),
         ({"type": "resource_link", "uri": "file:///a", "name": "a"}, "[resource_link: file:///a a]"),
         ({"type": "resource", "resource": {"uri": "u:1", "text": "body"}}, "[resource: u:1]\nbody"),
-        (
-            {"type": "resource", "resource": {"uri": "u:1", "blob": "QUI="}},
-            "[resource: u:1, 2 bytes; --json prints them]",
-        ),
+        ({"type": "resource", "resource": {"uri": "u:1", "blob": "QUI="}},
+            "[resource: u:1, 2 bytes; --json prints them]"),
         ({"type": "hologram"}, "[hologram; --json prints it]"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_text_is_a_line(item: dict[str, Any], text: str) -> None:
     assert texts({"content": [item]}) == [text]
 
@@ -34,11 +29,3 @@ def test_what_is_no_text_is_a_line(item: dict[str, Any], text: str) -> None:
 def test_structured_content_stands_in_for_missing_text() -> None:
     assert texts({"content": [], "structuredContent": {"a": 1}}) == ['{\n  "a": 1\n}']
     assert texts({"content": []}) == []
-
-
-def test_only_a_terminal_gets_control_characters_spelt_out() -> None:
-    plain, terminal = io.StringIO(), io.StringIO()
-    terminal.isatty = lambda: True  # type: ignore[method-assign]
-    show_text("a\n\x1b[31m", plain)
-    show_text("a\n\x1b[31m", terminal)
-    assert (plain.getvalue(), terminal.getvalue()) == ("a\n\x1b[31m\n", "a\n\\x1b[31m\n")

@@ -34,15 +34,9 @@ def test_a_prompt_is_told_with_its_arguments() -> None:
     plain = one({"title": "Plan it"}, name="plan", enabled=False)
     down = one({}, name="x", server="db", available=False)
     servers = {
-        "git": WELL,
-        "db": {
-            **WELL,
-            "state": "backoff",
-            "reason": "it died",
-            "problem": "no list",
-            "quarantined": {"y": "bad"},
-        },
-    }
+        "git": WELL, "db": {**WELL, "state": "backoff", "reason": "it died", "problem": "no list",
+        "quarantined": {"y": "bad"}},
+    }  # fmt: skip
     assert prompts_of({"prompts": [review, plain, down], "servers": servers}, SCREEN).splitlines() == [
         "git/review  branch=…, style\\x1b=… [optional]",
         "            Reviews.",

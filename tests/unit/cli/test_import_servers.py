@@ -150,15 +150,6 @@ def test_a_file_that_cannot_be_read_is_said_and_counts(
     assert "line 3, column 10" in out
 
 
-def test_a_client_that_is_not_known_is_usage(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
-    user()
-    with pytest.raises(SystemExit, match="2"):
-        IMPORT.main(["--from", "cursr"])
-    assert "did you mean 'cursor'?" in capsys.readouterr().err
-
-
 def test_a_faulty_configuration_of_mcpd_is_not_written_to(
     user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:

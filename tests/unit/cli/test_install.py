@@ -116,22 +116,6 @@ def test_a_client_that_is_not_here_is_said(
     assert "LM Studio is not here: there is none of" in capsys.readouterr()[1]
 
 
-def test_a_client_that_is_not_known_is_usage(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
-    user()
-    with pytest.raises(SystemExit, match="2"):
-        main(["curser"])
-    assert "did you mean 'cursor'?" in capsys.readouterr()[1]
-
-
-@pytest.mark.parametrize("words", [[], ["codex", "--all"], ["codex", "--one-to-one", "--keep"]])
-def test_what_makes_no_sense_is_usage(user: Callable[..., Machine], words: list[str]) -> None:
-    user()
-    with pytest.raises(SystemExit, match="2"):
-        main(words)
-
-
 def test_a_faulty_configuration_of_mcpds_changes_nothing(
     user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:

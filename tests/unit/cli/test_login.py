@@ -78,12 +78,6 @@ def test_a_server_that_is_not_up_with_its_login_is_a_fault(
     assert (shown.out, shown.err) == ("logged in to hub\n", "mcpd: hub is backoff: connection refused\n")
 
 
-def test_a_login_that_is_refused_is_said_once(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    control({"login": {"error": {"code": -32602, "message": "not logged in to hub: the user has refused"}}})
-    assert LOGIN.main(["hub"]) == 1
-    assert capsys.readouterr().err == "mcpd: not logged in to hub: the user has refused\n"
-
-
 def test_of_many_tools_some_are_named() -> None:
     answer: Any = {**READY, "tools": [str(number) for number in range(20)]}
     assert in_words(answer).endswith("6, 7 and 12 more")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -60,26 +59,6 @@ def test_messages_are_printed_with_who_says_them(control: Controls, capsys: pyte
     assert asked_for(daemon.asked) == [
         ("prompt", {"server": "git", "name": "review", "arguments": {"branch": "main"}})
     ]
-
-
-def test_json_is_the_whole_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    control({"prompt": RESULT})
-    assert main(["git/review", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == RESULT
-
-
-def test_a_refusal_is_one(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    control({"prompt": {"error": {"code": -32602, "message": "prompt review needs branch\x1b"}}})
-    assert main(["git/review"]) == 1
-    assert capsys.readouterr() == ("", "mcpd: prompt review needs branch\\x1b\n")
-
-
-@pytest.mark.parametrize("words", [["git"], ["/x"], ["git/"], ["git/x", "word"]])
-def test_what_names_no_prompt_is_two(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    assert ended.value.code == 2
-    assert "mcpd prompt: error: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("result", [{}, {"messages": None}, {"messages": [{"role": "user"}]}])

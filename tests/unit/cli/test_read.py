@@ -36,14 +36,10 @@ def test_a_text_is_printed_as_it_is(control: Controls, capsys: pytest.CaptureFix
     ]
 
 
-def test_json_is_the_whole_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bytes_go_to_a_file(control: Controls, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     control({"read": BLOB})
     assert main(["fs/x:b", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == BLOB
-
-
-def test_bytes_go_to_a_file(control: Controls, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    control({"read": BLOB})
     place = tmp_path / "out"
     assert main(["fs/x:b", "--output", str(place)]) == 0
     assert place.read_bytes() == b"\0\1\2"

@@ -32,26 +32,11 @@ ALL: Any = {"sessions": [session(loaded=2, invalid=1)]}
 ONE: Any = session(loaded=[loaded(), loaded(name="gone", status="invalid_deleted", reason="no more")])
 
 
-def test_json_of_all_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    daemon = control({"sessions": ALL})
-    assert main(["--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == ALL
-    assert daemon.asked == [("sessions", {"key": None})]
-
-
 def test_json_of_one_is_the_list_of_its_tools(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     daemon = control({"sessions": ONE})
     assert main(["project", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == ONE["loaded"]
     assert daemon.asked == [("sessions", {"key": "project"})]
-
-
-def test_people_get_a_table_of_sessions(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    control({"sessions": ALL})
-    assert main([]) == 0
-    shown = capsys.readouterr().out
-    assert "project" in shown
-    assert "\x1b" not in shown
 
 
 def test_people_get_a_table_of_tools(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,33 +62,3 @@ def test_a_list_that_is_not_whole_says_so_and_is_one(
     shown = capsys.readouterr().out
     assert "cannot be read now" in shown
     assert "project" in shown
-
-
-MOVED: Any = {"key": "project", "number": None, "profile": "review", "moved": 2}
-
-
-def test_a_session_is_given_another_profile(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    daemon = control({"move": MOVED})
-    assert main(["project", "--profile", "review"]) == 0
-    assert "session project: its 2 connections have profile review now" in capsys.readouterr().out
-    assert main(["project", "--profile", "review", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == MOVED
-    assert daemon.asked == [("move", {"key": "project", "profile": "review"})] * 2
-
-
-def test_a_profile_for_no_session_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--profile", "review"])
-    assert ended.value.code == 2
-    assert "name the session" in capsys.readouterr().err
-
-
-def test_a_daemon_that_does_not_know_sessions_is_one(control: Controls) -> None:
-    control({})
-    assert main([]) == 1
-
-
-def test_two_keys_are_a_usage_error() -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["a", "b"])
-    assert ended.value.code == 2

@@ -42,13 +42,6 @@ def test_a_server_that_is_well_is_said_to_be(control: Controls, capsys: pytest.C
     assert "It is ready, pid 4711, last heard " in text
 
 
-def test_an_older_daemon_answers_with_all_servers_and_knows_no_pings(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
-    older = {key: value for key, value in server().items() if key != "pings"}
-    assert "It is ready, pid 4711. The call" in told(control, capsys, {"servers": {"git": older}}, 1)
-
-
 def test_a_daemon_that_hangs_is_blamed_itself(control: Controls) -> None:
     daemon = control({"status": SILENCE})
     options = argparse.Namespace(control=str(daemon.path), timeout=1.0)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.cli.status import STATUS, exit_status
-from daemon.states import WELL, ServerState
-from tests.unit.cli.daemons import SILENCE, down, environment, fake_control, mcpd, server, status_of
+from daemon.states import ServerState
+from tests.unit.cli.daemons import SILENCE, down, environment, fake_control, server, status_of
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -37,14 +37,6 @@ def test_only_ready_dormant_and_disabled_are_well(state: ServerState) -> None:
     assert exit_status(answer["servers"]) == (0 if state in FINE else 1)
 
 
-def test_the_states_that_are_well_exist() -> None:
-    assert set(ServerState) > WELL
-
-
-def test_no_servers_is_well() -> None:
-    assert exit_status({}) == 0
-
-
 @pytest.mark.parametrize(("state", "code"), [("ok", 0), ("degraded", 1)])
 def test_what_is_not_kept_is_not_well(
     control: Controls, capsys: pytest.CaptureFixture[str], state: str, code: int
@@ -64,37 +56,9 @@ def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFix
     assert daemon.asked == [("status", {})]
 
 
-def test_what_the_daemon_has_found_out_is_told(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    found = {"happened": "A Python module is missing: pg.", "helps": "Install it."}
-    daemon = control({"status": status_of({"time": down(**found)})})
-    assert STATUS.main([]) == 1
-    shown = capsys.readouterr().out
-    assert "A Python module is missing: pg." in shown
-    assert "What helps: Install it." in shown
-    assert daemon.asked == [("status", {})]
-
-
-def test_people_get_a_table(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    control({"status": status_of({"git": server()})})
-    assert STATUS.main([]) == 0
-    shown = capsys.readouterr().out
-    assert "git" in shown
-    assert "\x1b" not in shown
-
-
-def test_no_daemon_is_three(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert STATUS.main(["--control", str(sockets / "none")]) == 3
-    assert "mcpd run" in capsys.readouterr().err
-
-
 def test_a_daemon_that_hangs_is_three(control: Controls) -> None:
     control({"status": SILENCE})
     assert STATUS.main(["--timeout", "0.1"]) == 3
-
-
-def test_a_method_that_an_older_daemon_lacks_is_one(control: Controls) -> None:
-    control({})
-    assert STATUS.main([]) == 1
 
 
 @pytest.mark.process
@@ -119,19 +83,6 @@ def test_watch_looks_again_until_ctrl_c_and_ends_with_the_last_exit_status(socke
     assert len(daemon.asked) >= 2
 
 
-@pytest.mark.process
-def test_watch_without_a_number_and_with_a_bad_one() -> None:
-    assert mcpd("status", "--watch", "0").returncode == 2
-
-
-def test_a_server_in_the_place_of_seconds_is_refused_with_what_to_type(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit):
-        STATUS.main(["--watch", "notes"])
-    assert "mcpd status NAME --watch" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("lost", ["offeredBytes", "pid", "uptimeSeconds"])
 @pytest.mark.parametrize("words", [[], ["--json"]])
 def test_an_older_daemon_is_told_as_such_whatever_its_answer_lacks(
@@ -146,14 +97,3 @@ def test_an_older_daemon_is_told_as_such_whatever_its_answer_lacks(
     else:
         assert (code, said.out) == (1, "")
         assert f"lacks '{lost}': it is of another version than this `mcpd`. Restart it: `mcpd stop`" in said.err
-
-
-@pytest.mark.parametrize("lost", ["state", "since", "tools", "stderr", "calls"])
-def test_an_older_daemons_server_is_told_as_such(
-    control: Controls, capsys: pytest.CaptureFixture[str], lost: str
-) -> None:
-    seen = down()
-    del seen[lost]
-    control({"status": {"name": "git", "server": seen}, "logs": {"lines": []}})
-    assert STATUS.main(["git"]) == 1
-    assert f"lacks '{lost}'" in capsys.readouterr().err

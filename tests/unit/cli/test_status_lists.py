@@ -9,7 +9,7 @@ import pytest
 from daemon.cli.terminal import ROOMY, UNBOUNDED, Screen
 from daemon.operators.report_words import MAX_NAMED
 from tests.unit.cli.daemons import server
-from tests.unit.cli.test_status_view import NARROW, shown
+from tests.unit.cli.test_status_view import shown
 
 WELL = {"known": True, "recalled": False, "switchedOff": 0, "quarantined": {}, "hidden": {}, "listingError": ""}
 
@@ -42,17 +42,6 @@ def test_a_server_with_tools_alone_looks_as_before(width: int) -> None:
     assert plain == shown({"git": server(prompts=0, resources=0, templates=0, lists={"prompts": WELL})}, screen)
 
 
-@pytest.mark.parametrize("width", [80, ROOMY])
-def test_the_width_is_kept_whatever_is_listed(width: int) -> None:
-    servers = {
-        f"{'a' * 60}{number}": server(
-            prompts=999, resources=10_000, templates=999, calls=1_234_567, pid=4194304
-        )
-        for number in range(3)
-    }
-    assert max(map(len, shown(servers, Screen(width=width, colour=False)).splitlines())) <= width
-
-
 def test_what_is_wrong_with_a_list_is_told() -> None:
     text = shown(
         {"git": listing(listingError="timed out", quarantined={"bad": "no name"}, hidden={"odd": "U+202E"})}
@@ -66,13 +55,3 @@ def test_of_many_faults_some_are_named_and_the_rest_is_counted() -> None:
     text = shown({"git": listing(quarantined={f"p{number}": "no name" for number in range(MAX_NAMED + 5)})})
     assert text.count("is not offered: no name") == MAX_NAMED
     assert "5 more of its prompts are not offered: `mcpd status --json` has them" in text
-
-
-def test_a_brace_in_a_reason_is_a_brace() -> None:
-    assert "is not offered: not {json}" in shown({"git": listing(quarantined={"x": "not {json}"})}, NARROW)
-
-
-def test_no_escape_sequence_of_a_uri_reaches_the_terminal() -> None:
-    text = shown({"git": listing(quarantined={"\x1b[2Jmem://x": "\x1b]0;owned\x07"})})
-    assert "\x1b" not in text
-    assert "\x07" not in text

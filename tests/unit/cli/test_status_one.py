@@ -18,39 +18,20 @@ if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
 
 CALL = {
-    "id": 7,
-    "tool": "git_log",
-    "method": "tools/call",
-    "instance": "",
-    "server": "git",
-    "session": 3,
-    "key": None,
-    "client": "claude 2",
-    "since": NOW - 42,
-    "ageSeconds": 42.0,
-    "waitsFor": "answer",
-}
+    "id": 7, "tool": "git_log", "method": "tools/call", "instance": "", "server": "git", "session": 3,
+    "key": None, "client": "claude 2", "since": NOW - 42, "ageSeconds": 42.0, "waitsFor": "answer",
+}  # fmt: skip
 FAILURE = {"at": NOW - 180, "tool": "git_log", "code": "UpstreamTimeout", "text": "showed no life for 60 s"}
 EVENT = {
-    "at": NOW - 60,
-    "kind": "degraded",
-    "instance": "",
-    "run": 1,
-    "cause": None,
-    "text": "degraded: silent",
-}
+    "at": NOW - 60, "kind": "degraded", "instance": "", "run": 1, "cause": None, "text": "degraded: silent",
+}  # fmt: skip
 
 
 def answered(of: dict[str, Any] | None = None, **more: Any) -> Any:
     return {
-        "name": "git",
-        "server": of or server(),
-        "events": [],
-        "calls": [],
-        "moreCalls": 0,
-        "lastErrors": [],
+        "name": "git", "server": of or server(), "events": [], "calls": [], "moreCalls": 0, "lastErrors": [],
         **more,
-    }
+    }  # fmt: skip
 
 
 def shown(answer: Any, width: int = 80) -> str:

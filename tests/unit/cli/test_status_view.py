@@ -266,13 +266,9 @@ def test_what_sessions_have_loaded_and_what_was_repaired_is_shown_where_there_is
 
 def test_what_loading_cost_and_saved_is_told_in_words() -> None:
     counted = {
-        "loads": 7,
-        "loadHits": 1200,
-        "loadMisses": 34,
-        "invalidations": {"invalid_changed": 2, "invalid_renamed": 1},
-        "extraRoundTrips": 99,
-        "estimatedTokensNotSent": 1_234_567,
-    }
+        "loads": 7, "loadHits": 1200, "loadMisses": 34, "invalidations": {"invalid_changed": 2,
+        "invalid_renamed": 1}, "extraRoundTrips": 99, "estimatedTokensNotSent": 1_234_567,
+    }  # fmt: skip
     assert (
         "Since the start: 7 tools loaded; 1,200 of 1,234 calls found theirs loaded;"
         " 3 tools became invalid (2 changed, 1 renamed); 99 extra round trips;"
@@ -318,16 +314,12 @@ def test_the_end_tells_of_the_daemon_and_the_tokens_saved() -> None:
 @pytest.mark.parametrize(
     ("daemon", "said"),
     [
-        (
-            {"surfaceBytes": 204800, "estimatedTokensSaved": 0},
-            "Models see all 120 tools of 200 KiB: nothing is saved.",
-        ),
-        (
-            {"surfaceBytes": 2048, "offeredTools": 1, "offeredBytes": 1024, "estimatedTokensSaved": -256},
-            "Models see 2 KiB instead of 1 tool of 1 KiB: about 256 tokens more (an estimate).",
-        ),
+        ({"surfaceBytes": 204800, "estimatedTokensSaved": 0},
+            "Models see all 120 tools of 200 KiB: nothing is saved."),
+        ({"surfaceBytes": 2048, "offeredTools": 1, "offeredBytes": 1024, "estimatedTokensSaved": -256},
+            "Models see 2 KiB instead of 1 tool of 1 KiB: about 256 tokens more (an estimate)."),
     ],
-)
+)  # fmt: skip
 def test_what_saves_nothing_is_not_said_to(daemon: dict[str, object], said: str) -> None:
     status = status_of({})
     status["daemon"] |= daemon

@@ -8,7 +8,6 @@ import pytest
 from rich.text import Text
 
 from daemon.cli.terminal import UNBOUNDED, Screen, draw, grid, paragraph, safe
-from daemon.kit.wording import short_size
 from daemon.operators.report_columns import milliseconds
 
 
@@ -33,23 +32,6 @@ def test_a_pipe_has_no_width_unless_columns_says_so(monkeypatch: pytest.MonkeyPa
     assert Screen.of(io.StringIO(), {}).width in {UNBOUNDED, *range(1, 1000)}
     monkeypatch.setenv("COLUMNS", "72")
     assert Screen.of(io.StringIO(), {}).width == 72
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (None, "-"),
-        (0, "0B"),
-        (1023, "1023B"),
-        (1024, "1K"),
-        (1536 * 1024, "1.5M"),
-        (50 * 2**20, "50M"),
-        (3 * 2**40, "3.0T"),
-        (5 * 2**50, "5120T"),
-    ],
-)
-def test_sizes(count: int | None, text: str) -> None:
-    assert short_size(count) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, "-"), (0.04, "0.0"), (9.94, "9.9"), (12.6, "13")])

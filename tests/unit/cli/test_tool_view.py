@@ -17,31 +17,16 @@ SCREEN = Screen(width=100, colour=False)
 
 def answer(**changed: Any) -> Any:
     definition = {
-        "name": "log",
-        "title": "Git log",
-        "description": "Shows commits.\n\nNewest first.\x1b[2J",
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "max": {"type": "integer", "default": 10, "description": "How many"},
-                "path": {"type": "string"},
-            },
-            "required": ["path"],
-        },
+        "name": "log", "title": "Git log", "description": "Shows commits.\n\nNewest first.\x1b[2J",
+        "inputSchema": {"type": "object", "properties": {"max": {"type": "integer", "default": 10,
+        "description": "How many"}, "path": {"type": "string"}}, "required": ["path"]},
         "annotations": {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False},
-    }
+    }  # fmt: skip
     known: Any = {
-        "server": "git",
-        "tool": "log",
-        "categories": ["git"],
-        "enabled": True,
-        "available": True,
-        "state": "ready",
-        "reason": "",
-        "definition": definition,
-        "changed": None,
+        "server": "git", "tool": "log", "categories": ["git"], "enabled": True, "available": True,
+        "state": "ready", "reason": "", "definition": definition, "changed": None,
         "example": {"path": "it's"},
-    }
+    }  # fmt: skip
     return {**known, **changed}
 
 

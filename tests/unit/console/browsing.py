@@ -132,21 +132,12 @@ class Browser:
             return bodies.pop()
 
         scope = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.4"},
-            "http_version": "1.1",
-            "method": method,
-            "scheme": "http",
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "root_path": "",
-            "headers": [
-                (name.encode(), value.encode()) for name, value in {**named, **(headers or {})}.items()
-            ],
-            "client": ("192.0.2.1", 0),
-            "server": None,
-        }
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"}, "http_version": "1.1",
+            "method": method, "scheme": "http", "path": path, "raw_path": path.encode(),
+            "query_string": query.encode(), "root_path": "",
+            "headers": [(key.encode(), text.encode()) for key, text in {**named, **(headers or {})}.items()],
+            "client": ("192.0.2.1", 0), "server": None,
+        }  # fmt: skip
         await self._serve(scope, receive, send)
 
     async def get(self, target: str, **headers: str) -> Answer:

@@ -6,7 +6,6 @@ import attrs
 import pytest
 
 from daemon.console.access import (
-    BY_LINK,
     IDLE_SECONDS,
     LINK_SECONDS,
     MAX_LINKS,
@@ -33,17 +32,6 @@ def clock() -> Clock:
 @pytest.fixture
 def sessions(clock: Clock) -> ConsoleSessions:
     return ConsoleSessions(clock)
-
-
-@pytest.mark.parametrize("may_change", [True, False])
-def test_a_link_lets_one_browser_in_as_it_was_made(sessions: ConsoleSessions, may_change: bool) -> None:
-    secret = sessions.invite(may_change=may_change)
-    cookie = sessions.enter(secret)
-    assert cookie is not None
-    assert sessions.enter(secret) is None
-    session = sessions.find(cookie)
-    assert session is not None
-    assert (session.may_change, session.who) == (may_change, BY_LINK)
 
 
 def test_a_link_is_too_old_after_a_minute(sessions: ConsoleSessions, clock: Clock) -> None:
@@ -98,15 +86,6 @@ def test_of_many_sessions_those_used_last_stay(sessions: ConsoleSessions) -> Non
     assert sessions.find(first) is not None
     assert sessions.find(second) is None
     assert len(sessions) == MAX_SESSIONS
-
-
-def test_signing_out_ends_one_session(sessions: ConsoleSessions) -> None:
-    one, other = (sessions.begin("x", may_change=True) for _ in range(2))
-    session = sessions.find(one)
-    assert session is not None
-    sessions.end(session)
-    assert sessions.find(one) is None
-    assert sessions.find(other) is not None
 
 
 def test_a_revoked_token_takes_its_sessions_with_it(sessions: ConsoleSessions) -> None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.console.access import HEADERS, IDLE_SECONDS
+from daemon.console.access import HEADERS
 from daemon.console.application import COMMENT_SECONDS, MAX_STREAMS
 from daemon.console.rendering import FORM_TOKEN, Rendering
 from daemon.history.event import Event, EventKind
@@ -62,12 +62,6 @@ async def test_without_a_session_nothing_is_shown(desk: Desk, target: str) -> No
         assert answer.status == 401
         assert "mcpd ui" in answer.text
     assert desk.shown.computed == 0
-
-
-async def test_a_session_that_was_idle_for_too_long_is_over(desk: Desk) -> None:
-    browser = desk.browser()
-    desk.now += IDLE_SECONDS
-    assert (await browser.get("/ui")).status == 401
 
 
 async def test_a_token_signs_in_and_a_wrong_one_is_answered_late(

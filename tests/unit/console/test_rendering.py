@@ -94,26 +94,10 @@ def test_sizes_are_in_words() -> None:
     assert (size(None), size(1536)) == ("\N{EN DASH}", "1.5 KiB")
 
 
-def test_static_files_have_names_of_their_content(rendering: Rendering) -> None:
-    for path, file in rendering.static.items():
-        assert path.startswith("/ui/static/")
-        assert file.content
-    assert {path.rpartition("/")[2] for path in rendering.static} == {
-        "console.css",
-        "console.js",
-        "icon.svg",
-    }
-
-
 def test_markers_are_replaced_for_each_viewer(rendering: Rendering) -> None:
     fragment = Fragment(id="x", template="masthead.html", values={"available": 1, "total": 3, "off": 1})
     assert "1 of 3 servers available, 1 off" in rendering.fragment(fragment)
     assert sent(f"{FORM_TOKEN} {HERE}", "t0k3n", '/ui/x?a="') == "t0k3n /ui/x?a=&#34;"
-
-
-def test_what_stands_in_backticks_is_code_and_the_rest_is_escaped() -> None:
-    told = str(marked("Then `mcpd restart <b>`; a ` alone stays."))
-    assert "Then <code>mcpd restart &lt;b&gt;</code>; a ` alone stays." in told
 
 
 def test_a_command_is_told_by_the_button_that_gives_it() -> None:
@@ -132,14 +116,8 @@ def test_a_holder_draws_its_fragments_inside_its_element(rendering: Rendering) -
     fragment = Fragment(id="servers-available", template="masthead.html", values={})
     snapshot = Snapshot({"masthead": {"servers-available": Drawn(fragment, "<p>here</p>")}})
     values: dict[str, object] = {
-        "pages": [],
-        "page": None,
-        "title": "<T>",
-        "path": {},
-        "query": {},
-        "notices": [],
-        "live": "",
-    }
+        "pages": [], "page": None, "title": "<T>", "path": {}, "query": {}, "notices": [], "live": "",
+    }  # fmt: skip
     html = rendering.page("layout.html", snapshot, {**values, "who": "me", "may_change": True, "version": "1"})
     assert '<div id="masthead"><p>here</p></div>' in html
     assert "<title>&lt;T&gt; · mcpd</title>" in html

@@ -29,12 +29,9 @@ Json = dict[str, Any]
 
 SECONDS = 30.0
 FORM: Json = {
-    "method": "elicitation/create",
-    "params": {
-        "message": "Who?",
-        "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}},
-    },
-}
+    "method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": {"type": "object",
+    "properties": {"name": {"type": "string"}}}},
+}  # fmt: skip
 
 
 @attrs.define(slots=False)

@@ -12,20 +12,11 @@ from tests.unit.cli.asking.people import Scripted
 Json = dict[str, Any]
 
 FORM: Json = {
-    "message": "Tell me\x1b[2J",
-    "requestedSchema": {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "title": "Your name", "description": "In full", "minLength": 2},
-            "age": {"type": "integer", "default": 42},
-            "pet": {
-                "type": "string",
-                "oneOf": [{"const": "c", "title": "Cat"}, {"const": "d", "title": "Dog"}],
-            },
-        },
-        "required": ["name"],
-    },
-}
+    "message": "Tell me\x1b[2J", "requestedSchema": {"type": "object",
+    "properties": {"name": {"type": "string", "title": "Your name", "description": "In full", "minLength": 2},
+    "age": {"type": "integer", "default": 42}, "pet": {"type": "string", "oneOf": [{"const": "c",
+    "title": "Cat"}, {"const": "d", "title": "Dog"}]}}, "required": ["name"]},
+}  # fmt: skip
 
 
 def asked(params: Json, *lines: str) -> tuple[Json, Scripted]:

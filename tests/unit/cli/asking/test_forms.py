@@ -129,16 +129,8 @@ def test_enter_alone_takes_defaults_and_leaves_out_the_rest(members: dict[str, A
 
 KEYWORDS = ("type", "properties", "required", "enum", "oneOf", "anyOf", "items", "const", "title", "default")
 BOUNDING = (
-    "minLength",
-    "maxLength",
-    "minimum",
-    "maximum",
-    "minItems",
-    "maxItems",
-    "pattern",
-    "format",
-    "enumNames",
-)
+    "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "pattern", "format", "enumNames",
+)  # fmt: skip
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
     lambda inner: (
@@ -174,24 +166,20 @@ def test_whatever_a_server_sends_is_asked_or_refused_in_words(schema: object) ->
         ({"properties": {str(n): {"type": "string"} for n in range(MAX_FIELDS + 1)}}, "it has 101 fields"),
         ({"properties": {"a": True}}, "its field 'a' has no schema"),
         ({"properties": {"a": {"type": "object"}}}, "is of the type 'object', which MCP has in no form"),
-        (
-            {"properties": {"a": {"type": "array", "items": {"type": "string"}}}},
-            "list of other things than choices",
-        ),
+        ({"properties": {"a": {"type": "array", "items": {"type": "string"}}}},
+            "list of other things than choices"),
         ({"properties": {"a": {"enum": []}}}, "has no choices"),
         ({"properties": {"a": {"enum": [1, 2]}}}, "choices that are no texts"),
         ({"properties": {"a": {"enum": ["x", "x"]}}}, "the same choice twice"),
         ({"properties": {"a": {"enum": [str(n) for n in range(MAX_CHOICES + 1)]}}}, "are not shown"),
         ({"properties": {"a": {"oneOf": ["x"]}}}, "choices that are none"),
         ({"properties": {"a": {"type": "string", "minLength": "3"}}}, "bounds that are not sound"),
-        (
-            {"properties": {"a": {"type": "string", "minLength": 3, "maxLength": 2}}},
-            "nothing fits its field 'a'",
-        ),
+        ({"properties": {"a": {"type": "string", "minLength": 3, "maxLength": 2}}},
+            "nothing fits its field 'a'"),
         ({"properties": {"a": {"type": "integer", "minimum": 1.2, "maximum": 1.8}}}, "nothing fits"),
         ({"properties": {"a": {"type": "array", "items": {"enum": ["x"]}, "minItems": 2}}}, "nothing fits"),
     ],
-)
+)  # fmt: skip
 def test_what_mcp_does_not_let_servers_ask_is_refused(schema: object, said: str) -> None:
     with pytest.raises(Unaskable, match=said):
         fields_of(schema)

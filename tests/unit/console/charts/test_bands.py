@@ -13,17 +13,12 @@ def happened(kind: EventKind, at: float, text: str = "", **details: str) -> Even
 
 def test_the_states_of_a_server_follow_from_what_happened_to_it() -> None:
     events = [
-        happened(EventKind.DAEMON_STARTED, 0.0),
-        happened(EventKind.STARTED, 1.0),
-        happened(EventKind.READY, 2.0),
-        happened(EventKind.DEGRADED, 10.0, "pings go unanswered"),
-        happened(EventKind.ENDED, 20.0, "killed by SIGKILL"),
-        happened(EventKind.STATE, 20.0, state="backoff"),
-        happened(EventKind.READY, 25.0),
-        happened(EventKind.STATE, 40.0, state="dormant"),
-        happened(EventKind.DAEMON_STOPPED, 50.0),
+        happened(EventKind.DAEMON_STARTED, 0.0), happened(EventKind.STARTED, 1.0), happened(EventKind.READY,
+        2.0), happened(EventKind.DEGRADED, 10.0, "pings go unanswered"), happened(EventKind.ENDED, 20.0,
+        "killed by SIGKILL"), happened(EventKind.STATE, 20.0, state="backoff"), happened(EventKind.READY,
+        25.0), happened(EventKind.STATE, 40.0, state="dormant"), happened(EventKind.DAEMON_STOPPED, 50.0),
         happened(EventKind.READY, 60.0),
-    ]
+    ]  # fmt: skip
     assert [(span.state, span.since, span.until) for span in spans_of(events, until=70.0)] == [
         ("ready", 2.0, 10.0),
         ("degraded", 10.0, 20.0),
@@ -40,15 +35,12 @@ def test_the_states_of_a_server_follow_from_what_happened_to_it() -> None:
 
 def test_a_server_that_was_switched_off_or_stopped_is_off_and_an_outage_has_its_last_cause() -> None:
     events = [
-        happened(EventKind.READY, 1.0),
-        happened(EventKind.ENDED, 10.0, "switched off by an operator", state="disabled"),
-        happened(EventKind.READY, 20.0),
-        happened(EventKind.ENDED, 30.0, "killed by SIGKILL", state="backoff"),
-        happened(EventKind.STARTED, 31.0),
-        happened(EventKind.ENDED, 32.0, "notes.db is missing", state="backoff"),
-        happened(EventKind.READY, 40.0),
+        happened(EventKind.READY, 1.0), happened(EventKind.ENDED, 10.0, "switched off by an operator",
+        state="disabled"), happened(EventKind.READY, 20.0), happened(EventKind.ENDED, 30.0,
+        "killed by SIGKILL", state="backoff"), happened(EventKind.STARTED, 31.0), happened(EventKind.ENDED,
+        32.0, "notes.db is missing", state="backoff"), happened(EventKind.READY, 40.0),
         happened(EventKind.ENDED, 50.0, "mcpd stops", state="stopped"),
-    ]
+    ]  # fmt: skip
     spans = spans_of(events, until=60.0)
     assert [(span.state, span.since, span.why) for span in spans] == [
         ("ready", 1.0, ""),

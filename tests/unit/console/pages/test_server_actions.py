@@ -6,7 +6,7 @@ import pytest
 
 from daemon.authorization.login_runs import LoginRefused
 from daemon.console.pages.server_pages import SERVER_ACTIONS
-from daemon.errors import InvalidArguments, UnknownServer
+from daemon.errors import UnknownServer
 from daemon.operators.base import Refused
 from tests.unit.console.pages.drawing import viewer_of
 from tests.unit.operators.running import raw, running
@@ -47,18 +47,6 @@ async def test_a_server_that_is_not_there_is_refused(act: str) -> None:
         await ACTS[act](viewer_of(OperatorStage().context(), server="alhpa"), {})
 
 
-async def test_a_server_without_a_login_is_refused() -> None:
-    with pytest.raises(Refused, match="has no login"):
-        await ACTS["login"](viewer_of(OperatorStage().context(), server="alpha"), {})
-
-
 async def test_an_answer_without_a_login_is_refused() -> None:
     with pytest.raises((Refused, LoginRefused), match="no login is under way"):
         await ACTS["login-answer"](viewer_of(OperatorStage().context(), server="alpha"), {"url": "http://x"})
-
-
-async def test_a_server_that_is_off_is_not_restarted() -> None:
-    async with running() as daemon:
-        await daemon.switch("git", off=True)
-        with pytest.raises(InvalidArguments, match="switched off"):
-            await ACTS["restart"](viewer_of(daemon.context, server="git"), {})

@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from daemon.causes import Cause, Remedy
 from daemon.console.pages.server_pages import MEBIBYTE, memory_now, server_facts
 from daemon.states import ServerState
 from tests.unit.operators.stage import OperatorStage
-
-
-async def test_what_was_found_out_is_said() -> None:
-    stage = OperatorStage()
-    found = Remedy("A Python module is missing: psycopg2.", "Install it.")
-    stage.stage.becomes("alpha", ServerState.CRASHLOOP, cause=Cause.EXITED, remedy=found)
-    facts = server_facts(stage.context(), "alpha", {})
-    assert (facts["happened"], facts["helps"]) == (found.happened, found.helps)
-
-
-async def test_of_a_server_that_is_well_nothing_is_said() -> None:
-    facts = server_facts(OperatorStage().context(), "alpha", {})
-    assert (facts["state"], facts["reason"], facts["helps"], facts["nextRetryAt"]) == ("ready", "", "", None)
 
 
 async def test_the_next_try_of_a_degraded_server_is_that_of_its_lists() -> None:

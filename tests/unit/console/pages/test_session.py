@@ -81,13 +81,9 @@ async def test_who_may_only_read_sees_no_controls() -> None:
     ("fields", "keys", "said"),
     [
         ({"tool": "alpha/echo"}, [("alpha", "echo")], "alpha/echo is not loaded any more."),
-        (
-            {},
-            [("alpha", "echo"), ("alpha", "a/b<i>")],
-            "alpha/echo, alpha/a/b<i> are not loaded any more.",
-        ),
+        ({}, [("alpha", "echo"), ("alpha", "a/b<i>")], "alpha/echo, alpha/a/b<i> are not loaded any more."),
     ],
-)
+)  # fmt: skip
 async def test_tools_are_taken_away(fields: dict[str, str], keys: list[ToolKey], said: str) -> None:
     unloaded: list[object] = []
     assert await ACTS["unload"](viewer_of(context_of(unloaded), session="#3"), fields) == said

@@ -59,14 +59,9 @@ class FakeModel:
         """Answer."""
         await trio.lowlevel.checkpoint()
         self.tested = {
-            "model": "little",
-            "question": question,
-            "answer": self.answer,
-            "seconds": 1.25,
-            "tokensRead": 7,
-            "tokensWritten": None,
-            "fault": "",
-        }
+            "model": "little", "question": question, "answer": self.answer, "seconds": 1.25, "tokensRead": 7,
+            "tokensWritten": None, "fault": "",
+        }  # fmt: skip
         return self.tested
 
 

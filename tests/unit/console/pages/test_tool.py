@@ -21,14 +21,9 @@ if TYPE_CHECKING:
 
 NAME = "a/b<img src=x>"
 SCHEMA = {
-    "type": "object",
-    "properties": {
-        "<b>path</b>": {"type": ["string", "null"], "description": HOSTILE},
-        "depth": {"enum": [1, 2], "default": 1},
-        "free": True,
-    },
-    "required": ["depth"],
-}
+    "type": "object", "properties": {"<b>path</b>": {"type": ["string", "null"], "description": HOSTILE},
+    "depth": {"enum": [1, 2], "default": 1}, "free": True}, "required": ["depth"],
+}  # fmt: skip
 
 
 def hostile(**written: Any) -> OperatorStage:
