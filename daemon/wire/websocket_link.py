@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 import os
 import socket
+from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 from trio_websocket import CloseReason, ConnectionClosed, WebSocketConnection
@@ -29,7 +30,7 @@ from daemon.wire.outbox import IN, OUT, TURN_SECONDS
 from daemon.wire.writing import CLOSED, FdWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from wsproto.events import BytesMessage, Pong
 
@@ -45,8 +46,6 @@ POLICY, TOO_BIG, OUR_FAULT = 1008, 1009, 1011
 CLOSE_FRAME = 0x88  # first byte of a close frame
 
 READ_BYTES = 16 * 1024  # bytes of one read
-
-MESSAGES_AHEAD = 1  # messages that the library holds besides the current one: each may have 4 MiB
 
 MAX_PIECES = 64 * 1024  # pieces of a message, 4 MiB of objects: 16 MiB in packets of 1,500 bytes are 11,000
 
@@ -91,6 +90,7 @@ class WebSocketStream(trio.abc.Stream):
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Some of the peer's bytes, in its turn; empty at the end."""
         if not self._read:
+            self.outbox.flush()
             await self._until_read()
         data, self._read = self._read, b""
         if not data:
@@ -100,6 +100,7 @@ class WebSocketStream(trio.abc.Stream):
     async def end_turn(self) -> None:
         """Give others a turn if this one has lasted long enough."""
         if perf_counter() >= self._turn_ends:
+            self.outbox.flush()
             if self._is_guest:
                 next_turn = trio.Event()
                 self.outbox.poll.guests.soon(next_turn.set)
@@ -217,13 +218,19 @@ class PacedConnection(WebSocketConnection):
             path=target,
             client_subprotocols=[protocol.SUBPROTOCOL],
             client_extra_headers=[(name.encode(), value.encode()) for name, value in headers],
-            message_queue_size=MESSAGES_AHEAD,
             max_message_size=max_message,
             receive_buffer_size=READ_BYTES,
         )
         self.stream = stream
         self.max_message = max_message
         self.is_open = False  # whether the opening handshake is done
+        self._take: Callable[[str | bytes], Awaitable[None]] | None = None
+        self._has_taker = trio.Event()
+
+    def hand_to(self, take: Callable[[str | bytes], Awaitable[None]]) -> None:
+        """Have each message taken by the library's task: its channel costs two switches of tasks for each."""
+        self._take = take
+        self._has_taker.set()
 
     async def shake_hands(self, nursery: trio.Nursery) -> None:
         """Answer the request at the beginning of the stream, or make one; an answer may never come."""
@@ -239,7 +246,16 @@ class PacedConnection(WebSocketConnection):
         if len(self._message_parts) >= MAX_PIECES:
             await self._close_web_socket(TOO_BIG, f"a message may have at most {MAX_PIECES} pieces")
             raise ConnectionClosed(self.closed)
-        await super()._handle_message_event(event)
+        is_too_big = self._message_size + len(event.data) > self.max_message
+        if is_too_big or not event.message_finished:
+            await super()._handle_message_event(event)
+            return
+        parts: list[Any] = [*self._message_parts, event.data]
+        self._message_parts, self._message_size = [], 0
+        if self._take is None:
+            await self._has_taker.wait()
+            assert self._take is not None
+        await self._take(parts[0][:0].join(parts))
 
     async def _handle_ping_event(self, event: Ping) -> None:
         await self.stream.end_turn()
@@ -314,16 +330,28 @@ class WebSocketLink:
             if self._hello:
                 receiver.on_lines([self._hello])
                 self._outbox.flush()
-            while self._writer.reason is None:
-                message = await self._connection.get_message()
-                await self._take(message, receiver)
+            self._connection.hand_to(partial(self._take, receiver))
+            await self._connection.get_message()
         except ConnectionClosed as closed:
             self._writer.end(self._farewell(closed.reason))
         except Exception as error:  # noqa: BLE001 - the boundary: an exception of the owner ends this link alone
             self._writer.end(error)
 
-    async def _take(self, message: str | bytes, receiver: Receiver) -> None:
-        """Hand a message over, and wait while the peer, or a link that takes its lines, is behind."""
+    async def _take(self, receiver: Receiver, message: str | bytes) -> None:
+        if self._writer.reason is not None:
+            return
+        try:
+            await self._hand_over(receiver, message)
+        except ConnectionClosed as closed:
+            self._writer.end(self._farewell(closed.reason))
+        except Exception as error:  # noqa: BLE001 - the boundary: an exception of the owner ends this link alone
+            self._writer.end(error)
+
+    async def _hand_over(self, receiver: Receiver, message: str | bytes) -> None:
+        """Hand a message over, and wait while the peer, or a link that takes its lines, is behind.
+
+        The lines that follow from it are written when no further message is there, or links are behind.
+        """
         if isinstance(message, str):
             line = as_line(message.encode())
         elif self._connection.is_client:
@@ -335,7 +363,8 @@ class WebSocketLink:
             raise ConnectionClosed(CloseReason(TOO_BIG, text))
         self._outbox.slow.clear()
         receiver.on_lines([line])
-        self._outbox.flush()
+        if self._outbox.slow or self._writer.queued > self._writer.pause_at:
+            self._outbox.flush()
         if self._outbox.slow and not self._writer.holds_others:
             self.is_held = self._outbox.hold(self.resume)
         while self.is_held and self._writer.reason is None:

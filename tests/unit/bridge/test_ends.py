@@ -1,7 +1,11 @@
-"""Who listens is connected to, or it is said why not and what to do; and the delays between attempts."""
+"""The bridge's ends: connecting without waiting, the delays between attempts, and stdout of every kind."""
 
 from __future__ import annotations
 
+import os
+import select
+import socket
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,27 +18,20 @@ from daemon.bridge.ends import (
     STABLE_SECONDS,
     TURNED_AWAY,
     Retry,
+    Stdout,
     reach,
 )
 from tests.unit.cli.daemons import listen
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-
-def test_a_connection_never_blocks(sockets: Path) -> None:
-    path = sockets / "mcpd.sock"
-    with listen(path):
-        link, trouble, nobody_listens = reach(str(path))
-        assert link is not None
-        assert (trouble, nobody_listens) == ("", False)
-        with pytest.raises(BlockingIOError):
-            link.recv(1)
-        link.close()
+MIB = 1024 * 1024
 
 
 @pytest.mark.parametrize(("left", "reason"), [(False, "ENOENT"), (True, "ECONNREFUSED")])
-def test_nobody_is_there(sockets: Path, *, left: bool, reason: str) -> None:
+def test_a_socket_without_a_listener_is_explained(sockets: Path, *, left: bool, reason: str) -> None:
     path = sockets / "mcpd.sock"
     if left:
         listen(path).close()
@@ -43,11 +40,16 @@ def test_nobody_is_there(sockets: Path, *, left: bool, reason: str) -> None:
     assert all(part in trouble for part in (str(path), reason, "mcpd run", "--socket P"))
 
 
-def test_a_full_queue_is_not_waited_for(sockets: Path) -> None:
+def test_a_connection_never_blocks_and_a_full_queue_is_not_waited_for(sockets: Path) -> None:
     path = sockets / "mcpd.sock"
     with listen(path) as listener:
         listener.listen(0)
         links = [reach(str(path)) for _ in range(3)]
+        first, trouble, nobody_listens = links[0]
+        assert first is not None
+        assert (trouble, nobody_listens) == ("", False)
+        with pytest.raises(BlockingIOError):
+            first.recv(1)
         _, trouble, nobody_listens = links[-1]
         assert ("EAGAIN" in trouble, nobody_listens) == (True, False)
         for link, _, _ in links:
@@ -55,39 +57,91 @@ def test_a_full_queue_is_not_waited_for(sockets: Path) -> None:
                 link.close()
 
 
-def test_every_trouble_says_what_to_do() -> None:
+def test_every_trouble_names_the_socket_and_a_remedy() -> None:
     for text in (TURNED_AWAY, HUNG_UP, MUTE):
         said = text.format(path="/run/x.sock", seconds=60.0)
         assert said.startswith("the daemon at /run/x.sock ")
         assert "`" in said
 
 
-def test_the_first_attempt_is_made_at_once() -> None:
-    assert Retry().delay() == 0.0
-
-
-def test_delays_double_to_a_bound_and_half_of_each_is_chance() -> None:
+def test_delays_double_to_a_bound_half_of_each_is_chance_and_success_forgives_them() -> None:
     retry = Retry()
+    assert retry.delay() == 0.0
     for failure in range(12):
         retry.failed()
         whole = min(LONGEST_SECONDS, FIRST_SECONDS * 2**failure)
         delays = {retry.delay() for _ in range(200)}
         assert all(whole / 2 <= delay <= whole for delay in delays)
         assert len(delays) > 10
-
-
-def test_they_do_not_overflow_however_long_it_takes() -> None:
-    retry = Retry()
     for _ in range(5000):
         retry.failed()
-    assert LONGEST_SECONDS / 2 <= retry.delay() <= LONGEST_SECONDS
-
-
-def test_a_connection_that_lasted_forgives_all_and_a_short_one_all_but_itself() -> None:
-    retry = Retry()
-    for _ in range(10):
-        retry.failed()
+    assert LONGEST_SECONDS / 2 <= retry.delay() <= LONGEST_SECONDS, "no overflow"
     retry.ended(STABLE_SECONDS / 2)
     assert 0 < retry.delay() <= FIRST_SECONDS
     retry.ended(STABLE_SECONDS)
     assert retry.delay() == 0.0
+
+
+@contextmanager
+def ends_of(kind: str) -> Iterator[tuple[int, int]]:
+    """A blocking pipe, socket or terminal: the bridge's end and the client's."""
+    if kind == "socket":
+        ours, theirs = (end.detach() for end in socket.socketpair())
+    elif kind == "terminal":
+        theirs, ours = os.openpty()
+    else:
+        theirs, ours = os.pipe()
+    try:
+        yield ours, theirs
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def read(descriptor: int, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        data += os.read(descriptor, count - len(data))
+    return data
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_a_client_gets_what_it_has_room_for_and_its_descriptor_still_blocks(kind: str) -> None:
+    data = os.urandom(4 * MIB)
+    with ends_of(kind) as (ours, theirs):
+        stdout = Stdout(ours)
+        sent = 0
+        while taken := stdout.give(data[sent:]):
+            sent += taken
+        assert select.PIPE_BUF < sent < len(data)
+        assert os.get_blocking(ours)
+        assert not stdout.gone
+        assert read(theirs, sent) == data[:sent]
+        down = bytearray(b"more")
+        stdout.drain(down)
+        assert not down
+        assert read(theirs, 4) == b"more"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "terminal"])
+def test_a_reader_that_has_gone_is_noticed(kind: str) -> None:
+    with ends_of(kind) as (ours, theirs):
+        stdout = Stdout(ours)
+        assert stdout.give(b"one") == 3
+        with open(os.devnull, "rb") as nobody:  # noqa: PTH123
+            os.dup2(nobody.fileno(), theirs)
+        while stdout.give(b"two"):
+            pass
+        assert stdout.gone
+
+
+def test_terminals_and_files_get_portions_that_do_not_block(tmp_path: Path) -> None:
+    with ends_of("terminal") as (ours, _theirs):
+        assert 0 < Stdout(ours).give(b"x" * MIB) <= select.PIPE_BUF
+    data = os.urandom(3 * select.PIPE_BUF + 1)
+    with (tmp_path / "out").open("wb", buffering=0) as file:
+        stdout = Stdout(file.fileno())
+        sent = 0
+        while sent < len(data):
+            sent += stdout.give(data[sent:])
+    assert (tmp_path / "out").read_bytes() == data

@@ -1,95 +1,180 @@
-"""Lines out of portions, and long ones in parts."""
+"""Bytes become lines, long ones in parts, and stay whole until a connection has taken all of them."""
 
 from __future__ import annotations
 
+import socket
+from typing import TYPE_CHECKING
+
 import pytest
 
-from daemon.bridge.lines import LONG_BYTES, Cutter, Gatherer, cut
+from daemon.bridge.lines import LONG_BYTES, Cutter, Gatherer, Outgoing, cut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LONG = b"x" * (LONG_BYTES + 1)
+LINE = b"x" * 60_000 + b"\n"
+FOUR = b"one\ntwo\n\na\rb\r\n"
 
 
-def fed(*portions: bytes) -> list[tuple[bytes, bool, bool]]:
-    cutter = Cutter()
-    return [piece for portion in portions for piece in cutter.feed(portion)]
+@pytest.mark.parametrize("size", [1, 2, 5, len(FOUR)])
+def test_lines_are_whole_in_whatever_portions_they_come(size: int) -> None:
+    cutter, gatherer = Cutter(), Gatherer()
+    portions = [FOUR[start : start + size] for start in range(0, len(FOUR), size)]
+    pieces = [piece for portion in (b"", *portions) for piece in cutter.feed(portion)]
+    lines = [line for portion in portions for line in gatherer.feed(portion)]
+    assert lines == cut(FOUR) == [b"one\n", b"two\n", b"\n", b"a\rb\r\n"]
+    assert pieces == [(line, True, True) for line in lines]
 
 
-@pytest.mark.parametrize(
-    "portions",
-    [
-        [b"one\ntwo\n\nfour\n"],
-        [b"one\n", b"two\n", b"\n", b"four\n"],
-        [b"on", b"e", b"\ntw", b"o\n", b"\nfo", b"ur\n"],
-        [bytes([byte]) for byte in b"one\ntwo\n\nfour\n"],
-    ],
-)
-def test_lines_are_whole_however_they_come(portions: list[bytes]) -> None:
-    assert fed(*portions) == [(line, True, True) for line in (b"one\n", b"two\n", b"\n", b"four\n")]
-
-
-def test_a_carriage_return_ends_no_line() -> None:
-    assert fed(b"a\rb\r\n") == [(b"a\rb\r\n", True, True)]
-
-
-def test_nothing_of_a_short_line_is_given_out_before_its_end() -> None:
+def test_only_a_long_line_of_a_client_passes_in_parts() -> None:
     cutter = Cutter()
     assert cutter.feed(b"x" * LONG_BYTES) == []
     assert cutter.feed(b"\n") == [(b"x" * LONG_BYTES + b"\n", True, True)]
-
-
-def test_a_long_line_passes_in_parts_as_it_comes() -> None:
-    cutter = Cutter()
     assert cutter.feed(b"short\n" + LONG) == [(b"short\n", True, True), (LONG, True, False)]
     assert cutter.midway
+    assert not cutter.is_between
     assert cutter.feed(b"yy") == [(b"yy", False, False)]
-    assert cutter.feed(b"z\nnext\n") == [(b"z\n", False, True), (b"next\n", True, True)]
+    assert cutter.feed(b"z\nnext\nhal") == [(b"z\n", False, True), (b"next\n", True, True)]
     assert not cutter.midway
-
-
-def test_what_was_not_finished_can_be_taken_and_is_then_forgotten() -> None:
-    cutter = Cutter()
-    cutter.feed(b"a\nhal")
+    assert not cutter.is_between
     assert cutter.rest() == b"hal"
-    assert cutter.feed(b"b\n") == [(b"b\n", True, True)]
     cutter.feed(LONG)
     assert cutter.rest() == b""
+    assert cutter.is_between
     assert cutter.feed(b"c\n") == [(b"c\n", True, True)]
 
 
-def test_nothing_makes_nothing() -> None:
-    assert fed(b"") == []
-
-
-def test_whole_lines_are_cut_without_losing_a_byte() -> None:
-    assert cut(b"one\n") == [b"one\n"]
-    assert cut(b"one\n\r\n\nfour\n") == [b"one\n", b"\r\n", b"\n", b"four\n"]
-
-
-def test_between_lines_nothing_of_one_is_held_or_was_given_out() -> None:
-    cutter = Cutter()
-    for portion, is_between in ((b"", True), (b"a", False), (b"\n", True), (LONG, False), (b"\nb", False)):
-        cutter.feed(portion)
-        assert cutter.is_between is is_between
-    cutter.rest()
-    assert cutter.is_between
-
-
-# --- what the daemon says -------------------------------------------------------------------------------------
-
-
-def test_a_line_of_the_daemons_is_given_out_whole_however_long_it_is() -> None:
+def test_a_daemons_line_is_whole_at_any_length_and_forgotten_with_its_daemon() -> None:
     gatherer = Gatherer()
-    assert gatherer.feed(b"one\ntwo\n") == [b"one\n", b"two\n"]
     for _ in range(5):
         assert gatherer.feed(LONG) == []
         assert not gatherer.is_between
     assert gatherer.feed(b"!\nnext\nha") == [LONG * 5 + b"!\n", b"next\n"]
-    assert gatherer.feed(b"lf\n") == [b"half\n"]
+    gatherer.clear()
+    assert gatherer.feed(b"new\n") == [b"new\n"]
     assert gatherer.is_between
 
 
-def test_what_a_daemon_has_not_finished_is_forgotten_with_it() -> None:
-    gatherer = Gatherer()
-    assert gatherer.feed(b"ha") == []
-    gatherer.clear()
-    assert gatherer.feed(b"new\n") == [b"new\n"]
+class Pair:
+    """A connection to a daemon that takes only what `take` asks for."""
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = socket.socketpair()
+        self.ours.setblocking(False)
+        self.theirs.settimeout(30)
+        self.out = Outgoing()
+
+    def take(self, count: int) -> bytes:
+        taken = b""
+        while len(taken) < count:
+            taken += self.theirs.recv(count - len(taken))
+        return taken
+
+    def fill(self) -> int:
+        """Fill the kernel's buffer; return the number of bytes."""
+        count = 0
+        while True:
+            try:
+                count += self.ours.send(b"f" * 4096)
+            except BlockingIOError:
+                return count
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    pair = Pair()
+    with pair.ours, pair.theirs:
+        yield pair
+
+
+@pytest.mark.parametrize("end", [b"two\n", b"hal"])
+def test_sent_bytes_are_gone_with_or_without_a_newline_at_their_end(pair: Pair, end: bytes) -> None:
+    data = b"one\n" + end
+    pair.out.put(data)
+    assert (pair.out.unsent, pair.out.gone) == (len(data), 0)
+    assert pair.out.send(pair.ours)
+    assert (pair.out.unsent, pair.out.total) == (0, len(data))
+    assert pair.take(len(data)) == data
+    assert pair.out.withdraw() == []
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_the_first_line_that_was_not_sent_completely_is_kept_whole(pair: Pair, *, at_once: bool) -> None:
+    out, lines = pair.out, LINE * 20
+    if at_once:
+        assert out.pass_on(b"one\n", pair.ours)
+        assert out.gone == 4
+        pair.take(4)
+        assert not out.pass_on(lines, pair.ours)
+    else:
+        out.put(lines)
+        assert not out.send(pair.ours)
+    sent = len(lines) - out.unsent
+    whole = sent - sent % len(LINE)
+    assert sent > 0
+    assert out.gone == whole + 4 * at_once
+    pair.take(sent)
+    assert b"".join(out.withdraw()) == lines[whole:]
+
+
+@pytest.mark.parametrize(
+    ("queued", "kept"),
+    [
+        (b"before\n" + LONG + b"\nafter\n", [b"before\n", b"after\n"]),
+        (b"whole\nhal", [b"whole\n"]),
+    ],
+)
+def test_a_full_connection_gives_back_whole_lines_that_are_not_long(
+    pair: Pair, queued: bytes, kept: list[bytes]
+) -> None:
+    pair.fill()
+    pair.out.put(queued)
+    assert not pair.out.send(pair.ours)
+    assert pair.out.withdraw() == kept
+    pair.out.put(b"new\n")
+    assert pair.out.withdraw() == [b"new\n"]
+
+
+def test_the_beginning_of_a_long_line_is_let_go_and_the_rest_is_not_sent_again(pair: Pair) -> None:
+    long = b"y" * (4 * LONG_BYTES) + b"\n"
+    pair.out.put(long + b"next\n")
+    taken = 0
+    while taken <= 2 * LONG_BYTES:
+        pair.out.send(pair.ours)
+        taken += len(pair.theirs.recv(LONG_BYTES))
+    assert 0 < pair.out.gone < len(long)
+    assert pair.out.withdraw() == [b"next\n"]
+
+
+def test_long_lines_arrive_as_they_were(pair: Pair) -> None:
+    out, taken = pair.out, b""
+    text = b"".join(bytes([65 + number]) * (LONG_BYTES + number) + b"\n" for number in range(5))
+    for start in range(0, len(text), 100_000):
+        out.put(text[start : start + 100_000])
+        out.send(pair.ours)
+        taken += pair.theirs.recv(90_000)
+    while len(taken) < len(text):
+        out.send(pair.ours)
+        taken += pair.theirs.recv(LONG_BYTES)
+    assert taken == text
+    assert out.send(pair.ours)
+    assert out.gone == out.total == len(text)
+
+
+def test_lines_wait_for_a_full_connection_and_survive_a_broken_one(pair: Pair) -> None:
+    out, filling = pair.out, pair.fill()
+    assert not out.pass_on(LINE, pair.ours)
+    assert (out.unsent, out.gone) == (len(LINE), 0)
+    pair.take(filling)
+    assert out.send(pair.ours)
+    assert pair.take(len(LINE)) == LINE
+    pair.theirs.close()
+    assert not out.pass_on(LINE, pair.ours)
+    assert out.deaf
+    assert out.withdraw() == [LINE]
+    assert not out.deaf
+    out.put(b"one\n")
+    assert not out.send(pair.ours)
+    assert not out.send(pair.ours)
+    assert out.withdraw() == [b"one\n"]

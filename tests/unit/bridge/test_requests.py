@@ -1,4 +1,4 @@
-"""Open requests: what may have run, what has not, what can be asked again; and what waits, and how long."""
+"""Open requests: those that may have run, those that have not, and those that wait."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from daemon.bridge.requests import (
     EACH_BYTES,
     KEPT_BYTES,
     KEPT_CALL_BYTES,
+    PING,
     WAITING_BYTES,
     WITHOUT_EFFECT,
     Item,
@@ -14,148 +15,78 @@ from daemon.bridge.requests import (
     Waiting,
 )
 
-PING = b'"ping"'
+
+def lines_of(requests: OpenRequests) -> list[bytes | None]:
+    """The lines of all open requests, which are taken."""
+    return [entry.line for entry in requests.take(0, set())[0]]
 
 
-def test_what_is_answered_is_no_longer_open() -> None:
+def test_requests_that_were_sent_to_their_end_may_have_run_unless_the_daemon_says_otherwise() -> None:
     requests = OpenRequests()
-    requests.note(b"1", CALL, 10)
-    requests.note(b'"1"', CALL, 20)
-    entry = requests.settle(b"1")
-    assert entry is not None
-    assert entry.id == b"1"
-    assert requests.settle(b"1") is None
-    assert len(requests) == 1
-
-
-def test_what_was_sent_to_its_end_may_have_run_and_nothing_else() -> None:
-    requests = OpenRequests()
-    for number, end in enumerate((10, 20, 30)):
-        requests.note(b"%d" % number, CALL, end)
-    doubtful, safe = requests.take(20, set())
-    assert [entry.id for entry in doubtful] == [b"0", b"1"]
-    assert list(safe) == [b"2"]
-    assert len(requests) == 0
-
-
-def test_a_call_that_the_daemon_has_passed_on_to_nobody_has_not_run() -> None:
-    requests = OpenRequests()
-    requests.note_call(b"1", 10, b"one")
-    requests.note(b"2", CALL, 20, line=b"two")
-    requests.note_call(b"3", 30, b"three")
-    doubtful, safe = requests.take(30, {b"1", b"2", b"answered"})
-    assert [entry.id for entry in doubtful] == [b"3"]
-    assert [entry.line for entry in safe.values()] == [b"one", b"two"]
-    assert requests.kept == 0
-
-
-def test_calls_and_what_has_no_effect_are_kept_and_nothing_else() -> None:
-    requests = OpenRequests()
-    for method in (*WITHOUT_EFFECT, CALL, b'"prompts/get"', None):
-        requests.note(method or b"0", method, 0, line=b"line")
-    doubtful, _ = requests.take(0, set())
-    assert {entry.method for entry in doubtful if entry.line == b"line"} == {*WITHOUT_EFFECT, CALL}
-
-
-def test_what_is_kept_has_a_bound_that_answers_make_room_in() -> None:
-    requests = OpenRequests()
-    requests.note(b"1", PING, 0, line=b"x" * KEPT_BYTES)
-    requests.note(b"2", PING, 0, line=b"y")
-    requests.settle(b"1")
-    requests.note(b"3", PING, 0, line=b"z")
-    doubtful, _ = requests.take(0, set())
-    assert [entry.line for entry in doubtful] == [None, b"z"]
-    requests.note_call(b"1", 0, b"x" * KEPT_CALL_BYTES)
-    requests.note_call(b"2", 0, b"y")
-    requests.note_call(b"1", 0, b"z")
-    doubtful, _ = requests.take(0, set())
-    assert [entry.line for entry in doubtful] == [None, b"z"]
-
-
-def test_calls_take_no_room_from_requests_without_effect() -> None:
-    requests = OpenRequests()
-    requests.note_call(b"1", 0, b"x" * KEPT_CALL_BYTES)
-    requests.note(b"2", CALL, 0, line=b"y")
-    requests.note(b"3", PING, 0, line=b"z")
-    doubtful, _ = requests.take(0, set())
-    assert [entry.line for entry in doubtful if entry.id != b"1"] == [None, b"z"]
-
-
-def test_an_id_that_is_used_twice_at_a_time_is_open_once() -> None:
-    requests = OpenRequests()
-    requests.note(b"1", PING, 0, line=b"x" * KEPT_BYTES)
-    requests.note(b"1", PING, 5, line=b"y", until=3.0)
-    doubtful, _ = requests.take(9, set())
-    assert [(entry.line, entry.until) for entry in doubtful] == [(b"y", 3.0)]
-
-
-def test_a_call_that_was_noted_in_short_is_a_request_like_any_other() -> None:
-    requests = OpenRequests()
-    requests.note(b"1", PING, 10, line=b"line")
-    requests.note_call(b"2", 20, b"x")
+    requests.note(b"1", PING, 10, line=b"one")
+    requests.note_call(b"2", 20, b"two")
     requests.note(b"3", PING, 30)
     requests.note_call(b"1", 40, b"call")
     assert len(requests) == 3
     requests.note(b"2", CALL, 50)
-    doubtful, safe = requests.take(40, set())
+    requests.note_call(b"4", 35, b"unsent")
+    doubtful, safe = requests.take(40, {b"4", b"answered"})
     assert [(entry.id, entry.method, entry.line) for entry in doubtful] == [
         (b"3", PING, None),
         (b"1", CALL, b"call"),
     ]
-    assert list(safe) == [b"2"]
-    assert len(requests) == 0
+    assert [(key, entry.line) for key, entry in safe.items()] == [(b"4", b"unsent"), (b"2", None)]
+    assert (len(requests), requests.kept) == (0, 0)
 
 
-def test_a_call_that_was_noted_in_short_can_be_settled() -> None:
+def test_a_settled_request_is_no_longer_open() -> None:
     requests = OpenRequests()
     requests.note_call(b"1", 10, b"call")
+    requests.note(b'"1"', CALL, 20)
     entry = requests.settle(b"1")
     assert entry is not None
     assert (entry.id, entry.method, entry.end, entry.line) == (b"1", CALL, 10, b"call")
     assert requests.settle(b"1") is None
-    assert len(requests) == 0
+    assert len(requests) == 1
 
 
-def item(number: int, *, until: float = 0.0, line: bytes = b"line") -> Item:
-    return Item(b"%d" % number, b'"ping"', line, until)
+def test_calls_and_requests_without_effect_are_kept_within_bounds_of_their_own() -> None:
+    requests = OpenRequests()
+    for method in (*WITHOUT_EFFECT, CALL, b'"prompts/new"', None):
+        requests.note(method or b"0", method, 0, line=b"line")
+    doubtful, _ = requests.take(0, set())
+    assert {entry.method for entry in doubtful if entry.line == b"line"} == {*WITHOUT_EFFECT, CALL}
+    requests.note(b"1", PING, 0, line=b"x" * KEPT_BYTES)
+    requests.note(b"2", PING, 0, line=b"y")
+    requests.note(b"1", PING, 0, line=b"z")
+    assert lines_of(requests) == [None, b"z"]
+    requests.note_call(b"1", 0, b"x" * KEPT_CALL_BYTES)
+    requests.note_call(b"2", 0, b"y")
+    requests.note(b"3", CALL, 0, line=b"y")
+    requests.note(b"4", PING, 0, line=b"z")
+    requests.note_call(b"1", 0, b"z")
+    assert sorted(map(str, lines_of(requests))) == ["None", "None", "b'z'", "b'z'"]
 
 
-def test_lines_leave_in_the_order_in_which_they_came() -> None:
+def test_lines_wait_in_order_until_taken_back_or_out_of_time() -> None:
     waiting = Waiting()
-    assert all(waiting.put(item(number)) for number in range(3))
-    assert [each.id for each in waiting.take()] == [b"0", b"1", b"2"]
+    assert waiting.deadline() is None
+    for number, until in enumerate((30.0, 10.0, 20.0, 40.0)):
+        assert waiting.put(Item(b"%d" % number, PING, b"line", until))
+    waiting.cancel(b"0")
+    waiting.cancel(b"9")
+    assert waiting.deadline() == 10.0
+    assert [each.id for each in waiting.expired(20.0)] == [b"1", b"2"]
+    assert waiting.deadline() == 40.0
+    assert waiting.expired(20.0) == []
+    assert [each.id for each in waiting.take()] == [b"3"]
     assert waiting.take() == []
 
 
-def test_there_is_room_for_so_much_and_no_more() -> None:
+def test_waiting_lines_have_room_by_bytes_and_by_number() -> None:
     waiting = Waiting()
-    assert waiting.put(item(1, line=b"x" * (WAITING_BYTES - EACH_BYTES)))
-    assert not waiting.put(item(2, line=b""))
+    assert waiting.put(Item(b"1", PING, b"x" * (WAITING_BYTES - EACH_BYTES), 0.0))
+    assert not waiting.put(Item(b"2", PING, b"", 0.0))
     waiting.cancel(b"1")
-    assert waiting.put(item(3))
-
-
-def test_short_lines_have_a_bound_as_well() -> None:
-    waiting = Waiting()
-    kept = sum(waiting.put(item(number, line=b"\n")) for number in range(5000))
+    kept = sum(waiting.put(Item(b"%d" % number, PING, b"\n", 0.0)) for number in range(5000))
     assert 1000 < kept < 2048 + 1
-
-
-def test_what_is_taken_back_does_not_wait() -> None:
-    waiting = Waiting()
-    for number in (1, 2):
-        waiting.put(item(number))
-    waiting.cancel(b"1")
-    waiting.cancel(b"9")
-    assert [each.id for each in waiting.take()] == [b"2"]
-
-
-def test_nothing_waits_longer_than_it_may() -> None:
-    waiting = Waiting()
-    assert waiting.deadline() is None
-    for number, until in ((1, 30.0), (2, 10.0), (3, 20.0)):
-        waiting.put(item(number, until=until))
-    assert waiting.deadline() == 10.0
-    assert [each.id for each in waiting.expired(20.0)] == [b"2", b"3"]
-    assert waiting.deadline() == 30.0
-    assert waiting.expired(20.0) == []

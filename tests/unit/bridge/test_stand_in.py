@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from mcp_types import ListToolsResult
+from mcp_types import CallToolResult, ListToolsResult
 
-from daemon import protocol
+from daemon import errors, protocol
 from daemon.bridge import stand_in
 from daemon.bridge.requests import (
     CALL,
@@ -23,7 +23,7 @@ from daemon.bridge.requests import (
     WAIT_SECONDS,
     Item,
 )
-from daemon.bridge.stand_in import INSTRUCTIONS, STATUS
+from daemon.bridge.stand_in import FULL, INSTRUCTIONS, LOST, STATUS, TORN, absent, refuse
 from daemon.catalog.kinds import LISTS
 from daemon.clients.requests.initialize import capabilities, discover_result, initialize_result
 from daemon.clients.requests.tools import list_result
@@ -143,21 +143,42 @@ def test_only_a_call_of_the_tool_asks_for_it() -> None:
     assert not stand_in.asks_for_status(line(CALL, {"name": "echo", "arguments": {"text": STATUS}}))
 
 
+@pytest.mark.parametrize(
+    ("refusal", "text"), [("", "reconnect"), ("no such profile: x", "refuses this client: no such profile: x")]
+)
 @pytest.mark.parametrize("modern", [True, False])
-def test_that_the_daemon_has_come_is_no_error(*, modern: bool) -> None:
-    result = json.loads(stand_in.arrived(b"7", "", modern=modern))["result"]
-    assert result["isError"] is False
+def test_our_own_tool_reports_that_the_daemon_is_there_or_refuses(
+    refusal: str, text: str, *, modern: bool
+) -> None:
+    result = json.loads(stand_in.arrived(b"7", refusal, modern=modern))["result"]
+    assert result["isError"] is bool(refusal)
     assert ("resultType" in result) == modern
-    assert "reconnect" in result["content"][0]["text"]
-
-
-def test_that_the_daemon_refuses_the_client_is_one() -> None:
-    result = json.loads(stand_in.arrived(b"7", "no such profile: x", modern=False))["result"]
-    assert result["isError"] is True
-    assert "refuses this client: no such profile: x" in result["content"][0]["text"]
+    assert text in result["content"][0]["text"]
 
 
 def test_an_error_always_has_a_reason() -> None:
     assert stand_in.reason(b'{"id":0,"error":{"code":-32602,"message":"no such profile"}}') == "no such profile"
     for odd in (b"{", b"[]", b'{"id":0,"error":null}', b'{"id":0,"error":{"message":""}}'):
         assert "log" in stand_in.reason(odd)
+
+
+@pytest.mark.parametrize("modern", [True, False])
+@pytest.mark.parametrize("refusal", [LOST, TORN, FULL, absent('/run/"\\\n\udcff: ENOENT', 30.0)])
+def test_a_refusal_has_a_code_of_the_daemon_and_a_text_that_a_model_can_act_on(
+    refusal: tuple[str, str], *, modern: bool
+) -> None:
+    said = refuse(b'"\\u00e4"', CALL, refusal, modern=modern)
+    assert said.startswith(b'{"jsonrpc":"2.0","id":"\\u00e4",')
+    assert said.count(b"\n") == 1
+    result = json.loads(said)["result"]
+    assert CallToolResult.model_validate(json.loads(json.dumps(result).replace("\\udcff", "?"))).is_error
+    assert ("resultType" in result) == modern
+    code, text = refusal
+    assert result["structuredContent"]["error"] == {"code": code, "message": text}
+    assert result["content"][0]["text"] == f"{code}: {text}"
+    assert getattr(errors, code).code == code
+    assert ("safe to" in text) == (code == "UpstreamUnavailable")
+    assert ("unknown" in text) == (code == "UpstreamLost")
+    error = json.loads(refuse(b"5", TOOLS_LIST, refusal, modern=modern))["error"]
+    assert (error["code"], error["data"]) == (stand_in.INTERNAL_ERROR, {"code": code})
+    assert text in error["message"]

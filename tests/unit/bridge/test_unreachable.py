@@ -56,11 +56,6 @@ def test_a_unit_is_looked_for_where_systemd_does(tmp_path: Path) -> None:
         unit.unlink()
 
 
-def test_the_reasons_differ() -> None:
-    texts = {explain("/p", OSError(n, ""), CLIENTS) for n in (errno.ENOENT, errno.ECONNREFUSED, errno.EACCES)}
-    assert len(texts) == 3
-
-
 def test_the_door_is_named_as_its_commands_name_it() -> None:
     missing = OSError(errno.ENOENT, "")
     assert "--socket P or $MCPD_SOCKET" in "".join(explain("/p", missing, CLIENTS))
