@@ -44,6 +44,7 @@ def test_any_stream_in_any_pieces_gives_the_lines_of_split(stream: bytes, places
 @given(STREAM, st.lists(st.integers(0, 60)), st.integers(0, 8))
 @example(b"aaaaaaa\nb\n", [7], 6)
 @example(b"aaaaaa\nb\n", [6], 6)
+@example(b"aaaaaaaaa\nb\nc\n", [4, 4, 6], 4)
 def test_lines_over_the_limit_are_swallowed_in_whatever_pieces_they_come(
     stream: bytes, places: list[int], max_line: int
 ) -> None:
@@ -64,37 +65,6 @@ def test_the_head_of_a_swallowed_line_is_kept_and_no_more(step: int) -> None:
     stream = line + b"\nnext\n"
     assert feed(buffer, cut(stream, range(0, len(stream), step))) == [b"next"]
     assert buffer.oversized == [line[:HEAD_BYTES]]
-
-
-def test_each_oversized_line_of_a_chunk_is_told() -> None:
-    buffer = LineBuffer(max_line=3)
-    assert buffer.feed(b"aaaa\nb\ncccc\n\ndddd") == [b"b", b""]
-    assert buffer.oversized == [b"aaaa", b"cccc", b"dddd"]
-
-
-def test_an_oversized_line_is_told_as_soon_as_it_crosses_the_limit() -> None:
-    buffer = LineBuffer(max_line=10)
-    buffer.feed(b"x" * 10)
-    assert buffer.oversized == []
-    buffer.feed(b"x")
-    assert buffer.oversized == [b"x" * 11]
-
-
-def test_a_line_of_exactly_the_limit_passes() -> None:
-    buffer = LineBuffer(max_line=10)
-    assert buffer.feed(b"x" * 10 + b"\n") == [b"x" * 10]
-    assert feed(buffer, [b"y" * 10, b"\n"]) == [b"y" * 10]
-
-
-def test_what_follows_a_swallowed_line_in_the_same_chunk_is_not_lost() -> None:
-    buffer = LineBuffer(max_line=4)
-    assert feed(buffer, [b"aaaaaa", b"aa", b"a\nb\nc", b"\n"]) == [b"b", b"c"]
-    assert buffer.oversized == [b"aaaaaa"]
-
-
-def test_an_empty_chunk_changes_nothing() -> None:
-    buffer = LineBuffer(max_line=10)
-    assert feed(buffer, [b"ab", b"", b"c\n"]) == [b"abc"]
 
 
 def test_a_line_of_a_hundred_megabytes_costs_no_memory_beyond_the_limit() -> None:

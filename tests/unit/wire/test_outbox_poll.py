@@ -70,10 +70,6 @@ async def test_what_is_asked_for_may_change() -> None:
         poll.watch(write_fd, 0, on_ready)
 
 
-async def test_forgetting_who_was_never_watched_changes_nothing() -> None:
-    Poll(after=lambda: None).watch(-1, 0, lambda _: None)
-
-
 async def test_what_cannot_be_watched_is_refused_and_the_rest_goes_on() -> None:
     got: list[bytes] = []
     with pipe() as (read_fd, write_fd):

@@ -17,21 +17,12 @@ async def test_nothing_is_written_before_the_flush_and_everything_in_order_by_it
     with trio.fail_after(30), socket_link() as (near, far):
         near.link.send((b"a", Raw(b"{}"), b"", memoryview(b"b")))
         near.link.send((b"c",))
-        assert near.link.queued == 7
+        assert (near.link.queued, len(near.outbox)) == (7, 1)
         with trio.move_on_after(0):
             assert not await far.receive_some(1)
         near.outbox.flush()
         assert near.link.queued == 0
         assert await receive(far, 7) == b"a{}b\nc\n"
-
-
-async def test_many_frames_of_one_turn_are_one_flush() -> None:
-    with trio.fail_after(30), socket_link() as (near, far):
-        for number in range(100):
-            near.link.send((b"%d" % number,))
-        assert len(near.outbox) == 1
-        near.outbox.flush()
-        assert (await receive(far, 290)).count(b"\n") == 100
 
 
 async def test_frames_are_written_whole_and_in_order_to_a_peer_that_reads_slowly() -> None:
@@ -117,9 +108,9 @@ async def test_a_peer_is_not_read_from_while_its_answers_wait() -> None:
             await far.send_all(b"two\n")
             await wait_all_tasks_blocked()
             assert near.lines == [b"one"]
-            await receive(far, 2 * MIB + 1)
+            await receive(far, MIB + MIB // 2)
             await wait_all_tasks_blocked()
-            assert near.lines == [b"one", b"two"]
+            assert near.lines == [b"one", b"two"], "enough has drained"
             nursery.cancel_scope.cancel()
 
 
@@ -133,20 +124,6 @@ async def test_a_peer_that_never_reads_is_not_read_from_either_before_it_would_b
                 await wait_all_tasks_blocked()
             assert not near.ended
             assert len(near.lines) < 20
-            nursery.cancel_scope.cancel()
-
-
-async def test_a_peer_is_read_again_once_enough_has_drained() -> None:
-    with trio.fail_after(30), socket_link(pause_at=MIB) as (near, far):
-        near.then = answering(near, lambda _: b"y" * 2 * MIB)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            await far.send_all(b"one\n")
-            await wait_all_tasks_blocked()
-            await far.send_all(b"two\n")
-            await receive(far, MIB + MIB // 2)
-            await wait_all_tasks_blocked()
-            assert near.lines == [b"one", b"two"]
             nursery.cancel_scope.cancel()
 
 

@@ -37,13 +37,6 @@ async def test_a_stranger_is_turned_away_before_a_byte_is_read(
     assert [line for line in log if f"refused a connection of uid {os.getuid()} (pid {os.getpid()})" in line]
 
 
-async def test_strangers_take_no_room(nursery: trio.Nursery, path: Path, listener: socket.socket) -> None:
-    door = Door(path, listener, peers_of(places=Shares(1, 1, 0), uids=frozenset[int]()))
-    nursery.start_soon(door.listener.run)
-    for _ in range(5):
-        assert await door.connect(nursery).is_closed()
-
-
 async def test_no_descriptor_is_left_behind(nursery: trio.Nursery, path: Path, listener: socket.socket) -> None:
     door = Door(path, listener)
     nursery.start_soon(door.listener.run)

@@ -184,13 +184,6 @@ async def test_a_client_that_says_goodbye_is_answered_and_its_session_ends() -> 
         assert not caller.front.sessions
 
 
-async def test_a_client_that_is_half_closed_is_gone() -> None:
-    async with calling() as caller:
-        await caller.far.send_eof()
-        await caller.over.wait()
-        assert not caller.front.sessions
-
-
 async def test_a_client_that_answers_pings_stays(autojump_clock: MockClock) -> None:
     async with calling() as caller:
         for _ in range(2 * MISSES):

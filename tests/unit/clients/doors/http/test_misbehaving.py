@@ -19,11 +19,10 @@ from daemon.clients.doors.http.replies import ExchangeLink
 from daemon.errors import ProtocolFault
 from daemon.wire import envelope
 from daemon.wire.outbox import Outbox
-from daemon.wire.writing import STUCK_SECONDS
 from tests.unit.clients.doors.http.answering import ALICE, BOB, an_endpoint, begun, message
 from tests.unit.clients.doors.http.test_connection import ticking
 from tests.unit.clients.doors.http.test_links import Noting
-from tests.unit.clients.doors.http.visiting import MAX_BODY, HttpClient, taking, visiting
+from tests.unit.clients.doors.http.visiting import HttpClient, visiting
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -198,15 +197,6 @@ async def test_a_last_response_that_is_being_read_is_not_cut() -> None:
         assert visit.ended.is_set()
 
 
-async def test_a_response_that_is_not_read_ends_its_connection() -> None:
-    async with visiting(large) as visit:
-        await visit.client.send("GET", "/", {"connection": "close"})
-        await ticking(visit.connection.tick, STUCK_SECONDS - 1)
-        assert not visit.ended.is_set()
-        await ticking(visit.connection.tick, 3)
-        assert visit.ended.is_set()
-
-
 async def test_a_daemon_that_stops_cuts_no_response() -> None:
     async with visiting(large) as visit:
         await visit.client.send("GET", "/")
@@ -214,24 +204,6 @@ async def test_a_daemon_that_stops_cuts_no_response() -> None:
         visit.connection.close_when_done()
         assert len((await visit.client.response()).body) == LARGE
         assert await visit.client.is_closed()
-
-
-async def test_a_body_that_will_not_be_read_is_not_asked_for() -> None:
-    async with visiting(taking(large)) as visit:
-        await visit.client.stream.send_all(
-            b"POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY + 1)
-        )
-        assert (await visit.client.stream.receive_some(1000)).startswith(b"HTTP/1.1 413 ")
-
-
-async def test_a_head_request_that_is_refused_has_no_body() -> None:
-    async with visiting(large) as visit:
-        await visit.client.stream.send_all(b"HEAD / HTTP/2.0\r\nHost: h\r\n\r\n")
-        heard = b""
-        while chunk := await visit.client.stream.receive_some(1000):
-            heard += chunk
-        assert heard.startswith(b"HTTP/1.1 505 ")
-        assert heard.endswith(b"\r\n\r\n")
 
 
 # --- sessions -------------------------------------------------------------------------------------------------
@@ -294,3 +266,12 @@ class _Gone:
 def test_who_has_left_before_being_accepted_has_no_address() -> None:
     gone: socket.socket = _Gone()  # type: ignore[assignment]
     assert peer_of(gone) is None
+
+
+async def test_a_response_that_is_not_read_ends_its_connection() -> None:
+    async with visiting(large) as visit:
+        await visit.client.send("GET", "/", {"connection": "close"})
+        await ticking(visit.connection.tick, STUCK_SECONDS - 1)
+        assert not visit.ended.is_set()
+        await ticking(visit.connection.tick, 3)
+        assert visit.ended.is_set()
