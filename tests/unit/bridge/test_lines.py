@@ -32,12 +32,10 @@ def test_only_a_long_line_of_a_client_passes_in_parts() -> None:
     assert cutter.feed(b"x" * LONG_BYTES) == []
     assert cutter.feed(b"\n") == [(b"x" * LONG_BYTES + b"\n", True, True)]
     assert cutter.feed(b"short\n" + LONG) == [(b"short\n", True, True), (LONG, True, False)]
-    assert cutter.midway
-    assert not cutter.is_between
+    assert (cutter.midway, cutter.is_between) == (True, False)
     assert cutter.feed(b"yy") == [(b"yy", False, False)]
     assert cutter.feed(b"z\nnext\nhal") == [(b"z\n", False, True), (b"next\n", True, True)]
-    assert not cutter.midway
-    assert not cutter.is_between
+    assert (cutter.midway, cutter.is_between) == (False, False)
     assert cutter.rest() == b"hal"
     cutter.feed(LONG)
     assert cutter.rest() == b""
@@ -171,9 +169,7 @@ def test_lines_wait_for_a_full_connection_and_survive_a_broken_one(pair: Pair) -
     assert pair.take(len(LINE)) == LINE
     pair.theirs.close()
     assert not out.pass_on(LINE, pair.ours)
-    assert out.deaf
-    assert out.withdraw() == [LINE]
-    assert not out.deaf
+    assert (out.deaf, out.withdraw(), out.deaf) == (True, [LINE], False)
     out.put(b"one\n")
     assert not out.send(pair.ours)
     assert not out.send(pair.ours)

@@ -292,9 +292,9 @@ def test_of_an_answer_that_breaks_off_the_client_sees_nothing(talk: Talk, length
     talk.handshake()
     talk.says(CALL)
     assert talk.got
-    answer = result(2, {"text": "x" * length})
-    talk.answers(answer[: length // 2])
-    talk.answers(answer[length // 2 : -10])
+    said = result(2, {"text": "x" * length})
+    talk.answers(said[: length // 2])
+    talk.answers(said[length // 2 : -10])
     talk.dies()
     (answer,) = talk.heard
     assert refused(answer) == "UpstreamLost"
