@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import attrs
+import pytest
 import trio
 
 from daemon.catalog.loaded import LoadedStatus
-from daemon.facts import Configured, ServerRecord, Switched
+from daemon.config.state_url import of_file, parse
+from daemon.facts import Configured, DefinitionsListed, ServerRecord, Switched
+from daemon.model import Kind
 from daemon.state.faults import StoreCause
 from daemon.state.sql import Changes
+from daemon.state.store import Store
+from daemon.state.store_access import TrustedSwitches
 from daemon.states import ServerState
 from tests.unit.actors.recording import DAY, START, Stage, begin, life, session, tools_of
+from tests.unit.actors.test_recorder_shared import SLACK, two, url
 from tests.unit.catalog.samples import servers
 from tests.unit.config.reading import config_of
+from tests.unit.state.postgres import postgres
+from tests.unit.state.samples import definition
 from tests.unit.state.scripted_store import Disk
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from trio.testing import MockClock
 
     from daemon.catalog.loaded import SessionRecord
@@ -437,3 +451,229 @@ async def test_rows_that_cannot_be_read_are_named_once(disk: Disk, logged: list[
     async with life(begin(disk.open), disk) as stage:
         await stage.written()
     assert len([line for line in logged if "tool a/read: raw is no bytes" in line]) == 1
+
+
+__all__ = ["postgres", "url"]
+
+LISTED = {Kind.PROMPT: ["review"], Kind.RESOURCE: ["mem://1", "mem://2"], Kind.TEMPLATE: ["mem://{n}"]}
+
+
+async def lists(stage: Stage, kind: Kind, *names: str, server: str = "a") -> None:
+    """A server lists these, and the catalog knows."""
+    listed = tuple(definition(kind, name, server) for name in names)
+    stage.registry.tell(DefinitionsListed(server=server, incarnation=1, kind=kind, definitions=listed))
+    await stage.registry.settle()
+
+
+def known(stage: Stage, server: str = "a") -> dict[Kind, list[str]]:
+    """What is known of a server beside its tools."""
+    return {
+        kind: list(each.definitions)
+        for kind, each in stage.entry(server).lists.items()
+        if kind is not Kind.TOOL
+    }
+
+
+def a_daemon(path: Path, writer: str, *names: str) -> Stage:
+    """A daemon whose store is a file."""
+    return begin(lambda: Store.open(of_file(path), writer=writer, slack=SLACK), *names)
+
+
+def version_of(path: Path) -> int:
+    """How often the store has been written."""
+    with closing(Store.open(of_file(path), writer="looker", slack=SLACK)) as store:
+        return store.recall().version
+
+
+async def test_what_a_server_has_beside_tools_is_known_before_it_is_up(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    async with life(a_daemon(path, "one")) as stage:
+        await stage.lists("a", "read")
+        for kind, names in LISTED.items():
+            await lists(stage, kind, *names)
+            await lists(stage, kind, *names, server="b")
+        off = frozenset({("a", "prompt:review")})
+        stage.registry.tell(Switched(off=off))
+        await stage.registry.settle()
+        await stage.written()
+        epoch, uris = stage.entry().epoch, stage.registry.catalog.value.names_of(Kind.RESOURCE)
+    async with life(a_daemon(path, "two")) as stage:
+        assert known(stage) == LISTED
+        assert known(stage, "b") == LISTED, "that it has listed no tools yet takes nothing away"
+        assert all(each.recalled for each in stage.entry().lists.values())
+        assert stage.entry().epoch == epoch
+        catalog = stage.registry.catalog.value
+        assert catalog.switched == off
+        assert "review" not in catalog.lists[Kind.PROMPT]["a"]
+        assert catalog.names_of(Kind.RESOURCE).given == uris.given
+        await stage.written()
+        version = version_of(path)
+        for kind, names in LISTED.items():
+            await lists(stage, kind, *names)
+        await stage.lists("a", "read")
+        await stage.written()
+        assert stage.entry().epoch == epoch, "nothing has changed"
+        assert version_of(path) == version, "nor is it written again"
+
+
+async def test_that_a_server_has_no_prompts_is_known_before_it_is_up(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    async with life(a_daemon(path, "one")) as stage:
+        await stage.lists("a", "read")
+        await lists(stage, Kind.PROMPT)
+        await stage.written()
+    async with life(a_daemon(path, "two")) as stage:
+        assert known(stage) == {Kind.PROMPT: []}, "nobody waits for this list"
+
+
+async def test_of_two_servers_the_one_that_had_a_uri_first_keeps_it(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    async with life(a_daemon(path, "one", "b")) as stage:
+        await stage.lists("b", "read")
+        await lists(stage, Kind.RESOURCE, "mem://1", server="b")
+        await stage.written()
+    async with life(a_daemon(path, "two", "a", "b")) as stage:
+        await stage.lists("a", "read")
+        await lists(stage, Kind.RESOURCE, "mem://1")
+        catalog = stage.registry.catalog.value
+        assert catalog.names_of(Kind.RESOURCE).name_of(("b", "mem://1")) == "mem://1"
+        assert catalog.names_of(Kind.RESOURCE).name_of(("a", "mem://1")) == "mcpd://a/mem%3A%2F%2F1"
+
+
+async def test_what_one_daemon_learns_of_lists_the_other_is_told(url: str, mock_clock: MockClock) -> None:
+    async with two(url) as (one, other):
+        await one.lists("a", "read")
+        await lists(one, Kind.PROMPT, "review")
+        await until(lambda: known(other).get(Kind.PROMPT) == ["review"])
+        await until(lambda: one.entry().epoch == other.entry().epoch)
+        one.tell(Switched(off=frozenset({("a", "prompt:review")})))
+        await until(lambda: not other.registry.catalog.value.lists[Kind.PROMPT]["a"])
+
+
+async def test_daemons_whose_servers_list_different_prompts_come_to_rest(
+    url: str, mock_clock: MockClock
+) -> None:
+    async with two(url) as (one, other):
+        await one.lists("a", "read")
+        await until(lambda: list(tools_of(other.entry())) == ["read"])
+        await other.lists("a", "read")
+        await lists(one, Kind.PROMPT, "review")
+        await lists(other, Kind.PROMPT, "fix")
+        seen = []
+        for number in range(4):
+            # Each of these is heard with a look of its own, in both directions.
+            for teller, hearer in ((one, other), (other, one)):
+                switched = frozenset({("b", f"{number} {id(teller)}")})
+                teller.tell(Switched(off=switched))
+                await until(lambda h=hearer, off=switched: h.registry.catalog.value.switched == off)  # type: ignore[misc]
+            seen.append((one.entry().epoch, other.entry().epoch))
+        assert seen[1] == seen[2] == seen[3]
+        assert (known(one)[Kind.PROMPT], known(other)[Kind.PROMPT]) == (["review"], ["fix"])
+
+
+OFF = frozenset({("a", ""), ("b", "write")})
+
+
+async def switch(stage: Stage, off: frozenset[tuple[str, str]]) -> None:
+    """An operator has exactly these switched off."""
+    stage.tell(Switched(off=off))
+    await stage.registry.settle()
+    await stage.written()
+
+
+async def retried(clock: MockClock, done: Callable[[], bool]) -> None:
+    """Until that holds, with the store tried again and again."""
+
+    def holds() -> bool:
+        clock.jump(60)
+        return done()
+
+    await until(holds)
+
+
+def on_file(path: Path, trusted: TrustedSwitches) -> Stage:
+    """A daemon with its store in a file."""
+    return begin(
+        lambda: Store.open(parse(f"sqlite:///{path}"), writer="one", slack=SLACK),
+        trusted=trusted,
+    )
+
+
+def switches_in(path: Path) -> set[tuple[str, str]]:
+    with closing(sqlite3.connect(path)) as file:
+        return set(file.execute("SELECT server, tool FROM switches WHERE switched_off = 1"))
+
+
+@pytest.mark.parametrize("cause", [StoreCause.UNAVAILABLE, StoreCause.LOST])
+async def test_a_store_that_is_edited_behind_a_running_daemon_switches_nothing(
+    mock_clock: MockClock, cause: StoreCause
+) -> None:
+    disk = Disk()
+    async with life(begin(disk.open), disk) as stage:
+        await switch(stage, OFF)
+        disk.off = {("b", "")}
+        disk.fails_once("check", cause)
+        mock_clock.jump(10.1)
+        await until(lambda: not disk.open_stores or disk.off == OFF)
+        await retried(mock_clock, lambda: disk.off == OFF or not stage.entry("a").switched_off)
+        assert stage.registry.catalog.value.switched == OFF
+
+
+async def test_a_file_that_is_edited_between_two_daemons_switches_nothing_where_one_hands_over(
+    tmp_path: Path,
+) -> None:
+    path, handed = tmp_path / "state.db", list[bytes]()
+    async with life(on_file(path, TrustedSwitches(hand_over=handed.append))) as stage:
+        await switch(stage, OFF)
+    assert switches_in(path) == OFF
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("UPDATE switches SET switched_off = 0 WHERE server = 'a'")
+        file.execute("UPDATE switches SET tool = 'read' WHERE server = 'b'")
+    async with life(on_file(path, TrustedSwitches(handed[-1]))) as stage:
+        assert stage.registry.catalog.value.switched == OFF
+        await stage.written()
+        assert switches_in(path) == OFF
+        await switch(stage, frozenset())
+    assert switches_in(path) == set()
+
+
+@pytest.mark.parametrize("with_another", [True, False])
+async def test_another_file_or_none_in_its_place_switches_nothing_where_a_daemon_hands_over(
+    tmp_path: Path, with_another: bool
+) -> None:
+    path, handed = tmp_path / "state.db", list[bytes]()
+    if with_another:
+        async with life(on_file(tmp_path / "other.db", TrustedSwitches())) as stage:
+            await stage.written()
+    async with life(on_file(path, TrustedSwitches(hand_over=handed.append))) as stage:
+        await switch(stage, OFF)
+    path.unlink()
+    if with_another:
+        shutil.move(tmp_path / "other.db", path)
+    else:
+        path.mkdir()
+    async with life(on_file(path, TrustedSwitches(handed[-1]))) as stage:
+        assert stage.registry.catalog.value.switched == OFF
+
+
+async def test_what_an_operator_switches_on_while_no_store_can_be_opened_stays_on(
+    mock_clock: MockClock,
+) -> None:
+    disk = Disk()
+    disk.off = {*OFF}
+    disk.fails("open", StoreCause.LOCKED)
+    async with life(begin(disk.open, trusted=TrustedSwitches(b'[["a",""],["b","write"]]')), disk) as stage:
+        assert stage.registry.catalog.value.switched == OFF
+        stage.tell(Switched(off=OFF - {("a", "")}))
+        await stage.registry.settle()
+        disk.works()
+        await retried(mock_clock, lambda: disk.off == OFF - {("a", "")})
+        assert stage.registry.catalog.value.switched == OFF - {("a", "")}
+
+
+async def test_without_anything_that_was_handed_over_the_file_counts(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    async with life(on_file(path, TrustedSwitches())) as stage:
+        await switch(stage, OFF)
+    async with life(on_file(path, TrustedSwitches())) as stage:
+        assert stage.registry.catalog.value.switched == OFF

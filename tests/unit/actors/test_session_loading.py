@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,13 +10,20 @@ import trio
 import trio.testing
 
 from daemon.catalog.kinds import LISTS
+from daemon.clients.client import LOCAL_USER, Principal
 from daemon.clients.list_changes import PATIENCE, TAKING_IN
+from daemon.counting.tally import summary, tokens_in
 from daemon.errors import UpstreamLost
 from daemon.model import Kind
-from tests.fakes_upstream import MODERN, Stage
+from daemon.operators.session_commands import why
+from daemon.protocol import HELLO
+from daemon.states import ServerState
+from daemon.surfaces.table import SEARCHING_CLIENTS
+from tests.fakes_upstream import MODERN, Stage, tool
 
 if TYPE_CHECKING:
     from tests.fakes_upstream import Client, Guest
+
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -229,3 +237,280 @@ async def test_a_subscription_tells_what_another_connection_of_its_session_loads
     for call in (ECHO, ADD):
         await loading.client.request("tools/call", {"_meta": MODERN, **call}, request_id="load")
         assert await order(told.client, 1) == [TOOLS_CHANGED]
+
+
+INFO = "io.modelcontextprotocol/clientInfo"
+META_TOOLS = ["get-category-tools", "call-category-tool", "call-read-only-tool"]
+CLAUDE = {"name": "claude-code", "version": "2.1.329"}
+OLD_CLAUDE = {"name": "claude-code", "version": "2.1.197"}
+CODEX = {"name": "codex-mcp-client", "version": "0.169.0"}
+OPENCODE = {"name": "opencode", "version": "1.18.33"}
+
+PASSING = Principal(keeps=False)
+"""Somebody whose connection may be another's with the next request."""
+
+
+async def sits_down(stage: Stage, nursery: trio.Nursery, info: object, hello: object = None) -> Guest:
+    guest = await stage.connect(nursery)
+    if hello is not None:
+        await guest.client.tell(HELLO, hello)
+    await guest.client.request("initialize", {"protocolVersion": "2025-11-25", "clientInfo": info})
+    return guest
+
+
+async def names(guest: Guest, info: object = None, *, modern: bool = False) -> list[str]:
+    meta = {"_meta": {**MODERN, **({INFO: info} if info else {})}} if modern else {}
+    answered = await guest.client.request("tools/list", meta)
+    return [each["name"] for each in answered["result"]["tools"]]
+
+
+def many(count: int) -> list[str]:
+    return [f"tool_{number}" for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("info", "surface"),
+    [
+        (CLAUDE, "full"),
+        (CODEX, "full"),
+        (OLD_CLAUDE, "category"),
+        (OPENCODE, "category"),
+        ({"name": "gemini-cli-mcp-client", "version": "0.61.0"}, "category"),
+        ({"name": "claude-code"}, "category"),
+        ({"name": "claude-code", "version": ["2.1.329"]}, "category"),
+        ({"name": "x" * 10_000, "version": "9" * 10_000}, "category"),
+        ({}, "category"),
+        ("claude-code 2.1.329", "category"),
+        (None, "category"),
+    ],
+)
+async def test_a_client_has_the_surface_that_fits_it(nursery: trio.Nursery, info: object, surface: str) -> None:
+    guest = await sits_down(Stage(), nursery, info)
+    found = await names(guest)
+    assert found == (META_TOOLS if surface == "category" else ["echo", "add", "beta__echo", "beta__add"])
+    assert guest.session.statistics().surface == surface
+
+
+async def test_a_client_that_begins_without_a_word_has_categories_until_it_says_what_it_is(
+    nursery: trio.Nursery,
+) -> None:
+    guest = await Stage().connect(nursery)
+    assert await names(guest) == META_TOOLS
+    assert guest.session.statistics().choice.grounds == "silent_client"
+    await guest.client.request("initialize", {"protocolVersion": "2025-11-25", "clientInfo": CLAUDE})
+    assert "echo" in await names(guest)
+
+
+async def test_what_a_client_asks_for_comes_before_what_fits_it(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    for hello, surface, said in (
+        ({"surface": "browse"}, "browse", "asked for with --surface or in the URL"),
+        ({"lazy": True}, "browse", "asked for with --lazy"),
+        ({"lazy": False}, "full", "loading on demand is switched off (lazy)"),
+        (
+            {"surface": "auto"},
+            "full",
+            "claude-code 2.1.329 searches tools itself, 4 tools are within its 500",
+        ),
+    ):
+        session = (await sits_down(stage, nursery, CLAUDE, hello)).session
+        assert (session.statistics().surface, why(session.statistics().choice)) == (surface, said)
+
+
+@pytest.mark.parametrize(
+    ("written", "surface"),
+    [
+        ({"lazy": False}, "full"),
+        ({"profiles": {"default": {"lazy": False}}}, "full"),
+        ({"profiles": {"default": {"deferredLoading": True}}}, "search"),
+        ({"profiles": {"default": {"surface": "category"}}}, "category"),
+        ({"profiles": {"default": {"surface": "auto"}}}, "full"),
+    ],
+)
+async def test_the_switches_and_a_profile_that_names_a_surface_come_before_what_fits(
+    nursery: trio.Nursery, written: dict[str, Any], surface: str
+) -> None:
+    guest = await sits_down(Stage(**written), nursery, CLAUDE)
+    assert guest.session.statistics().surface == surface
+
+
+@pytest.mark.parametrize("known", SEARCHING_CLIENTS, ids=lambda known: known.name)
+async def test_more_tools_than_a_client_can_take_are_shown_in_categories(
+    nursery: trio.Nursery, known: Any
+) -> None:
+    stage = Stage()
+    stage.lists("alpha", *many(known.tools - 2))
+    info = {"name": known.name, "version": ".".join(map(str, known.since))}
+    first = await sits_down(stage, nursery, info)
+    assert len(await names(first)) == known.tools
+    # One more does not change what a client has in the middle of its conversation; who comes next has less.
+    stage.lists("alpha", *many(known.tools - 1))
+    assert (await first.client.get())["method"] == "notifications/tools/list_changed"
+    assert len(await names(first)) == known.tools + 1
+    second = await sits_down(stage, nursery, info)
+    assert await names(second) == META_TOOLS
+    assert second.session.statistics().choice.grounds == "too_many_tools"
+
+
+async def test_only_the_tools_of_the_clients_own_profile_count(nursery: trio.Nursery) -> None:
+    stage = Stage(profiles={"default": {}, "small": {"categories": ["beta"]}})
+    stage.lists("alpha", *many(600))
+    assert (await sits_down(stage, nursery, CLAUDE)).session.statistics().surface == "category"
+    small = (await sits_down(stage, nursery, CLAUDE, {"profile": "small"})).session.statistics()
+    assert (small.surface, small.choice.tools) == ("full", 2)
+
+
+async def test_another_profile_of_an_operators_is_decided_for_anew(nursery: trio.Nursery) -> None:
+    stage = Stage(profiles={"default": {}, "plain": {"surface": "search"}})
+    guest = await sits_down(stage, nursery, CLAUDE)
+    guest.session.move("plain")
+    assert guest.session.statistics().surface == "search"
+    guest.session.move("default")
+    assert guest.session.statistics().surface == "full"
+
+
+@pytest.mark.parametrize("principal", [LOCAL_USER, PASSING], ids=["keeps", "passing"])
+async def test_each_envelope_of_a_shared_connection_is_answered_as_its_client_needs(
+    nursery: trio.Nursery, principal: Principal
+) -> None:
+    guest = await Stage().connect(nursery, principal)
+    for _ in range(2):
+        assert "echo" in await names(guest, CLAUDE, modern=True)
+        assert await names(guest, OPENCODE, modern=True) == META_TOOLS
+        assert await names(guest, OLD_CLAUDE, modern=True) == META_TOOLS
+
+
+async def test_an_envelope_that_names_nobody_is_nobodys_where_others_may_have_come_before(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage()
+    passing, own = await stage.connect(nursery, PASSING), await stage.connect(nursery)
+    for guest, surface in ((passing, "category"), (own, "full")):
+        assert "echo" in await names(guest, CLAUDE, modern=True)
+        await names(guest, modern=True)
+        assert guest.session.statistics().surface == surface
+    assert passing.session.statistics().client == ""
+
+
+async def test_a_client_whose_connections_end_keeps_its_surface_over_them(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    assert "echo" in await names(await stage.connect(nursery, PASSING), CLAUDE, modern=True)
+    stage.lists("alpha", *many(600))
+    assert len(await names(await stage.connect(nursery, PASSING), CLAUDE, modern=True)) == 602
+    # Another token's client is another.
+    other = Principal(keeps=False, owner="token ci: ", token="ci")
+    assert await names(await stage.connect(nursery, other), CLAUDE, modern=True) == META_TOOLS
+
+
+async def test_a_call_that_waits_is_decided_as_its_own_client_needs(nursery: trio.Nursery) -> None:
+    stage = Stage(listed=False)
+    guest = await stage.connect(nursery)
+
+    def call(info: object, name: str, arguments: object, request_id: int) -> dict[str, Any]:
+        meta = {**MODERN, INFO: info}
+        params = {"name": name, "arguments": arguments, "_meta": meta}
+        return {"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": params}
+
+    wrapped = {"category": "alpha", "name": "echo", "args": {}}
+    await guest.client.send(
+        call(OPENCODE, "call-category-tool", wrapped, 1), call(CLAUDE, "alpha__echo", {}, 2)
+    )
+    stage.becomes("alpha", ServerState.READY)
+    stage.lists("alpha", "echo")
+    await stage.alpha.wait_sent(2)
+    for sent in stage.alpha.sent:
+        stage.answer(sent)
+    answered = [await guest.client.get(), await guest.client.get()]
+    assert sorted(each["id"] for each in answered) == [1, 2]
+    assert not any(each["result"].get("isError") for each in answered)
+
+
+BIG = [tool(f"tool_{number}", description="long " * 100) for number in range(20)]
+
+
+def stage_of(surface: str) -> Stage:
+    stage = Stage(profiles={"default": {"surface": surface}})
+    stage.lists("alpha", *BIG)
+    return stage
+
+
+async def named(stage: Stage, nursery: trio.Nursery, name: str, version: str) -> Guest:
+    guest = await stage.connect(nursery)
+    client = {"name": name, "version": version}
+    await guest.client.request("initialize", {"protocolVersion": "2025-11-25", "clientInfo": client})
+    return guest
+
+
+def full_size(stage: Stage) -> int:
+    return stage.means.offers.of(stage.catalog.value, stage.config.profiles["default"]).listing_bytes
+
+
+def size_of(tools: list[Any]) -> int:
+    return sum(len(json.dumps(each, separators=(",", ":"), ensure_ascii=False).encode()) for each in tools)
+
+
+async def test_a_session_is_spared_what_it_was_not_listed_less_what_it_was_told_instead(
+    nursery: trio.Nursery,
+) -> None:
+    stage = stage_of("load")
+    guest = await named(stage, nursery, "opencode", "1")
+    first = (await guest.client.request("tools/list"))["result"]["tools"]
+    full = full_size(stage)
+    assert guest.session.statistics().tokens_not_sent == tokens_in(full - size_of(first))
+    load = {"name": "load_mcp_tool", "arguments": {"names": ["tool_1"]}}
+    await guest.client.ask("tools/call", load, request_id="load")
+    await guest.client.get()
+    second = (await guest.client.request("tools/list"))["result"]["tools"]
+    answered = len(json.dumps((await guest.client.get())["result"], separators=(",", ":")).encode())
+    # However often it asks: what it has is what counts.
+    for _ in range(3):
+        await guest.client.request("tools/list")
+    spared = guest.session.statistics().tokens_not_sent
+    assert spared == pytest.approx((full - size_of(second) - answered / 2) / 4, abs=5)
+    assert summary(stage.tally)["estimatedTokensNotSent"] == pytest.approx(spared, abs=5)
+    assert len(first) < len(second)
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("claude-code", "2.1.329"), ("claude-code", "3.0"), ("codex-mcp-client", "0.169.0")]
+)
+@pytest.mark.parametrize("surface", ["category", "full"])
+async def test_to_clients_that_defer_tools_themselves_it_does_not_apply(
+    nursery: trio.Nursery, name: str, version: str, surface: str
+) -> None:
+    stage = stage_of(surface)
+    guest = await named(stage, nursery, name, version)
+    await guest.client.request("tools/list")
+    await guest.client.request("tools/call", {"name": "get-category-tools", "arguments": {"category": "alpha"}})
+    assert guest.session.statistics().tokens_not_sent is None
+    told = summary(stage.tally)
+    assert (told["estimatedTokensSpared"], told["estimatedTokensSentInstead"]) == (0, 0)
+    assert stage.tally.lists[surface].count == 1
+
+
+async def test_a_modern_client_is_known_by_its_envelope(nursery: trio.Nursery) -> None:
+    stage = stage_of("category")
+    guest = await stage.connect(nursery)
+    meta = {**MODERN, INFO: {"name": "claude-code", "version": "2.1.329"}}
+    await guest.client.request("tools/list", {"_meta": meta})
+    assert guest.session.statistics().tokens_not_sent is None
+
+
+async def test_on_the_surface_that_shows_everything_nothing_is_spared(nursery: trio.Nursery) -> None:
+    stage = stage_of("full")
+    guest = await named(stage, nursery, "claude-code", "2.1.197")
+    await guest.client.request("tools/list")
+    assert guest.session.statistics().tokens_not_sent == 0
+    assert summary(stage.tally)["estimatedTokensNotSent"] == 0
+
+
+async def test_a_client_that_has_all_of_a_category_described_was_sent_more(nursery: trio.Nursery) -> None:
+    stage = stage_of("category")
+    guest = await named(stage, nursery, "opencode", "1")
+    await guest.client.request("tools/list")
+    for _ in range(2):
+        described = {"name": "get-category-tools", "arguments": {"category": "alpha"}}
+        await guest.client.request("tools/call", described)
+    spared = guest.session.statistics().tokens_not_sent
+    assert spared is not None
+    assert spared < 0

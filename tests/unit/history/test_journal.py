@@ -4,8 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+import pytest
+
+from daemon.causes import Cause
 from daemon.history.event import Event, EventKind
-from daemon.history.journal import DETAIL, KEPT, KEPT_BYTES, History
+from daemon.history.journal import (
+    DETAIL,
+    DETAILS,
+    KEPT,
+    KEPT_BYTES,
+    NAMES,
+    SHORTER,
+    TEXT,
+    EventQuery,
+    History,
+    as_json,
+    body_of,
+    bounded,
+    stored_event,
+)
 
 if TYPE_CHECKING:
     from daemon.history.event import Detail
@@ -41,3 +59,159 @@ def test_large_events_are_kept_only_as_far_as_there_is_room() -> None:
     assert 1 < len(kept) < history.number
     history.note(Event(kind=EventKind.SIGNAL, text="small"))
     assert history.after(0)[-1].text == "small"
+
+
+def redact(text: str, most: int) -> str:
+    return text.replace("hunter2", "[redacted]")[:most]
+
+
+def test_texts_are_cut_and_of_long_lists_the_rest_is_counted() -> None:
+    names = [f"tool{number}" for number in range(NAMES + 23)]
+    huge = Event(
+        kind=EventKind.LISTS_CHANGED,
+        text="x" * 100_000,
+        details={"tools": {"came": names}, "stderr": ["y" * 100_000]},
+    )
+
+    kept = bounded(huge, redact)
+
+    assert len(kept.text) == TEXT
+    assert kept.details == {
+        "tools": {"came": names[:NAMES], "cameMore": 23},
+        "stderr": ["y" * DETAIL],
+    }
+
+
+def test_no_secret_is_kept_wherever_it_stood() -> None:
+    said = Event(
+        kind=EventKind.ENDED,
+        server="git",
+        session="hunter2",
+        text="password hunter2",
+        cause=Cause.REFUSED,
+        cause_data={"place": "http://hunter2/", "port": 7},
+        details={"stderr": ["hunter2"], "renamed": {"hunter2": "hunter2"}},
+    )
+
+    kept = bounded(said, redact)
+
+    assert "hunter2" not in repr(kept)
+    assert kept.cause_data["port"] == 7
+
+
+def test_mappings_are_bounded_in_number_and_depth() -> None:
+    deep: dict[str, object] = {"end": "here"}
+    for _ in range(10):
+        deep = {"deeper": deep}
+    wide = {f"tool{number}": "renamed" for number in range(NAMES + 5)}
+
+    kept = bounded(Event(kind=EventKind.LISTS_CHANGED, details={"deep": deep, "wide": wide}), redact)  # type: ignore[dict-item]
+
+    assert repr(kept.details["deep"]).count("deeper") == 3
+    found = kept.details["wide"]
+    assert isinstance(found, dict)
+    assert (len(found), found["more"]) == (NAMES + 1, 5)
+
+
+def test_lists_are_cut_shorter_where_all_of_them_would_be_too_much() -> None:
+    names: list[Detail] = [f"tool{number}" + "z" * 120 for number in range(NAMES)]
+    arguments: dict[str, Detail] = {str(name): {"argumentsCame": names} for name in names}
+
+    kept = bounded(
+        Event(kind=EventKind.LISTS_CHANGED, details={"tools": {"came": names}, "toolsDiffer": arguments}),
+        redact,
+    )
+
+    assert len(msgspec.json.encode(kept.details)) <= DETAILS
+    few = SHORTER[1]
+    assert kept.details["tools"] == {"came": names[:few], "cameMore": NAMES - few}
+    assert isinstance(kept.details["toolsDiffer"], dict)
+    assert kept.details["toolsDiffer"]["more"] == NAMES - few
+
+
+KILLED = Event(
+    kind=EventKind.ENDED,
+    at=100.0,
+    server="git",
+    run=3,
+    text="killed by SIGKILL",
+    cause=Cause.KILLED,
+    cause_data={"signal": "SIGKILL"},
+    details={"seconds": 2.5, "stderr": ["FATAL"]},
+    number=7,
+    life="host/1/a",
+)
+CELLS = {
+    "life": "host/1/a",
+    "number": 7,
+    "at": 100.0,
+    "server": "git",
+    "instance": "",
+    "session": "",
+    "kind": "ended",
+    "body": body_of(KILLED),
+}
+
+
+def test_an_event_comes_back_from_its_row_as_it_was() -> None:
+    assert stored_event(CELLS) == KILLED
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"kind": "of a later mcpd"},
+        {"body": b"{"},
+        {"body": b'{"cause":"unheard of"}'},
+        {"body": b'{"run":"x"}'},
+    ],
+)
+def test_a_row_that_a_later_mcpd_or_a_hand_has_written_is_no_event(changed: dict[str, object]) -> None:
+    assert stored_event({**CELLS, **changed}) is None
+
+
+def test_programs_get_every_field_by_name_and_the_sentence() -> None:
+    told = msgspec.json.decode(msgspec.json.encode(as_json(KILLED)))
+
+    assert told["message"] == "git: ended: killed by SIGKILL after 2.5s (its last line: FATAL)"
+    assert (told["at"], told["kind"], told["run"], told["instance"]) == (100.0, "ended", 3, None)
+    assert (told["cause"], told["causeData"]) == ("killed", {"signal": "SIGKILL"})
+    assert (told["daemon"], told["number"]) == ("host/1/a", 7)
+
+
+ENDED = Event(kind=EventKind.ENDED, at=100.0, server="git", instance="git#2", session="key", number=7, life="a")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        EventQuery(),
+        EventQuery(server="git"),
+        EventQuery(server="git", instance="git#2"),
+        EventQuery(session="key"),
+        EventQuery(kinds=frozenset({EventKind.ENDED})),
+        EventQuery(since=100.0),
+        EventQuery(seen={"a": 6, "b": 9}),
+        EventQuery(fresh=100.0),
+        EventQuery(fresh=200.0, seen={"a": 6}),
+    ],
+)
+def test_what_is_empty_does_not_restrict(query: EventQuery) -> None:
+    assert query.matches(ENDED)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        EventQuery(server="time"),
+        EventQuery(server="git", instance="git#1"),
+        EventQuery(session="#4"),
+        EventQuery(kinds=frozenset({EventKind.READY})),
+        EventQuery(since=100.1),
+        EventQuery(seen={"a": 7}),
+        EventQuery(fresh=100.1, seen={"b": 6}),
+        EventQuery(since=100.1, seen={"a": 6}),
+    ],
+)
+def test_each_restriction_counts(query: EventQuery) -> None:
+    assert not query.matches(ENDED)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from daemon.catalog.loaded import LoadedStatus, Source
+from daemon.config.config_model import DEFAULT_SURFACE
+from daemon.operators.command_table import COMMANDS
+from daemon.operators.report_words import ADVICE, NAMED, SOURCES, STATUSES, advice, switches
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import OperatorStage, operator_context
 
@@ -17,3 +23,37 @@ def test_a_name_that_no_server_has_is_told_with_the_closest() -> None:
     context = operator_context(Stage())
     assert context.unknown("alfa").message == "no server is named 'alfa'. Did you mean alpha?"
     assert context.unknown("zzz").message == "no server is named 'zzz'. There are: alpha, beta."
+
+
+def test_every_command_is_found_by_its_own_name() -> None:
+    assert [command.name for command in COMMANDS.values()] == list(COMMANDS)
+    assert len(COMMANDS) == 31
+
+
+def test_every_command_takes_an_object_of_named_parameters() -> None:
+    for command in COMMANDS.values():
+        assert issubclass(command.params, msgspec.Struct)
+        assert command.run.__doc__
+
+
+def test_everything_has_words_and_all_that_is_invalid_has_advice() -> None:
+    assert {*STATUSES} == {*LoadedStatus}
+    assert {*SOURCES} == {*Source}
+    assert {*ADVICE} == {*LoadedStatus} - {LoadedStatus.VALID}
+
+
+def test_advice_names_the_tool() -> None:
+    tool = {"server": "git", "name": "log", "status": "invalid_disabled"}
+    assert advice(tool) == "Switch it on: `mcpd enable git/log`, or in the configuration."
+    assert advice({**tool, "status": "invalid_renamed"}).endswith("unknown.")
+    assert advice({**tool, "status": "valid"}) == ""
+
+
+def test_the_switches_are_told_by_profile_and_not_without_end() -> None:
+    surfaces = {"default": "category", "off": "full"}
+    assert switches(lazy=True, surfaces=surfaces).endswith("default shows category, off shows full")
+    assert switches(lazy=False, surfaces=surfaces) == "lazy loading is off: every profile lists all tools"
+    many = {f"p{number}": "load" for number in range(NAMED + 2)}
+    assert switches(lazy=True, surfaces=many).endswith("p9 shows load, 2 more")
+    # A profile that names no surface has the one that fits; the words know it without loading the model.
+    assert "what fits each client" in switches(lazy=True, surfaces={"default": DEFAULT_SURFACE})

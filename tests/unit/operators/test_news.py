@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.operators.news import COMPARED, changed, difference
-from tests.fakes_upstream import Stage, tool
+from daemon.operators.news import COMPARED, MOST, changed, difference, differing
+from tests.fakes_upstream import Stage, tool, tools_of
 
 if TYPE_CHECKING:
     from daemon.catalog.entry import ServerEntry
@@ -32,3 +32,36 @@ def test_an_event_says_what_of_changed_tools_differs_and_compares_only_some() ->
     stage.lists("alpha", *(tool(name, description="another") for name in names))
     differ = changed(before, entry(stage)).details["toolsDiffer"]
     assert differ == {name: {"members": ["description"]} for name in names[:COMPARED]}
+
+
+def differences(before: dict[str, object], after: dict[str, object]) -> dict[str, list[str]]:
+    (had,), (has,) = tools_of("alpha", tool("current", **before)), tools_of("alpha", tool("current", **after))
+    return differing(had, has)
+
+
+def schema(properties: object, *required: str) -> dict[str, object]:
+    return {"inputSchema": {"type": "object", "properties": properties, "required": [*required]}}
+
+
+def test_members_that_came_went_or_changed_are_named() -> None:
+    assert differences({"title": "A"}, {"description": "Another.", "annotations": {"readOnlyHint": True}}) == {
+        "members": ["description", "title", "annotations"]
+    }
+
+
+def test_arguments_that_came_went_changed_or_became_required_are_named() -> None:
+    before = schema({"city": {"type": "string"}, "days": {"type": "integer"}, "unit": {}}, "city")
+    after = schema({"place": {}, "days": {"type": "number"}, "unit": {}}, "place", "unit")
+    assert differences(before, after) == {
+        "members": ["inputSchema"],
+        "argumentsCame": ["place"],
+        "argumentsWent": ["city"],
+        "argumentsChanged": ["days"],
+        "argumentsRequired": ["place", "unit"],
+    }
+
+
+def test_another_order_is_no_difference_and_there_are_not_too_many() -> None:
+    assert differences(schema({"a": {}, "b": {}}), schema({"b": {}, "a": {}})) == {}
+    many = differences(schema({}), schema({f"a{number}": {} for number in range(MOST + 5)}))
+    assert len(many["argumentsCame"]) == MOST

@@ -1,0 +1,347 @@
+"""What operators get who call a tool, and what its server is sent."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import msgspec
+import pytest
+import trio
+from msgspec import Raw
+
+from daemon.errors import UpstreamCallError, UpstreamLost
+from daemon.facts import Switched
+from daemon.operators.own_requests import Forwarding, OperatorCallParams, call, forward
+from daemon.wire.requests import PeerRequest
+from tests.fakes_upstream import Client, Stage, error_of, tool
+from tests.unit.operators.stage import OperatorStage
+from tests.waiting import PATIENCE
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from daemon.wire.envelope import Buffer
+    from tests.fakes_upstream import Sent
+
+
+async def ask(client: Client, server: str, tool: str, *, request_id: object = 1, **params: object) -> None:
+    await client.ask("call", {"server": server, "tool": tool, **params}, request_id=request_id)
+
+
+async def test_call_runs_a_tool_and_passes_its_result_unopened(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo", arguments={"n": 1})
+    sent = await stage.alpha.wait_sent()
+    assert (sent.tool, sent.arguments, sent.call.wants_progress) == ("echo", {"n": 1}, False)
+    stage.stage.progress(sent, progress=1)
+    stage.stage.answer(sent, b'{ "n":123456789012345678901234567890}')
+    assert await client.line() == b'{"jsonrpc":"2.0","id":1,"result":{ "n":123456789012345678901234567890}}'
+    assert [ok for _, ok in stage.alpha.recorded] == [True]
+
+
+async def test_call_without_arguments_sends_an_empty_object(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo")
+    assert (await stage.alpha.wait_sent()).raw_arguments == b"{}"
+
+
+@pytest.mark.parametrize("arguments", [[], 5, "text", None])
+async def test_call_with_arguments_that_are_no_object_sends_nothing(
+    nursery: trio.Nursery, arguments: object
+) -> None:
+    """A client's call is refused here (callpath); an operator's typo must not reach the server either."""
+    stage = OperatorStage()
+    stage.alpha.on_send = lambda sent: sent.exchange.answered(b"{}")
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo", arguments=arguments)
+    answer = await client.get()
+    assert not stage.alpha.sent
+    assert "error" in answer or answer["result"]["isError"]
+
+
+async def test_the_error_of_a_server_is_told(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo", request_id=1)
+    stage.stage.refuse(await stage.alpha.wait_sent(1), b'{"code":-32602,"message":"not like this","data":7}')
+    error = error_of(await client.get())
+    assert error["code"] == "UpstreamCallError"
+    assert "not like this (-32602)" in error["message"]
+    await ask(client, "alpha", "echo", request_id=2)
+    stage.stage.lose(await stage.alpha.wait_sent(2), UpstreamLost("it died"))
+    assert error_of(await client.get())["code"] == "UpstreamLost"
+    assert [ok for _, ok in stage.alpha.recorded] == [False, False]
+
+
+async def test_a_call_to_an_unknown_server_names_the_closest(nursery: trio.Nursery) -> None:
+    client = await OperatorStage().connect(nursery)
+    await ask(client, "alfa", "echo")
+    error = error_of(await client.get())
+    assert error["code"] == "UnknownServer"
+    assert "Did you mean alpha?" in error["message"]
+    await ask(client, "zzz", "echo")
+    assert "There are: alpha, beta." in error_of(await client.get())["message"]
+
+
+async def test_a_call_wakes_a_server_that_is_down(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    stage.alpha.up = False
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo")
+    await stage.alpha.wait_woken()
+    stage.alpha.come_up()
+    stage.stage.answer(await stage.alpha.wait_sent())
+    assert "content" in (await client.get())["result"]
+
+
+@pytest.mark.parametrize("wakeable", [True, False])
+async def test_a_call_to_a_server_that_stays_down_says_so(
+    nursery: trio.Nursery, autojump_clock: MockClock, wakeable: bool
+) -> None:
+    stage = OperatorStage()
+    stage.alpha.up = False
+    stage.alpha.can_wake = wakeable
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo")
+    assert error_of(await client.get())["code"] == "UpstreamUnavailable"
+    assert stage.alpha.woken == wakeable
+
+
+async def test_an_operator_who_goes_away_gives_the_call_up(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo")
+    sent = await stage.alpha.wait_sent()
+    client.close()
+    await stage.alpha.wait_cancelled()
+    assert [key for key, _ in stage.alpha.cancelled] == [sent.key]
+
+
+async def test_a_call_is_refused_where_a_models_would_be() -> None:
+    overrides = {"add": {"enabled": False}}
+    stage = Stage(
+        categories={
+            "c": {"description": "C", "server": "alpha", "tools": {"overrides": overrides}},
+            "d": {"description": "D", "server": "beta"},
+        }
+    )
+    stage.learn(Switched(off=frozenset({("beta", "echo")})))
+    daemon = OperatorStage(stage)
+    for server in daemon.servers.values():
+        server.on_send = lambda sent: sent.exchange.answered(b"{}")
+
+    async def refusal(server: str, tool: str) -> str:
+        result = json.loads(bytes(await call(daemon.context(), OperatorCallParams(server, tool))))
+        text: str = result["content"][0]["text"] if result else ""
+        return text
+
+    assert await refusal("alpha", "echo") == ""
+    assert await refusal("beta", "add") == ""
+    assert "server alpha has no tool 'ehco'. Did you mean alpha/echo?" in await refusal("alpha", "ehco")
+    assert await refusal("alpha", "add") == "ToolDisabled: add is switched off in mcpd's configuration"
+    assert "`mcpd enable beta/echo`" in await refusal("beta", "echo")
+    servers = {name: entry for name, entry in stage.catalog.value.servers.items() if name != "beta"}
+    stage.catalog.set(attrs.evolve(stage.catalog.value, servers=servers))
+    assert await refusal("beta", "add") == "UnknownServer: server beta is no longer in mcpd's configuration"
+
+
+async def test_a_server_that_the_configuration_switches_off_is_told_from_one_that_does_not_exist(
+    nursery: trio.Nursery,
+) -> None:
+    off = Stage(mcpServers={"alpha": {"command": "x"}, "off": {"command": "x", "enabled": False}})
+    client = await OperatorStage(off).connect(nursery)
+    await ask(client, "off", "echo")
+    assert "switched off in the configuration" in error_of(await client.get())["message"]
+
+
+SCHEMA = {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}
+
+
+@pytest.mark.parametrize(("arguments", "says"), [({}, "zone"), ({"zone": 5}, "$.zone")])
+async def test_arguments_that_do_not_fit_are_told_in_one_line_and_not_sent(
+    nursery: trio.Nursery, arguments: dict[str, object], says: str
+) -> None:
+    stage = OperatorStage()
+    stage.stage.lists("alpha", tool("now", inputSchema=SCHEMA))
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "now", arguments=arguments)
+    text = (await client.get())["result"]["content"][0]["text"]
+    assert text.startswith("InvalidArguments: the arguments of now do not fit it")
+    assert says in text
+    assert "\n" not in text
+    assert not stage.alpha.sent
+
+
+async def test_answers_to_what_a_modern_server_wants_go_first() -> None:
+    daemon = OperatorStage()
+
+    def answer(sent: Sent) -> None:
+        members = json.loads(b"{%b}" % b"".join(sent.call.params))
+        assert members == {"inputResponses": {"k": {"action": "decline"}}, "requestState": "s", "uri": "x:y"}
+        assert sent.call.envelope == {"io.modelcontextprotocol/clientCapabilities": b'{"roots":{}}'}
+        sent.exchange.answered(b"{}")
+
+    daemon.alpha.on_send = answer
+    told = b'{"capabilities":{"roots":{}},"inputResponses":{"k":{"action":"decline"}},"requestState":"s"}'
+    given = msgspec.json.decode(told, type=Forwarding)
+    members: tuple[Buffer, ...] = (b'"uri":', b'"x:y"')
+    assert await forward(daemon.context(), daemon.alpha, "resources/read", members, given) == Raw(b"{}")
+    # Only tools' calls are counted among calls.
+    assert not daemon.alpha.recorded
+
+
+@pytest.mark.parametrize("result", [b"5", b"[]", b'"x"', b"null"])
+async def test_a_result_that_is_no_object_is_the_servers_fault(result: bytes) -> None:
+    daemon = OperatorStage()
+    daemon.alpha.on_send = lambda sent: sent.exchange.answered(result)
+    members: tuple[Buffer, ...] = (b'"uri":', b'"x:y"')
+    with pytest.raises(UpstreamCallError, match="no object"):
+        await forward(daemon.context(), daemon.alpha, "resources/read", members, Forwarding())
+
+
+async def test_where_no_operator_could_be_told_a_servers_request_is_refused() -> None:
+    daemon = OperatorStage()
+    refused: list[int] = []
+
+    class Responder:
+        def answer(self, result: Buffer) -> None:
+            raise AssertionError
+
+        def refuse(self, code: int, message: str, data: object = None) -> None:
+            refused.append(code)
+
+        def refuse_as(self, error: Buffer) -> None:
+            raise AssertionError
+
+        def report(self, params: dict[str, Raw]) -> None:
+            raise AssertionError
+
+    def ask(sent: Sent) -> None:
+        sent.exchange.progressed({"progress": Raw(b"1")})
+        sent.exchange.asked(PeerRequest("roots/list", None, Responder()))
+        sent.exchange.answered(b"{}")
+
+    daemon.alpha.on_send = ask
+    await forward(daemon.context(), daemon.alpha, "tools/call", (b"",), Forwarding(progress=True))
+    assert refused == [-32600]
+
+
+async def test_progress_is_asked_for_only_where_it_is_wanted(nursery: trio.Nursery) -> None:
+    daemon = OperatorStage()
+    client = await daemon.connect(nursery)
+    await client.ask("call", {"server": "alpha", "tool": "echo", "progress": True}, request_id="a")
+    sent = await daemon.alpha.wait_sent()
+    assert sent.call.wants_progress
+    daemon.stage.progress(sent, progress=3, total=4, message="so far")
+    report = await client.get()
+    assert report["method"] == "notifications/progress"
+    assert report["params"] == {"progressToken": "a", "progress": 3, "total": 4, "message": "so far"}
+    daemon.stage.answer(sent)
+    assert (await client.get())["id"] == "a"
+
+
+FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+
+
+@attrs.define
+class Told:
+    """What the server is told."""
+
+    answers: list[Any] = attrs.field(factory=list)
+    came: trio.Event = attrs.field(factory=trio.Event)
+
+    def answer(self, result: Buffer) -> None:
+        """A result."""
+        self._take(json.loads(bytes(result)))
+
+    def refuse(self, code: int, message: str, data: object = None) -> None:
+        """An error of ours."""
+        self._take((code, message))
+
+    def refuse_as(self, error: Buffer) -> None:
+        """An error of the operator's."""
+        self._take(json.loads(bytes(error)))
+
+    def report(self, params: dict[str, Raw]) -> None:
+        """Progress: nobody reports any here."""
+        raise AssertionError(params)
+
+    async def one(self) -> Any:
+        """The first answer."""
+        with trio.fail_after(PATIENCE):
+            await self.came.wait()
+        return self.answers[0]
+
+    def _take(self, answer: object) -> None:
+        self.answers.append(answer)
+        self.came.set()
+
+
+def asking(method: str, params: object) -> tuple[PeerRequest, Told]:
+    told = Told()
+    return PeerRequest(method, Raw(json.dumps(params).encode()), told), told
+
+
+async def test_a_question_reaches_the_operator_and_the_answer_the_server(nursery: trio.Nursery) -> None:
+    daemon = OperatorStage()
+    client = await daemon.connect(nursery)
+    capabilities: dict[str, Any] = {"elicitation": {"form": {}}}
+    await client.ask("call", {"server": "alpha", "tool": "echo", "capabilities": capabilities})
+    sent = await daemon.alpha.wait_sent()
+    request, told = asking("elicitation/create", FORM)
+    sent.exchange.asked(request)
+    asked = await client.get()
+    assert (asked["method"], asked["params"]) == ("elicitation/create", FORM)
+    await client.send({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept", "content": {}}})
+    assert await told.one() == {"action": "accept", "content": {}}
+    daemon.stage.answer(sent)
+    assert "result" in await client.get()
+
+
+async def test_who_declares_nothing_is_not_asked(nursery: trio.Nursery) -> None:
+    daemon = OperatorStage()
+    client = await daemon.connect(nursery)
+    await client.ask("call", {"server": "alpha", "tool": "echo"})
+    sent = await daemon.alpha.wait_sent()
+    request, told = asking("elicitation/create", FORM)
+    sent.exchange.asked(request)
+    assert await told.one() == {"action": "decline"}
+    sampling, refused = asking("sampling/createMessage", {"messages": []})
+    sent.exchange.asked(sampling)
+    assert (await refused.one())[0] == -32601
+    daemon.stage.answer(sent)
+    assert "result" in await client.get()
+
+
+async def test_a_question_ends_with_the_call(nursery: trio.Nursery) -> None:
+    daemon = OperatorStage()
+    client = await daemon.connect(nursery)
+    await client.ask("call", {"server": "alpha", "tool": "echo", "capabilities": {"roots": {}}})
+    sent = await daemon.alpha.wait_sent()
+    request, told = asking("roots/list", {})
+    sent.exchange.asked(request)
+    asked = await client.get()
+    # The server's own end of the call does this (`upstreams.attribution`).
+    request.withdraw("the call has ended")
+    daemon.stage.answer(sent)
+    cancelled, answer = await client.get(), await client.get()
+    assert cancelled["params"] == {"requestId": asked["id"], "reason": "the call has ended"}
+    assert "result" in answer
+    assert not told.answers
+
+
+async def test_a_question_ends_when_the_operator_goes(nursery: trio.Nursery) -> None:
+    daemon = OperatorStage()
+    client = await daemon.connect(nursery)
+    await client.ask("call", {"server": "alpha", "tool": "echo", "capabilities": {"roots": {}}})
+    sent = await daemon.alpha.wait_sent()
+    request, told = asking("roots/list", {})
+    sent.exchange.asked(request)
+    await client.get()
+    client.close()
+    assert (await told.one())[0] == -32603
+    await daemon.alpha.wait_cancelled()

@@ -1,0 +1,331 @@
+"""Restarting a server, as an operator asks for it."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from daemon.config.parse import Plan
+from daemon.config.tuning import Restart
+from daemon.errors import NoWorkspace, UnknownServer, UpstreamUnavailable
+from daemon.operators.base import OUTCOME_SECONDS, NoParams, Refused
+from daemon.operators.server_changes import RestartParams, is_divided, named, reload, restart
+from daemon.operators.switch import SwitchParams, switch
+from daemon.supervision.lifecycle import ChildSpec
+from tests.fakes_upstream import error_of
+from tests.unit.operators.running import raw, running
+from tests.unit.operators.stage import OperatorStage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from daemon.supervision.lifecycle import Lifecycle
+    from tests.fakes_upstream import Client
+    from tests.unit.operators.stage import FakeServer
+
+
+async def test_restart_starts_a_server_afresh(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    nursery.start_soon(stage.supervisor.run)
+    await trio.testing.wait_all_tasks_blocked()
+    assert stage.runs == 2
+    client = await stage.connect(nursery)
+    answer = await client.request("restart", {"server": "alpha"})
+    assert answer["result"]["server"] == "alpha"
+    with trio.fail_after(30):
+        await stage.supervisor.children["alpha"].status.wait_until(
+            lambda status: status.incarnation == 2 and str(status.state) == "ready"
+        )
+    assert stage.runs == 3
+
+
+async def test_a_server_that_is_switched_off_is_not_restarted(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    nursery.start_soon(stage.supervisor.run)
+    stage.supervisor.children["alpha"].switch_off("switched off by an operator")
+    await trio.testing.wait_all_tasks_blocked()
+    client = await stage.connect(nursery)
+    answer = await client.request("restart", {"server": "alpha"})
+    assert "server alpha is switched off by an operator" in answer["error"]["message"]
+    assert stage.runs == 1
+
+
+async def test_a_refresh_tells_what_came_went_changed_and_was_renamed() -> None:
+    async with running() as here:
+        here.list("git", raw("log"), raw("push", description="p"), raw("old", description="o"), raw("gone"))
+        here.servers["git"].lists = (
+            raw("log", description="other"),
+            raw("push", description="p"),
+            raw("new", description="o"),
+            raw("fresh", description="f"),
+        )
+        await here.registry.settle()
+        epoch = here.registry.catalog.value.servers["git"].epoch
+        told = await here.refresh("git")
+        assert told["servers"]["git"] == {
+            "state": "ready",
+            "epoch": epoch + 1,
+            "tools": 4,
+            "came": ["new", "fresh"],
+            "went": ["old", "gone"],
+            "changed": ["log"],
+            "renamed": {"old": "new"},
+            "lists": {},
+            "problem": "",
+        }
+        again = await here.refresh("git")
+        assert again["servers"]["git"]["epoch"] == epoch + 1
+
+
+async def test_a_refresh_of_all_asks_those_that_are_up_and_one_failure_hides_no_other() -> None:
+    async with running() as here:
+        here.servers["git"].problem = "no s3cret answer"
+        here.servers["time"].lists = (raw("now"),)
+        told = await here.refresh(None)
+        assert {name: each["problem"] for name, each in told["servers"].items()} == {
+            "git": "no [redacted] answer",
+            "time": "",
+        }
+        await here.switch("time", off=True)
+        told = await here.refresh(None)
+        assert told["servers"].keys() == {"git"}
+        assert here.servers["time"].listed == 1
+
+
+async def test_a_server_that_is_not_up_is_a_problem_and_not_a_fault() -> None:
+    async with running() as here:
+        here.servers["git"].error = UpstreamUnavailable("server git is failed", server="git")
+        told = await here.refresh("git")
+        assert told["servers"]["git"]["problem"] == "server git is failed"
+        told = await here.refresh("off")
+        assert "switched off in the configuration" in told["servers"]["off"]["problem"]
+        with pytest.raises(UnknownServer, match="Did you mean git"):
+            await here.refresh("gti")
+
+
+async def test_a_server_that_is_taken_away_just_when_it_is_to_list_is_a_problem_and_not_a_fault() -> None:
+    async with running() as here:
+        whole = here.registry.catalog.value
+        servers = {name: entry for name, entry in whole.servers.items() if name != "git"}
+        problems: list[str] = []
+
+        async def refresh() -> None:
+            with suppress(UnknownServer):
+                told = await here.refresh("git")
+                problems.append(told["servers"]["git"]["problem"])
+
+        async def take_away() -> None:
+            here.registry.catalog.set(attrs.evolve(whole, servers=servers))
+
+        while not problems:  # trio shuffles: the one that takes away may be the first
+            here.registry.catalog.set(whole)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(refresh)
+                nursery.start_soon(take_away)
+        assert "removed from the configuration" in problems[0]
+
+
+async def test_the_report_of_a_reload_has_the_plan_and_how_the_started_servers_are() -> None:
+    async with running() as here:
+        assert await reload(here.context, NoParams()) == {
+            "config": "/etc/mcpd.json",
+            "added": [],
+            "removed": [],
+            "enabled": [],
+            "disabled": [],
+            "restarted": ["git"],
+            "changed": [],
+            "kept": ["time"],
+            "sections": [],
+            "needsRestartOfDaemon": [],
+            "states": {"git": {"state": "ready", "reason": ""}},
+        }
+
+
+async def test_a_report_does_not_wait_for_ever_for_a_server_that_hangs(autojump_clock: MockClock) -> None:
+    async with running(patience=math.inf) as here:
+
+        async def hang(_lifecycle: Lifecycle) -> None:
+            await trio.sleep_forever()
+
+        here.supervisor.add(ChildSpec(name="slow", run=hang, policy=Restart()))
+        here.plan = Plan(added=("slow", "off"))
+        began = trio.current_time()
+        report: Any = await reload(here.context, NoParams())
+        assert report["states"]["slow"]["state"] == "starting"
+        assert trio.current_time() - began >= OUTCOME_SECONDS
+
+
+async def asked(client: Client, instance: FakeServer, **params: Any) -> dict[str, Any]:
+    """The answer to a call that an instance of alpha has answered."""
+    await client.ask("call", {"server": "alpha", "tool": "echo", **params})
+    instance.on_send = lambda sent: sent.exchange.answered(b'{"content":[]}')
+    answer: dict[str, Any] = await client.get()
+    return answer
+
+
+def test_a_name_means_a_server_an_instance_or_all_instances() -> None:
+    stage = OperatorStage()
+    context = stage.context()
+    assert [each.name for each in named(context, "alpha")] == ["alpha"]
+    assert not is_divided(context, "alpha")
+    stage.divide("alpha", "alpha#1", "alpha@~/app")
+    assert [each.name for each in named(context, "alpha")] == ["alpha#1", "alpha@~/app"]
+    assert [each.name for each in named(context, "alpha@~/app")] == ["alpha@~/app"]
+    assert is_divided(context, "alpha")
+    stage.divide("beta")
+    assert named(context, "beta") == []
+
+
+def test_an_instance_of_a_server_that_all_share_is_told_to_be_none() -> None:
+    with pytest.raises(UnknownServer, match=r"has no instance 'alpha#2'\. All clients share it"):
+        named(OperatorStage().context(), "alpha#2")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("alpha#2", "server alpha has no instance 'alpha#2'. Did you mean alpha#1"),
+        ("beta@/a", "server beta has no instance 'beta@/a'. None runs now: each is started at its first use."),
+        ("alfa", "no server is named 'alfa'. Did you mean alpha?"),
+        ("alfa#1", "no server is named 'alfa#1'. Did you mean alpha?"),
+    ],
+)
+def test_a_name_that_nothing_has_is_told_with_what_there_is(name: str, said: str) -> None:
+    stage = OperatorStage()
+    stage.divide("alpha", "alpha#1")
+    stage.divide("beta")
+    with pytest.raises(UnknownServer) as refused:
+        named(stage.context(), name)
+    assert said in refused.value.message
+
+
+async def test_a_call_goes_to_an_instance_of_the_operators_own_that_ends_with_it(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    stage = OperatorStage()
+    instances = stage.divide("alpha", "alpha#0")
+    instance = instances.instances[0]
+    client = await stage.connect(nursery)
+    assert "result" in await asked(client, instance, directory=str(tmp_path))
+    (holder,) = instances.holders
+    assert (holder.number, holder.workspace, holder.fault) == (0, str(tmp_path), "")
+    assert instances.left == [(holder.session, True)]
+    assert not stage.alpha.sent
+    await asked(client, instance)
+    first, second = instances.holders
+    assert first.session != second.session
+    assert second.workspace is None
+
+
+async def test_the_requests_of_one_command_go_to_one_instance(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    instances = stage.divide("alpha", "alpha#0")
+    instance = instances.instances[0]
+    client = await stage.connect(nursery)
+    instance.on_send = lambda sent: sent.exchange.answered(b'{"resultType":"input_required"}')
+    params = {"server": "alpha", "tool": "echo", "command": "c1"}
+    await client.request("call", params)
+    instance.on_send = lambda sent: sent.exchange.answered(b'{"content":[]}')
+    await client.request("call", params)
+    assert len({holder.session for holder in instances.holders}) == 1
+    assert [soon for _session, soon in instances.left] == [False, True]
+
+
+async def test_a_workspace_that_cannot_be_used_is_handed_over_as_such(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    stage = OperatorStage()
+    instances = stage.divide("alpha", "alpha@")
+    instances.error = NoWorkspace("which?")
+    client = await stage.connect(nursery)
+    gone = str(tmp_path / "gone")
+    answer = await client.request("call", {"server": "alpha", "tool": "echo", "workspace": gone})
+    assert error_of(answer)["code"] == "NoWorkspace"
+    assert f"workspace '{gone}' does not exist" in instances.holders[0].fault
+
+
+async def test_an_instance_that_is_named_is_called_itself(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    instances = stage.divide("alpha", "alpha#3", "alpha#7")
+    client = await stage.connect(nursery)
+    instances.instances[1].on_send = lambda sent: sent.exchange.answered(b'{"content":[]}')
+    answer = await client.request("call", {"server": "alpha#7", "tool": "echo"})
+    assert answer["result"] == {"content": []}
+    assert not instances.holders
+    assert not instances.left
+    refused = error_of(await client.request("call", {"server": "alpha#7", "tool": "ecko"}))
+    assert "server alpha has no tool 'ecko'. Did you mean alpha/echo?" in refused["message"]
+    unknown = error_of(await client.request("call", {"server": "alpha#8", "tool": "echo"}))
+    assert "server alpha has no instance 'alpha#8'. Did you mean" in unknown["message"]
+
+
+async def test_a_server_is_restarted_with_all_its_instances_or_one_of_them(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    stage.divide("alpha", "alpha#3", "alpha#7")
+    stage.divide("beta")
+    nursery.start_soon(stage.supervisor.run)
+    await trio.testing.wait_all_tasks_blocked()
+    before, context = stage.runs, stage.context()
+    told = await restart(context, RestartParams("alpha"))
+    assert stage.runs == before + 2
+    ready = {"state": "ready", "reason": ""}
+    assert told["instances"] == {"alpha#3": ready, "alpha#7": ready}
+    assert await restart(context, RestartParams("alpha#3")) == {"server": "alpha#3", **ready}
+    assert stage.runs == before + 3
+    assert (await restart(context, RestartParams("beta")))["instances"] == {}
+    assert stage.runs == before + 3
+
+
+@pytest.mark.parametrize(
+    "name", ["alpha#3", "alpha#3/echo", "alpha@/srv/app", "alpha@/srv/app/echo", "alpha#9"]
+)
+async def test_nothing_of_one_instance_alone_is_switched_off(name: str) -> None:
+    stage = OperatorStage()
+    stage.divide("alpha", "alpha#3", "alpha@/srv/app")
+    said = f"{name} is of one instance, and only all are switched: write alpha, or alpha/TOOL"
+    with pytest.raises(Refused, match=said):
+        await switch(stage.context(), SwitchParams(name, True))
+
+
+async def test_the_logs_of_a_server_are_those_of_all_its_instances(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    instances = stage.divide("alpha", "alpha#3", "alpha#7")
+    for each in instances.instances:
+        each.stderr.add(f"I am {each.name}")
+    client = await stage.connect(nursery)
+    told = (await client.request("logs", {"server": "alpha"}))["result"]
+    texts = {name: [line["text"] for line in page["lines"]] for name, page in told["instances"].items()}
+    assert texts == {"alpha#3": ["I am alpha#3"], "alpha#7": ["I am alpha#7"]}
+    seen = {name: {"after": page["next"], "source": page["source"]} for name, page in told["instances"].items()}
+    instances.instances[1].stderr.add("more")
+    told = (await client.request("logs", {"server": "alpha", "instances": seen}))["result"]
+    assert [len(page["lines"]) for page in told["instances"].values()] == [0, 1]
+    alone = (await client.request("logs", {"server": "alpha#7", "last": 1}))["result"]
+    assert [line["text"] for line in alone["lines"]] == ["more"]
+    counted = (await client.request("logs"))["result"]["servers"]
+    assert counted == {"beta": {"lines": 0}, "alpha#3": {"lines": 1}, "alpha#7": {"lines": 2}}
+
+
+async def test_all_instances_list_what_they_offer_or_it_is_said_that_none_runs(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    instances = stage.divide("alpha", "alpha#3", "alpha#7")
+    stage.divide("beta")
+    client = await stage.connect(nursery)
+    told = (await client.request("refresh", {"server": "alpha"}))["result"]["servers"]
+    assert list(told) == ["alpha#3", "alpha#7"]
+    assert [each.listed for each in instances.instances] == [1, 1]
+    told = (await client.request("refresh", {"server": "alpha#7"}))["result"]["servers"]
+    assert list(told) == ["alpha#7"]
+    told = (await client.request("refresh", {"server": "beta"}))["result"]["servers"]
+    assert "no instance of it runs" in told["beta"]["problem"]
+    told = (await client.request("refresh", {}))["result"]["servers"]
+    assert list(told) == ["alpha#3", "alpha#7"]

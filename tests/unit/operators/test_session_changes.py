@@ -1,0 +1,272 @@
+"""What an operator lets a session call: tools that ask, in sessions that there are, for so long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+import trio
+from loguru import logger
+
+from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
+from daemon.clients.grants import Grants
+from daemon.errors import InvalidArguments
+from daemon.operators.session_changes import (
+    MAX_MOVED,
+    AllowParams,
+    MoveParams,
+    UnloadParams,
+    allow,
+    move,
+    unload,
+)
+from daemon.state.health import Condition, Persistence
+from tests.fakes_upstream import Stage
+from tests.unit.operators.stage import SESSION, FakeArchive, FakeSession, clients_of, operator_context
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable
+
+    from daemon.model import ToolKey
+
+
+PROFILES: dict[str, Any] = {
+    "default": {"permissions": [{"match": "alpha/*", "then": "ask"}]},
+    "open": {},
+}
+
+
+class Daemon:
+    """A connection, sessions with keys, and what each may call."""
+
+    def __init__(self) -> None:
+        self.one = FakeSession(attrs.evolve(SESSION, grants=Grants(), number=4, key=None))
+        self.open = FakeSession(attrs.evolve(SESSION, grants=Grants(), number=5, key=None, profile="open"))
+        self.keyed = FakeSession(attrs.evolve(SESSION, grants=Grants(), number=6, key="12"))
+        self.grants = {key: Grants() for key in ("12", "kept")}
+        self.stage = Stage(profiles=PROFILES)
+        kept, used = (SessionRecord(key=key, loaded=Loaded()) for key in ("kept", "12"))
+        self.context = operator_context(
+            self.stage,
+            archive=FakeArchive([kept]),
+            clients=clients_of(self.one, self.open, self.keyed, in_use=[(used, 1)], grants=self.grants),
+        )
+
+    async def allow(self, session: str, tool: str | None = None, **more: Any) -> dict[str, Any]:
+        return await allow(self.context, AllowParams(session=session, tool=tool, **more))
+
+    def covers(self, grants: Grants, name: str = "echo") -> bool:
+        tools = self.stage.catalog.value.servers["alpha"].tools
+        assert tools is not None
+        return grants.covers(tools[name], trio.current_time())
+
+
+ECHO = {"tool": "alpha/echo", "by": "an operator", "seconds": None}
+
+
+@pytest.mark.parametrize("session", ["4", "#4"])
+@pytest.mark.parametrize("tool", ["alpha/echo", "echo", "mcp__alpha__echo", "alpha__echo", "alpha/e*", "/^ec/"])
+async def test_a_connection_is_allowed_a_tool_in_any_spelling(session: str, tool: str) -> None:
+    daemon = Daemon()
+    answer = await daemon.allow(session, tool)
+    assert answer == {"session": "#4", "changed": ["alpha/echo"], "allowed": [ECHO]}
+    assert daemon.covers(daemon.one.facts.grants)
+    assert not daemon.covers(daemon.one.facts.grants, "add")
+
+
+@pytest.mark.parametrize("key", ["12", "kept"])
+async def test_a_session_with_a_key_is_allowed_it_in_use_or_not(key: str) -> None:
+    daemon = Daemon()
+    assert (await daemon.allow(key, "alpha/*"))["session"] == key
+    assert daemon.covers(daemon.grants[key])
+    assert daemon.covers(daemon.grants[key], "add")
+    assert not daemon.one.facts.grants
+
+
+async def test_it_ends_when_it_was_to_end(mock_clock: trio.testing.MockClock) -> None:
+    daemon = Daemon()
+    answer = await daemon.allow("4", "alpha/echo", seconds=60.0)
+    assert answer["allowed"] == [{**ECHO, "seconds": 60}]
+    mock_clock.jump(61)
+    assert not daemon.covers(daemon.one.facts.grants)
+    assert (await daemon.allow("4"))["allowed"] == []
+
+
+async def test_what_is_allowed_is_listed_and_revoked() -> None:
+    daemon = Daemon()
+    await daemon.allow("4", "alpha/*")
+    assert [each["tool"] for each in (await daemon.allow("4"))["allowed"]] == ["alpha/echo", "alpha/add"]
+    assert (await daemon.allow("4", "echo", revoke=True))["changed"] == ["alpha/echo"]
+    assert not daemon.covers(daemon.one.facts.grants)
+    assert daemon.covers(daemon.one.facts.grants, "add")
+    assert (await daemon.allow("4", revoke=True))["allowed"] == []
+
+
+@pytest.mark.parametrize(
+    ("session", "tool", "more", "said"),
+    [
+        ("4", "beta/echo", {}, "is no tool that the user of session #4 is asked about"),
+        ("4", "alpha/ecko", {}, "alpha/echo"),
+        ("5", "alpha/echo", {}, "It asks about none"),
+        ("4", "", {}, "an empty pattern"),
+        ("4", "/(/", {}, "does not compile"),
+        ("4", "alpha/echo", {"seconds": 0.0}, "not between"),
+        ("4", "alpha/echo", {"seconds": 1e9}, "not between"),
+        ("4", "alpha/echo", {"seconds": float("nan")}, "not between"),
+        ("99", "alpha/echo", {}, "`mcpd connect --session KEY` gives a client a name that stays"),
+        ("nobody", None, {}, "no session is named 'nobody'"),
+    ],
+)
+async def test_what_cannot_be_allowed_is_refused_with_why(
+    session: str, tool: str, more: Any, said: str
+) -> None:
+    daemon = Daemon()
+    with pytest.raises(InvalidArguments) as caught:
+        await daemon.allow(session, tool, **more)
+    assert said in str(caught.value)
+    assert not daemon.one.facts.grants
+
+
+async def test_who_allowed_what_is_logged() -> None:
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="INFO")
+    try:
+        await Daemon().allow("4", "alpha/echo")
+    finally:
+        logger.remove(sink)
+    assert lines == ["an operator says: session #4 may call alpha/echo from now on"]
+
+
+PROFILES_MOVE: dict[str, Any] = {"default": {}, "review": {"surface": "search"}}
+
+
+def connection(number: int, key: str | None = None) -> FakeSession:
+    return FakeSession(attrs.evolve(SESSION, number=number, key=key))
+
+
+class MoveDaemon:
+    """Connections, and sessions in use that they do not name for themselves."""
+
+    def __init__(self, *live: FakeSession) -> None:
+        self.moves: dict[str, str] = {}
+        kept, shared = (SessionRecord(key=key, loaded=Loaded()) for key in ("kept", "shared"))
+        self.context = operator_context(
+            Stage(profiles=PROFILES_MOVE),
+            archive=FakeArchive([kept]),
+            clients=clients_of(*live, in_use=[(shared, 1)], moves=self.moves),
+        )
+
+    async def move(self, key: str, profile: str) -> dict[str, object]:
+        return await move(self.context, MoveParams(key, profile))
+
+
+async def test_all_connections_of_a_key_are_moved_and_later_ones_find_out() -> None:
+    live = connection(1, "a"), connection(2, "b"), connection(3, "a"), connection(4)
+    daemon = MoveDaemon(*live)
+    assert await daemon.move("a", "review") == {"key": "a", "number": None, "profile": "review", "moved": 2}
+    assert [each.profiles for each in live] == [["review"], [], ["review"], []]
+    assert (daemon.moves.get("a"), daemon.moves.get("b")) == ("review", None)
+
+
+async def test_a_connection_without_a_key_is_moved_alone() -> None:
+    live = connection(1), connection(2)
+    await MoveDaemon(*live).move("#2", "review")
+    assert [each.profiles for each in live] == [[], ["review"]]
+
+
+async def test_a_session_that_nobody_uses_is_moved_for_who_comes_next() -> None:
+    daemon = MoveDaemon()
+    assert (await daemon.move("kept", "review"))["moved"] == 0
+    assert daemon.moves.get("kept") == "review"
+
+
+async def test_no_more_moves_are_remembered_than_anybody_makes_and_the_last_of_a_session_counts() -> None:
+    daemon = MoveDaemon()
+    daemon.moves |= {f"k{number}": "default" for number in range(MAX_MOVED)}
+    for profile in ("default", "review"):
+        await daemon.move("kept", profile)
+    assert len(daemon.moves) == MAX_MOVED
+    assert [daemon.moves.get(key) for key in ("k0", "k1", "kept")] == [None, "default", "review"]
+
+
+@pytest.mark.parametrize(
+    ("key", "profile", "reason"),
+    [
+        ("a", "reviw", "no profile is named 'reviw'. Did you mean review\\? There are: default, review."),
+        ("gone", "review", "no session is named 'gone'"),
+        ("shared", "review", "session 'shared' is named by single requests only"),
+    ],
+)
+async def test_what_does_not_exist_moves_nobody(key: str, profile: str, reason: str) -> None:
+    live = connection(1, "a")
+    daemon = MoveDaemon(live)
+    with pytest.raises(InvalidArguments, match=reason):
+        await daemon.move(key, profile)
+    assert (live.profiles, daemon.moves.get(key)) == ([], None)
+
+
+ONE, SLASHED = ("alpha", "one"), ("alpha", "a/b")
+LOADED = Loaded(
+    {key: LoadedTool(key=key, schema_hash="h", epoch=1, source=Source.MANUAL, at=0.0) for key in (ONE, SLASHED)}
+)
+
+
+class UnloadDaemon:
+    """A stored session `kept`, and connection 3, which has a session of its own."""
+
+    def __init__(self) -> None:
+        self.unloaded: list[tuple[Hashable, list[ToolKey]]] = []
+        self.works = True
+        live = FakeSession(attrs.evolve(SESSION, key=None, own=LOADED, identity="the third's"))
+        self.archive = FakeArchive([SessionRecord(key="kept", loaded=LOADED)])
+        self.context = operator_context(
+            Stage(), archive=self.archive, clients=clients_of(live, unload=self._unload)
+        )
+
+    async def _unload(self, identity: Hashable, keys: Collection[ToolKey]) -> bool:
+        self.unloaded.append((identity, [*keys]))
+        return self.works
+
+
+@pytest.mark.parametrize("word", ["alpha/one", "mcp__alpha__one"])
+async def test_a_tool_leaves_a_session(word: str) -> None:
+    daemon = UnloadDaemon()
+    answer = await unload(daemon.context, UnloadParams("kept", word))
+    assert answer == {"session": "kept", "unloaded": ["alpha/one"], "note": ""}
+    assert daemon.unloaded == [("kept", [ONE])]
+
+
+@pytest.mark.parametrize("session", ["3", "#3"])
+async def test_a_connection_is_named_by_its_number(session: str) -> None:
+    daemon = UnloadDaemon()
+    answer = await unload(daemon.context, UnloadParams(session, "alpha/a/b"))
+    assert (answer["session"], daemon.unloaded) == ("#3", [("the third's", [SLASHED])])
+
+
+async def test_everything_leaves_a_session() -> None:
+    daemon = UnloadDaemon()
+    answer = await unload(daemon.context, UnloadParams("3"))
+    assert answer["unloaded"] == ["alpha/one", "alpha/a/b"]
+
+
+async def test_it_is_said_when_the_store_does_not_take_it() -> None:
+    daemon = UnloadDaemon()
+    daemon.works = False
+    daemon.archive.persistence.set(Persistence(state=Condition.DEGRADED, reason="the disk is full"))
+    answer = await unload(daemon.context, UnloadParams("3"))
+    assert answer["note"] == "it is back if mcpd ends now: the disk is full"
+
+
+@pytest.mark.parametrize(
+    ("session", "tool", "reason"),
+    [
+        ("kept", "alpha/oen", "has not loaded 'alpha/oen'. Did you mean alpha/one"),
+        ("nobody", None, "no session is named 'nobody'"),
+    ],
+)
+async def test_what_is_not_there_is_refused(session: str, tool: str | None, reason: str) -> None:
+    daemon = UnloadDaemon()
+    with pytest.raises(InvalidArguments, match=reason):
+        await unload(daemon.context, UnloadParams(session, tool))
+    assert daemon.unloaded == []

@@ -1,0 +1,754 @@
+"""The shape of `mcpd status`: other people's programs read them (design.md §6)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+import msgspec
+import pytest
+import trio
+
+from daemon.causes import Cause
+from daemon.config.redaction import Redactors
+from daemon.config.tuning import Timeouts
+from daemon.errors import UnknownServer, UpstreamTimeout
+from daemon.facts import Configured, DefinitionsListed, ServerRecord, Summarized, Switched
+from daemon.history.event import Event, EventKind
+from daemon.history.journal import History
+from daemon.kit.waiting import Watch
+from daemon.model import Era, Kind, Summary
+from daemon.operators.base import DaemonFacts
+from daemon.operators.status_commands import (
+    EVENTS,
+    LATELY_SECONDS,
+    MAX_NAMED,
+    STDERR_SHOWN,
+    lately,
+    server_status,
+    status_of_one,
+    status_with,
+    summed,
+)
+from daemon.safety.redact import Redactor
+from daemon.state.faults import StoreCause
+from daemon.state.health import Condition, Persistence
+from daemon.states import ServerState
+from daemon.surfaces.full import FullSurface
+from daemon.surfaces.surface import View
+from daemon.surfaces.table import SURFACES
+from daemon.upstreams.handshake import Greeting, Keepalive
+from daemon.upstreams.server_lists import EMPTY, ListingStatus
+from tests.fakes_upstream import Stage, tool, tools_of
+from tests.unit.config.reading import config_of
+from tests.unit.operators.stage import (
+    SESSION,
+    FakeArchive,
+    FakeServer,
+    FakeSession,
+    FakeUse,
+    OperatorStage,
+    clients_of,
+    operator_context,
+)
+from tests.unit.state.samples import definition
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from daemon.ports import UpstreamConnection
+
+
+NOW = 1_800_000_000.0
+PROMISED = {
+    *("state", "since", "attempt", "nextRetryInMs", "reason", "cause", "causeData"),
+    *("stderr", "pid", "rssBytes"),
+    *("tools", "epoch", "restarts", "calls", "p50Ms", "p95Ms"),
+}
+CANARY = "canary-1234567"
+
+GREETING = Greeting(era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, server_info="alpha 1")
+
+FACTS = DaemonFacts(
+    version="1.2",
+    pid=4711,
+    started_at=NOW - 60.5,
+    socket="/s",
+    control_socket="/c",
+    config="/f",
+    directory="/home/me",
+    state="/state",
+    environ={"TOKEN": CANARY, "PATH": "/bin"},
+)
+WELL = Persistence(state=Condition.OK, since=NOW - 2.00049, where="/var/lib/mcpd/mcpd.db")
+
+
+class Daemon:
+    """A daemon over a stage, with one server that runs."""
+
+    def __init__(self, stage: Stage | None = None, **changed: Any) -> None:
+        self.stage = stage or Stage()
+        self.alpha = FakeServer("alpha")
+        self.archive = FakeArchive(persistence=Watch(WELL))
+        given: dict[str, Any] = {
+            "facts": FACTS,
+            "upstreams": {"alpha": self.alpha},
+            "archive": self.archive,
+            "clients": clients_of(FakeSession(SESSION)),
+            "redact": Redactors([CANARY]),
+            "wall": lambda: NOW,
+        }
+        self.context = operator_context(self.stage, **{**given, **changed})
+
+    def status(self, memory: dict[int, int] | None = None) -> dict[str, Any]:
+        """As it goes over the wire."""
+        status: dict[str, Any] = json.loads(msgspec.json.encode(status_with(self.context, memory or {})))
+        return status
+
+    def server(self, memory: dict[int, int] | None = None) -> dict[str, Any]:
+        alpha: dict[str, Any] = self.status(memory)["servers"]["alpha"]
+        return alpha
+
+
+async def test_the_status_has_the_promised_keys_also_over_the_socket(nursery: trio.Nursery) -> None:
+    client = await OperatorStage().connect(nursery)
+    status = (await client.request("status"))["result"]
+    assert list(status) == [
+        *("daemon", "servers", "sessions", "repairs", "unresolved", "switchedOff", "metrics", "connections"),
+        "lately",
+    ]
+    assert list(status["servers"]) == ["alpha", "beta"]
+    for server in status["servers"].values():
+        assert server.keys() >= PROMISED
+
+
+async def test_servers_that_run_and_servers_that_do_not_have_the_same_keys() -> None:
+    """Whoever reads the table must not look first which kind a server is."""
+    servers = Daemon().status()["servers"]
+    assert servers["alpha"].keys() == servers["beta"].keys()
+
+
+async def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
+    daemon = Daemon()
+    daemon.stage.lists("alpha", *(tool(f"tool_{n}", description="long " * 200) for n in range(20)))
+    told = daemon.status()["daemon"]
+    entries = daemon.stage.catalog.value.servers.values()
+    schemas = sum(len(one.raw) for entry in entries for one in (entry.tools or {}).values())
+    shown, offered = told["surfaceBytes"], told["offeredBytes"]
+    assert told == {
+        "version": "1.2",
+        "pid": 4711,
+        "startedAt": NOW - 60.5,
+        "uptimeSeconds": 60.5,
+        "socket": "/s",
+        "controlSocket": "/c",
+        "config": "/f",
+        "configReadAt": NOW - 60.5,
+        "lazy": True,
+        "surfaces": {"default": "auto"},
+        "startsAtATime": 4,
+        "servers": 2,
+        "dormant": 0,
+        "off": 0,
+        "available": 2,
+        "tools": 22,
+        "prompts": 0,
+        "resources": 0,
+        "templates": 0,
+        "schemaBytes": schemas,
+        "offeredTools": 22,
+        "offeredBytes": offered,
+        "surfaceBytes": shown,
+        "estimatedTokensSaved": (offered - shown) // 4,
+        "persistence": told["persistence"],
+        "directory": "/home/me",
+        "stateDirectory": "/state",
+        "log": "",
+        "unrecorded": "",
+        "environment": {"PATH": "/bin"},
+        "variables": ["PATH", "TOKEN"],
+    }
+    view = View(
+        catalog=daemon.stage.catalog.value,
+        profile=daemon.stage.config.profiles["default"],
+        now=lambda: NOW,
+        means=daemon.stage.means,
+    )
+    assert shown == sum(len(one) for one in SURFACES["category"].list_tools(view))
+    assert offered == sum(len(one) for one in FullSurface().list_tools(view))
+    assert told["estimatedTokensSaved"] > 0
+
+
+async def test_a_surface_larger_than_all_tools_is_said_to_be() -> None:
+    assert Daemon(Stage(listed=False)).status()["daemon"]["estimatedTokensSaved"] < 0
+
+
+async def test_a_profile_that_shows_everything_saves_nothing_though_it_may_not_offer_all() -> None:
+    profile = {"surface": "full", "excludedTools": ["echo"]}
+    daemon = Daemon(Stage(profiles={"default": profile})).status()["daemon"]
+    assert daemon["surfaceBytes"] == daemon["offeredBytes"] < daemon["schemaBytes"]
+    assert (daemon["offeredTools"], daemon["estimatedTokensSaved"]) == (2, 0)
+
+
+async def test_a_server_that_runs_shows_how_it_does() -> None:
+    daemon = Daemon()
+    alpha = daemon.alpha
+    alpha.children, alpha.in_flight = {99: 500, 100: 501}, 2
+    alpha.greeting = GREETING
+    for milliseconds in range(1, 101):
+        alpha.stats.record([milliseconds / 1000], ok=milliseconds % 10 != 0)
+    for number in range(20):
+        alpha.stderr.add(f"line {number}")
+    alpha.noise.add(b"banner", 0.0, Redactor(()).cut)
+    alpha.apart.begin()
+    server = daemon.server({500: 1234, 501: 1})
+    assert server["oneClientAtATime"] is True
+    assert (server["state"], server["pids"], server["rssBytes"]) == ("ready", [99, 100], 1235)
+    assert (server["calls"], server["errors"], server["inFlight"]) == (100, 10, 2)
+    assert server["p50Ms"] == pytest.approx(50, abs=2)
+    assert server["p95Ms"] == pytest.approx(95, abs=2)
+    assert server["stderr"] == [f"line {number}" for number in range(20 - STDERR_SHOWN, 20)]
+    assert server["noise"] == {"count": 1, "first": "banner"}
+    assert server["protocol"] == "2025-11-25"
+    assert (server["tools"], server["epoch"], server["type"]) == (2, 1, "stdio")
+
+
+@pytest.mark.parametrize(("due", "told"), [(NOW + 12.5, 12500), (NOW - 3, 0), (None, None)])
+async def test_a_server_that_is_down_shows_when_it_is_tried_again(due: float | None, told: int | None) -> None:
+    daemon = Daemon()
+    daemon.stage.becomes(
+        "alpha",
+        ServerState.BACKOFF,
+        reason="exited with status 1",
+        cause=Cause.EXITED,
+        cause_data={"status": 1},
+        attempt=3,
+        restarts=4,
+        since=NOW - 2.00049,
+        next_retry_at=due,
+    )
+    server = daemon.server()
+    assert (server["state"], server["reason"]) == ("backoff", "exited with status 1")
+    assert (server["cause"], server["causeData"]) == ("exited", {"status": 1})
+    assert (server["attempt"], server["restarts"], server["nextRetryInMs"]) == (3, 4, told)
+    assert server["since"] == pytest.approx(NOW - 2, abs=0.001)
+    assert daemon.status()["daemon"]["available"] == 1
+
+
+async def test_a_disabled_server_is_reported_as_such() -> None:
+    stage = Stage(mcpServers={"alpha": {"command": "x"}, "off": {"command": "x", "enabled": False}})
+    server = Daemon(stage).status()["servers"]["off"]
+    assert (server["state"], server["reason"]) == ("disabled", "disabled in the configuration")
+    assert (server["pid"], server["calls"], server["stderr"], server["p50Ms"]) == (None, 0, [], None)
+
+
+async def test_sessions_are_listed() -> None:
+    assert Daemon().status()["sessions"] == [
+        {
+            "number": 3,
+            "key": "/home/me/project",
+            "client": "claude 2",
+            "token": None,
+            "protocol": "2025-11-25",
+            "profile": "default",
+            "surface": "category",
+            "servers": [],
+            "surfaceGrounds": "profile",
+            "surfaceWhy": "the profile names it",
+            "workspace": "",
+            "instances": [],
+            "since": round(NOW - 1.23456, 3),
+            "calls": 7,
+            "inFlight": 1,
+            "loadedTools": 2,
+            "repairedCalls": 3,
+            "estimatedTokensNotSent": 0,
+            "defersTools": False,
+        }
+    ]
+
+
+async def test_a_session_of_a_client_that_defers_tools_itself_has_no_savings() -> None:
+    session = FakeSession(attrs.evolve(SESSION, tokens_not_sent=None))
+    daemon = Daemon(clients=clients_of(session))
+    (told,) = daemon.status()["sessions"]
+    assert (told["estimatedTokensNotSent"], told["defersTools"]) == (None, True)
+
+
+async def test_names_that_no_server_lists_are_reported() -> None:
+    stage = Stage(
+        categories={"c": {"description": "C", "server": "alpha", "tools": {"includeNames": ["echo", "ghost"]}}}
+    )
+    assert Daemon(stage).status()["unresolved"] == ["alpha/ghost"]
+
+
+async def test_a_server_without_tools_is_up_of_no_use_and_asked_again() -> None:
+    daemon = Daemon()
+    daemon.stage.lists("alpha")
+    assert daemon.status()["daemon"]["available"] == 2
+    daemon.stage.becomes("alpha", ServerState.DEGRADED, reason=EMPTY.text, cause=EMPTY.cause)
+    daemon.alpha.standing = ListingStatus(problem=EMPTY, attempt=3, next_at=NOW + 12.4)
+    status = daemon.status()
+    assert status["daemon"]["available"] == 1
+    alpha = status["servers"]["alpha"]
+    assert (alpha["state"], alpha["attempt"], alpha["nextRetryInMs"]) == ("degraded", 3, 12_400)
+
+
+async def test_what_a_server_has_besides_tools_is_told() -> None:
+    daemon = Daemon()
+    daemon.alpha.greeting = attrs.evolve(GREETING, lists_tools=False, others=("prompts",))
+    assert daemon.server()["others"] == ["prompts"]
+
+
+async def test_no_secret_is_in_a_status() -> None:
+    daemon = Daemon()
+    data = {"error": f"no key {CANARY}"}
+    daemon.stage.becomes(
+        "alpha", ServerState.BACKOFF, reason=f"cannot reach https://u:{CANARY}@h", cause_data=data
+    )
+    daemon.stage.fails_to_list("alpha", f"the server said {CANARY}")
+    daemon.alpha.stderr.add(f"using token {CANARY}")
+    daemon.alpha.stderr.add("Authorization: Bearer abcdefghijkl")
+    daemon.alpha.noise.add(f"hello {CANARY}".encode(), 0.0, Redactor([CANARY]).cut)
+    written = json.dumps(daemon.status())
+    assert written.count("[redacted]") >= 5
+    assert CANARY not in written
+    assert "abcdefghijkl" not in written
+
+
+async def test_no_secret_comes_in_through_what_a_server_calls_itself() -> None:
+    """A server may print its key in its own name, or in a tool that is quarantined."""
+    daemon = Daemon()
+    daemon.alpha.greeting = attrs.evolve(GREETING, server_info=f"server with {CANARY}")
+    stage = daemon.stage
+    told = {"t": f"bad schema: {CANARY}"}
+    alpha = stage.catalog.value.servers["alpha"]
+    known = attrs.evolve(alpha.tool_list, quarantined=told, hidden=told)
+    entry = attrs.evolve(alpha, lists={Kind.TOOL: known})
+    servers = {**stage.catalog.value.servers, "alpha": entry}
+    stage.catalog.set(attrs.evolve(stage.catalog.value, servers=servers))
+    status = daemon.status()
+    assert status["servers"]["alpha"]["hidden"].keys() == {"t"}
+    assert CANARY not in json.dumps(status)
+
+
+async def test_repairs_are_told_by_client() -> None:
+    daemon = Daemon()
+    daemon.stage.mended.note("claude 2", "flattened")
+    assert daemon.status()["repairs"] == {"claude 2": {"flattened": 1}}
+
+
+async def test_what_is_kept_is_told_with_the_daemon() -> None:
+    daemon = Daemon()
+    daemon.archive.degrade(
+        "the disk is full", cause=StoreCause.FULL, since=NOW - 2.00049, where="/mcpd.db", waiting=3
+    )
+    assert daemon.status()["daemon"]["persistence"] == {
+        "state": "degraded",
+        "reason": "the disk is full",
+        "cause": "full",
+        "since": pytest.approx(NOW - 2, abs=0.001),
+        "where": "/mcpd.db",
+        "waiting": 3,
+    }
+
+
+async def test_no_secret_comes_in_through_where_things_are_kept() -> None:
+    daemon = Daemon()
+    url = f"postgresql://u:{CANARY}@h"
+    daemon.archive.degrade(f"cannot reach {url}", where=url)
+    assert CANARY not in json.dumps(daemon.status())
+
+
+async def test_what_was_counted_and_who_is_connected_is_told() -> None:
+    daemon = Daemon()
+    daemon.stage.tally.loaded("manual", 3)
+    status = daemon.status()
+    assert (status["metrics"]["loads"], status["metrics"]["inAll"]["since"]) == (3, 0)
+    assert status["connections"]["operators"] == {"open": 1, "places": 32, "refused": {"uid": 2}}
+
+
+async def test_how_the_model_does_is_told_without_secrets_where_there_is_one() -> None:
+    state = {"asked": 2, "given_up": 1, "last_error": f"401 for {CANARY}"}
+    stage = Stage()
+    counters = operator_context(stage).counters
+    told = Daemon(stage, counters=attrs.evolve(counters, summarizer=lambda: state)).status()
+    assert told["summarizer"] == {"asked": 2, "givenUp": 1, "lastError": "401 for [redacted]"}
+    assert "summarizer" not in Daemon().status()
+
+
+async def test_what_operators_switched_off_is_told() -> None:
+    daemon = Daemon()
+    daemon.stage.learn(Switched(off=frozenset({("beta", ""), ("alpha", "echo"), ("alpha", "not there")})))
+    status = daemon.status()
+    assert status["switchedOff"] == ["alpha/echo", "alpha/not there", "beta"]
+    assert status["servers"]["alpha"]["switchedOff"] == 1
+
+
+async def test_what_the_configuration_switches_off_is_counted_with_the_server() -> None:
+    overrides = {"echo": {"enabled": False}}
+    stage = Stage(categories={"c": {"description": "C", "server": "alpha", "tools": {"overrides": overrides}}})
+    status = Daemon(stage).status()
+    assert [server["switchedOff"] for server in status["servers"].values()] == [1, 0]
+    assert status["switchedOff"] == []
+
+
+async def test_what_a_model_said_of_a_server_is_told_without_secrets() -> None:
+    daemon = Daemon()
+    daemon.stage.learn(Summarized(server="alpha", summary=Summary(text=f"Echoes, also {CANARY}.")))
+    servers = daemon.status()["servers"]
+    assert (servers["alpha"]["summary"], servers["beta"]["summary"]) == ("Echoes, also [redacted].", "")
+
+
+async def test_tools_of_an_earlier_life_are_told_from_those_listed_in_this_one() -> None:
+    stage = Stage(listed=False)
+    tools = tools_of("alpha", "echo")
+    mark = stage.catalog.value.servers["alpha"].fingerprint
+    stage.learn(ServerRecord(server="alpha", fingerprint=mark, epoch=7, lists={Kind.TOOL: tools}))
+    daemon = Daemon(stage)
+    assert (daemon.server()["tools"], daemon.server()["epoch"], daemon.server()["recalled"]) == (1, 7, True)
+    assert daemon.server()["refreshedAt"] is None
+    stage.learn(
+        DefinitionsListed(kind=Kind.TOOL, server="alpha", incarnation=1, definitions=tools, at=NOW - 5.00049)
+    )
+    assert (daemon.server()["epoch"], daemon.server()["recalled"]) == (7, False)
+    assert daemon.server()["refreshedAt"] == pytest.approx(NOW - 5, abs=0.001)
+
+
+def test_after_a_reload_the_new_configuration_is_reported() -> None:
+    daemon = Daemon()
+    config = config_of(
+        {"mcpServers": {"gamma": {"url": "http://x/mcp"}}, "profiles": {"default": {"surface": "browse"}}}
+    )
+    daemon.stage.learn(Configured(config=config, now=NOW))
+    assert {name: server["type"] for name, server in daemon.status()["servers"].items()} == {"gamma": "http"}
+    assert daemon.status()["daemon"]["surfaces"] == {"default": "browse"}
+
+
+async def test_when_the_configuration_in_force_was_read_is_told_refused_ones_do_not_count() -> None:
+    history = History(lambda: NOW)
+    for at, text in ((NOW - 30, ""), (NOW - 20, "a fault")):
+        history.note(Event(kind=EventKind.RELOADED, at=at, text=text))
+    assert Daemon(history=history).status()["daemon"]["configReadAt"] == NOW - 30
+
+
+SECRET = "reading"
+
+
+def told(server: str, reason: str) -> Any:
+    """The report of a server that is down for a reason; alpha was given a secret that is a plain word."""
+    redactors = Redactors()
+    entries = {name: {"command": name} for name in ("alpha", "beta")}
+    guarded = {"command": "a", "env": {"PASSWORD": SECRET}}
+    redactors.learn(config_of({"mcpServers": {**entries, "alpha": guarded}}))
+    stage = Stage()
+    stage.becomes(server, ServerState.BACKOFF, reason=reason)
+    context = operator_context(stage, upstreams={server: FakeServer(server)}, redact=redactors)
+    return server_status(context, context.catalog.servers[server], {})
+
+
+async def test_a_server_has_all_that_is_promised_whether_it_runs_or_not() -> None:
+    stage = Stage()
+    entry = stage.catalog.value.servers["alpha"]
+    runs, rests = (
+        server_status(operator_context(stage, upstreams=upstreams), entry, {})
+        for upstreams in ({"alpha": FakeServer("alpha")}, {})
+    )
+    assert runs.keys() == rests.keys()
+    assert runs.keys() >= PROMISED
+
+
+async def test_a_server_loses_its_own_secrets_and_no_word_that_is_anothers() -> None:
+    assert SECRET not in told("alpha", f"was not {SECRET}")["reason"]
+    assert told("beta", f"was not {SECRET}")["reason"] == f"was not {SECRET}"
+
+
+async def test_the_text_is_the_answer(nursery: trio.Nursery) -> None:
+    async def export() -> str:
+        return "x 1"
+
+    stage = Stage()
+    counters = attrs.evolve(operator_context(stage).counters, export=export)
+    client = await OperatorStage(stage).connect(nursery, counters=counters)
+    assert (await client.request("metrics"))["result"] == {"text": "x 1"}
+
+
+async def test_a_server_with_instances_is_told_as_a_whole_and_by_instance() -> None:
+    stage = OperatorStage()
+    stage.divide("alpha", "alpha#3", "alpha#7", workspace="/home/me/app")
+    one, other = (stage.actors[name] for name in ("alpha#3", "alpha#7"))
+    one.children, one.in_flight = {11: 7}, 2
+    other.children, other.use = {12: 8}, FakeUse(trio.current_time() - 30)
+    other.stats.record([0.5], ok=True)
+    other.child.status.become(ServerState.STARTING)
+    context = stage.context()
+    told = server_status(context, context.catalog.servers["alpha"], {7: 1024, 8: 4096})
+    assert (told["pid"], told["rssBytes"], told["share"]) == (None, 5120, "all")
+    rows: Any = told["instances"]
+    assert [(row["name"], row["session"], row["workspace"]) for row in rows] == [
+        ("alpha#3", 3, "/home/me/app"),
+        ("alpha#7", 7, "/home/me/app"),
+    ]
+    assert [(row["pid"], row["rssBytes"], row["calls"]) for row in rows] == [(11, 1024, 0), (12, 4096, 1)]
+    assert [row["state"] for row in rows] == ["stopped", "starting"]
+    assert rows[0]["idleMs"] == 0
+    assert 30_000 <= rows[1]["idleMs"] < 60_000
+    assert {row["tools"] for row in rows} == {2}
+    assert not any(row["differs"] for row in rows)
+    own = {"name", "workspace", "session", "differs", "idleMs"}
+    assert rows[0].keys() - own <= told.keys()
+
+
+async def test_one_instance_has_its_pid_shown_for_the_server_and_none_is_dormant() -> None:
+    stage = OperatorStage()
+    stage.divide("alpha", "alpha@~/a")
+    stage.actors["alpha@~/a"].children[11] = 7
+    stage.divide("beta")
+    context = stage.context()
+    told: list[Any] = [server_status(context, context.catalog.servers[name], {}) for name in ("alpha", "beta")]
+    alpha, beta = told
+    (row,) = alpha["instances"]
+    assert (alpha["pid"], row["session"], row["idleMs"]) == (11, None, None)
+    assert (beta["pid"], beta["rssBytes"], beta["instances"]) == (None, None, [])
+
+
+async def test_an_instance_that_lists_something_else_is_marked() -> None:
+    stage = OperatorStage()
+    stage.divide("alpha", "alpha#3", "alpha#7")
+    context = stage.context()
+    other = Stage()
+    other.lists("alpha", tool("own"))
+    stage.actors["alpha#7"].own = other.catalog.value
+    told: Any = server_status(context, context.catalog.servers["alpha"], {})
+    assert [(row["differs"], row["tools"]) for row in told["instances"]] == [(False, 2), (True, 1)]
+
+
+@attrs.define
+class FakeLine:
+    """A connection whose server is silent."""
+
+    last_heard: float
+    in_flight: int = 0
+
+    async def request(self, method: str, params: dict[str, Any], *, timeout: float) -> bytes:  # noqa: ASYNC109
+        await trio.sleep(timeout)
+        raise UpstreamTimeout(method)
+
+
+async def test_how_long_a_server_is_silent_is_told_as_of_now(autojump_clock: MockClock) -> None:
+    stage, server = Stage(), FakeServer("alpha")
+    line = cast("UpstreamConnection", FakeLine(trio.current_time()))
+    server.pings = Keepalive(line, Timeouts(ping_interval=25, ping=10, missed_pings=100))
+    context = operator_context(stage, upstreams={"alpha": server}, wall=lambda: 1000.0)
+
+    def told() -> Any:
+        return server_status(context, context.catalog.servers["alpha"], {})
+
+    assert told()["pings"] == {"unanswered": 0, "lastMs": None, "lastHeardAt": 1000.0}
+    with trio.move_on_after(40):
+        await server.pings.run(Era.HANDSHAKE)
+    why = server.pings.problem
+    stage.becomes("alpha", ServerState.DEGRADED, reason="earlier", cause=why.cause)
+    seen = told()
+    assert seen["pings"]["unanswered"] == 1
+    assert seen["causeData"] == {"count": 1, "seconds": 40, "calls": 0}
+    assert seen["reason"].endswith("last heard 40s ago")
+    server.pings = None
+    assert (told()["reason"], told()["pings"]) == ("earlier", None)
+
+
+async def test_the_calls_of_the_last_minutes_are_apart_from_all() -> None:
+    stage, server = Stage(), FakeServer("alpha")
+    server.stats.record([0.004], ok=True)
+    server.stats.turn(trio.current_time() - 3600)
+    server.stats.record([0.5], ok=False)
+    context = operator_context(stage, upstreams={"alpha": server}, wall=lambda: 1000.0)
+    told = server_status(context, context.catalog.servers["alpha"], {})
+    assert (told["calls"], told["errors"]) == (2, 1)
+    assert told["recent"] == {"minutes": 5, "calls": 1, "errors": 1, "p50Ms": 500.0, "p95Ms": 500.0}
+
+
+def stage_with(*names: str, kind: Kind = Kind.PROMPT, description: str = "", **more: Any) -> Stage:
+    """Servers of which alpha lists these."""
+    stage = Stage()
+    listed = tuple(definition(kind, name, "alpha", description=description) for name in names)
+    stage.learn(DefinitionsListed(server="alpha", incarnation=1, kind=kind, definitions=listed, **more))
+    return stage
+
+
+def told_status_lists(stage: Stage) -> dict[str, Any]:
+    """The answer, as programs read it."""
+    answer: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(status_with(operator_context(stage), {})))
+    return answer
+
+
+def test_numbers_are_told_of_each_server_and_of_all() -> None:
+    stage = stage_with("review", "fix")
+    listed = (definition(Kind.RESOURCE, "mem://1", "beta"),)
+    stage.learn(DefinitionsListed(server="beta", incarnation=1, kind=Kind.RESOURCE, definitions=listed))
+    answer = told_status_lists(stage)
+    for who, numbers in (
+        (answer["servers"]["alpha"], (2, 0, 0)),
+        (answer["servers"]["beta"], (0, 1, 0)),
+        (answer["daemon"], (2, 1, 0)),
+    ):
+        assert tuple(who[kind] for kind in ("prompts", "resources", "templates")) == numbers
+
+
+def test_what_a_server_that_is_down_has_is_named_as_unavailable() -> None:
+    stage = stage_with("review", "fix")
+    assert told_status_lists(stage)["servers"]["alpha"]["unavailablePrompts"] == []
+    stage.learn(Switched(off=frozenset({("alpha", "prompt:fix")})))
+    stage.becomes("alpha", ServerState.BACKOFF, reason="exited")
+    alpha = told_status_lists(stage)["servers"]["alpha"]
+    assert alpha["unavailablePrompts"] == ["review"]
+    assert (alpha["unavailableResources"], alpha["unavailableTemplates"]) == ([], [])
+    assert alpha["lists"]["prompts"]["switchedOff"] == 1
+    stage.learn(Switched(off=frozenset({("alpha", "")})))
+    assert told_status_lists(stage)["servers"]["alpha"]["unavailablePrompts"] == [], (
+        "it is off, and nobody misses it"
+    )
+
+
+def test_of_ten_thousand_resources_some_are_named_and_the_rest_is_counted() -> None:
+    stage = stage_with(*(f"mem://{number}" for number in range(10_000)), kind=Kind.RESOURCE)
+    stage.becomes("alpha", ServerState.BACKOFF)
+    alpha = told_status_lists(stage)["servers"]["alpha"]
+    assert len(alpha["unavailableResources"]) == MAX_NAMED
+    assert alpha["unavailableResourcesLeft"] == 10_000 - MAX_NAMED
+
+
+def test_faults_of_a_list_are_told_as_those_of_tools() -> None:
+    stage = stage_with("review", description="turned\u202earound", quarantined={"bad": "no name"})
+    listed = told_status_lists(stage)["servers"]["alpha"]["lists"]["prompts"]
+    assert (listed["known"], listed["recalled"], listed["listingError"]) == (True, False, "")
+    assert listed["quarantined"] == {"bad": "no name"}
+    assert "U+202E" in listed["hidden"]["review"].upper()
+    stage.learn(
+        DefinitionsListed(
+            server="alpha", incarnation=1, kind=Kind.PROMPT, definitions=(), problem="timed out after 5 s"
+        )
+    )
+    alpha = told_status_lists(stage)["servers"]["alpha"]
+    assert alpha["lists"]["prompts"]["listingError"] == "timed out after 5 s"
+    assert alpha["prompts"] >= 1, "what is known stays"
+
+
+def test_a_server_that_has_listed_nothing_has_the_same_keys() -> None:
+    answer = told_status_lists(stage_with("review"))["servers"]
+    assert answer["alpha"].keys() == answer["beta"].keys()
+    assert (
+        answer["alpha"]["lists"].keys()
+        == answer["beta"]["lists"].keys()
+        == {"prompts", "resources", "templates"}
+    )
+    assert answer["beta"]["lists"]["prompts"]["known"] is False
+
+
+@pytest.mark.parametrize(
+    "more", [{"quarantined": {"canary-1234567": "canary-1234567"}}, {"problem": "canary-1234567"}]
+)
+def test_no_secret_is_told(more: dict[str, Any]) -> None:
+    context = operator_context(stage_with("review", **more), redact=Redactors(["canary-1234567"]))
+    assert b"canary" not in msgspec.json.encode(status_with(context, {}))
+
+
+SECRET_STATUS_ONE = "hunter2-of-alpha"
+
+
+async def test_a_server_is_told_with_its_events_and_its_errors_without_secrets() -> None:
+    redactors = Redactors()
+    entries = {"alpha": {"command": "a", "env": {"PASSWORD": SECRET_STATUS_ONE}}, "beta": {"command": "b"}}
+    redactors.learn(config_of({"mcpServers": entries}))
+    context = operator_context(Stage(), upstreams={"alpha": FakeServer("alpha")}, redact=redactors)
+    for number in range(EVENTS + 1):
+        context.history.note(Event(kind=EventKind.ENDED, server="alpha", text=f"exited {number}", run=number))
+    context.history.note(Event(kind=EventKind.ENDED, server="beta", text="boom"))
+    context.counters.recent.failed("alpha", "look", "UpstreamTimeout", f"not with {SECRET_STATUS_ONE}")
+    told: Any = await status_of_one(context, "alpha", {})
+    assert (told["name"], told["server"]["state"]) == ("alpha", "ready")
+    assert len(told["events"]) == EVENTS
+    assert "exited 20" in told["events"][-1]["text"]
+    assert "boom" not in str(told)
+    (error,) = told["lastErrors"]
+    assert (error["tool"], error["code"]) == ("look", "UpstreamTimeout")
+    assert SECRET_STATUS_ONE not in str(told)
+    assert (told["calls"], told["moreCalls"]) == ([], 0)
+
+
+async def test_an_instance_is_told_by_its_own_name() -> None:
+    stage = OperatorStage()
+    stage.divide("alpha", "alpha#3", "alpha#7")
+    told: Any = await status_of_one(stage.context(), "alpha#7", {})
+    assert (told["server"]["name"], told["server"]["session"]) == ("alpha#7", 7)
+    whole: Any = await status_of_one(stage.context(), "alpha", {})
+    assert len(whole["server"]["instances"]) == 2
+
+
+@pytest.mark.parametrize("name", ["alhpa", "alpha#99", ""])
+async def test_a_name_that_is_nobodys_is_refused(name: str) -> None:
+    with pytest.raises(UnknownServer):
+        await status_of_one(operator_context(Stage()), name, {})
+
+
+async def test_the_command_takes_a_server(nursery: trio.Nursery) -> None:
+    client = await OperatorStage(Stage()).connect(nursery)
+    whole = (await client.request("status"))["result"]
+    one = (await client.request("status", {"server": "beta"}))["result"]
+    assert one["server"].keys() == whole["servers"]["beta"].keys()
+    refused = await client.request("status", {"server": "gamma"})
+    assert "gamma" in refused["error"]["message"]
+
+
+def ready(server: str, at: float = 1.0, **details: Any) -> Event:
+    return Event(kind=EventKind.READY, at=at, server=server, details=details)
+
+
+def changed(server: str, **tools: Any) -> Event:
+    return Event(kind=EventKind.LISTS_CHANGED, at=1.0, server=server, details={"tools": tools})
+
+
+def test_outages_and_changed_tools_are_told_by_server() -> None:
+    told = summed(
+        [
+            ready("quiet", seconds=0.4),
+            ready("notes", awaySeconds=10_800.0),
+            ready("notes", awaySeconds=60.04),
+            changed("weather", changed=["now"], came=["tides", "wind"], went=["old"]),
+        ]
+    )
+    assert told == {
+        "notes": {"outages": 2, "awaySeconds": 10_860.0, "changed": [], "came": [], "went": []},
+        "weather": {
+            "outages": 0,
+            "awaySeconds": 0,
+            "changed": ["now"],
+            "came": ["tides", "wind"],
+            "went": ["old"],
+        },
+    }
+
+
+def test_of_a_tool_that_changed_more_than_once_what_is_left_of_it_is_told() -> None:
+    steps = (
+        {"came": ["fleeting", "new"], "went": ["back", "gone"], "changed": ["touched", "lost"]},
+        {"went": ["fleeting", "lost"], "came": ["back"], "changed": ["new", "touched"]},
+    )
+    told = summed([changed("weather", **step) for step in steps])["weather"]
+    assert told["came"] == ["new"]
+    assert told["went"] == ["gone", "lost"]
+    assert told["changed"] == ["back", "touched"]
+    assert summed([changed("a", came=["x"]), changed("a", went=["x"])]) == {}
+
+
+async def test_only_the_last_hours_are_told() -> None:
+    context = operator_context(Stage())
+    now = context.history.now()
+    context.history.note(ready("alpha", now - LATELY_SECONDS - 60, awaySeconds=5.0))
+    context.history.note(ready("alpha", now - LATELY_SECONDS + 60, awaySeconds=5.0))
+    # Whoever took it out of the configuration needs to hear no more of it.
+    context.history.note(ready("removed", now - LATELY_SECONDS + 60, awaySeconds=5.0))
+    told: Any = await lately(context)
+    assert told["seconds"] == LATELY_SECONDS
+    assert list(told["servers"]) == ["alpha"]

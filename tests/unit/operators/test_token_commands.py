@@ -1,0 +1,144 @@
+"""The answers of the command `tokens`, with tokens that a daemon keeps and without HTTP."""
+
+from __future__ import annotations
+
+import errno
+import json
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+import trio
+
+from daemon.clients.doors.http.valid_tokens import Tokens
+from daemon.config.redaction import Redactors
+from daemon.errors import InvalidArguments, McpdError
+from daemon.host.tokens import TokenFile
+from daemon.operators.base import Refused
+from daemon.operators.token_commands import TokenParams, UiParams, tokens, ui
+from tests.fakes_upstream import Stage
+from tests.unit.config.reading import config_of
+from tests.unit.operators.stage import operator_context
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from daemon.operators.base import ConsoleAccess, OperatorContext
+
+
+VALUE = "0123456789abcdef-of-ci"
+
+
+async def context(tmp_path: Path, http: Any) -> OperatorContext:
+    config = config_of({"listen": {} if http is None else {"http": http}, "profiles": {"reader": {}}})
+    access = None
+    if config.listen.http is not None:
+        access = Tokens(config.listen.http, TokenFile(tmp_path / "state"), redact=Redactors(), wall=lambda: 7.0)
+        await access.learn()
+    return operator_context(Stage(config), access=access)
+
+
+async def test_without_http_there_are_none_and_the_way_to_it_is_said(tmp_path: Path) -> None:
+    where = await context(tmp_path, None)
+    assert await tokens(where, TokenParams()) == {"http": None, "value": None, "tokens": [], "problem": ""}
+    with pytest.raises(Refused, match=r"mcpd run --http"):
+        await tokens(where, TokenParams(action="new", name="ci"))
+
+
+async def test_one_is_made_shown_once_listed_and_revoked(tmp_path: Path) -> None:
+    where = await context(tmp_path, {})
+    asked = TokenParams(action="new", name="ci", profiles=("reader", "reader"), workspaces=("/srv/*", "~/x"))
+    made = await tokens(where, asked)
+    value = made["value"]
+    assert isinstance(value, str)
+    told = await tokens(where, TokenParams())
+    assert value not in json.dumps(told)
+    expected = {
+        "profiles": None,
+        "console": None,
+        "workspaces": None,
+        "from": "mcpd",
+        "since": 7.0,
+        "counts": True,
+        "lastUsed": None,
+    }
+    ci = {"name": "ci", **expected, "profiles": ("reader",), "workspaces": ("/srv/*", "~/x")}
+    assert told["tokens"] == [{"name": None, **expected}, ci]
+    shown = await tokens(where, TokenParams(action="show"))
+    assert shown == {**told, "value": shown["value"]}
+    assert (await tokens(where, TokenParams(action="revoke")))["value"] is None
+    assert (await tokens(where, TokenParams(action="show")))["value"] != shown["value"]
+    await tokens(where, TokenParams(action="revoke", name="ci"))
+    told = await tokens(where, TokenParams())
+    assert [each["name"] for each in told["tokens"]] == [None]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("params", "kind", "said"),
+    [
+        (TokenParams(action="new", name="a b"), InvalidArguments, "a token's name is"),
+        (TokenParams(action="new"), Refused, "mcpd token new NAME"),
+        (TokenParams(action="new", name="x", profiles=("raeder",)), InvalidArguments, "did you mean"),
+        (TokenParams(action="new", name="x", workspaces=("srv/*",)), InvalidArguments, "fits no directory"),
+        (TokenParams(action="new", name="ci"), Refused, "choose another name"),
+        (TokenParams(action="show"), Refused, "the configuration has tokens"),
+        (TokenParams(action="revoke", name="ci"), McpdError, "change it there"),
+        (TokenParams(action="confirm", name="phone"), McpdError, "no token that waits"),
+    ],
+)
+async def test_what_cannot_be_done_says_what_can(
+    tmp_path: Path, params: TokenParams, kind: type[Exception], said: str
+) -> None:
+    where = await context(
+        tmp_path,
+        {"tokens": [{"name": "ci", "value": VALUE, "profiles": ["reader"], "workspaces": ["/srv/ci"]}]},
+    )
+    with pytest.raises(kind, match=said):
+        await tokens(where, params)
+    told = await tokens(where, TokenParams())
+    listed = [(each["name"], each["from"], each["workspaces"]) for each in told["tokens"]]  # type: ignore[attr-defined]
+    assert listed == [("ci", "configuration", ("/srv/ci",))]
+    assert VALUE not in json.dumps(told)
+
+
+@attrs.define
+class FakeConsole:
+    """Lets people in as it is told to."""
+
+    error: OSError | None = None
+
+    async def link(self, *, may_change: bool) -> str:
+        """Says for whom."""
+        await trio.lowlevel.checkpoint()
+        if self.error is not None:
+            raise self.error
+        return f"link {may_change}"
+
+    def end_all(self) -> int:
+        """There were three."""
+        return 3
+
+
+def context_ui(console: ConsoleAccess, listen: Any = None) -> OperatorContext:
+    return operator_context(Stage(config_of({"listen": listen or {}})), console=lambda: console)
+
+
+@pytest.mark.parametrize("listen", [{}, {"http": {}}])
+async def test_a_link_is_made_for_who_may_change_or_only_look(listen: dict[str, Any]) -> None:
+    here = context_ui(FakeConsole(), listen)
+    assert await ui(here, UiParams()) == {"link": "link True"}
+    assert await ui(here, UiParams(read_only=True)) == {"link": "link False"}
+
+
+async def test_all_sessions_are_ended() -> None:
+    assert await ui(context_ui(FakeConsole()), UiParams(end=True)) == {"ended": 3}
+
+
+async def test_a_console_that_is_switched_off_says_so() -> None:
+    with pytest.raises(Refused, match='"console": false'):
+        await ui(context_ui(FakeConsole(), {"http": {"console": False}}), UiParams())
+
+
+async def test_a_console_that_cannot_be_served_says_why() -> None:
+    with pytest.raises(Refused, match="Too many open files"):
+        await ui(context_ui(FakeConsole(OSError(errno.EMFILE, "Too many open files"))), UiParams())
