@@ -73,7 +73,7 @@ class UpstreamConnection(Protocol):
     def adopt(self, era: Era, version: str) -> None:
         """Use the era and version of the handshake from now on."""
 
-    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - the server is told of the cancellation, which a scope outside could not do
+    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - the server learns about the cancellation, which an outer scope could not do
         """Make a request, with the modern era's envelope, and return the raw result.
 
         Raises:

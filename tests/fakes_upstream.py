@@ -37,7 +37,7 @@ from daemon.ports import OwnCall
 from daemon.protocol import CALL_TOOL, MODERN_VERSION, VERSION_KEY, tool_params
 from daemon.search.index import Index
 from daemon.states import ServerState
-from daemon.surfaces.surface import Means
+from daemon.surfaces.surface import Services
 from daemon.surfaces.table import SURFACES
 from daemon.surfaces.wrapped import Checker
 from daemon.wire.link import FdLink
@@ -415,7 +415,7 @@ class Stage:
         self.upstreams = {name: FakeUpstream(name) for name, s in self.config.mcp_servers.items() if s.enabled}
         self.index = Watch(Index())
         self.mended = RepairCounts()
-        self.means = Means(
+        self.services = Services(
             offers=Offers(),
             checker=Checker(),
             index=lambda: self.index.value,
@@ -437,7 +437,7 @@ class Stage:
             catalog=self.catalog,
             upstreams=self.upstreams,
             surfaces=surfaces or SURFACES,
-            means=self.means,
+            services=self.services,
             index=self.index,
             mended=self.mended,
             sessions=self.sessions,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 EMPTIED = (
     "since it was started it lists no {}s, and it has had some: those are kept until it lists any, or is"
-    " configured anew"
+    " reconfigured"
 )
 """The problem of a server that lists none of a kind after a restart, but did before."""
 
@@ -276,7 +276,7 @@ def _at_least(entry: ServerEntry, epoch: int) -> ServerEntry:
 
 
 def _with_remembered_summaries(entry: ServerEntry, fact: ServerRecord, *, same: bool) -> ServerEntry:
-    """The later summaries, so that two daemons agree; other tools' only if there is none."""
+    """The later summaries, so that two daemons agree; other tools' only if there are no others."""
     ours, theirs = entry.summary, fact.summary
     takes_theirs = theirs is not None and (ours is None or (same and theirs.at > ours.at))
     sentences = {

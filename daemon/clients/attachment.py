@@ -250,12 +250,12 @@ class Attachment:
         selection = client.select(catalog.config)
         if turn is not None and selection.denied:
             raise ToolDisabled(selection.denied)
-        seen = context.means.offers.choices.of(catalog, selection.servers, selection.elsewhere)
+        seen = context.services.offers.choices.of(catalog, selection.servers, selection.elsewhere)
         view = View(
             catalog=seen,
             profile=selection.profile,
             now=context.wall,
-            means=context.means,
+            services=context.services,
             linked=self.links,
             keeps=False,
         )
@@ -266,7 +266,7 @@ class Attachment:
                 keeps=True,
                 loaded=state.loaded,
                 shown=partial(self._shown.hash_of, turn=turn) if client.principal.keeps else self._shown_before,
-                usual=partial(client.core_tools, context.means, seen),
+                usual=partial(client.core_tools, context.services, seen),
             )
         if lasts and not selection.denied:
             self._view = view
@@ -289,10 +289,10 @@ class Attachment:
         if not selection.preload or (known is not None and known[0] is catalog and known[1] is profile):
             return
         self._preloaded = catalog, profile
-        offer = context.means.offers.of(seen, profile)
+        offer = context.services.offers.of(seen, profile)
         wanted = [offer.find(name) for name in selection.preload[:MAX_LOADED] if name != USUAL]
         if USUAL in selection.preload:
-            wanted += map(offer.tools.get, self._client.core_tools(context.means, seen))
+            wanted += map(offer.tools.get, self._client.core_tools(context.services, seen))
         # A loaded tool that has changed is judged like any other and not reloaded unasked.
         tools = [
             (each.tool, catalog.servers[each.tool.server].epoch)

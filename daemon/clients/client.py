@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from daemon.config.listen import ConsoleRole
     from daemon.model import ToolKey
     from daemon.ports import Upstream
-    from daemon.surfaces.surface import Means, Surface
+    from daemon.surfaces.surface import Services, Surface
 
 
 @attrs.frozen(kw_only=True)
@@ -266,11 +266,11 @@ class Client:
             self.config, self.selection = config, self._selected(config)
         return self.selection
 
-    def core_tools(self, means: Means, catalog: Catalog) -> Sequence[ToolKey]:
+    def core_tools(self, services: Services, catalog: Catalog) -> Sequence[ToolKey]:
         """The core tools of a profile that names none: chosen once, then kept."""
         profile = self.selection.profile
         if profile.name not in self._core:
-            self._core = {profile.name: usual_tools(means, catalog, profile)}
+            self._core = {profile.name: usual_tools(services, catalog, profile)}
         return self._core[profile.name]
 
     def _change(self, wishes: Wishes) -> None:

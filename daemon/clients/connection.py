@@ -57,7 +57,7 @@ class ClientConnection:
             context.catalog.value.config,
             context.surfaces,
             principal,
-            count=lambda profile: len(context.means.offers.of(context.catalog.value, profile).tools),
+            count=lambda profile: len(context.services.offers.of(context.catalog.value, profile).tools),
             decided=context.decided,
         )
         self.client.number = number
@@ -135,14 +135,14 @@ class ClientConnection:
         selection, context = self.selection, self.context
         if selection.denied:
             return False
-        choices = context.means.offers.choices
+        choices = context.services.offers.choices
         catalog = choices.of(context.catalog.value, selection.servers, selection.elsewhere)
         if self._seen is None or self._seen[0] is not catalog or self._seen[1] is not selection.profile:
             view = View(
                 catalog=catalog,
                 profile=selection.profile,
                 now=context.wall,
-                means=context.means,
+                services=context.services,
                 keeps=False,
             )
             self._seen, self._servers = (catalog, selection.profile), frozenset(view.servers)

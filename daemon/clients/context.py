@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from daemon.kit.waiting import Watch
     from daemon.ports import Upstream
     from daemon.search.index import Index
-    from daemon.surfaces.surface import Means, Surface
+    from daemon.surfaces.surface import Services, Surface
     from daemon.surfaces.table import SurfaceChoice
     from daemon.wire.outbox import Outbox
 
@@ -40,7 +40,7 @@ class SessionContext:
     catalog: Watch[Catalog]
     upstreams: Mapping[str, Upstream]
     surfaces: Mapping[str, Surface]
-    means: Means
+    services: Services
     index: Watch[Index]
     mended: RepairCounts
     sessions: Sessions

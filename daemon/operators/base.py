@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from daemon.state.health import Persistence
     from daemon.state.notes import Totals
     from daemon.supervision.supervisor import Child
-    from daemon.surfaces.surface import Means
+    from daemon.surfaces.surface import Services
     from daemon.upstreams.servers import InstancedServer
     from daemon.upstreams.upstream_access import UpstreamAccess
     from daemon.wire.outbox import Outbox
@@ -306,7 +306,7 @@ class OperatorContext:
     archive: Archive
     clients: Clients
     counters: Counters
-    means: Means
+    services: Services
     """The context that surfaces work in."""
     redact: Redactors
     """Removes secrets from text that servers wrote."""

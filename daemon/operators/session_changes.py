@@ -200,7 +200,7 @@ def _fitting(context: OperatorContext, session: _Session, pattern: str) -> Mappi
         offered.key: offered.tool
         for name in session.profiles
         if name in context.config.profiles
-        for offered in context.means.offers.of(catalog, context.config.profiles[name]).all
+        for offered in context.services.offers.of(catalog, context.config.profiles[name]).all
         if offered.asks
     }
     found = {key: tool for key, tool in asked.items() if _is(pattern, key, catalog.servers)}

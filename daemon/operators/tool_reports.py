@@ -133,8 +133,8 @@ def view_of(
         catalog=catalog,
         profile=profile,
         now=context.wall,
-        means=context.means,
-        usual=partial(usual_tools, context.means, catalog, profile),
+        services=context.services,
+        usual=partial(usual_tools, context.services, catalog, profile),
     )
 
 

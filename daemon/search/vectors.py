@@ -189,7 +189,7 @@ PARAMETERS_WEIGHT = 0.5
 """The weight of parameters, which tell similar tools apart; full weight hurts where they are generic."""
 
 LEAD_CHARACTERS = 300
-"""Characters of a first sentence; a longer one is none."""
+"""Characters of a first sentence; a longer one is no sentence."""
 
 DESCRIPTION_CHARACTERS = 1500
 """Characters of a description: the mean of more words says less, and a hostile one takes 1 ms at most."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.config_model import Profile
     from daemon.model import Tool, ToolKey
-    from daemon.surfaces.surface import Action, Does, Loading, Means, View
+    from daemon.surfaces.surface import Action, Does, Loading, Services, View
     from daemon.surfaces.wrapped import Wrapped
 
 
@@ -62,7 +62,7 @@ def call_tool(meta_tools: Collection[str], view: View, sent: bytes, *, patient: 
 
 def run(view: View, target: Target, wrapped: Wrapped) -> Forward:
     """Decide to send a tool the arguments of a wrapper call. Raises `InvalidArguments`."""
-    read = view.means.checker.read(
+    read = view.services.checker.read(
         target.tool, wrapped.name, wrapped.arguments, wrapped.beside, example=wrapped.example
     )
     return Forward(
@@ -281,10 +281,10 @@ SERENAS = (
 """Serena's `DEFAULT_CORE_TOOLS`, used until a tool was called."""
 
 
-def usual_tools(means: Means, catalog: Catalog, profile: Profile) -> tuple[ToolKey, ...]:
+def usual_tools(services: Services, catalog: Catalog, profile: Profile) -> tuple[ToolKey, ...]:
     """A profile's most called tools, unlisted ones included, else Serena's; sorted, for equal texts."""
-    offer = means.offers.of(catalog, profile)
-    shown = (key for key in means.most_called() if _may_be_shown(catalog, offer, key))
+    offer = services.offers.of(catalog, profile)
+    shown = (key for key in services.most_called() if _may_be_shown(catalog, offer, key))
     called = tuple(sorted(islice(shown, MOST_USUAL)))
     return called or tuple(sorted(key for key in offer.tools if key[1] in SERENAS))[:MOST_USUAL]
 
@@ -381,7 +381,7 @@ def find_tools(
     if not asked:
         known = [(offer.tools[key], 0.0) for key in among if key in offer.tools]
         return Findings(tools=known[start:end], total=len(known), end=end)
-    index = view.means.index()
+    index = view.services.index()
     # Filtering hits takes as long as finding them; skip it if all tools are allowed.
     all_of_it = among is offer.tools and offer.is_everything and index.covers(view.catalog.servers)
     ranking = index.search(asked, within=None if all_of_it else among, limit=end)
@@ -462,7 +462,7 @@ def _by_need(view: View, need: str, servers: set[str], wanted: Wanted, reserved:
     """The tool that fits a need best; tools that fit nearly as well become alternatives."""
     offer = view.offer
     within = {key for key in offer.tools if key[0] in servers}
-    ranking = view.means.index().search([need], within=within, limit=MAX_FOUND)
+    ranking = view.services.index().search([need], within=within, limit=MAX_FOUND)
     hits = [hit for hit in ranking.hits if hit.score >= WORTH * ranking.hits[0].score]
     if not hits:
         names = [public_name(view, each.key, reserved) for key, each in offer.tools.items() if key in within]

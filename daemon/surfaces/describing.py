@@ -221,7 +221,7 @@ def category_lines(view: View) -> str:
     def entries(room: int) -> list[tuple[str, str]]:
         return [(category.name, category_line(view, category, room)) for category in categories]
 
-    return "Categories:\n" + answers.roomy_lines(entries, view.means.index_characters, rest_text)
+    return "Categories:\n" + answers.roomy_lines(entries, view.services.index_characters, rest_text)
 
 
 def describe_category(

@@ -201,20 +201,20 @@ def refusal(
     name: str,
     validator: Validator | None,
     literal: object,
-    beside: list[str],
+    others: list[str],
     example: Callable[[object], object] | None,
     *,
     several: bool = False,
 ) -> InvalidArguments:
     """The error for arguments that fit no reading, or `several`.
 
-    `literal` is the decoded slot for arguments, `beside` the names of members next to it; `example` makes a
+    `literal` is the decoded slot for arguments, `others` names the members next to it; `example` makes a
     whole call of example arguments.
     """
     schema = {} if validator is None else validator.schema
     errors = validator.errors(literal) if validator is not None and isinstance(literal, dict) else []
     faults = [_fault("$", "this can be read in more than one way")] if several else []
-    faults = [*faults, *_faults(schema, errors, literal, beside)][:MAX_FAULTS]
+    faults = [*faults, *_faults(schema, errors, literal, others)][:MAX_FAULTS]
     good = _good_example(validator, errors, literal)
     call = good if example is None else example(good)
     said = "; ".join(f"at {fault['path']}: {fault['message']}" for fault in faults)
@@ -228,10 +228,10 @@ def refusal(
     )
 
 
-def _faults(schema: Object, errors: list[ValidationError], literal: object, beside: list[str]) -> list[Told]:
+def _faults(schema: Object, errors: list[ValidationError], literal: object, others: list[str]) -> list[Told]:
     if literal is not None and not isinstance(literal, dict):
         return [_fault("$", f"an object is expected, not {_kind(literal)}")]
-    faults = [_fault("$", f"{key[:50]!r} stands beside the arguments") for key in beside[:MAX_FAULTS]]
+    faults = [_fault("$", f"{key[:50]!r} stands next to the arguments") for key in others[:MAX_FAULTS]]
     if literal is None:
         return [*faults, _fault("$", "this cannot be read as JSON")]
     for error in errors:

@@ -119,7 +119,7 @@ def _load_server(view: View, arguments: bytes, *, patient: bool) -> Action:
     if not asked.name.strip():
         raise InvalidArguments(f'"name" is empty. Say what you need: {SERVER_EXAMPLE}')
     servers = view.servers
-    index = view.means.index()
+    index = view.services.index()
     waiting = starting(servers.values())
     if patient and (waiting or not index.covers(view.catalog.servers)):
         return AwaitListing(servers=waiting, indexed=True)
@@ -193,7 +193,7 @@ def _load_tool(view: View, arguments: bytes, *, patient: bool) -> Action:
         raise InvalidArguments(f'"names" must hold 1 to {MAX_NAMES} names or needs: {TOOL_EXAMPLE}')
     entries = _servers_meant(view, asked.server_name)
     waiting = unlisted(entries) if asked.server_name else starting(entries)
-    if patient and (waiting or not view.means.index().covers(view.catalog.servers)):
+    if patient and (waiting or not view.services.index().covers(view.catalog.servers)):
         return AwaitListing(servers=waiting, indexed=True)
     wanted = calling.resolve(view, names, {entry.name for entry in entries}, META_TOOLS)
     if not wanted.tools:
@@ -269,7 +269,7 @@ def _describe_servers(view: View) -> str:
 
     rest = f"{SERVER} finds them by need"
     lines = (
-        answers.roomy_lines(entries, view.means.index_characters, rest) if servers else "none are configured"
+        answers.roomy_lines(entries, view.services.index_characters, rest) if servers else "none are configured"
     )
     return (
         "Find MCP servers by need or keyword. Returns each one's summary and a line per tool."

@@ -105,7 +105,7 @@ def _search(view: View, arguments: bytes, *, patient: bool) -> Action:
     category = find_category(view, asked.category) if asked.category else None
     entries = list(view.servers.values()) if category is None else entries_of(view, category)
     waiting = unlisted(entries) if asked.category else starting(entries)
-    indexed = view.means.index().covers(view.catalog.servers)
+    indexed = view.services.index().covers(view.catalog.servers)
     if patient and (waiting or not indexed):
         return AwaitListing(servers=waiting, indexed=True)
     phrasings = [asked.query] if isinstance(asked.query, str) else asked.query
@@ -290,7 +290,7 @@ class SearchSurface(Surface):
             f"Only core tools are loaded initially to reduce overhead. Use `{SEARCH}` to discover additional"
             " tools:\n"
             f'- `{SEARCH}(query="read a file")`: Search by name or need; a list of phrasings finds more\n'
-            f"{answers.index_lines(entries, view.means.index_characters, rest)}\n\n"
+            f"{answers.index_lines(entries, view.services.index_characters, rest)}\n\n"
             f"Core tools available: {core}"
         )
 

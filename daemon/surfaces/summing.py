@@ -236,7 +236,7 @@ def first_instructions(view: View, entries: Iterable[ServerEntry]) -> dict[str, 
 
 
 def server_lines(view: View) -> str:
-    """A line per server with a description, for mcpd's own instructions; empty if there is none."""
+    """A line per server with a description, for mcpd's own instructions; empty without one."""
     said = [(entry.name, words) for entry in view.servers.values() if (words := server_words(entry))]
     return "Servers:\n" + index_lines(said, LINES_CHARACTERS, REST) if said else ""
 

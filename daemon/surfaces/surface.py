@@ -37,7 +37,7 @@ ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
 
 
 @attrs.frozen(kw_only=True)
-class Means:
+class Services:
     """Services shared by all views; derived from the catalog, never a source of truth."""
 
     offers: Offers
@@ -56,7 +56,7 @@ class View:
     catalog: Catalog
     profile: Profile
     now: Callable[[], float] = attrs.field(repr=False)
-    means: Means = attrs.field(repr=False)
+    services: Services = attrs.field(repr=False)
     loaded: Loaded = attrs.field(factory=Loaded)
     shown: Callable[[ToolKey], str | None] = attrs.field(default=lambda _key: None, repr=False)
     """Returns the schema hash of a tool as this client last saw it; None: never seen."""
@@ -102,7 +102,7 @@ class View:
     @property
     def offer(self) -> Offer:
         """The tools of the profile, each once."""
-        return self.means.offers.of(self.catalog, self.profile)
+        return self.services.offers.of(self.catalog, self.profile)
 
     def remember(self, name: str, sent: bytes, forward: Forward) -> None:
         """Keep a decision about the call `name` with the arguments `sent`, if a like call goes the same way."""
@@ -112,7 +112,7 @@ class View:
         elif forward.wrapper is not None:
             # Bounded: one entry for each of the few meta-tools that call others.
             calls = self.wrapped.setdefault(name, WrappedCalls(forward.wrapper.opening))
-            head, validator = forward.wrapper.head(sent), self.means.checker.validator(forward.tool)
+            head, validator = forward.wrapper.head(sent), self.services.checker.validator(forward.tool)
             if head and validator is not None and sent == b"%b%b}" % (head[:-1], forward.arguments):
                 calls.remember(head, kept, validator)
 

@@ -145,7 +145,7 @@ def _attempt(work: Callable[..., Result], *given: object) -> Result | None:
     """
     try:
         return work(*given)
-    except BaseException as error:  # noqa: BLE001 - what is none of its failures is raised again
+    except BaseException as error:  # noqa: BLE001 - other errors are raised again
         _require_failure(error)
         return None
 

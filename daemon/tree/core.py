@@ -29,7 +29,7 @@ from daemon.history.journal import History
 from daemon.host.notify import SWITCHES, handover
 from daemon.kit.later import later
 from daemon.state.store_access import TrustedSwitches, opener_of
-from daemon.surfaces.surface import Means
+from daemon.surfaces.surface import Services
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
 from daemon.surfaces.wrapped import Checker
 from daemon.upstreams.server_actors import Surrounding
@@ -71,7 +71,7 @@ class Core:
         self.sessions = _sessions(self)
         summarizer = partial(Summarizer, self.registry.catalog, tell=self.registry.tell, wall=time.time)
         self.summarizing = Summarizing(self.registry.catalog, summarizer)
-        self.means = _means(self, config)
+        self.services = _services(self, config)
 
 
 def _history(around: Surroundings) -> History:
@@ -151,8 +151,8 @@ def _sessions(core: Core) -> Sessions:
     )
 
 
-def _means(core: Core, config: Config) -> Means:
-    return Means(
+def _services(core: Core, config: Config) -> Services:
+    return Services(
         offers=Offers(),
         checker=Checker(),
         index=lambda: core.librarian.index.value,

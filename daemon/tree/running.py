@@ -112,7 +112,7 @@ class Tree(Wiring):
                 around.children.limit_stops(STOP_SECONDS)
                 self.supervisor.announce_stop()
                 self._recording.cancel()
-                # Beside the round that is ending: what hangs there must not delay the end twice.
+                # In parallel with the ending round: a hanging write must not delay the end twice.
                 core.start_soon(self._write_the_rest)
                 upstreams.cancel_scope.cancel()
             self._tell_stop()

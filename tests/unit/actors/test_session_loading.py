@@ -442,7 +442,7 @@ async def named(stage: Stage, nursery: trio.Nursery, name: str, version: str) ->
 
 
 def full_size(stage: Stage) -> int:
-    return stage.means.offers.of(stage.catalog.value, stage.config.profiles["default"]).listing_bytes
+    return stage.services.offers.of(stage.catalog.value, stage.config.profiles["default"]).listing_bytes
 
 
 def size_of(tools: list[Any]) -> int:

@@ -113,7 +113,7 @@ def given(catalog: Catalog, *names: str, profile: str = "default") -> tuple[Sele
     selection = client.select(catalog.config)
     assert not selection.denied
     view = view_of(catalog)
-    return selection, attrs.evolve(view, catalog=view.means.offers.choices.of(catalog, selection.servers))
+    return selection, attrs.evolve(view, catalog=view.services.offers.choices.of(catalog, selection.servers))
 
 
 def test_of_a_single_server_a_client_is_told_what_that_has_said() -> None:

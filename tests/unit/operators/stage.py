@@ -282,7 +282,7 @@ def operator_context(stage: Stage, **changed: Any) -> OperatorContext:
             recent=stage.recent,
             series=Series(),
         ),
-        "means": stage.means,
+        "services": stage.services,
         "redact": Redactors(),
         "outbox": stage.outbox,
         "logins": LoginRuns(

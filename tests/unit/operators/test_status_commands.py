@@ -173,7 +173,7 @@ async def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         catalog=daemon.stage.catalog.value,
         profile=daemon.stage.config.profiles["default"],
         now=lambda: NOW,
-        means=daemon.stage.means,
+        services=daemon.stage.services,
     )
     assert shown == sum(len(one) for one in SURFACES["category"].list_tools(view))
     assert offered == sum(len(one) for one in FullSurface().list_tools(view))

@@ -10,7 +10,7 @@ import pytest
 from daemon.catalog.loaded import Loaded
 from daemon.catalog.offer import Offers
 from daemon.search.index import Index
-from daemon.surfaces.surface import Means, Reply, View
+from daemon.surfaces.surface import Reply, Services, View
 from daemon.surfaces.wrapped import Checker
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ def means_of(
     characters: int = INDEX_CHARACTERS,
     indexed: bool = True,
     called: Sequence[ToolKey] = (),
-) -> Means:
+) -> Services:
     """What surfaces work with: an index that knows the catalog, or nothing yet."""
     index = Index().updated(catalog.servers) if indexed else Index()
-    return Means(
+    return Services(
         offers=Offers(),
         checker=Checker(),
         index=lambda: index,
@@ -60,7 +60,7 @@ def view_of(
         catalog=catalog,
         profile=catalog.config.profiles[profile],
         now=lambda: now,
-        means=means_of(catalog, characters=characters, indexed=indexed),
+        services=means_of(catalog, characters=characters, indexed=indexed),
         loaded=loaded or Loaded(),
         usual=lambda: usual,
     )

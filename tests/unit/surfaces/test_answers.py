@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec import Raw
 
 from daemon.causes import Cause
@@ -57,13 +55,6 @@ def test_a_result_says_the_same_as_structure_and_as_compact_json_in_one_text() -
     assert read["isError"] is False
 
 
-@given(st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.text(), max_size=3), max_size=4))
-def test_whatever_a_result_holds_its_two_forms_agree(structured: dict[str, object]) -> None:
-    read = msgspec.json.decode(result(structured))
-    assert read["structuredContent"] == structured
-    assert msgspec.json.decode(read["content"][0]["text"]) == structured
-
-
 def test_a_refusal_carries_code_message_and_details() -> None:
     read = msgspec.json.decode(error_result(UnknownTool("none here", tool="x", closest=["y"])))
     assert read == {
@@ -83,13 +74,9 @@ def test_of_an_unknown_argument_no_more_is_repeated_than_of_any_wrong_name() -> 
     assert str(refused.value).endswith('{"name": "x"}')
 
 
-def test_arguments_that_fit_are_read() -> None:
-    assert decode_arguments(b'{"name":"x","count":2}', Shape, "") == Shape(name="x", count=2)
-
-
 def test_a_null_is_what_is_left_out_and_a_number_may_stand_in_quotes() -> None:
-    assert decode_arguments(b'{"name":"x","count":null}', Shape, "") == Shape(name="x")
-    assert decode_arguments(b'{"name":"x","count":"3"}', Shape, "") == Shape(name="x", count=3)
+    for sent, count in ((b'{"name":"x","count":null}', 0), (b'{"name":"x","count":"3"}', 3)):
+        assert decode_arguments(sent, Shape, "") == Shape(name="x", count=count)
 
 
 @pytest.mark.parametrize(
@@ -99,10 +86,9 @@ def test_a_null_is_what_is_left_out_and_a_number_may_stand_in_quotes() -> None:
         (b'{"name":1}', "Expected `str`, got `int`"),
         (b'{"name":"x","more":1}', "unknown field `more`"),
         (b"[]", "Expected `object`, got `array`"),
-        (b"null", "Expected `object`, got `null`"),
         (b"{", "truncated"),
         (b'{"name":"\xff"}', "utf-8"),
-        (b'{"name":"\\ud800"}', "truncated"),
+        (b'{"name":' + b"[" * 100_000, ""),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused_with_the_problem_and_an_example(
@@ -112,11 +98,6 @@ def test_arguments_that_do_not_fit_are_refused_with_the_problem_and_an_example(
         decode_arguments(arguments, Shape, '{"name": "NAME"}')
     assert problem in caught.value.message
     assert caught.value.message.endswith('Call it like this: {"name": "NAME"}')
-
-
-def test_a_bomb_in_the_arguments_is_a_refusal() -> None:
-    with pytest.raises(InvalidArguments):
-        decode_arguments(b'{"name":' + b"[" * 100_000, Shape, "")
 
 
 @pytest.mark.parametrize(
@@ -138,10 +119,7 @@ def test_names_in_an_error_are_bounded_and_the_rest_is_counted() -> None:
     names = [f"tool{number:03}" for number in range(100)]
     text = choices(names, "zzz")
     assert text == f"There are: {', '.join(names[:MAX_NAMED])} and {100 - MAX_NAMED} more."
-
-
-def test_no_more_names_than_allowed_are_counted_as_more() -> None:
-    assert "more" not in choices([f"t{number}" for number in range(MAX_NAMED)], "zzz")
+    assert "more" not in choices(names[:MAX_NAMED], "zzz")
 
 
 CONFIG: dict[str, Any] = {"mcpServers": servers("git", "fs")}
@@ -373,11 +351,7 @@ def test_as_many_members_fit_as_have_room_and_no_more_are_made() -> None:
     assert made == [0, 1, 2, 3, 4, 5]
     assert list(fitting([("first", "x" * 90), ("second", 1)], 5)) == ["first"]
     assert fitting([], 5) == {}
-
-
-def test_names_fit_as_many_as_have_room() -> None:
     assert names_within(["a", "b"], 100) == ["a", "b"]
-    assert len(names_within(["name"] * 1 + [f"name{n}" for n in range(100)], 100)) < 20
 
 
 def test_lines_are_cut_alike_before_any_is_left_out() -> None:

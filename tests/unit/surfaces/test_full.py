@@ -32,7 +32,7 @@ def test_every_tool_is_listed_byte_for_byte_as_its_server_lists_it() -> None:
 def test_the_list_is_the_same_object_whatever_states_servers_are_in() -> None:
     view = view_of(UP)
     down = after(UP, [status("a", ServerState.BACKOFF)])
-    assert view.means.offers.of(down, view.profile).listing is SURFACE.list_tools(view)
+    assert view.services.offers.of(down, view.profile).listing is SURFACE.list_tools(view)
 
 
 def test_the_list_waits_for_every_server_that_may_list_and_wakes_those_that_sleep() -> None:

@@ -42,7 +42,7 @@ UP = after(BEFORE, [status("a"), status("b"), listed("a", "x"), listed("b", *B)]
 def seen(catalog: Catalog, *names: str) -> View:
     """What a client sees that has chosen these servers."""
     view = view_of(catalog)
-    return attrs.evolve(view, catalog=view.means.offers.choices.of(catalog, names))
+    return attrs.evolve(view, catalog=view.services.offers.choices.of(catalog, names))
 
 
 def test_names_and_descriptions_are_the_server_s_own_and_restrictions_hold() -> None:

@@ -11,7 +11,7 @@ from daemon.catalog.loaded import Loaded, Source
 from daemon.errors import InvalidArguments, ToolDisabled, ToolNotLoaded, UnknownServer, UnknownTool
 from daemon.states import ServerState
 from daemon.surfaces.load import MAX_NAMES, MAX_TOOL_LINES, LoadSurface
-from daemon.surfaces.surface import AwaitListing, Forward, Loading, Reply
+from daemon.surfaces.surface import AwaitListing, Forward, Loading, Reply, View
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, answer, listed_names, refused, view_of
 
@@ -55,24 +55,21 @@ def loaded(*names: str) -> Loaded:
 # --- what is listed ----------------------------------------------------------------------------------------
 
 
+def described(view: View) -> str:
+    return str(msgspec.json.decode(SURFACE.list_tools(view)[0])["description"])
+
+
 def test_the_two_tools_are_always_listed_with_a_line_per_server() -> None:
     assert listed_names(SURFACE, VIEW) == ["load_mcp_server", "load_mcp_tool"]
-    text = msgspec.json.decode(SURFACE.list_tools(VIEW)[0])["description"]
-    assert (
-        "- git: Version control: repositories, commits, branches.\n- clock: The time in any zone.\n- files"
-        in text
-    )
-    assert (
-        "none are configured"
-        in msgspec.json.decode(SURFACE.list_tools(view_of(catalog_of({})))[0])["description"]
-    )
-
-
-def test_the_lines_about_servers_are_bounded_and_say_so() -> None:
+    lines = "- git: Version control: repositories, commits, branches.\n- clock: The time in any zone.\n- files"
+    assert lines in described(VIEW)
+    assert "none are configured" in described(view_of(catalog_of({})))
     many = catalog_of({"mcpServers": servers(*(f"s{number}" for number in range(40)))})
-    text = msgspec.json.decode(SURFACE.list_tools(view_of(many, characters=100))[0])["description"]
-    assert "more: load_mcp_server finds them by need" in text
-    assert len(text) < 300
+    assert "more: load_mcp_server finds them by need" in described(view_of(many, characters=100))
+    assert len(described(view_of(many, characters=100))) < 300
+    text = SURFACE.instructions(VIEW)
+    assert text.index("load_mcp_server") < text.index("load_mcp_tool")
+    assert SURFACE.awaits(view_of(BEFORE)) == ()
 
 
 def test_what_is_loaded_is_listed_as_its_server_has_it_and_never_deferred_while_it_exists() -> None:
@@ -83,39 +80,16 @@ def test_what_is_loaded_is_listed_as_its_server_has_it_and_never_deferred_while_
     assert listed_names(SURFACE, gone) == ["load_mcp_server", "load_mcp_tool", "read"]
 
 
-def test_the_instructions_tell_the_steps() -> None:
-    text = SURFACE.instructions(VIEW)
-    assert text.index("load_mcp_server") < text.index("load_mcp_tool")
-
-
-def test_nothing_is_waited_for_before_listing() -> None:
-    assert SURFACE.awaits(view_of(BEFORE)) == ()
-
-
 # --- load_mcp_server ---------------------------------------------------------------------------------------
 
 
 def test_a_need_finds_a_server_with_its_summary_and_a_line_per_tool_and_no_schema() -> None:
     found = answer(SURFACE, VIEW, "load_mcp_server", {"name": "commits and branches"})
-    assert found == {
-        "servers": {
-            "git": {
-                "summary": "Version control: repositories, commits, branches.",
-                "tools": {
-                    "git_log": "Shows the commit logs.",
-                    "git_diff": "Shows differences.",
-                    "read": "",
-                },
-            }
-        }
-    }
-
-
-def test_a_server_that_is_named_is_the_only_one() -> None:
+    lines = {"git_log": "Shows the commit logs.", "git_diff": "Shows differences.", "read": ""}
+    summary = "Version control: repositories, commits, branches."
+    assert found == {"servers": {"git": {"summary": summary, "tools": lines}}}
     assert list(answer(SURFACE, VIEW, "load_mcp_server", {"name": "clock"})["servers"]) == ["clock"]
-
-
-def test_tools_that_share_a_name_are_named_as_they_are_called_and_what_is_off_is_not_there() -> None:
+    # A name that two servers share is the one to call it by; a tool that is switched off is not named.
     found = answer(SURFACE, VIEW, "load_mcp_server", {"name": "files"})["servers"]["files"]
     assert found == {"tools": {"files__read": ""}}
 
@@ -311,12 +285,9 @@ def test_a_need_is_searched_also_where_the_profile_has_one_server() -> None:
     assert list(answer(SURFACE, view, "load_mcp_tool", {"names": ["repeat a word"]})["tools"]) == ["echo"]
 
 
-def test_with_auto_load_it_is_loaded_and_run_at_once() -> None:
+def test_with_auto_load_a_tool_is_loaded_and_run_at_once_unless_it_is_off_or_unknown() -> None:
     action = act(SURFACE, view_of(UP, "auto"), "git_log", b"{}")
     assert isinstance(action, Forward)
     assert action.loading == Loading(tools=(("git", "git_log"),), source=Source.AUTO)
-
-
-def test_what_is_off_or_unknown_is_not_run_by_auto_load_either() -> None:
     refused(SURFACE, view_of(UP, "auto"), "wipe", {}, ToolDisabled)
     refused(SURFACE, view_of(UP, "auto"), "nothing", {}, UnknownTool)

@@ -66,25 +66,18 @@ def found(view: View = VIEW, **asked: object) -> list[str]:
 # --- what is listed ----------------------------------------------------------------------------------------
 
 
-def test_without_core_tools_the_two_meta_tools_are_listed() -> None:
-    assert listed_names(SURFACE, VIEW) == ["search_tools", "call_tool", "call_read_only_tool"]
-
-
-def test_core_tools_are_listed_from_the_start_in_the_profiles_order() -> None:
-    assert listed_names(SURFACE, view_of(UP, "core")) == [
-        "search_tools",
-        "call_tool",
-        "call_read_only_tool",
-        "read_file",
-        "run",
-    ]
-
-
 def test_what_was_found_is_listed_after_the_core_tools_each_once_and_only_while_it_is_offered() -> None:
+    own = ["search_tools", "call_tool", "call_read_only_tool"]
+    assert listed_names(SURFACE, VIEW) == own
+    assert listed_names(SURFACE, view_of(UP, "core")) == [*own, "read_file", "run"]
     tools = [tool("shell", "run"), tool("serena", "find_symbol"), tool("serena", "gone")]
     loaded = Loaded().adding([(each, 1) for each in tools], Source.MANUAL, 1.0)
-    names = listed_names(SURFACE, view_of(UP, "core", loaded=loaded))
-    assert names == ["search_tools", "call_tool", "call_read_only_tool", "read_file", "run", "find_symbol"]
+    assert listed_names(SURFACE, view_of(UP, "core", loaded=loaded)) == [
+        *own,
+        "read_file",
+        "run",
+        "find_symbol",
+    ]
 
 
 def test_a_listed_tool_is_as_its_server_has_it_and_never_deferred() -> None:
@@ -130,7 +123,7 @@ def test_the_instructions_hold_the_discovery_text_with_real_categories_and_core_
 # --- search_tools ------------------------------------------------------------------------------------------
 
 
-def test_a_search_answers_as_the_seed_shows() -> None:
+def test_a_search_answers_as_the_seed_shows_and_loads_what_it_found() -> None:
     text = text_of(act(SURFACE, VIEW, "search_tools", {"category": "file_operations"}))
     assert text == (
         "Found 3 tool(s):\n\n"
@@ -139,22 +132,14 @@ def test_a_search_answers_as_the_seed_shows() -> None:
         "- **delete_file** [active] [file_operations]\n\n"
         "Available categories: file_operations, symbolic_read, shell"
     )
-
-
-def test_a_search_says_the_same_as_structure() -> None:
-    answered = search(query="symbol")
-    assert answered == {
-        "tools": [
-            {
-                "name": "find_symbol",
-                "server": "serena",
-                "category": "symbolic_read",
-                "active": True,
-                "description": "Finds a symbol.",
-            }
-        ],
+    symbol = {"name": "find_symbol", "server": "serena", "category": "symbolic_read", "active": True}
+    assert search(query="symbol") == {
+        "tools": [{**symbol, "description": "Finds a symbol."}],
         "categories": ["file_operations", "symbolic_read", "shell"],
     }
+    action = act(SURFACE, VIEW, "search_tools", {"query": "symbol"})
+    assert isinstance(action, Reply)
+    assert action.loading == Loading(tools=(("serena", "find_symbol"),), source=Source.MANUAL, leaving=())
 
 
 def test_everything_is_found_without_a_query_in_its_order() -> None:
@@ -196,9 +181,6 @@ def test_a_query_finds_by_name_and_description_and_stays_in_its_category() -> No
     assert set(found(query="find")) == {"find_file", "find_symbol"}
     assert found(query="find", category="symbolic_read") == ["find_symbol"]
     assert found(query="command") == ["run"]
-
-
-def test_several_phrasings_are_one_search() -> None:
     assert set(found(query=["symbol", "command"])) == {"find_symbol", "run"}
 
 
@@ -219,24 +201,16 @@ def test_no_more_than_asked_for_is_shown_and_the_rest_is_counted(most: int, show
     assert (f"{6 - shown} more fit: say more precisely" in text) is (shown < 6)
 
 
-def test_an_answer_is_bounded_whatever_was_asked_for() -> None:
-    many = after(
-        catalog_of({"mcpServers": servers("a")}),
-        [status("a"), listed("a", *(f"t{number}" for number in range(MAX_RESULTS + 50)))],
-    )
-    view = view_of(many)
-    assert len(search(view, max_results=10**9)["tools"]) == MAX_RESULTS
-    text = text_of(act(SURFACE, view, "search_tools", {"max_results": 10**9}))
-    assert "50 more fit: say more precisely what you need, or see them with search_tools({" in text
-
-
-def test_all_that_fits_is_reached_page_by_page() -> None:
+def test_all_that_fits_is_reached_page_by_page_of_a_bounded_size() -> None:
     names = [f"t{number}" for number in range(2 * MAX_RESULTS + 50)]
     view = view_of(after(catalog_of({"mcpServers": servers("a")}), [status("a"), listed("a", *names)]))
     seen: list[str] = []
     arguments: dict[str, Any] = {"category": "a", "max_results": 10**9, "include_descriptions": False}
+    text = text_of(act(SURFACE, view, "search_tools", arguments))
+    assert "150 more fit: say more precisely what you need, or see them with search_tools({" in text
     while arguments:
         found = answer(SURFACE, view, "search_tools", arguments)
+        assert len(found["tools"]) <= MAX_RESULTS
         seen += [tool["name"] for tool in found["tools"]]
         arguments = found.get("meta", {}).get("next", {}).get("arguments", {})
         assert not arguments or arguments["include_descriptions"] is False
@@ -283,31 +257,15 @@ def test_of_many_categories_the_rest_are_counted() -> None:
     assert names[shown] not in text
 
 
-def test_the_definition_is_the_same_bytes_while_the_catalog_is() -> None:
-    assert SURFACE.list_tools(VIEW) == SURFACE.list_tools(view_of(UP))
-
-
 def test_an_unknown_category_is_answered_with_those_that_exist() -> None:
     error = refused(SURFACE, VIEW, "search_tools", {"category": "file_operation"}, UnknownCategory)
     assert "Did you mean file_operations?" in error.message
-
-
-def test_when_nothing_fits_that_is_said_with_the_categories() -> None:
-    text = text_of(act(SURFACE, VIEW, "search_tools", {"query": "qqqqqqqq wwwwwwww"}))
-    assert text.startswith("Found 0 tool(s).")
-    assert text.endswith("Available categories: file_operations, symbolic_read, shell")
 
 
 def test_tools_that_are_switched_off_or_outside_the_profile_are_not_found() -> None:
     assert "rm" not in found()
     assert found(view_of(UP, "files")) == ["find_file", "read_file", "delete_file"]
     assert found(view_of(UP, "files"), query="symbol command") == []
-
-
-def test_what_was_found_is_loaded() -> None:
-    action = act(SURFACE, VIEW, "search_tools", {"query": "symbol"})
-    assert isinstance(action, Reply)
-    assert action.loading == Loading(tools=(("serena", "find_symbol"),), source=Source.MANUAL, leaving=())
 
 
 @pytest.mark.parametrize(
@@ -319,17 +277,18 @@ def test_what_was_found_is_loaded() -> None:
         (ServerState.FAILED, False),
     ],
 )
-def test_a_tool_is_active_when_a_call_would_be_taken(state: ServerState, *, active: bool) -> None:
+def test_a_tool_is_active_when_a_call_would_be_taken_and_named_otherwise(
+    state: ServerState, *, active: bool
+) -> None:
     view = view_of(after(UP, [status("shell", state)]))
-    assert search(view, query="command")["tools"][0]["active"] is active
+    answered = search(view, query="command")
+    assert answered["tools"][0]["active"] is active
     mark = "active" if active else "unavailable"
     assert f"**run** [{mark}]" in text_of(act(SURFACE, view, "search_tools", {"query": "command"}))
-
-
-def test_what_is_down_is_named() -> None:
-    meta = search(view_of(after(UP, [status("shell", ServerState.BACKOFF)])), query="command")["meta"]
-    assert meta["unavailableTools"] == ["run"]
-    assert list(meta["unavailableServers"]) == ["shell"]
+    meta = answered.get("meta", {})
+    assert (meta.get("unavailableTools"), list(meta.get("unavailableServers", ()))) == (
+        (None, []) if active else (["run"], ["shell"])
+    )
 
 
 def test_a_server_that_sleeps_is_named_only_while_nobody_knows_its_tools() -> None:
@@ -358,15 +317,10 @@ def test_a_search_waits_for_servers_that_start_and_for_the_index_and_a_category_
 
 @pytest.mark.parametrize("name", ["run", "shell__run", "shell/run", "mcp__shell__run"])
 def test_every_tool_is_called_by_name_whether_listed_or_not(name: str) -> None:
-    action = act(SURFACE, VIEW, name, b'{ "a": 1 }')
-    assert isinstance(action, Forward)
-    assert (action.server, action.name, action.arguments) == ("shell", "run", b'{ "a": 1 }')
-
-
-def test_clients_that_only_call_what_they_listed_use_call_tool() -> None:
-    action = act(SURFACE, VIEW, "call_tool", {"tool_name": "run", "arguments": {"a": 1}})
-    assert isinstance(action, Forward)
-    assert (action.server, action.name) == ("shell", "run")
+    for called, sent in ((name, b'{ "a": 1 }'), ("call_tool", b'{"tool_name":"%b","arguments":{ "a": 1 }}')):
+        action = act(SURFACE, VIEW, called, sent.replace(b"%b", name.encode()))
+        assert isinstance(action, Forward)
+        assert (action.server, action.name, action.arguments) == ("shell", "run", b'{ "a": 1 }')
 
 
 @pytest.mark.parametrize("name", ["search_tools", "call_tool"])

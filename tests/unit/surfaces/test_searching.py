@@ -75,7 +75,7 @@ def test_an_operator_sees_scores_and_the_category_that_was_asked_for() -> None:
 
 
 def test_where_a_profile_offers_everything_the_same_is_found_as_among_all_of_its_tools() -> None:
-    offer, index = VIEW.offer, VIEW.means.index()
+    offer, index = VIEW.offer, VIEW.services.index()
     assert offer.is_everything
     for words in ("note", "play a song", "other", "write_note"):
         among = index.search([words], within=set(offer.tools), limit=10)

@@ -191,7 +191,7 @@ async def test_a_client_that_cannot_ask_is_told_how_the_user_can_allow_it(
     assert not stage.alpha.sent
     (echo,) = (
         each
-        for each in stage.means.offers.of(stage.catalog.value, stage.config.profiles["default"]).all
+        for each in stage.services.offers.of(stage.catalog.value, stage.config.profiles["default"]).all
         if each.name == "echo" and each.tool.server == "alpha"
     )
     assert echo.asks

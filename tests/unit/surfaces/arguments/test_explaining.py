@@ -62,7 +62,7 @@ def test_a_misspelt_member_is_found_where_the_schema_is_lenient() -> None:
 
 
 def test_what_stands_beside_is_named() -> None:
-    assert "at $: 'extra' stands beside the arguments" in told({"path": "x"}, beside=("extra",)).message
+    assert "at $: 'extra' stands next to the arguments" in told({"path": "x"}, beside=("extra",)).message
 
 
 def test_the_text_ends_with_a_call_that_fits_and_keeps_what_was_right() -> None:

@@ -61,7 +61,7 @@ def refused(schema: Mapping[str, Any], args: object) -> InvalidArguments:
     "value", [b"1e400", b'"\\ud800"', b"[" * 5000 + b"]" * 5000], ids=["number", "surrogate", "depth"]
 )
 def test_what_stands_beside_and_cannot_be_decoded_is_refused(value: bytes) -> None:
-    with pytest.raises(InvalidArguments, match="'path' stands beside"):
+    with pytest.raises(InvalidArguments, match="'path' stands next to"):
         read(PATH, None, path=value)
 
 
@@ -96,7 +96,7 @@ def test_the_faults_of_a_string_are_those_of_its_object() -> None:
 
 
 def test_a_member_that_stands_both_inside_and_beside_is_refused() -> None:
-    with pytest.raises(InvalidArguments, match="'path' stands beside the arguments"):
+    with pytest.raises(InvalidArguments, match="'path' stands next to the arguments"):
         read(PATH, b'{"path":"x"}', path=b'"y"')
 
 

@@ -177,8 +177,10 @@ def test_a_call_as_nearly_all_are_written_is_sent_without_being_judged_again(
 ) -> None:
     known, sent = found(warm(meta_tool), meta_tool, plain(meta_tool, arguments))
     assert known is not None
-    assert known.name == "read"
-    assert bytes(sent) == arguments.encode()
+    # The arguments of the first call, which may be a secret, are not kept.
+    assert (known.name, known.arguments, bytes(sent)) == ("read", b"{}", arguments.encode())
+    call = plain(meta_tool, arguments).replace(b'"read"', b'"any"')
+    assert found(warm(meta_tool), meta_tool, call) == (None, call)
 
 
 @pytest.mark.parametrize("meta_tool", WRAPPERS)
@@ -235,12 +237,6 @@ def test_a_wrapper_that_a_lenient_schema_takes_is_left_to_its_surface(meta_tool:
     for wrapped in (b'{"args":{"path":"a"}}', b'{"input":{}}'):
         call = lent.replace(b'{"path":"a"}', wrapped)
         assert found(view, meta_tool, call) == (None, call)
-
-
-@pytest.mark.parametrize("meta_tool", WRAPPERS)
-def test_a_call_of_another_tool_is_left_to_its_surface(meta_tool: str) -> None:
-    call = plain(meta_tool).replace(b'"read"', b'"any"')
-    assert found(warm(meta_tool), meta_tool, call) == (None, call)
 
 
 VALUES = st.recursive(
@@ -328,16 +324,6 @@ def test_a_view_remembers_so_many_calls_and_no_more(meta_tool: str, count: int) 
     for number in range(count - 1):
         view.remember(meta_tool, plain(meta_tool).replace(b'"read"', b'"%d"' % number), action)
     assert len(view.wrapped[meta_tool]) == (count - 1) % MAX_REMEMBERED + 1
-
-
-def test_of_a_call_that_was_sent_its_arguments_are_not_kept() -> None:
-    view, sent = view_of(CATALOG), plain("call_tool", '{"path":"a secret"}')
-    action = decided(view, "call_tool", sent)
-    assert isinstance(action, Forward)
-    view.remember("call_tool", sent, action)
-    known, _arguments = found(view, "call_tool", plain("call_tool"))
-    assert known is not None
-    assert known.arguments == b"{}"
 
 
 def test_what_holds_for_one_call_only_is_not_remembered() -> None:
