@@ -38,15 +38,32 @@ def renames(*lists: Iterable[Tool]) -> Mapping[str, str]:
     return git(after(BEGUN, [listed("git", *tools) for tools in lists])).tool_list.renamed
 
 
-def test_a_tool_that_went_and_one_that_came_with_its_contents_are_one_tool() -> None:
-    [log, *others] = different("log", "add", "show")
-    assert renames([log, *others], [alike(log.description, "history"), *others]) == {"log": "history"}
+def a_list(written: str) -> list[Tool]:
+    """Tools by contents and name: `x=a y=b`."""
+    return [alike(contents, name) for contents, _, name in (each.partition("=") for each in written.split())]
 
 
-def test_a_rename_is_one_change() -> None:
-    log, add = different("log", "add")
-    catalog = after(BEGUN, [listed("git", log, add), listed("git", alike(log.description, "history"), add)])
-    assert git(catalog).epoch == 2
+@pytest.mark.parametrize(
+    ("lists", "linked"),
+    [
+        pytest.param(["x=a y=b", "x=c y=b"], {"a": "c"}, id="one that went and one that came"),
+        pytest.param(["x=a", "y=b"], {}, id="a tool that changed with its name"),
+        pytest.param(["x=a y=b", "x=A y=B"], {"a": "A", "b": "B"}, id="several at once"),
+        pytest.param(["x=a", "x=b", "x=c"], {"a": "c", "b": "c"}, id="a name that was left twice"),
+        pytest.param(["x=a", "x=b", "x=a"], {"b": "a"}, id="called as before again"),
+        pytest.param(["x=a", "x=b", ""], {}, id="a rename ends with the tool"),
+        pytest.param(["x=a", "x=b", "x=b y=a"], {}, id="or when its old name is taken"),
+        pytest.param(["x=a", "x=b", "z=b"], {"a": "b"}, id="and outlives a change of contents"),
+        pytest.param(["x=a y=b", "y=a x=b"], {}, id="two that swap names"),
+        pytest.param(["x=a y=b", "x=b y=c"], {}, id="one that takes the name of another"),
+    ],
+)
+def test_a_rename_is_one_definition_that_went_and_one_that_came_with_its_contents(
+    lists: list[str], linked: dict[str, str]
+) -> None:
+    catalog = after(BEGUN, [listed("git", *a_list(each)) for each in lists])
+    assert git(catalog).tool_list.renamed == linked
+    assert git(catalog).epoch == len(lists)
 
 
 @pytest.mark.parametrize(
@@ -63,43 +80,6 @@ def test_a_rename_is_one_change() -> None:
 def test_where_nobody_could_say_which_became_which_none_is_linked(before: list[str], now: list[str]) -> None:
     first, second = ([alike("same", name) for name in each] for each in (before, now))
     assert renames(first, second) == {}
-
-
-def test_a_tool_that_changed_with_its_name_is_another_tool() -> None:
-    assert renames(different("log"), different("history")) == {}
-
-
-def test_several_tools_are_renamed_at_once() -> None:
-    assert renames([alike(c, c) for c in "abc"], [alike(c, c.upper()) for c in "abc"]) == {
-        "a": "A",
-        "b": "B",
-        "c": "C",
-    }
-
-
-def test_a_name_that_was_left_twice_leads_to_the_present_one() -> None:
-    assert renames(*([alike("x", name)] for name in "abc")) == {"a": "c", "b": "c"}
-
-
-def test_a_tool_that_is_called_as_before_again_is_there() -> None:
-    assert renames(*([alike("x", name)] for name in "aba")) == {"b": "a"}
-
-
-def test_a_rename_ends_with_the_tool() -> None:
-    assert renames([alike("x", "a")], [alike("x", "b")], []) == {}
-    assert renames([alike("x", "a")], [alike("x", "b")], [alike("x", "b"), alike("y", "a")]) == {}
-
-
-def test_a_rename_outlives_a_change_of_contents() -> None:
-    assert renames([alike("x", "a")], [alike("x", "b")], [alike("new", "b")]) == {"a": "b"}
-
-
-def test_two_tools_that_swap_names_have_both_changed() -> None:
-    assert renames([alike("x", "a"), alike("y", "b")], [alike("y", "a"), alike("x", "b")]) == {}
-
-
-def test_a_tool_that_takes_the_name_of_another_is_not_taken_for_renamed() -> None:
-    assert renames([alike("x", "a"), alike("y", "b")], [alike("x", "b"), alike("y", "c")]) == {}
 
 
 def test_a_rename_while_the_daemon_was_down_is_seen() -> None:

@@ -21,7 +21,6 @@ from daemon.catalog.listing import (
     read_definitions,
     read_page,
 )
-from daemon.config.names import TOOL_BYTES
 from daemon.model import Kind
 from tests.unit.catalog.samples import definition_json, tool_json
 
@@ -32,11 +31,6 @@ def test_a_page_is_split_without_touching_its_tools() -> None:
     page = read_page(Kind.TOOL, b'{"tools":[{"x" : 1.0},[]],"nextCursor":"c","_meta":{}}')
     assert [bytes(raw) for raw in page.definitions] == [b'{"x" : 1.0}', b"[]"]
     assert page.next_cursor == "c"
-
-
-@pytest.mark.parametrize("result", [b'{"tools":[]}', b'{"tools":[],"nextCursor":null}'])
-def test_the_last_page_has_no_cursor(result: bytes) -> None:
-    assert read_page(Kind.TOOL, result).next_cursor is None
 
 
 @pytest.mark.parametrize(
@@ -149,26 +143,6 @@ def test_an_unusable_tool_costs_itself_and_says_why(raw: bytes, name: str, reaso
     assert [tool.name for tool in tools] == ["good", "last"]
     assert list(quarantined) == [name]
     assert reason in quarantined[name]
-
-
-@pytest.mark.parametrize("depth", [500, 990, 5000])
-def test_a_schema_nested_like_a_bomb_harms_nobody_else(depth: int) -> None:
-    nested = b'{"name":"bad","inputSchema":{"type":"object","x":' + b"[" * depth + b"]" * depth + b"}}"
-    tools, quarantined = read_definitions(Kind.TOOL, "s", [Raw(nested), Raw(GOOD)])
-    assert tools[-1].name == "good"
-    assert len(tools) + len(quarantined) == 2
-
-
-def test_the_longest_name_is_taken() -> None:
-    name = "x" * TOOL_BYTES
-    tools, _ = read_definitions(Kind.TOOL, "s", [Raw(tool_json(name))])
-    assert tools[0].name == name
-
-
-def test_of_two_tools_with_one_name_the_first_counts() -> None:
-    raws = [Raw(tool_json("t", description="first")), Raw(tool_json("t", description="second"))]
-    tools, _ = read_definitions(Kind.TOOL, "s", raws)
-    assert [tool.description for tool in tools] == ["first"]
 
 
 def test_an_endless_list_is_cut_and_says_so() -> None:
@@ -316,11 +290,6 @@ def test_what_is_malformed_costs_itself_alone(kind: Kind, raw: bytes, name: str,
     ((found, why),) = quarantined.items()
     assert found == name
     assert why.startswith(reason)
-
-
-def test_null_arguments_are_none() -> None:
-    (prompt,), _ = read_definitions(Kind.PROMPT, "s", [Raw(b'{"name":"p","arguments":null}')])
-    assert prompt.name == "p"
 
 
 def test_the_second_of_two_with_one_uri_and_those_beyond_the_bound_are_left_out() -> None:

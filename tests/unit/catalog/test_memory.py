@@ -86,11 +86,6 @@ def test_a_server_that_lets_go_of_what_it_has_listed_has_nothing() -> None:
     assert (names(catalog), git(catalog).epoch, git(catalog).tool_list.problem) == ([], 2, "")
 
 
-def test_a_server_that_never_had_any_tools_has_none() -> None:
-    catalog = fold(BEGUN, nothing(first=True))
-    assert (names(catalog), git(catalog).tool_list.problem) == ([], "")
-
-
 def test_tools_that_were_completed_are_known_also_where_a_memory_has_them_whole() -> None:
     lacking = tool("git", "log", inputSchema={})
     remembered = fold(BEGUN, recalled("git", attrs.evolve(lacking, completed=False)))

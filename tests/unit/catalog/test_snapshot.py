@@ -98,11 +98,6 @@ def test_the_same_failure_twice_is_told_once() -> None:
     assert fold(once, failed("git", "timed out")) is once
 
 
-def test_the_same_list_twice_from_the_same_tools_keeps_bytes_and_epoch() -> None:
-    again = listed("git", tool("git", "git_log"), tool("git", "git_add"))
-    assert fold(UP, again) is UP
-
-
 @pytest.mark.parametrize(
     ("fact", "rises"),
     [
@@ -127,37 +122,27 @@ def test_the_epoch_rises_by_one_exactly_when_visible_capabilities_change(
     assert fold(UP, fact).servers["git"].epoch == UP.servers["git"].epoch + rises
 
 
-def test_the_first_list_is_epoch_one_even_if_it_is_empty() -> None:
-    catalog = fold(BEGUN, listed("git"))
-    assert catalog.servers["git"].tools == {}
-    assert catalog.servers["git"].epoch == 1
-
-
-def test_a_change_and_its_reversal_are_two_changes() -> None:
+def test_the_first_list_is_epoch_one_even_if_it_is_empty_and_a_change_and_its_reversal_are_two() -> None:
+    git = fold(BEGUN, listed("git")).servers["git"]
+    assert (git.tools, git.epoch) == ({}, 1)
     catalog = after(UP, [listed("git", "git_log"), listed("git", "git_log", "git_add")])
     assert catalog.servers["git"].epoch == UP.servers["git"].epoch + 2
 
 
 @pytest.mark.parametrize("fact", [listed("git", "x", incarnation=1), failed("git", incarnation=1)])
-def test_what_a_dead_incarnation_says_is_dropped(fact: DefinitionsListed) -> None:
+def test_what_a_dead_incarnation_says_is_dropped_and_a_list_may_overtake_its_status(
+    fact: DefinitionsListed,
+) -> None:
     restarted = fold(UP, status("git", incarnation=2))
     assert fold(restarted, fact) is restarted
-
-
-def test_a_list_that_overtakes_its_own_status_is_taken() -> None:
     assert list(fold(UP, listed("git", "x", incarnation=2)).servers["git"].tools or ()) == ["x"]
 
 
-def test_a_failure_keeps_the_tools_that_are_known() -> None:
-    entry = fold(UP, failed("git", "timed out")).servers["git"]
-    assert list(entry.tools or ()) == ["git_log", "git_add"]
-    assert entry.tool_list.problem == "timed out"
-
-
 @pytest.mark.parametrize("tools", [["git_log", "git_add"], ["git_log"]])
-def test_a_good_list_ends_a_failure(tools: list[str]) -> None:
-    catalog = after(UP, [failed("git"), listed("git", *tools)])
-    assert catalog.servers["git"].tool_list.problem == ""
+def test_a_failure_keeps_the_tools_that_are_known_until_a_good_list_ends_it(tools: list[str]) -> None:
+    entry = fold(UP, failed("git", "timed out")).servers["git"]
+    assert (list(entry.tools or ()), entry.tool_list.problem) == (["git_log", "git_add"], "timed out")
+    assert after(UP, [failed("git"), listed("git", *tools)]).servers["git"].tool_list.problem == ""
 
 
 def test_what_is_quarantined_is_the_newest_lists_word() -> None:
@@ -167,26 +152,12 @@ def test_what_is_quarantined_is_the_newest_lists_word() -> None:
     assert fold(bad, listed("git", "git_log", "git_add")).servers["git"].tool_list.quarantined == {}
 
 
-def test_a_server_that_goes_down_keeps_its_tools() -> None:
-    down = fold(UP, status("git", ServerState.CRASHLOOP))
-    assert down.servers["git"].tools is UP.servers["git"].tools
-    assert not down.servers["git"].available
-
-
 @pytest.mark.parametrize("state", ServerState)
-def test_tools_can_be_called_in_the_serving_states_only(state: ServerState) -> None:
-    entry = fold(BEGUN, status("git", state)).servers["git"]
-    assert entry.available is (state in {"ready", "degraded"})
-
-
-def test_a_change_of_one_server_touches_no_other() -> None:
-    changed = fold(UP, listed("git", "x"))
-    assert changed.servers["fs"] is UP.servers["fs"]
-    assert list(changed.servers) == list(UP.servers)
-
-
-def test_a_change_of_status_keeps_the_categories() -> None:
-    assert fold(UP, status("git", ServerState.BACKOFF)).categories is UP.categories
+def test_tools_stay_known_and_can_be_called_in_the_serving_states_only(state: ServerState) -> None:
+    changed = fold(UP, status("git", state))
+    assert changed.servers["git"].available is (state in {"ready", "degraded"})
+    assert (changed.servers["git"].tools, changed.servers["fs"]) == (UP.servers["git"].tools, UP.servers["fs"])
+    assert changed.categories is UP.categories or state is ServerState.DISABLED
 
 
 def test_what_is_only_written_another_way_is_shown_anew_without_a_new_epoch() -> None:

@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from daemon.catalog.entry import KnownList
 from daemon.catalog.snapshot import ServerEntry
 from daemon.facts import ServerStatus
 from daemon.model import Kind, Summary
-from daemon.search.documents import DEPRECATED
 from daemon.search.language import OPPOSED, OTHERWISE, ToolAction
 from daemon.search.queries import Phrase
-from daemon.search.segment import CLAUSE, SERVER, Postings, Segment
+from daemon.search.segment import CLAUSE, SERVER, Segment
 from daemon.states import ServerState
 from tests.unit.catalog.samples import tool
 
@@ -41,16 +38,6 @@ def having(segment: Segment, term: str) -> dict[str, float]:
 
 
 # --- postings ------------------------------------------------------------------------------------------------
-
-
-def test_a_row_is_found_by_its_term_and_an_unknown_term_has_none() -> None:
-    postings = Postings({"a": ([0, 7], [0.1, 0.2]), "b": ([70_000], [0.3])})
-    assert [list(each) for each in postings.row("a")] == [[0, 7], [0.1, 0.2]]
-    assert [list(each) for each in postings.row("b")] == [[70_000], [0.3]]
-    assert [list(each) for each in postings.row("c")] == [[], []]
-    assert [postings.count(term) for term in "abc"] == [2, 1, 0]
-    assert list(postings) == ["a", "b"]
-    assert ("a" in postings, "c" in postings) == (True, False)
 
 
 # --- segments ------------------------------------------------------------------------------------------------
@@ -107,11 +94,6 @@ def test_of_terms_for_one_word_the_closest_counts_and_those_of_others_add_up() -
     )
 
 
-@pytest.mark.parametrize("phrases", [[], [[]], [[[]]], [[[("stork", 1.0)]]]])
-def test_what_no_tool_has_scores_nothing(phrases: list[list[list[tuple[str, float]]]]) -> None:
-    assert not any(Segment(entry(READ)).scores(map(Phrase, phrases)))
-
-
 def test_the_best_clause_counts_half_more_and_its_server_s_best_tool_helps_the_others() -> None:
     segment = Segment(entry(READ, MOVE, tool("files", "x")))
     pelican, heron = Phrase([[("pelican", 2.0)]]), Phrase([[("heron", 0.5)]])
@@ -131,41 +113,3 @@ def test_a_tool_that_does_another_thing_than_was_asked_for_counts_less() -> None
     file = [[("pelican", 1.0)], [("heron", 1.0)]]
     plain, asked = segment.scores([Phrase(file)]), segment.scores([Phrase(file, frozenset({ToolAction.READ}))])
     assert asked == pytest.approx([plain[0], plain[1] * OTHERWISE, plain[2] * OPPOSED])
-
-
-def test_a_deprecated_tool_counts_less() -> None:
-    old = tool("files", "read_file", description="Reads a pelican.", annotations={"deprecated": True})
-    (fresh,), (demoted,) = (Segment(entry(each)).scores([Phrase([[("pelican", 1.0)]])]) for each in (READ, old))
-    assert demoted == pytest.approx(fresh * DEPRECATED)
-
-
-@pytest.mark.parametrize("name", ["move_file", "files_move_file", "mcp_files_move_file"])
-def test_a_tool_is_named_with_and_without_its_server(name: str) -> None:
-    segment = Segment(entry(READ, MOVE, DROP))
-    assert list(segment.named([name])) == [("files", "move-file")]
-    assert list(segment.named([f"x_{name}", "files", "files_", ""])) == []
-
-
-def test_tools_whose_names_are_plainly_the_same_are_all_named() -> None:
-    segment = Segment(entry(MOVE, tool("files", "move_file"), DROP))
-    assert list(segment.named(["move_file"])) == [("files", "move-file"), ("files", "move_file")]
-    assert list(segment.containing("ove")) == [("files", "move-file"), ("files", "move_file")]
-    assert [name for name, _ in segment.spelt()] == ["move_file", "move_file", "drop"]
-
-
-NAMES = st.lists(st.sampled_from(["read_file", "move-file", "move_file", "drop", "x"]), unique=True)
-TEXTS = st.sampled_from(["", "pelican", "heron heron", "pelican heron stork"])
-
-
-@given(st.lists(st.tuples(NAMES, TEXTS), min_size=1, max_size=4))
-def test_step_by_step_and_at_once_make_the_same_segment(steps: list[tuple[list[str], str]]) -> None:
-    segment, now = None, entry()
-    for names, text in steps:
-        now = entry(*(tool("files", name, description=text) for name in names))
-        segment = Segment(now, segment)
-    whole = Segment(now)
-    assert segment is not None
-    assert segment.names == whole.names
-    assert set(segment.postings) == set(whole.postings)
-    for term in whole.postings:
-        assert having(segment, term) == having(whole, term)

@@ -49,13 +49,6 @@ def test_a_word_is_compared_with_so_many_others_only() -> None:
     assert speller.corrections("abcdeg") == []
 
 
-def test_what_was_learnt_twice_is_known_once() -> None:
-    speller = Speller()
-    speller.learn(["weather"])
-    speller.learn(["weather"])
-    assert speller.corrections("weathr") == ["weather"]
-
-
 @given(st.text(alphabet="abc", min_size=4, max_size=9), st.data())
 def test_every_word_is_found_by_one_edit_that_leaves_an_end_of_it(word: str, data: st.DataObject) -> None:
     speller = Speller()
