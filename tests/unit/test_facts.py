@@ -5,32 +5,16 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from daemon.facts import DefinitionsListed, ServerRecord, ServerStatus, Summarized, Switched
-from daemon.model import Kind, Summary
+from daemon.facts import ServerStatus, Summarized, Switched
+from daemon.model import Summary
 from daemon.states import ServerState
-from tests.unit.catalog.samples import configured, recalled, servers, switched, tool
+from tests.unit.catalog.samples import configured, recalled, servers, switched
 
 
 def test_a_status_cannot_be_changed() -> None:
     status = ServerStatus(state=ServerState.READY)
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         status.reason = "x"  # type: ignore[misc]
-
-
-def test_statuses_of_the_same_content_are_equal() -> None:
-    assert ServerStatus(state=ServerState.READY) == ServerStatus(state=ServerState.READY)
-    assert ServerStatus(state=ServerState.READY) != ServerStatus(state=ServerState.READY, incarnation=1)
-
-
-def test_a_new_status_claims_nothing() -> None:
-    status = ServerStatus(state=ServerState.STOPPED)
-    assert (status.attempt, status.restarts, status.incarnation) == (0, 0, 0)
-    assert status.next_retry_at is None
-
-
-def test_printing_a_listing_leaves_its_tools_out() -> None:
-    fact = DefinitionsListed(kind=Kind.TOOL, server="git", incarnation=1, definitions=(tool("git", "git_log"),))
-    assert "git_log" not in repr(fact)
 
 
 def test_printing_a_memory_leaves_its_tools_and_sentences_out() -> None:
@@ -45,12 +29,6 @@ def test_printing_a_configuration_that_came_leaves_it_out() -> None:
     fact = configured({"mcpServers": {"git": {**servers("git")["git"], "env": {"TOKEN": "s3cret"}}}})
     assert "s3cret" not in repr(fact)
     assert "git" not in repr(fact)
-
-
-def test_a_memory_is_an_earlier_lifes_unless_it_says_otherwise() -> None:
-    fact = ServerRecord(server="git", fingerprint="", epoch=1)
-    assert not fact.by_another
-    assert (fact.summary, fact.sentences) == (None, {})
 
 
 def test_words_of_operators_are_compared_as_a_whole() -> None:

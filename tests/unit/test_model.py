@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from daemon.model import Era, Tool
+from daemon.model import Tool
 
 TOOL = Tool(
     server="git",
@@ -27,7 +27,3 @@ def test_printing_a_tool_leaves_its_bytes_out() -> None:
     assert "server='git'" in repr(TOOL)
     assert "raw" not in repr(TOOL)
     assert "part" not in repr(TOOL)
-
-
-def test_there_are_two_eras() -> None:
-    assert {str(era) for era in Era} == {"handshake", "modern"}

@@ -20,18 +20,22 @@ def read(answer: bytes) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("result", "completed"),
+    ("result", "more", "completed"),
     [
-        (b"{}", b'{"resultType":"complete"}'),
-        (b"{ }", b'{"resultType":"complete"}'),
-        (b' \n{ "a":1}', b'{"resultType":"complete","a":1}'),
-        (b'{"content":[{"resultType":"x"}]}', b'{"resultType":"complete","content":[{"resultType":"x"}]}'),
-        (b'{"resultType":"input_required"}', b'{"resultType":"input_required"}'),
-        (b'{"a":1, "resultType":null}', b'{"a":1, "resultType":null}'),
+        (b"{ }", b"", b'{"resultType":"complete"}'),
+        (b' \n{ "a":1}', b"", b'{"resultType":"complete","a":1}'),
+        (b'{"content":[{"resultType":"x"}]}', b"", b'{"resultType":"complete","content":[{"resultType":"x"}]}'),
+        (b'{"resultType":"input_required"}', b"", b'{"resultType":"input_required"}'),
+        (b'{"a":1, "resultType":null}', b"", b'{"a":1, "resultType":null}'),
+        (b"{}", protocol.UNCACHED, b'{"resultType":"complete","ttlMs":0,"cacheScope":"private"}'),
+        (b'{"resultType":"complete","ttlMs":5}', protocol.UNCACHED, b'{"resultType":"complete","ttlMs":5}'),
+        *((none, b"", none) for none in (b"null", b"[]", b'"text"')),
     ],
 )
-def test_a_result_type_is_added_only_where_its_author_left_it_out(result: bytes, completed: bytes) -> None:
-    assert protocol.completed(result) == completed
+def test_a_result_type_is_added_only_where_its_author_left_it_out(
+    result: bytes, more: bytes, completed: bytes
+) -> None:
+    assert protocol.completed(result, more) == completed
 
 
 JSON = st.recursive(
@@ -41,46 +45,25 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.parametrize(
-    ("result", "completed"),
-    [
-        (b'{"contents":[]}', b'{"resultType":"complete","ttlMs":0,"cacheScope":"private","contents":[]}'),
-        (b"{}", b'{"resultType":"complete","ttlMs":0,"cacheScope":"private"}'),
-        (b'{"resultType":"complete","ttlMs":5}', b'{"resultType":"complete","ttlMs":5}'),
-    ],
-)
-def test_what_else_a_result_needs_is_added_with_its_type(result: bytes, completed: bytes) -> None:
-    assert protocol.completed(result, protocol.UNCACHED) == completed
-
-
 @given(st.dictionaries(st.text(), JSON, max_size=4))
 def test_completing_changes_nothing_else(result: dict[str, object]) -> None:
     completed = read(protocol.completed(msgspec.json.encode(result)))
     assert completed == {"resultType": "complete", **result}
 
 
-@pytest.mark.parametrize("result", [b"null", b"5", b"[]", b'"text"', b"true"])
-def test_a_result_that_is_no_object_does_not_break_who_passes_it_on(result: bytes) -> None:
-    assert protocol.completed(result) == result
-
-
 def test_the_params_of_a_call_keep_their_payload_raw() -> None:
     params = protocol.decode_call(
         b'{"name":"t","arguments":{"x" : 1.0},"_meta":{"progressToken":"7"},"more":1}'
     )
-    assert params.name == "t"
-    assert isinstance(params.arguments, Raw)
-    assert bytes(params.arguments) == b'{"x" : 1.0}'
-    assert params.meta is not None
-    assert bytes(params.meta["progressToken"]) == b'"7"'
+    assert (params.name, params.arguments, params.meta) == (
+        "t",
+        Raw(b'{"x" : 1.0}'),
+        {"progressToken": Raw(b'"7"')},
+    )
     assert params.others == {"more": Raw(b"1")}
     assert protocol.members_before(params.others) == b'"more":1,'
-
-
-def test_a_call_may_leave_arguments_and_meta_out() -> None:
-    params = protocol.decode_call(b'{"name":"t"}')
-    assert bytes(params.arguments) == b"{}"
-    assert params.meta is None
+    bare = protocol.decode_call(b'{"name":"t"}')
+    assert (bytes(bare.arguments), bare.meta) == (b"{}", None)
 
 
 @pytest.mark.parametrize("params", [b"{}", b'{"name":1}', b'{"name":"t","_meta":[]}', b"[]"])
@@ -90,14 +73,19 @@ def test_params_that_are_no_call_are_refused(params: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "keys"),
-    [(None, []), (b"{}", []), (b'{"_meta":null}', []), (b'{"a":[1],"_meta":{"x":1,"y":{}}}', ["x", "y"])],
+    ("params", "keys", "members"),
+    [
+        (None, [], {}),
+        (b"{}", [], {}),
+        (b'{"_meta":null}', [], {}),
+        (b'{"a":[1.0],"_meta":{"x":1,"y":{}}}', ["x", "y"], {"a": Raw(b"[1.0]")}),
+    ],
 )
-def test_the_meta_of_a_request_is_empty_unless_it_has_one(params: bytes | None, keys: list[str]) -> None:
-    assert list(protocol.meta_of(None if params is None else Raw(params))) == keys
-
-
-def test_a_meta_that_is_no_object_is_refused() -> None:
+def test_the_meta_and_the_members_of_a_request_stay_raw(
+    params: bytes | None, keys: list[str], members: dict[str, Raw]
+) -> None:
+    raw = None if params is None else Raw(params)
+    assert (list(protocol.meta_of(raw)), protocol.members_of(raw)) == (keys, members)
     with pytest.raises(msgspec.MsgspecError):
         protocol.meta_of(Raw(b'{"_meta":[]}'))
 
@@ -144,10 +132,3 @@ def test_a_subscription_is_told_which_of_its_wishes_are_met() -> None:
     honoured = {"toolsListChanged": True}
     told = read(protocol.of_subscription(b'"a"', notifications=honoured))
     assert told == {"notifications": honoured, "_meta": {protocol.SUBSCRIPTION_KEY: "a"}}
-
-
-@pytest.mark.parametrize("params", [None, b"{}", b'{"_meta":{"x":1}}', b'{"uri":"a", "_meta":{}, "y":[1.0]}'])
-def test_the_members_of_any_request_stay_raw(params: bytes | None) -> None:
-    found = protocol.members_of(None if params is None else msgspec.Raw(params))
-    wanted = {"uri": b'"a"', "y": b"[1.0]"} if params and b"uri" in params else {}
-    assert {key: bytes(value) for key, value in found.items()} == wanted

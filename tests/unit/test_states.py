@@ -56,11 +56,6 @@ def test_no_state_is_a_dead_end(state: ServerState) -> None:
     assert reachable(state) == set(ServerState)
 
 
-@pytest.mark.parametrize("state", sorted(WAITING | WAKEABLE))
-def test_whatever_waits_can_be_started_and_stopped(state: ServerState) -> None:
-    assert {ServerState.STARTING, ServerState.STOPPING} <= TRANSITIONS[state]
-
-
 def test_calls_wake_what_is_expected_back_but_not_what_is_parked() -> None:
     assert not WAITING & SERVING
     assert {ServerState.NEEDS_AUTH, ServerState.FAILED} == WAITING - WAKEABLE

@@ -31,11 +31,6 @@ def written(root: Path, **files: str) -> None:
         place.write_text(text + "\n")
 
 
-def test_an_installed_release_has_no_commit(root: Path) -> None:
-    assert root.exists()
-    assert version() == __version__
-
-
 def test_what_was_installed_from_a_checkout_has_its_commit(root: Path) -> None:
     written(root, daemon__commit=COMMIT)
     assert version() == NAMED
@@ -66,12 +61,10 @@ def test_a_worktree_has_its_own_commit(root: Path) -> None:
     assert version() == NAMED
 
 
-@pytest.mark.parametrize("files", [{}, {"HEAD": "ref: refs/heads/main"}])
-def test_a_repository_without_a_commit_has_none(root: Path, files: dict[str, str]) -> None:
-    written(root / ".git", **files)
+@pytest.mark.parametrize(
+    "files", [{}, {"HEAD": "ref: refs/heads/main"}, {"HEAD": COMMIT, f"refs__tags__v{__version__}": COMMIT}]
+)
+def test_a_release_and_a_repository_without_a_commit_have_none(root: Path, files: dict[str, str]) -> None:
     assert version() == __version__
-
-
-def test_the_commit_that_is_tagged_is_the_release(root: Path) -> None:
-    written(root / ".git", **{"HEAD": COMMIT, f"refs__tags__v{__version__}": COMMIT})
+    written(root / ".git", **files)
     assert version() == __version__

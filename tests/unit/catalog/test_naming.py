@@ -34,11 +34,6 @@ def names(catalog: Catalog) -> dict[str, list[str]]:
     }
 
 
-def test_a_tool_keeps_its_name_where_nobody_else_has_it() -> None:
-    catalog = after(BEFORE, [listed("a", "x"), listed("b", "y")])
-    assert names(catalog) == {"a": ["x"], "b": ["y"]}
-
-
 def test_only_the_name_that_two_servers_share_is_qualified() -> None:
     catalog = after(BEFORE, [listed("a", "x", "only"), listed("b", "x", "other")])
     assert names(catalog) == {"a": ["x", "only"], "b": ["b__x", "other"]}
@@ -69,11 +64,6 @@ def test_a_name_never_comes_to_mean_another_tool_also_when_its_owner_drops_it() 
     catalog = after(BEFORE, [listed("a", "x"), listed("b", "x"), listed("a", "y")])
     assert names(catalog) == {"a": ["y"], "b": ["b__x"]}
     assert catalog.names.key_of("x", catalog.servers) == ("a", "x")
-
-
-def test_a_status_that_changes_no_name_leaves_the_names_as_they_are() -> None:
-    catalog = after(BEFORE, [listed("a", "x")])
-    assert after(catalog, [status("a")]).names is catalog.names
 
 
 SHARED = after(BEFORE, [listed("a", "x", "own"), listed("b", "x", "a__own")])

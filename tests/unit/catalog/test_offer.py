@@ -39,22 +39,20 @@ def names(made: Offer) -> list[str]:
 
 
 def test_each_tool_is_offered_once_in_the_order_of_servers_and_lists() -> None:
-    assert names(offer()) == ["read", "write", "loose", "log", "git__read"]
-
-
-def test_a_tool_in_no_category_is_offered_without_one() -> None:
     made = offer()
-    assert made.tools["fs", "loose"].category is None
-    assert made.tools["git", "read"].category is None
+    assert names(made) == ["read", "write", "loose", "log", "git__read"]
+    assert made.listing is made.listing
+    assert [msgspec.json.decode(tool)["name"] for tool in made.listing] == names(made)
+    # A name is not freed by switching its tool off.
+    off = offer("fs/read")
+    assert (off.tools["git", "read"].name, off.find("read")) == ("git__read", None)
+    assert names(offer("fs/read", "git/log", config=PLAIN)) == ["write", "shell", "loose", "git__read"]
 
 
-def test_a_tool_belongs_to_the_first_category_that_has_it_switched_on() -> None:
+def test_a_tool_belongs_to_the_first_category_that_has_it_switched_on_if_any() -> None:
     made = offer()
-    assert [made.tools[key].category for key in (("fs", "read"), ("fs", "write"), ("git", "log"))] == [
-        "files",
-        "files",
-        "history",
-    ]
+    keys = (("fs", "read"), ("fs", "write"), ("git", "log"), ("fs", "loose"), ("git", "read"))
+    assert [made.tools[key].category for key in keys] == ["files", "files", "history", None, None]
 
 
 def test_a_profile_with_categories_offers_their_tools_only() -> None:
@@ -70,17 +68,12 @@ def test_a_profile_with_categories_offers_their_tools_only() -> None:
         ("git__read", ("git", "read")),
         ("git/read", ("git", "read")),
         ("mcp__fs__read", ("fs", "read")),
+        *((name, None) for name in ("shell", "fs/shell", "nothing", "")),
     ],
 )
-def test_a_tool_is_found_under_every_spelling(name: str, key: tuple[str, str]) -> None:
+def test_a_tool_is_found_under_every_spelling_if_it_is_offered(name: str, key: tuple[str, str] | None) -> None:
     found = offer().find(name)
-    assert found is not None
-    assert found.key == key
-
-
-@pytest.mark.parametrize("name", ["shell", "fs/shell", "nothing", ""])
-def test_a_tool_that_is_not_offered_is_not_found(name: str) -> None:
-    assert offer().find(name) is None
+    assert (None if found is None else found.key) == key
 
 
 def test_a_tool_about_which_nothing_is_said_here_is_listed_byte_for_byte() -> None:
@@ -96,12 +89,6 @@ def test_a_tool_under_another_name_or_description_keeps_its_other_members() -> N
     )
     assert renamed == {"name": "git__read", "inputSchema": {"type": "object"}, "description": ""}
     assert described == {"name": "read", "inputSchema": {"type": "object"}, "description": "the category's"}
-
-
-def test_the_list_is_made_once() -> None:
-    made = offer()
-    assert made.listing is made.listing
-    assert [msgspec.json.decode(tool)["name"] for tool in made.listing] == names(made)
 
 
 def test_core_tools_come_in_the_profiles_order_each_once_and_only_if_they_exist() -> None:
@@ -136,7 +123,6 @@ CHANGES: list[Fact] = [
     switched("git"),
     switched(),
 ]
-
 
 # --- operators' words ----------------------------------------------------------------------------------------
 
@@ -179,16 +165,6 @@ def test_a_reload_that_switches_a_server_off_takes_its_tools_away_although_they_
     assert {server for server, _ in Offer(catalog, catalog.config.profiles["default"]).tools} == {"git"}
 
 
-def test_words_count_without_configured_categories_too() -> None:
-    assert names(offer("fs/read", "git/log", config=PLAIN)) == ["write", "shell", "loose", "git__read"]
-
-
-def test_a_name_is_not_freed_by_switching_its_tool_off() -> None:
-    made = offer("fs/read")
-    assert made.tools["git", "read"].name == "git__read"
-    assert made.find("read") is None
-
-
 def test_words_and_reloads_make_an_offer_anew() -> None:
     offers, catalog = Offers(), after(catalog_of(CONFIG), FACTS)
     profile = catalog.config.profiles["default"]
@@ -209,13 +185,9 @@ def test_to_list_tools_as_their_servers_do_none_has_to_be_made() -> None:
     assert (len(made.all), len(made.all[1:]), len(made.tools)) == (6, 5, 6)
     # Of those, one shares its name with another server's.
     assert set(made.tools.made) == {("git", "read")}
-
-
-def test_a_part_of_all_tools_is_that_part() -> None:
-    made = offer(config=PLAIN)
-    assert list(made.all) == list(made.tools.values())
-    assert list(made.all[1:3]) == [made.all[1], made.all[2]] == list(made.tools.values())[1:3]
-    assert list(made.all[1:][1:3]) == list(made.tools.values())[2:4]
+    every = list(made.tools.values())
+    assert (list(made.all), list(made.all[1:3]), list(made.all[1:][1:3])) == (every, every[1:3], every[2:4])
+    assert made.all[1] is every[1]
 
 
 def test_after_a_change_what_is_offered_as_before_is_the_same_object() -> None:

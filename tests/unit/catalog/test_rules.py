@@ -40,21 +40,21 @@ def allowed(rules: Made) -> list[str]:
     ]
 
 
-def test_excluded_tools_are_not_offered_a_bare_name_meaning_every_servers() -> None:
-    assert allowed(rules_of(excludedTools=["read", "mcp__git__log"])) == ["write", "loose"]
-    assert "git__read" not in allowed(rules_of(excludedTools=["git/read"]))
-    assert "read" in allowed(rules_of(excludedTools=["git/read"]))
-    assert "git__read" not in allowed(rules_of(excludedTools=["git__read"]))
-    assert "read" in allowed(rules_of(excludedTools=["git__read"]))
-
-
-def test_optional_tools_are_offered_although_they_are_off() -> None:
-    assert "shell" in allowed(rules_of(includedOptionalTools=["shell"]))
-    assert allowed(rules_of(categories=["history"], includedOptionalTools=["fs/loose"])) == ["loose", "log"]
-
-
-def test_excluding_wins_over_including() -> None:
-    assert "shell" not in allowed(rules_of(includedOptionalTools=["shell"], excludedTools=["fs/shell"]))
+@pytest.mark.parametrize(
+    ("profile", "offered"),
+    [
+        ({"excludedTools": ["read", "mcp__git__log"]}, ["write", "loose"]),
+        ({"excludedTools": ["git/read"]}, ["read", "write", "loose", "log"]),
+        ({"excludedTools": ["git__read"]}, ["read", "write", "loose", "log"]),
+        ({"categories": ["history"], "includedOptionalTools": ["fs/loose"]}, ["loose", "log"]),
+        ({"categories": [], "includedOptionalTools": ["shell"]}, ["shell"]),
+        ({"categories": [], "includedOptionalTools": ["shell"], "excludedTools": ["fs/shell"]}, []),
+    ],
+)
+def test_excluded_tools_are_not_offered_and_optional_ones_are_a_bare_name_meaning_every_servers(
+    profile: dict[str, Any], offered: list[str]
+) -> None:
+    assert allowed(rules_of(**profile)) == offered
 
 
 @pytest.mark.parametrize(
