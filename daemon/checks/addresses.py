@@ -52,10 +52,10 @@ def sockets(scene: Scene) -> Iterator[Finding]:
 
 
 def _daemon(running: Running) -> Iterator[Finding]:
-    told, own = running.status["daemon"]["version"], version()
-    yield found("daemon-runs", version=told, pid=running.pid)
-    if told != own:
-        yield found("daemon-version", version=told, own=own)
+    theirs, own = running.status["daemon"]["version"], version()
+    yield found("daemon-runs", version=theirs, pid=running.pid)
+    if theirs != own:
+        yield found("daemon-version", version=theirs, own=own)
     if running.uid not in {None, os.geteuid()}:
         yield found("daemon-user", uid=running.uid, own=os.geteuid())
 

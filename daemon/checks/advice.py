@@ -55,11 +55,11 @@ def _of_server(server: Server, environ: Mapping[str, str], beside: Path | None) 
     """Includes the doctor's checks of command and url that ask nobody."""
     trail, known = below(below(ROOT, "mcpServers"), server.name), set[str]()
     if server.written.command:
-        told = [Fault(path=below(trail, "args"), message=message) for message in entries.unwise(server)]
+        warned = [Fault(path=below(trail, "args"), message=message) for message in entries.unwise(server)]
         if beside is not None and not server.written.cwd:
-            told += _astray(server.written, trail, beside, paths.home(environ))
-        yield from told
-        known = {fault.path for fault in told}
+            warned += _astray(server.written, trail, beside, paths.home(environ))
+        yield from warned
+        known = {fault.path for fault in warned}
     if server.type is TransportType.STDIO:
         findings = entries.command(server, environ, environ)
     else:

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from daemon.checks.findings import Level, found
-from daemon.config.command_lines import CONTAINERS, advice, fetches, image_of, moving, started
+from daemon.config.command_lines import (
+    advice,
+    fetches,
+    image_of,
+    moving,
+    runs_a_container,
+    started,
+)
 from daemon.config.command_lines import warnings as container_warnings
 from daemon.config.config_model import PORTS, WRITTEN, Share, TransportType
 from daemon.host import paths
@@ -114,7 +121,7 @@ def packages(server: Server) -> Iterator[Finding]:
         yield found("package-unpinned", server=server.name, advice=each)
     shown = server.written
     for words in started((shown.command or "", *shown.args)):
-        if words[0] in CONTAINERS:
+        if runs_a_container(words):
             never = "never" in words or any(word.startswith("--pull") and "never" in word for word in words)
             if image_of(words) is not None and not never:
                 yield found("image-downloaded", server=server.name, runner=words[0])

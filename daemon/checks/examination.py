@@ -129,7 +129,7 @@ def _guarded(check: Callable[[Scene], Iterator[Finding]], scene: Scene) -> Itera
         yield found("not-looked-at", place=place, problem=error.strerror or error)
 
 
-def told(report: Mapping[str, Sequence[Finding]], scene: Scene) -> Iterator[Mapping[str, str]]:
+def worded(report: Mapping[str, Sequence[Finding]], scene: Scene) -> Iterator[Mapping[str, str]]:
     """The findings' texts without secrets, which outputs, paths and arguments may hold."""
     redactors = Redactors()
     if scene.config:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.checks.examination import examine, told
+from daemon.checks.examination import examine, worded
 from daemon.checks.findings import Level, Running, Scene
 from daemon.cli.command import drawn
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask
@@ -176,7 +176,7 @@ def doctor(options: argparse.Namespace) -> int:
     except OSError as error:
         why = f"{error.filename or 'the system'}: {error.strerror or error}"
         raise CommandFailed(f"this user cannot even look around ({why}). Run it as the daemon's.") from None
-    findings = list(told(examine(scene), scene))
+    findings = list(worded(examine(scene), scene))
     counts = {level.value: sum(each["level"] == level for each in findings) for level in Level}
     if options.json:
         print(document({"ok": not counts["fault"], "counts": counts, "findings": findings}))

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SECTIONS = ("servers", "context_servers", "mcp_servers", "mcp")
-"""Names of `mcpServers` in VS Code, Zed, Codex and OpenCode. VS Code's settings have `mcp.servers`."""
-
 _BRACED = re.compile(r"(?<!\$)\{(env|file):([^{}]+)\}")
 _WHOLE = re.compile(r"\$([A-Z][A-Z0-9_]{2,})")
 
@@ -54,7 +51,7 @@ class ClientKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{said[0].upper()}{said[1:]}."
 
 
-class _Beside(msgspec.Struct, frozen=True):
+class _TopLevel(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     said: str
 
@@ -62,11 +59,12 @@ class _Beside(msgspec.Struct, frozen=True):
 class ClientKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole table."""
 
+    sections: tuple[str, ...]
     server: tuple[ClientKey, ...]
     oauth: dict[str, str]
     """A client's key within `oauth` to mcpd's key."""
     types: dict[str, str]
-    beside: tuple[_Beside, ...]
+    top_level: tuple[_TopLevel, ...]
     """Top-level keys of clients' files that hold no servers."""
     instead: dict[str, dict[str, str]]
     """Model class to unknown key to advice."""
@@ -85,9 +83,9 @@ def keys_of_servers() -> Mapping[str, ClientKey]:
 
 
 @cache
-def keys_beside_servers() -> Mapping[str, str]:
+def top_level_keys() -> Mapping[str, str]:
     """Remarks on top-level keys that hold no servers."""
-    return {key: each.said for each in table().beside for key in each.keys}
+    return {key: each.said for each in table().top_level for key in each.keys}
 
 
 def fold(key: str) -> str:

@@ -29,9 +29,6 @@ Words: TypeAlias = tuple[str, ...]
 MAX_DEPTH = 4
 """Nested wrappers to look through: nobody writes more, and a script could nest any number."""
 
-SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh"})
-OPERANDS = {"timeout": 1}
-
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.ASCII | re.DOTALL)
 _COMMAND_OPTION = re.compile(r"-[a-z]*c", re.ASCII)
 _SHELL_VALUED = re.compile(r"[-+][a-zA-Z]*[oO]|--rcfile|--init-file", re.ASCII)
@@ -40,7 +37,6 @@ _OPERATOR = re.compile(r"[;&|()<>]+")
 _ENV_VALUED = frozenset({"-u", "--unset", "-C", "--chdir"})
 _ENV_SPLIT = re.compile(r"-S|--split-string")
 
-CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
 
 _MOUNTED = re.compile(r"(?:.*,)?(?:src|source)=([^,]+).*")
 _WHOLE = re.compile(r"/+|(?:/var)?/run/(?:docker|podman/podman|containerd/containerd)\.sock")
@@ -66,10 +62,10 @@ def started(words: Sequence[str], depth: int = 0) -> Iterator[Words]:
     name, rest = _WINDOWS.sub("", PurePath(words[0]).name), words[1:]
     inner: list[Sequence[str]]
     if (valued := _table().wrappers.get(name)) is not None:
-        inner = [behind_options(rest, valued)[OPERANDS.get(name, 0) :]]
+        inner = [behind_options(rest, valued)[_table().operands.get(name, 0) :]]
     elif name == "env":
         inner = [_behind_env(rest)]
-    elif name in SHELLS and (script := _script(rest)) is not None:
+    elif name in _table().shells and (script := _script(rest)) is not None:
         inner = _commands(script)
     else:
         yield (name, *rest)
@@ -149,6 +145,11 @@ def warnings(words: Sequence[str]) -> Iterator[str]:
             yield f"the container is given {whole}, and so the whole machine. Give it what it needs"
 
 
+def runs_a_container(words: Sequence[str]) -> bool:
+    """Whether a command line is a container engine's."""
+    return bool(words) and words[0] in _table().containers["engines"]
+
+
 def image_of(words: Sequence[str]) -> Image | None:
     """The image that a command line runs, or None."""
     run = _run_of(words)
@@ -156,7 +157,7 @@ def image_of(words: Sequence[str]) -> Image | None:
 
 
 def _run_of(words: Sequence[str]) -> _Run | None:
-    if not words or words[0] not in CONTAINERS:
+    if not runs_a_container(words):
         return None
     valued = _table().containers
     behind = behind_options(words[1:], valued["global"])
@@ -209,6 +210,8 @@ class Runner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _RunnerTable(msgspec.Struct, frozen=True):
+    shells: frozenset[str]
+    operands: dict[str, int]
     wrappers: dict[str, frozenset[str]]
     containers: dict[str, frozenset[str]]
     valued: dict[str, Words]
@@ -487,9 +490,9 @@ def _advice(server: Server, row: KnownServer, words: Sequence[str]) -> Iterator[
             yield Advice(key="args", value=row.workspace, why=row.why, in_container=in_container)
         else:
             yield Advice(key="share", value=row.share, why=row.why)
-    told = {*server.args, *server.env}
+    given = {*server.args, *server.env}
     apart = None if in_container or share is Share.ALL else row.apart
-    if apart is not None and not any(_names(word, apart.unless) for word in told):
+    if apart is not None and not any(_names(word, apart.unless) for word in given):
         yield Advice(key="args", value=(apart.option,), why=apart.why)
     if row.in_flight is not None and server.limits.in_flight > row.in_flight:
         yield Advice(key="limits.inFlight", value=row.in_flight, why=row.why)

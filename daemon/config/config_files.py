@@ -128,7 +128,7 @@ class ProfileFiles:
             attrs.evolve(fault, path=f"{_place(path.stem)} {fault.path}") for fault in placed(odd, text)
         ]
 
-    def beside(self, written: Collection[str], source: str) -> list[Fault]:
+    def duplicates(self, written: Collection[str], source: str) -> list[Fault]:
         """Faults of profiles that both a file and the configuration at `source` define."""
         trail = below(ROOT, "profiles")
         return [
@@ -154,26 +154,26 @@ class ProfileFiles:
         return fault
 
 
-def files_beside(config: Path) -> list[Path]:
+def files_of(config: Path) -> list[Path]:
     """The profile files and the variable file that a configuration has. Raises OSError."""
     variables = config.parent / ENV_FILE
-    return [*_profiles_beside(config), *([variables] if variables.exists() else [])]
+    return [*_profile_files(config), *([variables] if variables.exists() else [])]
 
 
-def _profiles_beside(config: Path) -> list[Path]:
+def _profile_files(config: Path) -> list[Path]:
     """Skips names that begin with a dot: locks of editors, metadata of macOS."""
     try:
-        beside = (config.parent / FOLDER).iterdir()
-        return sorted(path for path in beside if path.suffix == ".json" and not path.name.startswith("."))
+        found = (config.parent / FOLDER).iterdir()
+        return sorted(path for path in found if path.suffix == ".json" and not path.name.startswith("."))
     except FileNotFoundError:
         return []
 
 
-def read_beside(config: Path) -> ProfileFiles:
+def read_profiles(config: Path) -> ProfileFiles:
     """Read `profiles.d` next to a configuration."""
     found = ProfileFiles()
     try:
-        paths = _profiles_beside(config)
+        paths = _profile_files(config)
     except OSError as error:
         found.faults.append(Fault(path=FOLDER, message=f"cannot be looked into: {error.strerror}"))
         return found
@@ -233,7 +233,7 @@ class EnvFile:
     notes: tuple[Fault, ...] = ()
 
 
-def read_env_beside(config: Path) -> EnvFile:
+def read_env_file_of(config: Path) -> EnvFile:
     """Read the file `env` next to a configuration; empty without one."""
     path = config.parent / ENV_FILE
     try:

@@ -17,8 +17,8 @@ from daemon.config.config_files import (
     ProfileFiles,
     at_once,
     open_to_others,
-    read_beside,
-    read_env_beside,
+    read_env_file_of,
+    read_profiles,
 )
 from daemon.config.config_model import (
     WORKSPACE,
@@ -76,14 +76,14 @@ class Plan:
 
 def plan(old: Config, new: Config) -> Plan:
     """Compare the configuration in force with a new one."""
-    told: dict[str, list[str]] = {}
+    fates: dict[str, list[str]] = {}
     for name, server in new.mcp_servers.items():
-        told.setdefault(_what_became(old.mcp_servers.get(name), server), []).append(name)
+        fates.setdefault(_what_became(old.mcp_servers.get(name), server), []).append(name)
     return Plan(
         removed=tuple(name for name in old.mcp_servers if name not in new.mcp_servers),
         sections=_different(old, new, APPLIED),
         needs_restart_of_daemon=_different(old, new, FIXED),
-        **{what: tuple(names) for what, names in told.items()},
+        **{what: tuple(names) for what, names in fates.items()},
     )
 
 
@@ -183,20 +183,20 @@ def _load(path: Path, environ: Mapping[str, str], surfaces: Collection[str], *, 
         raise ConfigError(source, [Fault(path=ROOT, message=f"cannot be read: {error.strerror}")]) from None
     if faults:
         raise ConfigError(source, faults)
-    text, variables = _text(content, source), read_env_beside(path)
+    text, variables = _text(content, source), read_env_file_of(path)
     sources = Sources(environ=environ, kept=variables.values, base=path.parent, read_file=read_file)
-    return _parse(text, source, sources, surfaces, read_beside(path), variables, strict=strict)
+    return _parse(text, source, sources, surfaces, read_profiles(path), variables, strict=strict)
 
 
 def load_changed(
     path: Path, changed: Mapping[Path, str], environ: Mapping[str, str], surfaces: Collection[str] = ()
 ) -> Config:
     """Like `load`, with `changed` texts in place of files. Raises ConfigError."""
-    source, variables, files = str(path), read_env_beside(path), read_beside(path)
+    source, variables, files = str(path), read_env_file_of(path), read_profiles(path)
     sources = Sources(environ=environ, kept=variables.values, base=path.parent, read_file=read_file)
-    for beside, held in changed.items():
-        if beside != path:
-            files.put(beside, held)
+    for file, text_of in changed.items():
+        if file != path:
+            files.put(file, text_of)
     try:
         text = changed[path] if path in changed else _text(path.read_bytes(), source)
     except OSError as error:
@@ -233,7 +233,7 @@ def _parse(
     raw, faults = decode(text, source=source)
     if not isinstance(raw, dict):
         raise ConfigError(source, placed([*faults, Fault(path=ROOT, message=expected(_AN_OBJECT, raw))], text))
-    faults += [*variables.faults, *files.faults, *files.beside(_names(raw, "profiles"), source)]
+    faults += [*variables.faults, *files.faults, *files.duplicates(_names(raw, "profiles"), source)]
     if isinstance(raw.get("profiles", {}), dict):
         raw = {**raw, "profiles": {**files.profiles, **raw.get("profiles", {})}}
     normal = normalized(raw)

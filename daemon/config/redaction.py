@@ -394,7 +394,7 @@ def _is_ordinary(value: str) -> bool:
 
 
 def _in_list(value: str) -> Iterator[str]:
-    return (told for told in in_pairs(value) if not _is_ordinary(told))
+    return (each for each in in_pairs(value) if not _is_ordinary(each))
 
 
 def _in_header(value: str) -> Iterator[str]:
@@ -409,11 +409,11 @@ def _in_basic(encoded: str) -> Iterator[str]:
     """Decode `user:password` from base64: either half may be the token."""
     padded = encoded + "=" * (-len(encoded) % 4)
     try:
-        told = b64decode(padded, altchars=b"-_" if {"-", "_"} & set(padded) else None).decode()
+        decoded = b64decode(padded, altchars=b"-_" if {"-", "_"} & set(padded) else None).decode()
     except ValueError:
         return
-    user, _, password = told.partition(":")
-    yield from (told, password)
+    user, _, password = decoded.partition(":")
+    yield from (decoded, password)
     # Next to a password, a user name that is a word is no secret: `postgres` is in many logs.
     if not password or not user.isalpha():
         yield user
@@ -466,8 +466,8 @@ class Redactors:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._renewed = Redactor(())
         self._tokens: dict[str, list[str]] = {}
-        self._unmistakable = Redactor(secrets, beside=self._renewed)
-        self._all = Redactor((), beside=self._unmistakable)
+        self._unmistakable = Redactor(secrets, shared=self._renewed)
+        self._all = Redactor((), shared=self._unmistakable)
         self._each: dict[str, Redactor] = {}
 
     def __call__(self, text: str, most: int = SHOWN) -> str:
@@ -478,7 +478,7 @@ class Redactors:
         """The one redactor for a server and its instances."""
         known = self._each.get(server) or self._each.get(server := server_of(server))
         if known is None:
-            known = self._each[server] = Redactor((), beside=self._unmistakable)
+            known = self._each[server] = Redactor((), shared=self._unmistakable)
         return known
 
     def hide(self, values: Iterable[str]) -> None:

@@ -57,8 +57,8 @@ def render(surfaces: Sequence[str]) -> str:
 
 def _take_clients_words(config: Schema, server: Schema) -> None:
     """Accept what mcpd understands of other clients, so that editors do not mark it."""
-    config |= {key: {"description": "Understood as `mcpServers`."} for key in client_keys.SECTIONS}
-    for key, said in client_keys.keys_beside_servers().items():
+    config |= {key: {"description": "Understood as `mcpServers`."} for key in client_keys.table().sections}
+    for key, said in client_keys.top_level_keys().items():
         config[key] = {"description": f"{said[0].upper()}{said[1:]}."}
     server |= {
         key: {"description": meant.sentence} for meant in client_keys.table().server for key in meant.keys

@@ -136,7 +136,7 @@ class _Work:
         present = self.entry.get(ours)
         if isinstance(present, dict) and isinstance(value, dict):
             self.entry[ours] = {**value, **present}
-            self._note(key, f"understood as `{ours}`, beside what stands there")
+            self._note(key, f"understood as `{ours}`, in addition to what it holds")
         elif present is not None and present != value:
             self._note(
                 key, f"ignored: `{ours}` stands there, too, and counts more. Keep one of them", lost=True
@@ -307,8 +307,8 @@ def normalized(raw: Mapping[str, Any]) -> Normalized:
     """Bring a decoded file of any client into mcpd's shape. Faults stay in it."""
     normal = Normalized(dict(raw))
     for key in [key for key in raw if key not in keys(config_model.Config)]:
-        said = "ignored: a comment" if key.startswith(_COMMENT) else client_keys.keys_beside_servers().get(key)
-        if key in client_keys.SECTIONS:
+        said = "ignored: a comment" if key.startswith(_COMMENT) else client_keys.top_level_keys().get(key)
+        if key in client_keys.table().sections:
             _move_section(normal, key)
         elif said is not None:
             del normal.sections[key]

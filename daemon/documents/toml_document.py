@@ -123,8 +123,8 @@ class TomlDocument(EditedText):
         table = tomlkit.dumps(whole).strip("\n").replace("\n", self.line_end)
         if not any(each.kind != "blank" for each in statements):
             return table + self.line_end + self.body
-        told = [at for at, each in enumerate(statements) if each in siblings] or [len(statements) - 1]
-        place = statements[_end_of_table(statements, told[-1])].end
+        near = [at for at, each in enumerate(statements) if each in siblings] or [len(statements) - 1]
+        place = statements[_end_of_table(statements, near[-1])].end
         return f"{self.body[:place]}{self.line_end * 2}{table}{self.body[place:]}"
 
     def _rewritten(self, statement: _Statement, trail: Trail, *values: object) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon import version
-from daemon.config.config_files import files_beside
+from daemon.config.config_files import files_of
 from daemon.config.config_model import LoginPlace
 from daemon.config.expand import ENV_FILE
 from daemon.config.jsonc import ROOT
@@ -117,7 +117,7 @@ class ConfigFile:
         """Identities of the file with its profiles, and of the variables; None if a file is missing."""
         found: dict[bool, list[object]] = {False: [], True: []}
         try:
-            for path in (self.path, *files_beside(self.path)):
+            for path in (self.path, *files_of(self.path)):
                 now = path.stat()
                 found[path.name == ENV_FILE].append((now.st_mtime_ns, now.st_size, now.st_ino))
         except OSError:

@@ -72,9 +72,9 @@ Span = tuple[int, int]
 class Redactor:
     """Replaces known secrets in any spelling and anything that looks like a credential."""
 
-    def __init__(self, secrets: Iterable[str], beside: Redactor | None = None) -> None:
-        """Start with `secrets`; those of `beside`, including later ones, count, too."""
-        self._beside = beside
+    def __init__(self, secrets: Iterable[str], shared: Redactor | None = None) -> None:
+        """Start with `secrets`; those of `shared`, including later ones, count, too."""
+        self._shared = shared
         self._certain: frozenset[str] = frozenset()
         self._whole: frozenset[str] = frozenset()
         self._spelt: frozenset[str] = frozenset()
@@ -107,17 +107,17 @@ class Redactor:
     @property
     def reach(self) -> int:
         """Characters to search beyond a cut."""
-        return max(self._own_reach, self._beside.reach if self._beside else 0)
+        return max(self._own_reach, self._shared.reach if self._shared else 0)
 
     def known(self, *, certain: bool) -> Iterator[str]:
         """Every hidden spelling; with `certain`, without the doubtful ones."""
         yield from self._certain if certain else self._spelt
-        if self._beside is not None:
-            yield from self._beside.known(certain=certain)
+        if self._shared is not None:
+            yield from self._shared.known(certain=certain)
 
     def must_be_whole(self, spelt: str) -> bool:
         """Whether definitions lose the spelling only as a whole word."""
-        return spelt in self._whole or (self._beside is not None and self._beside.must_be_whole(spelt))
+        return spelt in self._whole or (self._shared is not None and self._shared.must_be_whole(spelt))
 
     def __call__(self, text: str, most: int = SHOWN) -> str:
         """Redact the first `most` characters and mark a cut."""

@@ -121,7 +121,7 @@ def _may_be_value(found: re.Match[str]) -> bool:
     if (value := parts.get("value")) is None:
         return True
     word = value.rstrip(".,:)!?]>").lstrip("<([")
-    if _PLACEHOLDER.fullmatch(value) or _describes(word, beside_scheme=bool(parts["scheme"])):
+    if _PLACEHOLDER.fullmatch(value) or _describes(word, after_scheme=bool(parts["scheme"])):
         return False
     name = parts["name"].lower()
     if _NUMBER.fullmatch(word):
@@ -137,10 +137,10 @@ def _may_be_value(found: re.Match[str]) -> bool:
     return not _FILE.fullmatch(word)
 
 
-def _describes(said: str, *, beside_scheme: bool) -> bool:
+def _describes(said: str, *, after_scheme: bool) -> bool:
     words = _SEPARATORS.split(said.lower())
     known = all(word in _STATUSES or word in _NOUNS for word in words)
-    return known and (beside_scheme or any(word in _STATUSES for word in words))
+    return known and (after_scheme or any(word in _STATUSES for word in words))
 
 
 SHORTEST = 6

@@ -49,10 +49,10 @@ class Draft:
     def diff(self) -> str:
         """A unified diff with names in place of secrets; empty without changes."""
         config, env = self.present.config, self.present.env
-        told = unified_diff(config.path, config.text(), self.config)
-        told = Redactor(self.secrets)(told, len(told))
+        shown = unified_diff(config.path, config.text(), self.config)
+        shown = Redactor(self.secrets)(shown, len(shown))
         hidden = None if env.content is None else _hidden(_text(env))
-        return told + unified_diff(env.path, hidden, _hidden(self.env))
+        return shown + unified_diff(env.path, hidden, _hidden(self.env))
 
     def write(self) -> None:
         """Write both files or neither. Raises DocumentError: a file cannot be written or has changed since."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from daemon.config.config_files import files_beside
+from daemon.config.config_files import files_of
 from daemon.config.config_model import DEFAULT_SURFACE
 from daemon.config.listen import without_values
 from daemon.config.parse import load_with_notes
@@ -162,7 +162,7 @@ def _check(path: Path, facts: DaemonFacts) -> dict[str, Sequence[Fault]]:
 
 def _stamps(path: Path) -> tuple[object, ...] | None:
     try:
-        found = [each.stat() for each in (path, *files_beside(path))]
+        found = [each.stat() for each in (path, *files_of(path))]
     except OSError:
         return None
     return tuple((each.st_mtime_ns, each.st_ctime_ns, each.st_size, each.st_ino) for each in found)

@@ -61,11 +61,11 @@ def login_path(environ: Mapping[str, str]) -> tuple[str, str]:
     ~/.local/bin.
     """
     shell = environ.get("SHELL") or _shell_of_user()
-    told = _asked(shell, environ)
+    own = _asked(shell, environ)
     source = (
-        f"the login shell {shell}" if told else f"this shell ({shell or 'no login shell'} did not tell its own)"
+        f"the login shell {shell}" if own else f"this shell ({shell or 'no login shell'} did not tell its own)"
     )
-    return _sound(told or environ.get("PATH", ""), environ), source
+    return _sound(own or environ.get("PATH", ""), environ), source
 
 
 def _shell_of_user() -> str:

@@ -221,8 +221,8 @@ def launch(front: Path, run: Callable[[], int], environ: Mapping[str, str], dead
         said, stderr = os.pipe()
         if (pid := os.fork()) == 0:
             # The daemon removes loguru's own handler, which takes 8 ms to make.
-            told = {"NOTIFY_SOCKET": ready.getsockname(), "LOGURU_AUTOINIT": "0"}
-            _be_daemon(run, {**handed_on(environ), **told}, stderr)
+            extra = {"NOTIFY_SOCKET": ready.getsockname(), "LOGURU_AUTOINIT": "0"}
+            _be_daemon(run, {**handed_on(environ), **extra}, stderr)
         os.close(stderr)
         _wait_ready(pid, said, ready, deadline)
     return pid

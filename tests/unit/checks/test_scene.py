@@ -19,7 +19,8 @@ SECRET = "hunter2-hunter2"
 
 
 def test_without_a_daemon_everything_is_where_one_would_put_it(house: House) -> None:
-    scene = house.look()
+    scene = house.look(LANG="C")
+    assert scene.inherited["LANG"] == "C"
     assert (scene.running, scene.silence, scene.faults) == (None, "", ())
     assert scene.path == scene.usual == house.config
     assert (scene.front, scene.control) == (house.run / "mcpd.sock", house.run / "control.sock")
@@ -139,10 +140,6 @@ def test_a_scene_shows_no_secret(house: House) -> None:
     assert scene.running is not None
     assert scene.environ["PASSWORD"] == SECRET
     assert SECRET not in repr(scene)
-
-
-def test_without_a_daemon_servers_get_their_environment_from_here(house: House) -> None:
-    assert house.look(LANG="C").inherited["LANG"] == "C"
 
 
 @cases("line", "ours")

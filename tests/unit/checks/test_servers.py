@@ -95,13 +95,3 @@ def test_a_server_that_clients_do_not_share_says_how_many_of_it_there_may_be(hou
         f"b: {tool}, one for each workspace, at most 16 at a time",
         "c: ${workspace}/bin/c, one for each workspace, at most 16 at a time",
     ]
-
-
-def test_a_server_that_keeps_something_for_its_clients_is_warned_of_with_what_to_write(house: House) -> None:
-    house.program("playwright-mcp")
-    house.servers(web={"command": "playwright-mcp", "args": ["--isolated"]})
-    (finding,) = check(house.look())
-    assert finding.what.startswith("web has one browser")
-    assert finding.do == 'Write "share": "session", or "share": "all" to leave it as it is.'
-    house.servers(web={"command": "playwright-mcp", "share": "all"})
-    assert levels(check(house.look())) == ["ok"]

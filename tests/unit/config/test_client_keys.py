@@ -17,7 +17,7 @@ def test_no_key_stands_there_twice_and_none_is_ours() -> None:
     folded = [client_keys.fold(key) for key in KEYS]
     assert len(folded) == len(set(folded))
     assert not set(folded) & {key.lower() for key in keys(Server)} - {"envfile"}
-    assert not {*client_keys.SECTIONS, *client_keys.keys_beside_servers()} & set(keys(Config))
+    assert not {*client_keys.table().sections, *client_keys.top_level_keys()} & set(keys(Config))
 
 
 def test_what_a_key_becomes_is_a_key_of_ours() -> None:

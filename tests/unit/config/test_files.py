@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from daemon.config import config_files
-from daemon.config.config_files import FOLDER, MAX_BYTES, MAX_FILES, files_beside, open_to_others, read_beside
+from daemon.config.config_files import FOLDER, MAX_BYTES, MAX_FILES, files_of, open_to_others, read_profiles
 from daemon.config.expand import MAX_FILE
 from daemon.config.parse import load, load_with_notes
 from daemon.errors import ConfigError
@@ -197,10 +197,6 @@ def test_the_default_profile_may_be_a_file(config: Path) -> None:
     assert load(config, {}).profiles["default"].surface == "search"
 
 
-def test_without_a_folder_there_are_none(tmp_path: Path) -> None:
-    assert read_beside(tmp_path / "mcpd.json").profiles == {}
-
-
 def test_a_profile_in_two_places_is_a_fault_that_names_both(config: Path) -> None:
     write(config, "own.json", "{}")
     (told,) = faults(config)
@@ -255,7 +251,7 @@ def test_a_folder_of_something_else_is_refused(config: Path) -> None:
 
 def test_a_folder_that_is_a_file_says_so(tmp_path: Path) -> None:
     (tmp_path / FOLDER).write_text("")
-    (fault,) = read_beside(tmp_path / "mcpd.json").faults
+    (fault,) = read_profiles(tmp_path / "mcpd.json").faults
     assert fault.message == "cannot be looked into: Not a directory"
 
 
@@ -272,9 +268,9 @@ def test_variables_are_kept_beside_the_configuration(config: Path) -> None:
 
 
 def test_they_belong_to_what_is_watched(config: Path) -> None:
-    assert files_beside(config) == []
+    assert files_of(config) == []
     config.with_name("env").touch()
-    assert files_beside(config) == [config.with_name("env")]
+    assert files_of(config) == [config.with_name("env")]
 
 
 def test_kept_variables_that_others_can_read_are_noted_with_what_to_type(config: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.config.listen import DEFAULT_HTTP_ADDRESS, AccessToken
+from daemon.config.listen import DEFAULT_HTTP_ADDRESS, AccessToken, is_loopback, numeric
 from daemon.config.parse import parse
 from daemon.config.redaction import Redactors, secrets
 from daemon.safety.redact import HIDDEN, Redactor
@@ -154,3 +154,17 @@ def test_a_token_is_shown_nowhere(tokens: object) -> None:
     redact.learn(config)
     assert redact(f"Authorization: Bearer {GOOD} came") == f"Authorization: Bearer {HIDDEN} came"
     assert redact.of("git")(f"he said {GOOD}") == f"he said {HIDDEN}", "not by what a server says, either"
+
+
+def test_only_names_that_cannot_be_made_to_mean_another_machine_are_loopback() -> None:
+    assert is_loopback("localhost")
+    assert is_loopback("::1")
+    assert not is_loopback("rebound.example.com")
+    assert not is_loopback("::1%lo")
+
+
+def test_an_address_of_ipv4_is_the_same_within_one_of_ipv6() -> None:
+    assert numeric("::ffff:10.0.0.1") == numeric("10.0.0.1") is not None
+    assert str(numeric("2001:db8::1")) == "2001:db8::1"
+    assert numeric("localhost") is None
+    assert numeric("") is None

@@ -69,7 +69,7 @@ def test_vs_codes_file_is_taken(tmp_path: Path) -> None:
         "envFile",
         "dev",
     ]
-    assert "into the file 'env' beside the configuration" in read.notes[0].message
+    assert "into the file 'env' next to the configuration" in read.notes[0].message
 
 
 def test_windsurfs_file_is_taken(tmp_path: Path) -> None:

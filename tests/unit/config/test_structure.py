@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from daemon.config.config_model import Category, Permission, Profile, Server, StartMode, TransportType
-from daemon.config.structure import keys, read
+from daemon.config.config_model import (
+    Category,
+    Permission,
+    Profile,
+    Server,
+    StartMode,
+    ToolSelection,
+    TransportType,
+)
+from daemon.config.structure import keys, read, unknown_key
 from daemon.kit.wording import camel
 from tests.unit.cases import cases
 
@@ -67,14 +75,6 @@ def test_nothing_is_converted() -> None:
     assert server.start is StartMode.LAZY
 
 
-def test_null_stands_where_it_has_a_meaning() -> None:
-    faults: list[Fault] = []
-    profile = read(Profile, {"categories": None, "deferredLoading": None}, "$", faults, name="p")
-    assert faults == []
-    assert profile is not None
-    assert profile.categories is None
-
-
 @cases("entry")
 def test_every_key_of_a_profile_is_read(entry: dict[str, Any]) -> None:
     faults: list[Fault] = []
@@ -102,3 +102,15 @@ def test_no_fault_repeats_a_value_that_could_be_a_secret() -> None:
     _, faults = read_server(env={"T": ["hunter2"]}, headers={"A": {"hunter2": 1}}, url=["hunter2"])
     assert len(faults) == 3
     assert "hunter2" not in str(faults)
+
+
+@pytest.mark.parametrize(
+    ("cls", "key", "text"),
+    [
+        (Server, "disabled", "cannot be understood. Understood as `enabled`, the opposite."),
+        (ToolSelection, "exclude", "unknown key 'exclude': write \"excludePatterns\""),
+        (Category, "sever", "unknown key 'sever': did you mean 'server'?"),
+    ],
+)
+def test_an_unknown_key_is_answered_with_ours(cls: type, key: str, text: str) -> None:
+    assert unknown_key(cls, key, keys(cls)).endswith(text)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.documents.files import DocumentError
-from daemon.documents.json_document import JsonDocument
+from daemon.documents.json_document import WIDTH, JsonDocument, JsonWriting
 from tests.unit.cases import cases
 
 if TYPE_CHECKING:
@@ -124,3 +124,16 @@ def test_true_is_not_one() -> None:
     document = JsonDocument('{"a": 1}', "x.json")
     document.put(("a",), True)
     assert document.text() == '{"a": true}'
+
+
+WRITING = JsonWriting(unit="\t", line_end="\r\n")
+
+
+def test_a_list_that_fits_stands_on_one_line() -> None:
+    assert WRITING.member("args", ["a", 1], "") == '"args": ["a", 1]'
+    assert WRITING.value(["a" * WIDTH, "é"], "") == f'[\r\n\t"{"a" * WIDTH}",\r\n\t"é"\r\n]'
+
+
+def test_without_an_indentation_everything_stands_on_one_line() -> None:
+    assert WRITING.value({"a": {"b": [{}]}}, None) == '{"a": {"b": [{}]}}'
+    assert WRITING.value({"a": [1, 2]}, None, tight=True) == '{"a":[1,2]}'

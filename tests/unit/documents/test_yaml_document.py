@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.documents.files import DocumentError
-from daemon.documents.yaml_document import YamlDocument
+from daemon.documents.yaml_document import YamlDocument, writing_of
 from daemon.errors import ConfigError
 from tests.unit.cases import cases, rows_of
 
@@ -84,3 +84,12 @@ def test_what_is_no_yaml_is_a_fault_that_quotes_nothing(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         YamlDocument(text, "x.yaml")
     assert "secret" not in str(caught.value)
+
+
+@cases("text", "lines")
+def test_a_member_is_indented_as_the_file_is(text: str, lines: str) -> None:
+    assert writing_of(text, "\n").lines("a", {"b": [1, {"x": 2}]}, 0) == lines
+
+
+def test_within_braces_it_stands_on_one_line() -> None:
+    assert writing_of("", "\r\n").flow("a", {"b": ["x" * 200, None]}) == f"a: {{b: [{'x' * 200}, null]}}"

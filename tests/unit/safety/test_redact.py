@@ -258,7 +258,7 @@ def test_a_long_number_goes_from_a_definition_if_it_is_a_secret(number: bytes) -
 
 def test_what_another_one_hides_is_hidden_beside_one_s_own_as_soon_as_it_is_learned() -> None:
     other = Redactor([])
-    redact = Redactor(["sunshine"], beside=other)
+    redact = Redactor(["sunshine"], shared=other)
     other.learn([CANARY, "plainly"], ["plainly"])
     assert redact(f"sunshine {CANARY} plainly") == f"{HIDDEN} {HIDDEN} {HIDDEN}"
     assert redact.json(b'"%b plainly"' % CANARY.encode()) == b'"%b plainly"' % HIDDEN.encode()
