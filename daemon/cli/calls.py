@@ -68,18 +68,9 @@ CALLS = CommandLine(
     ),
     exits={0: "shown, also if Ctrl-C ended it", 1: "no such server or session"},
     arguments=(
-        argument(
-            "server",
-            metavar="SERVER|INSTANCE",
-            nargs="?",
-            help="only this server's calls",
-        ),
+        argument("server", metavar="SERVER|INSTANCE", nargs="?", help="only this server's calls"),
         lambda made: add_follow(made, "print each further ended call"),
-        argument(
-            "--errors",
-            action="store_true",
-            help="only ended calls with an error",
-        ),
+        argument("--errors", action="store_true", help="only ended calls with an error"),
         argument("--session", metavar="KEY", help="only this session's calls: its key, or 4 for connection 4"),
         lambda made: add_last(made, "show the last N ended calls (default: 50, at most 1000)"),
     ),

@@ -428,10 +428,7 @@ DOCTOR = CommandLine(
             type=Path,
             help="the state directory (default: the running daemon's, else that of `mcpd run`)",
         ),
-        flag(
-            "--end-leftovers",
-            "end leftover processes of a killed daemon: SIGTERM, then SIGKILL after 2 s",
-        ),
+        flag("--end-leftovers", "end leftover processes of a killed daemon: SIGTERM, then SIGKILL after 2 s"),
     ),
     seconds=None,
     run=later("daemon.cli.doctor", "doctor"),

@@ -259,10 +259,7 @@ LOGOUT = CommandLine(
     "End the login at a server: mcpd forgets it, revokes it at the authorization server, and restarts the"
     " server without it.",
     examples=("mcpd logout github",),
-    exits={
-        0: "logged out",
-        1: "no such server, or its authorization server could not be reached",
-    },
+    exits={0: "logged out", 1: "no such server, or its authorization server could not be reached"},
     arguments=(argument("server", metavar="SERVER", help="the server's name, as in `mcpd status`"),),
     seconds=LOGOUT_SECONDS,
     run=asking(

@@ -343,10 +343,7 @@ READ = CommandLine(
     arguments=(
         argument("resource", metavar="URI|SERVER/URI", help="the resource, as in `mcpd resources`"),
         argument(
-            "--output",
-            metavar="FILE",
-            type=Path,
-            help="write to FILE; further contents to FILE.2, FILE.3, ...",
+            "--output", metavar="FILE", type=Path, help="write to FILE; further contents to FILE.2, FILE.3, ..."
         ),
         add_conversation,
     ),

@@ -78,10 +78,7 @@ def main(argv: list[str]) -> int:
             print(refusal, file=sys.stderr)
             return EX_NOT_FOR_WINDOW
         place = resolve(config.state.url, options.state_dir or paths.state_dir(os.environ))
-        with (
-            opened_listeners(options.socket, config, inherited) as doors,
-            _alone(place),
-        ):
+        with opened_listeners(options.socket, config, inherited) as doors, _alone(place):
             _serve(config, doors, place, file, options, signals, notify)
             return 0
     except ConfigError as error:

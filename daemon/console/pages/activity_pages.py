@@ -167,10 +167,7 @@ EVENTS_PAGE = ConsolePage(
 async def changes(context: OperatorContext) -> Fragment:
     """Recent changes of servers' lists, for the page of tools."""
     found = await recent(
-        context,
-        since=context.history.now() - CHANGED_DAYS * DAY,
-        kinds=_KINDS["tools"],
-        limit=CHANGES + 1,
+        context, since=context.history.now() - CHANGED_DAYS * DAY, kinds=_KINDS["tools"], limit=CHANGES + 1
     )
     return part(
         "tools-changes",

@@ -66,11 +66,7 @@ tools, and the session's page is current at once."""
 
 
 TOOLS_PAGE = ConsolePage(
-    path="/tools",
-    title="Tools",
-    template="tools.html",
-    fragments=_of_list,
-    calls_every=LOADED_SECONDS,
+    path="/tools", title="Tools", template="tools.html", fragments=_of_list, calls_every=LOADED_SECONDS
 )
 
 

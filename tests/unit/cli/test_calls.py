@@ -62,10 +62,7 @@ def test_a_line_says_who_called_what_and_how_it_ended() -> None:
 
 @pytest.mark.parametrize("as_json", [True, False])
 def test_following_asks_for_what_comes_after(
-    as_json: bool,
-    control: Controls,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    as_json: bool, control: Controls, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = control({"calls": answer(ended=(ENDED,))})
     asked: list[dict[str, Any]] = []

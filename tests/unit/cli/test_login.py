@@ -84,8 +84,7 @@ def test_of_many_tools_some_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "screen"),
-    [({}, False), ({"DISPLAY": ""}, False), ({"DISPLAY": ":0"}, True)],
+    ("environ", "screen"), [({}, False), ({"DISPLAY": ""}, False), ({"DISPLAY": ":0"}, True)]
 )
 def test_a_page_is_opened_only_where_it_can_be_seen(environ: dict[str, str], screen: bool) -> None:
     assert has_screen(environ) is screen

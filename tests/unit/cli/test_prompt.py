@@ -27,11 +27,7 @@ RESULT: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     ("words", "arguments"),
-    [
-        ([], {}),
-        (["n=3", "q=a=b", "e="], {"n": "3", "q": "a=b", "e": ""}),
-        (['{"n": "3"}'], {"n": "3"}),
-    ],
+    [([], {}), (["n=3", "q=a=b", "e="], {"n": "3", "q": "a=b", "e": ""}), (['{"n": "3"}'], {"n": "3"})],
 )
 def test_arguments_are_texts(words: list[str], arguments: dict[str, str]) -> None:
     assert parse_texts(words) == arguments

@@ -373,10 +373,7 @@ def test_nothing_that_a_server_says_reaches_the_terminal_unescaped() -> None:
         noise={"count": 1, "first": ATTACK},
     )
     status = status_of(
-        {ATTACK: evil},
-        unresolved=[ATTACK],
-        switchedOff=[ATTACK],
-        sessions=[session_of(**session, key=ATTACK)],
+        {ATTACK: evil}, unresolved=[ATTACK], switchedOff=[ATTACK], sessions=[session_of(**session, key=ATTACK)]
     )
     status["daemon"]["persistence"] = persistence(state="degraded", reason=ATTACK)
     text = render(status, now=NOW, screen=PIPE)

@@ -162,12 +162,7 @@ class Desk:
         self.sessions = ConsoleSessions(lambda: self.now)
         self.views = Views(ChangeSignal(self.stage.catalog, self.context.history.newest))
         self.application = Application(
-            self.context,
-            self.sessions,
-            self.views,
-            sign_in,
-            pages=self.shown.pages,
-            actions=self.shown.actions,
+            self.context, self.sessions, self.views, sign_in, pages=self.shown.pages, actions=self.shown.actions
         )
 
     def browser(self, *, may_change: bool | None = True) -> Browser:

@@ -132,10 +132,7 @@ async def test_many_followers_cost_one_computation_each_change() -> None:
 async def test_a_burst_of_changes_is_one_computation_a_second() -> None:
     page = Counted(a=0)
     with trio.fail_after(BOUND):
-        async with (
-            trio.open_nursery() as nursery,
-            page.views.following("key", "", page.compute) as (view, had),
-        ):
+        async with trio.open_nursery() as nursery, page.views.following("key", "", page.compute) as (view, had):
             seen = await view.next(had)
 
             async def change() -> None:

@@ -112,10 +112,7 @@ def test_a_page_can_be_opened_by_oneself() -> None:
 
 @pytest.mark.parametrize(
     ("url", "warning"),
-    [
-        ("https://xn--80ak6aa92e.com/", "letters beyond ASCII"),
-        ("http://example.org/", "not encrypted"),
-    ],
+    [("https://xn--80ak6aa92e.com/", "letters beyond ASCII"), ("http://example.org/", "not encrypted")],
 )
 def test_what_is_odd_about_a_page_is_said(url: str, warning: str) -> None:
     assert warning in page(url)[1].all
