@@ -104,7 +104,8 @@ def moment(text: str) -> float:
     if (ago := length_in(text)) is not None:
         return now - ago
     if text in {"today", "yesterday"}:
-        return _midnight(now, days=0 if text == "today" else 1)
+        day = _day(now) - timedelta(days=text == "yesterday")
+        return datetime.combine(day, clock_time()).timestamp()
     if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
         found = _last_time(now, text)
         if found is not None:
@@ -116,10 +117,6 @@ def moment(text: str) -> float:
 
         why = f"{text!r} is no time: write 90s, 30m, 1h, 2d, today, yesterday, 22:00, or 2026-11-22T22:00"
         raise argparse.ArgumentTypeError(why) from None
-
-
-def _midnight(now: float, *, days: int) -> float:
-    return datetime.combine(_day(now) - timedelta(days=days), clock_time()).timestamp()
 
 
 def _day(now: float) -> date:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.input import Input
     from prompt_toolkit.output import Output
-    from rich.segment import Segment
     from rich.style import Style
 
     from daemon.cli.watch_view import Picture, StatusPoll
@@ -126,7 +125,8 @@ def _application(
             _leave(screen, fault)
             return []
         ends = [*([[("", "\n")]] * (len(lines) - 1)), []]
-        return [part for line, end in zip(lines, ends, strict=True) for part in (*_formatted(line), *end)]
+        styled = ([(_style(each.style), each.text) for each in line] for line in lines)
+        return [part for line, end in zip(styled, ends, strict=True) for part in (*line, *end)]
 
     read, write = terminal or (None, None)
     screen: Application[None] = Application(
@@ -140,10 +140,6 @@ def _application(
     )
     screen.ttimeoutlen = screen.timeoutlen = ESCAPE_SECONDS
     return screen
-
-
-def _formatted(line: list[Segment]) -> StyleAndTextTuples:
-    return [(_style(each.style), each.text) for each in line]
 
 
 @cache

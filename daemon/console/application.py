@@ -172,7 +172,7 @@ class Application:
     async def _page(self, page: ConsolePage, request: Request) -> Response:
         session = self._session(request)
         viewer = self._viewer(session, request.path_params, request.url.query)
-        here = _here(request.url.path, request.url.query)
+        here = "?".join(filter(None, (request.url.path, request.url.query)))
         try:
             snapshot = await drawn(page, viewer, self._rendering)
         except McpdError as error:
@@ -300,10 +300,6 @@ async def _form(request: Request) -> dict[str, str]:
 
 def _address(path: str) -> str:
     return f"/ui{path}" if path != "/" else "/ui/"
-
-
-def _here(path: str, query: str) -> str:
-    return f"{path}?{query}" if query else path
 
 
 async def drawn(

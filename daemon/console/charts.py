@@ -363,7 +363,7 @@ def sums(chart: Chart) -> list[float]:
 
 
 def _bars(chart: Chart, most: float) -> Iterator[str]:
-    width = _width(chart)
+    width = max(chart.step / (chart.end - chart.begin) * WIDTH * FILLED, 1.0)
     base = [0.0] * len(chart.moments)
     for series, style in styled(chart.series):
         path = []
@@ -376,10 +376,6 @@ def _bars(chart: Chart, most: float) -> Iterator[str]:
             path.append(f"M{left:.1f} {bottom:.1f}V{top:.1f}h{width:.1f}V{bottom:.1f}z")
         if path:
             yield f'<path class="bar {style}" d="{"".join(path)}"/>'
-
-
-def _width(chart: Chart) -> float:
-    return max(chart.step / (chart.end - chart.begin) * WIDTH * FILLED, 1.0)
 
 
 def lines(chart: Chart) -> Markup:

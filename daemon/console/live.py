@@ -72,7 +72,12 @@ class Snapshot:
             told: dict[str, object] = {}
             if list(was) != list(now):
                 told["order"] = list(now)
-            changed = {key: each.html for key, each in now.items() if _differs(was.get(key), each)}
+            # Unchanged fragments are usually the same objects.
+            changed = {
+                key: each.html
+                for key, each in now.items()
+                if (old := was.get(key)) is not each and (old is None or old.fragment != each.fragment)
+            }
             if changed:
                 told["changed"] = changed
             if told:
@@ -92,10 +97,6 @@ class Snapshot:
 
 def _drawn(fragment: Fragment, before: Drawn | None, draw: Callable[[Fragment], str]) -> Drawn:
     return before if before is not None and before.fragment == fragment else Drawn(fragment, draw(fragment))
-
-
-def _differs(before: Drawn | None, now: Drawn) -> bool:
-    return before is not now and (before is None or before.fragment != now.fragment)
 
 
 class ChangeSignal:

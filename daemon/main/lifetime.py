@@ -79,10 +79,6 @@ async def run(config: Config, around: Surroundings, listen: Callable[[Callable[[
         listen(_ignore)
 
 
-def _waits(config: Config) -> bool:
-    return any(server.enabled and server.awaits for server in config.mcp_servers.values())
-
-
 def _ignore(_number: int) -> None:
     """Ignore a signal: the daemon has ended."""
 
@@ -178,7 +174,12 @@ class _Life:
         catalog = self._tree.registry.catalog
         last: object = None
         while True:
-            newest = await catalog.wait_until(lambda newest: newest.config.watch or _waits(newest.config))
+            newest = await catalog.wait_until(
+                lambda newest: (
+                    newest.config.watch
+                    or any(server.enabled and server.awaits for server in newest.config.mcp_servers.values())
+                )
+            )
             await trio.sleep(WATCH_SECONDS)
             now = await self._look(file)
             counts = newest.config.watch or (now and file.seen and now[0] == file.seen[0])
