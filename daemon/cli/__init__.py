@@ -6,7 +6,7 @@ nothing but `sys` and the table.
 
 import sys
 
-from daemon.cli.table import COMMANDS, ENDING, GROUPS, HARDLY_WRONG, MEANT
+from daemon.cli.table import COMMANDS, ENDING, ENDING_CUTOFF, GROUPS, SYNONYMS
 from daemon.cli.table import EX_CONFIG as EX_CONFIG
 from daemon.cli.table import implementation as implementation
 
@@ -99,8 +99,8 @@ def _unknown(command: str) -> str:
     import difflib  # noqa: PLC0415 - needed only after a mistake
 
     harmless = [each for each in COMMANDS if each not in ENDING]
-    near = [MEANT[command]] if command in MEANT else difflib.get_close_matches(command, harmless, n=1)
-    near = near or difflib.get_close_matches(command, ENDING, n=1, cutoff=HARDLY_WRONG)
+    near = [SYNONYMS[command]] if command in SYNONYMS else difflib.get_close_matches(command, harmless, n=1)
+    near = near or difflib.get_close_matches(command, ENDING, n=1, cutoff=ENDING_CUTOFF)
     hint = f"did you mean `mcpd {near[0]}`?" if near else "`mcpd help` lists the commands by their purpose"
     return f"mcpd: unknown command {command!r}: {hint}"
 

@@ -323,12 +323,12 @@ def _result(answer: Message, method: str, path: str) -> Message:
     return result
 
 
-LOOK_SECONDS = 10.0
+STATUS_SECONDS = 10.0
 """Seconds for the daemon to report the server's state, which takes milliseconds unless it hangs."""
 
 
 def explained(
-    options: argparse.Namespace, server: str, silent: DaemonSilent, seconds: float = LOOK_SECONDS
+    options: argparse.Namespace, server: str, silent: DaemonSilent, seconds: float = STATUS_SECONDS
 ) -> DaemonUnreachable | RemoteFault:
     """The error for a request to a server that timed out: names the silent party, server or daemon."""
     try:

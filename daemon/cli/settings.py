@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 else:
     settings = later("daemon.setup.settings")
 
-PATIENCE = 60.0
+CHANGE_SECONDS = 60.0
 """Seconds to wait: the daemon reloads its configuration, and another reload may be running."""
 
-MODEL_PATIENCE = 120.0
+MODEL_SECONDS = 120.0
 """Seconds to wait: a model has `summaries.timeout` to answer, 60 s by default."""
 
 
@@ -108,7 +108,7 @@ DESCRIBE = CommandLine(
         argument("text", metavar="TEXT", nargs="?", help="the description for models"),
         flag("--reset", "return to the server's own description"),
     ),
-    seconds=PATIENCE,
+    seconds=CHANGE_SECONDS,
     run=_describe,
 )
 
@@ -172,7 +172,7 @@ LAZY = CommandLine(
         argument("--profile", metavar="PROFILE", help="set this profile's switch instead of the master switch"),
         _CONFIG,
     ),
-    seconds=PATIENCE,
+    seconds=CHANGE_SECONDS,
     run=_lazy,
     changing="",
 )
@@ -269,7 +269,7 @@ SUMMARIES = CommandLine(
         ),
         _CONFIG,
     ),
-    seconds=MODEL_PATIENCE,
+    seconds=MODEL_SECONDS,
     run=_summaries,
     changing="",
 )

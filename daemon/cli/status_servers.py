@@ -215,10 +215,10 @@ def _remarks(group: list[tuple[str, ServerReport]]) -> Iterator[RenderableType]:
     state, names = server["state"], ", ".join(each for each, _ in group)
     yield Text("")
     yield safe(f"{names}: {state}", STYLES.get(state, ""))
-    yield from told(lines)
+    yield from remark_paragraphs(lines)
 
 
-def told(lines: Iterable[tuple[str, str]]) -> Iterator[RenderableType]:
+def remark_paragraphs(lines: Iterable[tuple[str, str]]) -> Iterator[RenderableType]:
     """Remarks as paragraphs."""
     for text, severity in lines:
         yield paragraph(text, indent=2, style=SEVERITIES[severity])
@@ -249,12 +249,12 @@ def below(servers: Mapping[str, ServerReport], screen: Screen) -> Iterator[Rende
     """The other lists in words, where the table has no room for them."""
     if screen.width >= ROOMY:
         return
-    parts = [f"{name} {had}" for name, server in servers.items() if (had := _beside(server))]
+    parts = [f"{name} {had}" for name, server in servers.items() if (had := _other_lists(server))]
     if parts:
         yield paragraph(f"Beside tools: {'; '.join(parts)}.", indent=0)
 
 
-def _beside(server: ServerReport) -> str:
+def _other_lists(server: ServerReport) -> str:
     kinds = (
         ("prompt", server["prompts"]),
         ("resource", server["resources"]),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from daemon.cli.status_servers import STYLES, below, legend, remarks, table, told
+from daemon.cli.status_servers import STYLES, below, legend, remark_paragraphs, remarks, table
 from daemon.cli.terminal import Column, ago, columns_of, draw, listing, numbers, paragraph, safe
 from daemon.cli.views import in_flight
 from daemon.kit.wording import DAY, HOUR, bytes_in_words, counted, span
@@ -256,13 +256,13 @@ def parts_of_one(answer: OneStatusReport, now: float, screen: Screen) -> list[Re
     """The same as parts to draw one below another."""
     server = answer["server"]
     parts: list[RenderableType] = [*_heading(answer["name"], server, now)]
-    parts += told(remark_lines(server))
+    parts += remark_paragraphs(remark_lines(server))
     if instances := server.get("instances"):
         parts += [Text(""), table({each["name"]: each for each in instances}, now, screen)]
         for each in instances:
             if each["state"] not in WELL:
                 parts += [Text(""), safe(f"{each['name']}: {each['state']}", STYLES.get(each["state"], ""))]
-                parts += told(remark_lines(each))
+                parts += remark_paragraphs(remark_lines(each))
     return [*parts, *_below(answer, now, screen)]
 
 

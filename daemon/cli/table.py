@@ -81,7 +81,7 @@ GROUPS = {
     "change": "restart disable enable describe refresh allow unload cancel lazy summaries",
 }
 
-MEANT = {
+SYNONYMS = {
     **dict.fromkeys(("ls", "ps", "list", "servers", "show", "info", "inspect", "stat", "state"), "status"),
     **dict.fromkeys(("top", "watch"), "status --watch"),
     **dict.fromkeys(("setup", "init", "onboard"), "up"),
@@ -105,8 +105,8 @@ MEANT = {
 """Other tools' words for these commands."""
 
 ENDING = {"stop", "remove", "uninstall", "logout", "cancel", "unload", "disable"}
-"""Commands that end or remove something: suggested for a typo only above `HARDLY_WRONG` (difflib's ratio)."""
-HARDLY_WRONG = 0.87
+"""Commands that end or remove something: suggested for a typo only above `ENDING_CUTOFF` (difflib's ratio)."""
+ENDING_CUTOFF = 0.87
 
 
 def implementation(command: str) -> "Any":

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     Servers = Mapping[str, ServerReport]
 
-LOOK_SECONDS = 0.25
-"""Seconds between two looks at a starting server: cheap, and soon enough for a person."""
+POLL_SECONDS = 0.25
+"""Seconds between two poll_servers at a starting server: cheap, and soon enough for a person."""
 
 WIDTH = 110
 TOOL_LINES = 2
@@ -64,7 +64,7 @@ def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
         return effect
     seen, shown = None, ""
     try:
-        for servers in looks(options, options.timeout):
+        for servers in poll_servers(options, options.timeout):
             seen = servers.get(name)
             if seen is None:
                 return Effect(asked=True, problem=f"the daemon does not have a server '{name}'")
@@ -78,14 +78,14 @@ def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
         return Effect(asked=True, problem=error.problem)
 
 
-def looks(options: argparse.Namespace, seconds: float) -> Iterator[Servers]:
+def poll_servers(options: argparse.Namespace, seconds: float) -> Iterator[Servers]:
     """The current servers, repeatedly for `seconds`; at least once. Raises DaemonUnreachable."""
     deadline = time.monotonic() + seconds
     while True:
         yield ask_with(options, "status", {})["servers"]
         if time.monotonic() > deadline:
             return
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def _tools(options: argparse.Namespace, name: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from daemon.cli.command import agreed, has_terminal
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, note, say
 from daemon.cli.import_servers import table, these
 from daemon.cli.install import Installing, clients_of, is_here, shown, this_machine
-from daemon.cli.taking_effect import looks, reloaded
+from daemon.cli.taking_effect import poll_servers, reloaded
 from daemon.cli.terminal import Screen
 from daemon.errors import McpdError
 from daemon.host.paths import config_file
@@ -207,7 +207,7 @@ def settled(options: argparse.Namespace) -> Servers:
     told = set[str]()
     servers: Servers = {}
     try:
-        for servers in looks(options, options.wait):
+        for servers in poll_servers(options, options.wait):
             coming = {name for name, server in servers.items() if server["state"] in COMING}
             for name in [each for each in servers if each not in coming | told]:
                 if servers[name]["state"] != "disabled":

@@ -70,7 +70,7 @@ def watch_screen(
     poll.see(server)
     screen = _application(poll, choices, terminal)
     before = {number: signal.signal(number, lambda *_: _leave(screen)) for number in _ENDING}
-    poll.start(lambda: _told(screen, poll))
+    poll.start(lambda: _answered(screen, poll))
     try:
         screen.run()
     except (EOFError, KeyboardInterrupt):
@@ -89,7 +89,7 @@ def _leave(screen: Application[Any], fault: Exception | None = None) -> None:
         screen.exit(exception=fault) if fault is not None else screen.exit()
 
 
-def _told(screen: Application[None], poll: StatusPoll) -> None:
+def _answered(screen: Application[None], poll: StatusPoll) -> None:
     """Draw again; called by the polling thread."""
     fault, loop = poll.fault, screen.loop
     if fault is not None and loop is not None:

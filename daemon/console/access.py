@@ -44,7 +44,7 @@ HEADERS = {
 }
 """Headers of every response; a response's own ones win."""
 
-OURS = frozenset({"same-origin", "none"})
+OWN_SITES = frozenset({"same-origin", "none"})
 """Sec-Fetch-Site of requests by the console's own pages, and of typed or followed addresses."""
 
 EMBEDDED = frozenset({"iframe", "frame", "embed", "object", "fencedframe"})
@@ -106,7 +106,7 @@ def refuse_foreign(request: Request) -> None:
     """Refuse a request of another page, unless it navigates here. Raises HTTPException: 403."""
     headers = request.headers
     site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode", "navigate")
-    if headers.get("sec-fetch-dest") in EMBEDDED or (site not in OURS and mode != "navigate"):
+    if headers.get("sec-fetch-dest") in EMBEDDED or (site not in OWN_SITES and mode != "navigate"):
         raise HTTPException(FORBIDDEN, "Another page has asked for this one. Open it in a window of its own.")
 
 

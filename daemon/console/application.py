@@ -66,7 +66,7 @@ MAX_FIELDS = 100
 """Fields of a query or a form: real forms have a few."""
 
 
-STRANGERS_AT_A_TIME = 1
+SIGNED_OUT_AT_A_TIME = 1
 """Concurrent pages without a session: each takes a thread 2 ms, which delays the loop (the GIL), and anybody
 may ask for one."""
 
@@ -101,7 +101,7 @@ class Application:
         self._sessions = sessions
         self._sign_in_with = sign_in
         self._rendering = Rendering()
-        self._at_a_time = trio.CapacityLimiter(STRANGERS_AT_A_TIME)
+        self._at_a_time = trio.CapacityLimiter(SIGNED_OUT_AT_A_TIME)
         self._streams = LiveStreams(views, sessions, self._rendering)
         self._pages = [(Route(_address(page.path), partial(self._page, page)), page) for page in pages]
         self._navigation = [page for page in pages if page.in_navigation]
@@ -362,7 +362,7 @@ class LiveStreams:
             if newest is None:
                 await tell(COMMENT)
             else:
-                await tell(f"data: {newest.told_since(seen)}\n\n")
+                await tell(f"data: {newest.delta_since(seen)}\n\n")
                 seen = newest
 
 

@@ -46,7 +46,7 @@ class Snapshot:
     holders: Mapping[str, Mapping[str, Drawn]] = attrs.field(on_setattr=attrs.setters.frozen)
     number: int = attrs.field(factory=partial(next, count()), init=False)
     """Rises with every snapshot."""
-    _told: tuple[Snapshot | None, str] | None = attrs.field(default=None, init=False, repr=False)
+    _delta: tuple[Snapshot | None, str] | None = attrs.field(default=None, init=False, repr=False)
     """Last delta, and the snapshot it started from: most followers have seen the same."""
 
     @classmethod
@@ -84,15 +84,15 @@ class Snapshot:
                 changes[holder] = told
         return changes
 
-    def told_since(self, before: Snapshot | None) -> str:
+    def delta_since(self, before: Snapshot | None) -> str:
         """The changes as JSON, made once for followers that have seen the same."""
-        if self._told is None or self._told[0] is not before:
-            self._told = before, msgspec.json.encode(self.since(before)).decode()
-        return self._told[1]
+        if self._delta is None or self._delta[0] is not before:
+            self._delta = before, msgspec.json.encode(self.since(before)).decode()
+        return self._delta[1]
 
     def forget(self) -> None:
         """Drop the delta, and with it the snapshot before."""
-        self._told = None
+        self._delta = None
 
 
 def _drawn(fragment: Fragment, before: Drawn | None, draw: Callable[[Fragment], str]) -> Drawn:

@@ -24,7 +24,7 @@ LAST = 200
 """Lines shown by default: the last start of the daemon and its outcome."""
 
 POLL_SECONDS = 0.5
-"""Seconds between two looks at a followed file."""
+"""Seconds between two polls of a followed file."""
 
 
 def show(control: str, *, last: int | None, follow: bool) -> int:

@@ -37,7 +37,7 @@ FIRST_LIST_SECONDS = 0.3
 """Seconds that the client which started the daemon has the interpreter to itself."""
 
 HEAP_SECONDS = 2.0
-"""Seconds between two looks at the free end of the heap, which large answers reuse."""
+"""Seconds between two polls of the free end of the heap, which large answers reuse."""
 
 HEAP_LOOKS = 15
 """Looks after a large message: half a minute, in which nearly every client takes its answer."""
@@ -46,12 +46,12 @@ SPARE_BYTES = 2 * 1024 * 1024
 """Free bytes to keep: less than the daemon needs for anything else."""
 
 WATCH_SECONDS = 1.0
-"""Seconds between two looks at the file, which is read after one without a change, since editors may write it
+"""Seconds between two polls of the file, which is read after one without a change, since editors may write it
 in parts."""
 
 
 IDLE_LOOK_SECONDS = 5.0
-"""Seconds between two looks at the use of a daemon that ends when idle."""
+"""Seconds between two polls of the use of a daemon that ends when idle."""
 
 
 async def run(config: Config, around: Surroundings, listen: Callable[[Callable[[int], None]], None]) -> None:

@@ -142,7 +142,9 @@ async def _events_shown(viewer: Viewer) -> Holders:
         "events-filter": [_events_filter(viewer, wanted)],
         "events": [
             part(
-                element_id("event", event.life, str(event.number)), "events_row", **told(viewer.context, event)
+                element_id("event", event.life, str(event.number)),
+                "events_row",
+                **event_values(viewer.context, event),
             )
             for event in fitting[:EVENTS_SHOWN]
         ],
@@ -172,12 +174,12 @@ async def changes(context: OperatorContext) -> Fragment:
     return part(
         "tools-changes",
         days=CHANGED_DAYS,
-        changes=[told(context, event) for event in found[::-1][:CHANGES]],
+        changes=[event_values(context, event) for event in found[::-1][:CHANGES]],
         more=with_query("/events", what="tools") if len(found) > CHANGES else "",
     )
 
 
-def told(context: OperatorContext, event: Event) -> dict[str, object]:
+def event_values(context: OperatorContext, event: Event) -> dict[str, object]:
     """Values for an event's line: the event, whether its server exists, and its tools."""
     entry = context.catalog.servers.get(event.server)
     tools = () if entry is None else (entry.tools or {})

@@ -14,7 +14,7 @@ import pytest
 
 from daemon import cli, version
 from daemon.cli import EX_IOERR, implementation, main, overview
-from daemon.cli.table import COMMANDS, GROUPS, MEANT, MODULES
+from daemon.cli.table import COMMANDS, GROUPS, MODULES, SYNONYMS
 from tests.unit.cli.daemons import ROOT, SILENCE, down, environment, fake_control, mcpd, server, status_of
 from tests.waiting import PATIENCE
 
@@ -119,8 +119,8 @@ def test_an_unknown_command_is_answered_with_the_closest(
 
 
 def test_every_word_of_elsewhere_names_a_command() -> None:
-    assert {command.split()[0] for command in MEANT.values()} <= set(COMMANDS)
-    assert not MEANT.keys() & COMMANDS.keys()
+    assert {command.split()[0] for command in SYNONYMS.values()} <= set(COMMANDS)
+    assert not SYNONYMS.keys() & COMMANDS.keys()
 
 
 def test_help_of_a_command_is_the_same_in_both_orders() -> None:

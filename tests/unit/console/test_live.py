@@ -227,9 +227,9 @@ async def test_a_page_that_shows_no_calls_is_not_computed_for_any() -> None:
 
 def test_what_is_told_is_made_once_for_all_who_have_seen_the_same() -> None:
     one, two = (Snapshot.drawn(fragments(a=number), Drawer(), None) for number in (1, 2))
-    assert two.told_since(one) is two.told_since(one)
-    assert two.told_since(one) == '{"rows":{"changed":{"a":"<p id=a>2</p>"}}}'
-    assert "order" in two.told_since(None)
+    assert two.delta_since(one) is two.delta_since(one)
+    assert two.delta_since(one) == '{"rows":{"changed":{"a":"<p id=a>2</p>"}}}'
+    assert "order" in two.delta_since(None)
 
 
 async def test_a_page_that_nobody_follows_is_not_computed() -> None:
