@@ -90,18 +90,7 @@ class Recorder:
         history: History | None = None,
         count_hourly: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
-        """Start with nothing opened.
-
-        Args:
-            opener: opens the store.
-            catalog: the newest catalog.
-            tell: leaves a fact with the registry.
-            settle: returns once the facts left so far are in the catalog.
-            timing: bounds and clocks.
-            count: returns this daemon's counters, by name.
-            history: the events to write; None for none.
-            count_hourly: returns the counters that are kept by the hour.
-        """
+        """Start with nothing opened; `count` and `count_hourly` return counters to keep, by name."""
         self._opener, self._timing = opener, timing
         self.shared = opener.shared
         """Whether other daemons may write to the store."""
@@ -164,11 +153,7 @@ class Recorder:
             self._access.overdue()
 
     async def run(self, live_keys: Callable[[], Iterable[str]], adopt: Callable[[SessionRecord], None]) -> None:
-        """Write changes until cancelled; a bug costs time, nothing else.
-
-        `live_keys` returns the keys of the sessions in use; `adopt` takes a live session that another daemon
-        wrote.
-        """
+        """Write changes until cancelled; `adopt` takes a live session that another daemon wrote."""
         self._poll.live_keys, self._poll.adopt = live_keys, adopt
         self._sync.start()
         async with trio.open_nursery() as nursery:
@@ -191,10 +176,7 @@ class Recorder:
                     self._health.mend(self._notes.waiting)
 
     async def finish(self, ended: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint) -> None:
-        """Write the rest, close the store, and log the loss, within `FINISH_SECONDS`.
-
-        `ended` returns once no further events come: those until then are written, too.
-        """
+        """Write and close within `FINISH_SECONDS`; `ended` returns once no further events come."""
         self._access.ends_at = ends_at = trio.current_time() + FINISH_SECONDS
         # While servers stop, which takes as long: a store that is only slow gets all of it.
         await _at_last(self._sync.last, ends_at)

@@ -49,17 +49,7 @@ class Reloader:
         patience: float = READ_SECONDS,
         note: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        """Start without requests; `run` serves.
-
-        Args:
-            read: reads the configuration, in a worker thread; raises `ConfigError`.
-            apply: applies it.
-            source: the file as texts name it.
-            notify: sends a line to the service manager.
-            redact: takes secrets out of texts.
-            patience: seconds for reading.
-            note: takes the event of each reload.
-        """
+        """Start without requests; `read` runs in a worker thread, `source` is the file's name in texts."""
         self._read = read
         self._apply = apply
         self._source = source
@@ -84,10 +74,7 @@ class Reloader:
                     request.done.set()
 
     async def reload(self) -> Plan:
-        """Read the configuration and apply it, after any reload under way.
-
-        Raises `ConfigError` if it is faulty (nothing was changed), and `Refused` while the daemon shuts down.
-        """
+        """Read and apply the configuration, after any reload under way; raises `ConfigError` or `Refused`."""
         request = _Request()
         try:
             await self._ask.send(request)

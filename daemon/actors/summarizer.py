@@ -84,17 +84,7 @@ class Summarizer:
         connect: Callable[[], Awaitable[Endpoint]] | None = None,
         rng: Callable[[], float] = random.random,
     ) -> None:
-        """Start without questions.
-
-        Args:
-            catalog: the newest catalog.
-            summaries: the configured pace.
-            tell: leaves a fact with the registry.
-            wall: seconds since the epoch.
-            connect: opens the endpoint, once, in `run`; raises `SummariesUnavailable`. None for the configured
-                one.
-            rng: a random number in [0, 1).
-        """
+        """Start without questions; `connect` opens the endpoint once, by default the configured one."""
         self._catalog = catalog
         self._summaries = summaries
         self._connect = connect or partial(open_endpoint, summaries, os.environ)
@@ -114,10 +104,7 @@ class Summarizer:
         return attrs.evolve(self._tally, given_up=self._ledger.given_up, waiting=waiting)
 
     async def run(self) -> None:
-        """Follow the catalog until cancelled; returns if the endpoint cannot be used.
-
-        A bug costs sentences, nothing else.
-        """
+        """Follow the catalog until cancelled; returns without a usable endpoint. A bug costs sentences only."""
         try:
             endpoint = await self._connect()
         except SummariesUnavailable as error:

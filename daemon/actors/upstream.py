@@ -59,18 +59,7 @@ class UpstreamActor:
         subscribers: Subscribers,
         settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
-        """Start nothing yet.
-
-        Args:
-            server: the server's configuration.
-            tell: leaves a fact with the registry.
-            redact: takes secrets out of the server's texts.
-            outbox: the daemon's outbox.
-            opening: makes a connection's context, of `server` and `events`.
-            wall: seconds since the epoch.
-            subscribers: the clients, for messages that belong to no call.
-            settle: returns once the registry has processed the facts left so far.
-        """
+        """Start nothing yet; `opening` makes a connection's context, of `server` and `events`."""
         lists = ServerLists(server, tell=tell, wall=wall, redact=redact, settle=settle)
         self.access = UpstreamAccess(
             server, lists, subscribers=subscribers, outbox=outbox, wall=wall, start_limit=self._start_limit

@@ -41,13 +41,7 @@ class Warden:
         *,
         seconds: float = WALK_SECONDS,
     ) -> None:
-        """Start without measurements.
-
-        Args:
-            upstreams: running servers by name; read again at each walk.
-            measure: returns bytes by mark, given the ceilings by mark; blocks. None for /proc.
-            seconds: seconds between two walks.
-        """
+        """Start without measurements; `measure` (default: /proc) returns bytes by mark, and blocks."""
         self._upstreams = upstreams
         self._measure = measure or memory_of
         self._ceilings: dict[int, Ceiling] = {}

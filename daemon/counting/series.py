@@ -119,10 +119,7 @@ class Series:
         return [MinuteOfDaemon(row[0] * SECONDS, *row[1:]) for row in self._daemon.until(self._newest)]
 
     def note(self, daemon: MinuteOfDaemon, servers: Mapping[str, MinuteOfServer]) -> None:
-        """Keep the measurements of a minute, the daemon's `at`, of at most `MAX_SERVERS` servers.
-
-        The measurements of servers that are not named are deleted.
-        """
+        """Keep a minute of the daemon and of `MAX_SERVERS` servers; unnamed servers' minutes are deleted."""
         minute = daemon.at // SECONDS
         self._newest = minute
         self._daemon.put(minute, (max(-_MOST >> 1, min(daemon[1], _MOST >> 1)), *map(_bounded, daemon[2:])))

@@ -203,15 +203,7 @@ class Tally:
             self.tools.setdefault(key, 0)
 
     def call(self, server: str, surface: str, outcome: str, seconds: Sequence[float], tool: str = "") -> None:
-        """Count calls that went to a server and ended with the same outcome.
-
-        Args:
-            server: the configured name of the server.
-            surface: the calls' origin.
-            outcome: `ok` or an error code.
-            seconds: the duration of each, from the client's request to its answer.
-            tool: the bare name of the tool; not counted if empty.
-        """
+        """Count calls that ended alike, each with its seconds from request to answer; `tool` if any."""
         if tool and outcome == OK:
             called = server, tool
             count = self.tools.get(called)
@@ -244,20 +236,13 @@ class Tally:
         self.servers.get(server, self.elsewhere).relays[key] += 1
 
     def meta_call(self, surface: str, tool: str, outcome: str) -> None:
-        """Count a call that mcpd answered itself: a round trip that a client without mcpd would not make.
-
-        Names that are no meta-tool of the surface are counted together.
-        """
+        """Count a call that mcpd answered itself: a further round trip. Unknown names count together."""
         if (surface, tool) not in self._meta_tools:
             surface, tool = _one_of(surface, self._surfaces), OTHER
         self.meta_calls[surface, tool, _one_of(outcome, OUTCOMES)] += 1
 
     def load(self, hit: bool, source: str) -> None:  # noqa: FBT001 - the subject of the method
-        """Count a call on a surface that loads tools.
-
-        `hit` says whether the tool was loaded, `source` by what; for a miss `auto` if the call loaded it
-        itself, else `manual`.
-        """
+        """Count a call that loads tools: whether the tool was loaded, by what (miss: `auto`, `manual`)."""
         self.lookups[hit, _one_of(source, SOURCES)] += 1
 
     def loaded(self, source: str, count: int = 1) -> None:

@@ -234,14 +234,7 @@ class History:
         life: str = "",
         redact: Callable[[str, str, int], str] = _cut,
     ) -> None:
-        """Start empty.
-
-        Args:
-            wall: returns seconds since the epoch.
-            life: names this life of this daemon among others on the same store.
-            redact: takes the secrets of a server (empty: the daemon) out of a text, and cuts it to a number of
-                characters.
-        """
+        """Start empty; `redact` takes a server's (empty: the daemon's) secrets out of a text, and cuts it."""
         self.newest: Watch[Event | None] = Watch(None)
         """None before the first event."""
         self.news: Watch[object] = Watch(None)

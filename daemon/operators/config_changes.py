@@ -121,10 +121,7 @@ class LazyParams(msgspec.Struct):
 
 
 async def lazy(context: OperatorContext, params: LazyParams) -> dict[str, object]:
-    """Throw a switch of loading on demand in the configuration; returns all switches, and a surprise as `note`.
-
-    Raises `InvalidArguments` for an unknown profile, `ConfigError` and `Refused` like `change`.
-    """
+    """Throw a switch of loading on demand; returns all. Raises `InvalidArguments`, else like `change`."""
     if params.profile is not None and params.profile not in context.config.profiles:
         raise InvalidArguments(
             f"no profile is named {params.profile!r}. {hint(params.profile, context.config.profiles)}"
@@ -188,11 +185,7 @@ class SummariesParams(msgspec.Struct):
 
 
 async def summaries(context: OperatorContext, params: SummariesParams) -> dict[str, object]:
-    """Show the state of summaries; ask the endpoint for its models, choose one, or put a question to it.
-
-    Raises `InvalidArguments` if the endpoint lacks the model or the question is too long, `McpdError` if it
-    cannot be asked, `Refused` like `change`.
-    """
+    """Show the state of summaries; list or choose models, or put a question; raises `McpdError`."""
     if context.summary_model is None:
         raise Refused("this daemon asks no model")
     asked, told = context.summary_model(), dict[str, object]()
@@ -241,10 +234,7 @@ class DescribeParams(msgspec.Struct):
 
 
 async def describe(context: OperatorContext, params: DescribeParams) -> dict[str, object]:
-    """Write a tool's description into the configuration, or take it out, and reload.
-
-    Raises `UnknownServer`, `UnknownTool`, `InvalidArguments` for the text's length, and the errors of `change`.
-    """
+    """Write a tool's description into the configuration, or take it out; raises like `change`."""
     text = None if params.text is None else params.text.strip()
     if text is not None and not 0 < len(text) <= LONGEST:
         raise InvalidArguments(f"a description has 1 to {LONGEST} characters; `--reset` takes it out")

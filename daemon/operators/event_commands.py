@@ -75,11 +75,7 @@ class EventsParams(msgspec.Struct):
 
 
 async def events(context: OperatorContext, params: EventsParams) -> EventsReport:
-    """The matching events, oldest first, and the cursor to go on with.
-
-    Raises `InvalidArguments`: the kind or the session is unknown; `UnknownServer`: no server has that name, and
-    no event of one is kept.
-    """
+    """The matching events, oldest first, and a cursor; raises `InvalidArguments` or `UnknownServer`."""
     if params.server == "":
         raise context.unknown("")
     if params.session is not None:
@@ -133,10 +129,7 @@ async def recent(
     kinds: frozenset[EventKind] = frozenset(),
     limit: int = 50,
 ) -> list[Event]:
-    """The newest events, newest last, from memory and where that ends from the store (see `EventsParams`).
-
-    Without `kinds` those that people see.
-    """
+    """The newest events, newest last, by default those for people; from the store where memory ends."""
     params = EventsParams(server=server, session=session, since=since or 0.0, limit=limit)
     query = attrs.evolve(_query(params), until=until, kinds=kinds or TOLD)
     return await context.history.recent(await _with_loaded(context, query))

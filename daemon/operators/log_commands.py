@@ -51,11 +51,7 @@ class LogsParams(Seen):
 
 
 async def logs(context: OperatorContext, params: LogsParams) -> dict[str, object]:
-    """The redacted lines of a server after a number, or the number of lines of each server.
-
-    A server with instances has the lines of each under `instances`. Raises `UnknownServer`: no running server
-    or instance has that name.
-    """
+    """The redacted lines of a server or its instances, or counts of lines; raises `UnknownServer`."""
     name = params.server
     if name is None:
         return {"servers": {each.name: {"lines": len(each.stderr)} for each in context.actors.values()}}

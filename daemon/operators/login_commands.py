@@ -56,11 +56,7 @@ class LoginAnswerParams(msgspec.Struct):
 
 
 async def login(context: OperatorContext, params: LoginParams) -> dict[str, object]:
-    """Log in, start the server with the login, and report its state and tools.
-
-    Raises `UnknownServer`; `Refused` without a login or a user; `LoginRefused` if too many logins are under
-    way.
-    """
+    """Log in, start the server, and report it; raises `UnknownServer`, `Refused` or `LoginRefused`."""
     server = server_to_log_in_to(context, params.server)
     run = await context.logins.join(server, scope=params.scope, device=params.device)
     if not params.wait:
@@ -152,11 +148,7 @@ class LogoutParams(msgspec.Struct):
 
 
 async def logout(context: OperatorContext, params: LogoutParams) -> dict[str, object]:
-    """Delete a login, have it revoked, and start the server again without it.
-
-    Raises `UnknownServer`: no server has that name, and no login is kept for it; `Refused`: this server has no
-    login; `LoginsTrouble`: the login cannot be deleted.
-    """
+    """Delete and revoke a login, restart the server; raises `UnknownServer`, `Refused`, `LoginsTrouble`."""
     configured = context.config.mcp_servers.get(params.server)
     if configured is None or not configured.enabled:
         return await _forget(context, params.server)

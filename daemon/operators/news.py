@@ -21,11 +21,7 @@ MOST = 20
 
 
 def differing(before: Tool, after: Tool) -> dict[str, list[str]]:
-    """The `members` of a definition that differ, and the names of the arguments that changed.
-
-    `argumentsCame`, `argumentsWent`, `argumentsChanged`; `argumentsRequired` became required, new ones
-    included.
-    """
+    """The `members` of a definition that differ, and the arguments that changed or are now required."""
     members = [
         name
         for name in {**before.parts, **after.parts}
@@ -87,10 +83,7 @@ def difference(before: ServerEntry, after: ServerEntry) -> dict[str, Any]:
 
 
 def news(before: ServerEntry, after: ServerEntry) -> str:
-    """The same changes as a log line; empty without changes, or without a known list of tools on both sides.
-
-    The tools of a server are unknown from the change of its entry to its first list.
-    """
+    """The changes as a log line; empty without any, or without two known lists (none until the first)."""
     if before.tools is None or after.tools is None or before.epoch == after.epoch:
         return ""
     changes = {"tools": _changes(before.tools, after.tools or {})}

@@ -36,11 +36,7 @@ class MoveParams(msgspec.Struct):
 
 
 async def move(context: OperatorContext, params: MoveParams) -> dict[str, object]:
-    """Give another profile to all connections of a session, later ones included (`clients.client`).
-
-    Raises `InvalidArguments`: the profile or the session is unknown; `CallError`: the store cannot say now
-    whether the session exists.
-    """
+    """Give a profile to a session's connections, later ones too; raises `InvalidArguments`, `CallError`."""
     found = await session_named(context, params.key)
     profiles = context.config.profiles
     if params.profile not in profiles:

@@ -83,10 +83,7 @@ SESSIONS = Command("sessions", SessionsParams, sessions)
 
 
 def numbered(context: OperatorContext, session: str) -> str:
-    """The name of a session in calls and events: its key, or its connection's number (`#12`) without one.
-
-    `session` is a key, or the number of a present or past connection, perhaps after `#`.
-    """
+    """The name of a session in events: its key, or `#12` of a present or past connection without one."""
     is_key = any(record.key == session for record, _users in context.clients.in_use())
     number = session.removeprefix("#")
     if is_key or not number.isdecimal():
@@ -111,10 +108,7 @@ async def loaded_by(context: OperatorContext, session: str) -> Mapping[tuple[str
 
 
 async def session_named(context: OperatorContext, key: str) -> SessionReport:
-    """One session with its loaded tools, by its key, or its connection's number, perhaps after `#`.
-
-    Raises `InvalidArguments` for an unknown session, and `CallError` if only the store could know it.
-    """
+    """One session by its key or its connection's number; raises `InvalidArguments` or `CallError`."""
     catalog, now = context.catalog, context.wall()
     record, users = next((held for held in context.clients.in_use() if held[0].key == key), (None, 0))
     live = context.clients.statistics()
@@ -196,10 +190,7 @@ def sessions_report(
     now: float,
     users: Mapping[str, int] = NOBODY,
 ) -> SessionsReport:
-    """All sessions: those with a key, most recently used first; then connections without one.
-
-    `users` has the connections by key; a connection may be in several sessions.
-    """
+    """All sessions, most recently used first, then connections without a key; `users` counts by key."""
     connected = _connected(live)
     judged = _Validity(catalog)
     rows: list[SessionReport] = []

@@ -45,11 +45,7 @@ class SwitchParams(msgspec.Struct):
 
 
 async def switch(context: OperatorContext, params: SwitchParams) -> dict[str, object]:
-    """Switch a server or a definition of it, and report the server's state a few seconds later.
-
-    Raises `UnknownServer`, `UnknownTool`, `InvalidArguments` for a malformed name, and `Refused` for an
-    unlisted definition or one that the configuration itself switches off.
-    """
+    """Switch a server or a definition, and report; raises a `McpdError` for unknown or configured names."""
     off, registry = params.off, context.registry
     server, word = key = _key_of(context.catalog, params.name)
     kind, name = (None, "") if word == WHOLE else switched_by(word)

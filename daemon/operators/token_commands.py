@@ -40,11 +40,7 @@ class TokenParams(msgspec.Struct):
 
 
 async def tokens(context: OperatorContext, params: TokenParams) -> dict[str, object]:
-    """Change the tokens and list them; the report has the value only of a token that was made or asked for.
-
-    Raises `Refused`: the change is impossible; `TokenTrouble`: the file or a token is faulty;
-    `InvalidArguments`: the name or a profile is wrong.
-    """
+    """Change or list the tokens; raises `Refused`, `TokenTrouble` or `InvalidArguments`."""
     access, http = context.access, context.config.listen.http
     value = None
     if params.action != "list":

@@ -183,10 +183,7 @@ class ToolParams(msgspec.Struct):
 
 
 async def tool(context: OperatorContext, params: ToolParams) -> ToolReport:
-    """The definition of a tool, whether it can be called, and arguments that fit its schema.
-
-    Raises `UnknownServer`, `UnknownTool`, or `InvalidArguments` for a bare name of several servers' tools.
-    """
+    """A tool's definition and fitting arguments; raises `UnknownServer`, `UnknownTool`, `InvalidArguments`."""
     catalog, server, name = context.catalog, params.server, params.tool
     if not server:
         server, name = tool_named(catalog, name)

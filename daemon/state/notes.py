@@ -60,10 +60,7 @@ class EventNotes:
         self._since_expiry = 0
 
     async def follow(self, later: Callable[[], bool], moved: Broadcast) -> None:
-        """Schedule a write after new events, until cancelled.
-
-        `later` notes that events wait, and returns False if that was known; `moved` wakes the writer.
-        """
+        """Schedule a write after new events, until cancelled; `moved` wakes the writer."""
         seen = None
         while True:
             seen = await self.history.newest.wait_changed(seen)
@@ -294,11 +291,7 @@ class SessionNotes:
         self._written = {}
 
     def forget(self, before: float, live: Collection[str], *, anonymous: float) -> None:
-        """Drop sessions that were last used before a time, as the store does.
-
-        `live` are the keys to spare; `anonymous` is the time for sessions without a name, in seconds since the
-        epoch.
-        """
+        """Drop sessions last used before a time, unnamed ones before `anonymous`, none of `live`."""
         for notes in (self._written, self.waiting):
             for key, each in list(notes.items()):
                 if self._seen(each).seen_at < (anonymous if is_anonymous(key) else before) and key not in live:

@@ -204,14 +204,7 @@ def listen(
     writer: str,
     translated: Callable[[], AbstractContextManager[None]],
 ) -> PostgresNotifications:
-    """Open a connection that listens; blocks for as long as connecting may take; raises `StoreFault`.
-
-    Args:
-        parameters: connection parameters by libpq's keywords.
-        slack: the factor by which all time limits are extended.
-        writer: the name of this daemon.
-        translated: turns the driver's errors into faults.
-    """
+    """Open a connection that listens; blocks while it connects; raises `StoreFault`."""
     with translated():
         connection = _connect(parameters, slack)
         try:

@@ -89,10 +89,7 @@ class Expiry:
     async def sweep(
         self, live_keys: Callable[[], Iterable[str]], write: Callable[[], Awaitable[None]]
     ) -> float:
-        """Mark the sessions in use (`live_keys`), and delete idle or excess sessions, and events.
-
-        `write` writes times of use. Returns the seconds until the next sweep.
-        """
+        """Mark sessions in use, delete idle or excess ones, and events; returns seconds to the next."""
         self._begun = 0
         now, live = self._wall(), frozenset(live_keys())
         for key in live:
@@ -166,10 +163,7 @@ class Recalling:
     def servers(
         self, records: Iterable[ServerRecord], unreadable: Iterable[str], *, by_another: bool = True
     ) -> None:
-        """Send the store's server records; log each unreadable row once.
-
-        `by_another` says that another daemon has written them meanwhile.
-        """
+        """Send the store's server records (`by_another` daemon); log each unreadable row once."""
         for record in records:
             if self._notes.heard(record):
                 self._recalled(record, by_another=by_another)
@@ -187,10 +181,7 @@ class Recalling:
             self.untaken = True
 
     def switches(self, stored: Switches, counting: Switches | None = None, *, certainly: bool = False) -> None:
-        """Send the store's switches, or those that count instead of them and are to be written.
-
-        `certainly` sends them even if the catalog says the same.
-        """
+        """Send the store's switches, or those that count instead; `certainly` even if the same."""
         off = self._notes.heard_switches(stored, stored if counting is None else counting, self._catalog.value)
         if certainly or off != self._catalog.value.switched:
             self._tell(Switched(off=off))

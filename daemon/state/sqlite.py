@@ -87,10 +87,7 @@ class SqliteDatabase:
             raise StoreFault(StoreCause.CORRUPT, where, str(said).replace("\n", " "))
 
     def move_aside(self, tables: Callable[[Transaction], Collection[str]]) -> str:
-        """Rename the file of a store of before mcpd 0.1.0, and open a new one; returns the new name.
-
-        The name is empty for another program's file. Raises `OSError`.
-        """
+        """Rename the file of a store of before mcpd 0.1.0, not another program's; open a new one."""
         with self.transaction(writes=False) as transaction:
             if not tables(transaction):
                 return ""

@@ -125,10 +125,7 @@ class _Table(msgspec.Struct, frozen=True):
 
 
 def may_be_of_before(transaction: Transaction) -> bool:
-    """Whether the tables' names are those of a store of before mcpd 0.1.0.
-
-    Reads no table: another daemon may be moving them aside.
-    """
+    """Whether the tables' names are a store's of before mcpd 0.1.0; reads none: they may be moving."""
     names = transaction.tables()
     return _VERSION not in names and {_VERSION_BEFORE, "servers"} <= names
 
@@ -141,11 +138,7 @@ def tables_of_before(transaction: Transaction) -> frozenset[str]:
 
 
 def version_of(transaction: Transaction, where: str, steps: Sequence[Step] = STEPS) -> int:
-    """The schema version of the database, without changing it; 0 without tables of ours.
-
-    Raises `StoreFault`: the version is later than ours (NEWER_SCHEMA), or foreign tables have our names
-    (MISCONFIGURED).
-    """
+    """The schema version, 0 without tables of ours; raises `StoreFault` (NEWER_SCHEMA, MISCONFIGURED)."""
     names = transaction.tables()
     if not names:
         return 0
@@ -261,11 +254,7 @@ class Store:
 
     @classmethod
     def open(cls, url: StateUrl, *, writer: str, slack: float = 1) -> Store:
-        """Open a store, and create or migrate it if necessary; raises `StoreFault` and leaves nothing open.
-
-        `writer` names this daemon among those on the same database; `slack` extends all time limits on slow
-        machines.
-        """
+        """Open, create or migrate a store; `slack` extends all time limits; raises `StoreFault`."""
         store = cls(url, _database(url, slack), writer)
         try:
             store._prepare()
@@ -307,14 +296,10 @@ class Store:
         heartbeat: bool = False,
         on_switched: Callable[[Switches], None] | None = None,
     ) -> Changes:
-        """The changes that other daemons wrote since a version; raises `StoreFault`.
+        """The changes that other daemons wrote since a version (0: all); raises `StoreFault`.
 
-        Args:
-            version: the version of the last `Written` or `Changes`; 0 for everything.
-            keys: the keys of the sessions to check.
-            heartbeat: whether to notify all listeners of the present version.
-            on_switched: called with changed switches before the rest is read: a server with many tools takes
-                its time.
+        `heartbeat` notifies all listeners of the present version. `on_switched` gets changed switches before
+        the rest is read: a server with many tools takes its time.
         """
         with self._transaction(writes=False) as transaction:
             now, reader, me = _version(transaction, self.where), Reader(transaction), self._writer

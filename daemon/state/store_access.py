@@ -71,10 +71,7 @@ class TrustedSwitches:
 
 
 class Opener:
-    """Opens the store, in the worker thread; sets a corrupt store aside, once per run of the daemon.
-
-    Only once: a disk that corrupts every new file needs an operator, not a directory full of corrupt files.
-    """
+    """Opens the store in the worker thread; sets a corrupt one aside, once: a faulty disk needs people."""
 
     def __init__(
         self,
@@ -86,16 +83,7 @@ class Opener:
         listen: Callable[[], PostgresNotifications] | None = None,
         trusted: TrustedSwitches | None = None,
     ) -> None:
-        """Start with nothing opened.
-
-        Args:
-            open_store: opens the store; blocks.
-            where: the store's location for people, without a password.
-            set_aside: renames a corrupt store and returns its new name; None where that is impossible.
-            shared: whether other daemons may write to it.
-            listen: opens a connection for notifications of writes; blocks. None without them.
-            trusted: the switches that count in place of the store's, unless others may write to it.
-        """
+        """Start with nothing opened; `set_aside` renames a corrupt store, `listen` opens for notifications."""
         self.where = where
         self.shared = shared
         self.trusted = TrustedSwitches() if trusted is None or shared else trusted

@@ -120,10 +120,7 @@ class Sync:
         self._take_in(await self._access.open())
 
     async def once(self, patience: float) -> None:
-        """Run one round; the catalog has `patience` seconds to apply the store's changes.
-
-        Raises `StoreFault`, and `trio.TooSlowError` if the catalog was too slow.
-        """
+        """Run one round; raises `StoreFault`, or `trio.TooSlowError` if the catalog takes `patience`."""
         if self._access.store is None:
             await self.open()
         if self._poll.shared:

@@ -85,10 +85,7 @@ class Writer:
         self._at = at
 
     def server(self, record: ServerRecord) -> int:
-        """Replace a server's record; returns its epoch, which may differ from the record's.
-
-        A record without a list of tools leaves the stored tools, with everything about them.
-        """
+        """Replace a server's record, but no tools if it lists none; returns its epoch, perhaps another."""
         values = {"server": record.server}
         query = "SELECT * FROM servers WHERE name = :server"
         old = next(iter(self._transaction.rows(query, values)), None)
@@ -147,10 +144,7 @@ class Writer:
         self._rows.put("switches", ("server", "tool"), new)
 
     def mark(self, judge: Judge, names: Collection[str]) -> dict[LoadedStatus, int]:
-        """Give the loaded tools of these servers their current verdicts, in all sessions at once.
-
-        Equal rows are judged once and written with one statement, however many sessions have them.
-        """
+        """Give these servers' loaded tools their verdicts; equal rows of all sessions in one statement."""
         marked: Counter[LoadedStatus] = Counter()
         columns = ", ".join((*_JUDGED, *_VERDICT))
         # In the order of the index that has all of these columns, so that no row is read and nothing sorted.

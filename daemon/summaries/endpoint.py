@@ -115,10 +115,7 @@ async def open_endpoint(
     *,
     load: Callable[[str], Any] = importlib.import_module,
 ) -> Endpoint:
-    """Open the configured endpoint, with the key from the environment; raises `SummariesUnavailable`.
-
-    Sends nothing; importing the library takes 0.7 s, in a worker thread.
-    """
+    """Open the configured endpoint, importing it in a thread (0.7 s); raises `SummariesUnavailable`."""
     key = _key(summaries, environ)
     try:
         place = place_of(*host_and_port(summaries.base_url, "http", "https"))
@@ -226,11 +223,7 @@ class SummaryQuestions:
         return found
 
     async def test(self, question: str) -> Mapping[str, object]:
-        """Put a question to the model behind the fixed instructions; empty for one about an invented tool.
-
-        Returns the answer with its cost; `fault` says why the answer to the empty question is useless. Raises
-        `InvalidArguments` for a long question, and `McpdError` without an answer.
-        """
+        """Put a question to the model, empty for the sample's; raises `McpdError`."""
         if len(question) > MAX_QUESTION:
             raise InvalidArguments(f"the question has more than {MAX_QUESTION} characters: ask a shorter one")
         asked = question or message(SAMPLE)
