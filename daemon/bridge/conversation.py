@@ -153,18 +153,12 @@ class Script:
         return said + b"".join([*self.subscriptions.values(), *(line for _id, line in self.settings.values())])
 
     def announcement(self) -> bytes:
-        """The notifications for the client at that point: another daemon may offer something else.
-
-        A watched resource may have changed while no daemon watched it.
-        """
+        """The notifications for the client at that point: lists and watched resources may have changed."""
         watched = b"".join(UPDATED % resource for resource in self.settings if resource != SET_LEVEL)
         return b"".join(LIST_CHANGED % each for each in LISTS) + watched if self.initialized else b""
 
     def reopened(self, request_id: bytes, line: bytes | bytearray) -> bytes | None:
-        """The notifications in place of a new daemon's acknowledgement; None for a new subscription.
-
-        The client has the subscription already, and its lists may have changed.
-        """
+        """The notifications for a subscription that a new daemon acknowledges; None for a new subscription."""
         if request_id not in self._reopened:
             return None
         self._reopened.discard(request_id)

@@ -95,11 +95,7 @@ MUTE = (
 
 
 def reach(path: str) -> tuple[_socket.socket | None, str, bool]:
-    """Connect without waiting.
-
-    Returns:
-        A non-blocking connection; or None, the trouble with its remedy, and whether nobody listens.
-    """
+    """Connect without waiting; return a non-blocking connection, or the trouble, and whether nobody listens."""
     nobody = False
     link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     link.setblocking(False)

@@ -25,11 +25,7 @@ def cut(lines: AnyBytes) -> list[AnyBytes]:
 
 
 class Gatherer:
-    """Collects a daemon's bytes into whole lines, which `limits.messageBytes` bounds.
-
-    A client would take the next message for the end of an unfinished answer, and many then close the
-    connection.
-    """
+    """Collects a daemon's bytes into whole lines: a client would take the next message for an answer's rest."""
 
     def __init__(self) -> None:
         self._held = bytearray()

@@ -66,11 +66,7 @@ class Bridge:
             _say(f"{trouble}\nUntil it runs, this bridge answers for it.")
 
     def run(self) -> str:
-        """Move bytes until the client has ended; return why it was not served, or an empty text.
-
-        It was not served if no daemon said a word, and daemons hung up each time or a request stayed
-        unanswered.
-        """
+        """Move bytes until the client has ended; return the trouble if no daemon has served it, or nothing."""
         while not self._is_over():
             if not self._conversation.is_settled:
                 self._tend(monotonic())
@@ -161,10 +157,7 @@ class Bridge:
         return self._wordless >= WORDLESS and not self._conversation.stands_in
 
     def _watch(self) -> None:
-        """Register the descriptors that can be used now.
-
-        A source that must wait is not registered at all: poll reports a hangup unasked, so the loop would spin.
-        """
+        """Register usable descriptors only: poll reports hangups of all registered ones, and would spin."""
         conversation, up = self._conversation, self._conversation.up
         room = len(conversation.down) < BUFFERED_BYTES
         passes = up.unsent < BUFFERED_BYTES and len(conversation.requests) < MAX_OPEN

@@ -82,10 +82,7 @@ def peek_ends(head: bytes, tail: bytes) -> Seen:
 
 
 def answered(line: bytes | bytearray) -> tuple[bytes, bool] | None:
-    """The id of the request that a daemon's line answers, and whether it succeeded; None for any other line.
-
-    The daemon writes its answers in one form (`wire.envelope.response`).
-    """
+    """The id that a daemon's line answers, and whether with a result (`wire.envelope.response`); else None."""
     found = _answer(line)
     return None if found is None else (found[1], found[2] == b"result")
 

@@ -81,12 +81,7 @@ class OpenRequests:
     ) -> None:
         """Record a request on its way; an id that is used for two requests at once loses the first.
 
-        Args:
-            request_id: as written.
-            method: quoted; None if unknown.
-            end: offset of its end among the client's bytes.
-            line: empty if it was not kept.
-            until: its deadline (seconds, monotonic).
+        `end` is the offset of its end among the client's bytes; `until` is its deadline (seconds, monotonic).
         """
         self.settle(request_id)
         again = None

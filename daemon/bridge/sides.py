@@ -129,7 +129,7 @@ class ClientSide:
         conversation = self._conversation
         if begins or self.long is None:
             self.long = LongRequest(piece[: peek.ENDS], lost=not conversation.through)
-            conversation.unheard.take()  # a line of ours could otherwise come in the middle of this one
+            conversation.unheard.take()  # an answer from here could otherwise come in the middle of this one
         long = self.long
         long.tail = (long.tail + piece[-peek.ENDS :])[-peek.ENDS :]
         if not long.lost:
@@ -282,10 +282,7 @@ class DaemonSide:
         self._conversation.up.put(lines)
 
     def _resume(self) -> None:
-        """Send all that waits to the daemon, which has answered the opening request.
-
-        An `initialize` that was answered here goes first: a daemon without one does not announce new tools.
-        """
+        """Send all that waits, after the opening answer; an `initialize` answered here goes first."""
         conversation = self._conversation
         supplement = conversation.script.supplement()
         if supplement is not None:

@@ -222,7 +222,7 @@ class Peer:
             ProtocolFault: a server answers no known request with it, so a caller would wait in vain.
         """
         request_id = id_in_head(head)
-        # A client's request may have the id of one of ours.
+        # A client's request may have the same id as ours.
         answered = id_answered(head) if self._strict else request_id
         exchange = self.requests.take(as_uid(Raw(answered)))
         if exchange is not None:

@@ -267,7 +267,7 @@ class PacedConnection(WebSocketConnection):
 
 
 class WebSocketLink:
-    """A link over an open WebSocket. One frame of ours is one text message."""
+    """A link over an open WebSocket. Each frame is one text message."""
 
     def __init__(
         self,

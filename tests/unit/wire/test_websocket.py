@@ -228,7 +228,7 @@ async def test_what_the_owner_raises_closes_with_a_code_that_says_whose_fault_it
         raise error
 
     async with pair(then) as both:
-        await both.say(TextMessage(data="[]"))
+        await both.say(TextMessage(data="[]"), TextMessage(data="[2]"))
         closing = await both.hear()
         assert isinstance(closing, CloseConnection)
         assert closing.code == code
@@ -236,6 +236,7 @@ async def test_what_the_owner_raises_closes_with_a_code_that_says_whose_fault_it
         await both.far.aclose()
         await both.over.wait()
         assert both.ended is error
+        assert both.receiver.lines == [b"[]"], "nothing is handed over after a fault"
 
 
 async def test_who_hangs_up_without_a_word_is_told_nothing() -> None:

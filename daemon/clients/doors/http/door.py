@@ -54,7 +54,7 @@ class HttpNeeds(msgspec.Struct, frozen=True, kw_only=True):
     """vets the process at the other end; None: any may come in"""
     serve: Callable[[Link, Principal], Awaitable[None]]  # serves a link until it ends, and contains its faults
     outbox: Outbox
-    console: Callable[[], WebApplication | None]  # makes the console on demand; None: there is none
+    console: Callable[[], WebApplication | None]  # makes the console on demand, if there is one
 
 
 class HttpDoor:

@@ -158,7 +158,7 @@ class McpEndpoint:
             start: serves a link in a task, and calls its third argument at the end.
             outbox: the daemon's outbox.
             places: sessions at a time.
-            definition: a place's tool by name, raw; empty if there is none.
+            definition: a place's tool by name, raw; empty if missing.
         """
         self._definition = definition
         self.sessions = HttpSessions(start, outbox, places)

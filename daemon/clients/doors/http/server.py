@@ -72,13 +72,13 @@ class HttpOffer(msgspec.Struct, frozen=True, kw_only=True):
 
     profiles: Callable[[], tuple[str, ...]]
     surfaces: tuple[str, ...]
-    definition: Callable[[Place, str], bytes]  # a place's tool by name, raw; empty if there is none
+    definition: Callable[[Place, str], bytes]  # a place's tool by name, raw; empty if missing
     fault_of_choice: Callable[[str, tuple[str, ...]], str]
     """The reason why a profile's clients cannot see these servers as themselves, or an empty text."""
     metrics: Callable[[], Callable[[], Awaitable[str]] | None]
-    """makes the maker of `/metrics`; None: there is none"""
+    """Makes the maker of `/metrics`; None without metrics."""
     readiness: Callable[[], Readiness]
-    console: Callable[[], WebApplication | None] = lambda: None  # serves `/ui`; None: there is none
+    console: Callable[[], WebApplication | None] = lambda: None  # serves `/ui`; None without a console
 
 
 class HttpServer:
