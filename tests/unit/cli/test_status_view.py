@@ -89,45 +89,70 @@ def test_names_that_differ_in_the_middle_only_stay_whole() -> None:
     assert shorten("日本語のサーバー", 7) == "日…ー"
 
 
-def test_what_is_unknown_is_a_dash() -> None:
-    assert shown({"git": down()}).splitlines()[1].split()[-3:] == ["-", "-", "-"]
+ATTACK = "\x1b]0;owned\x07\u202e\u200b[red]bold[/red]\U000e0041"
+SPELT = "\\x1b]0;owned\\x07\\u202e\\u200b[red]bold[/red]\\U000e0041"
+
+DEGRADED = {"state": "degraded", "reason": "it lists no tools", "pid": 7}
+STARTING = {"state": "starting", "reason": "trying again after: x", "attempt": 3, "nextRetryInMs": None}
+FAULTS = {
+    "quarantined": {"evil": "its schema is no object"}, "hidden": {"sly": "1 hidden character: U+202E"},
+    "completed": ["bare", "bald"], "noise": {"count": 3, "first": "Listening on stdio"},
+    "oneClientAtATime": True, "listingError": "timed out",
+}  # fmt: skip
+MODEL = {"asked": 3, "answered": 2, "sentences": 40, "refused": 0, "givenUp": 1, "waiting": 20}
+OVER = {"outages": 1, "awaySeconds": 10_800.0, "changed": [], "came": [], "went": []}
 
 
-def test_a_server_that_is_down_is_explained() -> None:
-    text = shown(
-        {
-            "git": server(),
-            "db": down(attempt=4, nextRetryInMs=12_400, stderr=["Traceback:", "\tImportError: no pg"]),
-            "old": down(state="failed", reason="", nextRetryInMs=None),
-        }
-    )
-    assert "db: backoff\n  exited with status 1\n  attempt 4, next retry in 12s\n  stderr| Traceback:" in text
-    assert "stderr|         ImportError: no pg" in text
-    assert "old: failed\n  no reason is known\n  attempt 1, no retry is scheduled" in text
-    assert "git: ready" not in text
-
-
-def test_a_server_that_runs_and_lists_nothing_is_asked_again_and_not_started() -> None:
-    degraded = {"state": "degraded", "reason": "it lists no tools", "pid": 7}
-    text = shown({"db": down(**degraded, attempt=3, nextRetryInMs=12_400)})
-    assert "it lists no tools\n  asked for its tools 3 times so far, again in 12s\n" in text
-    text = shown({"db": down(**degraded, attempt=0, nextRetryInMs=None)})
-    assert "retry" not in text
-    assert "attempt" not in text
-
-
-def test_a_server_without_tools_that_has_something_else_says_so() -> None:
-    text = shown({"db": server(tools=0, others=["prompts", "resources"])})
-    assert "db: ready\n  it has no tools, only prompts and resources\n" in text
-
-
-@pytest.mark.parametrize("state", ["queued", "starting"])
-def test_a_server_that_is_being_started_has_no_next_try(state: str) -> None:
-    text = shown({"db": down(state=state, reason="trying again after: x", attempt=3, nextRetryInMs=None)})
-    assert "trying again after: x\n  failed runs before this one: 3\n" in text
-    text = shown({"db": down(None, state=state, reason="", nextRetryInMs=None)})
-    assert "\n\ndb is starting.\n\n" in text
-    assert "no reason" not in text
+@pytest.mark.parametrize(
+    ("servers", "more", "said"),
+    [
+        ({"db": down(attempt=4, nextRetryInMs=12_400, stderr=["Traceback:", "\tImportError: no pg"])}, {},
+            ["db: backoff\n  exited with status 1\n  attempt 4, next retry in 12s\n  stderr| Traceback:",
+            "stderr|         ImportError: no pg"]),
+        ({"old": down(state="failed", reason="", nextRetryInMs=None)}, {},
+            ["old: failed\n  no reason is known\n  attempt 1, no retry is scheduled"]),
+        ({"db": down(**DEGRADED, attempt=3, nextRetryInMs=12_400)}, {},
+            ["it lists no tools\n  asked for its tools 3 times so far, again in 12s\n"]),
+        ({"db": down(**DEGRADED, attempt=0, nextRetryInMs=None)}, {}, ["!retry", "!attempt"]),
+        ({"db": server(tools=0, others=["prompts", "resources"])}, {},
+            ["db: ready\n  it has no tools, only prompts and resources\n"]),
+        ({"db": down(**STARTING)}, {}, ["trying again after: x\n  failed runs before this one: 3\n"]),
+        ({"db": down(None, **{**STARTING, "reason": "", "state": "queued"})}, {},
+            ["\n\ndb is starting.\n\n", "!no reason"]),
+        ({"db": down(happened=f"It lacks {ATTACK}.", helps="Install it.")}, {},
+            [f"  exited with status 1\n  It lacks {SPELT}.\n  What helps: Install it.\n  attempt 1,"]),
+        ({"git": server(happened="It lacks x.", helps="Install it.")}, {}, ["!git: ready"]),
+        ({"git": down(state="dormant", reason="idle", stderr=["bye"])}, {}, ["!git: dormant"]),
+        ({"git": down(state="disabled", reason="idle", stderr=["bye"])}, {}, ["!git: disabled"]),
+        ({"git": server(**FAULTS)}, {},
+            ["git: ready", "tool evil is not offered: its schema is no object",
+            "tool sly has 1 hidden character: U+202E: spelt out for models",
+            '2 of its tools lack "type": "object" in the inputSchema',
+            "3 lines on its stdout were not MCP; the first: Listening on stdio",
+            "it serves one client at a time: what it asks", "its tools could not be listed: timed out"]),
+        ({"git": server()}, {"unresolved": ["git/git_lgo", "x/y"], "switchedOff": ["fs", "git/git_log"]},
+            ["offered by no server:\n  git/git_lgo\n  x/y",
+            "Switched off by operators (`mcpd enable` switches on):\n  fs\n  git/git_log\n"]),
+        ({}, {"metrics": metrics_of(estimatedTokensNotSent=-1_200)},
+            ["No servers are configured.", "`mcpd lazy off` is cheaper.\n",
+            "Since the start: loading on demand has cost about 1,200 tokens more than it saved"]),
+        ({}, {"metrics": metrics_of(loadHits=0, loadMisses=0, extraRoundTrips=0)},
+            ["!Since the start", "!Summaries"]),
+        ({}, {"summarizer": {**MODEL, "lastError": f"it said {ATTACK}."}},
+            ["Summaries by a model: 40 sentences; 20 to come; 1 without one; the last question failed: ",
+            f"failed: it said {SPELT}.\n"]),
+        ({}, {"summarizer": {**MODEL, "waiting": 0, "givenUp": 0, "lastError": ""}},
+            ["Summaries by a model: 40 sentences.\n"]),
+        ({"notes": server()}, {"lately": {"seconds": 43_200.0, "servers": {"notes": OVER}}},
+            ["In the last 12h: notes was away 3h (mcpd events notes)\n"]),
+    ],
+)  # fmt: skip
+def test_what_is_unusual_is_said_below_the_table_and_nothing_else(
+    servers: dict[str, Any], more: dict[str, Any], said: list[str]
+) -> None:
+    text = shown(servers, PIPE, **more)
+    for phrase in said:
+        assert (phrase.removeprefix("!") in text) is not phrase.startswith("!"), phrase
 
 
 def test_servers_that_are_only_starting_are_one_line() -> None:
@@ -161,46 +186,6 @@ def test_a_cause_that_several_share_is_said_once_with_their_names() -> None:
     assert "db: backoff\n  boom" in text
 
 
-def test_what_happened_and_what_helps_stand_below_the_reason() -> None:
-    known = {"happened": f"It lacks {ATTACK}.", "helps": "Install it."}
-    text = shown({"db": down(**known), "git": server(**known)}, PIPE)
-    said = f"db: backoff\n  exited with status 1\n  It lacks {SPELT}.\n  What helps: Install it.\n  attempt 1,"
-    assert said in text
-    assert "git: ready" not in text
-
-
-@pytest.mark.parametrize("state", ["dormant", "disabled"])
-def test_a_server_that_is_off_on_purpose_needs_no_words(state: str) -> None:
-    assert f"git: {state}" not in shown({"git": down(state=state, reason="idle", stderr=["bye"])})
-
-
-def test_faults_of_a_server_that_serves_are_told_too() -> None:
-    text = shown(
-        {
-            "git": server(
-                quarantined={"evil": "its schema is no object"},
-                hidden={"sly": "1 hidden character: U+202E"},
-                completed=["bare", "bald"],
-                noise={"count": 3, "first": "Listening on stdio"},
-                oneClientAtATime=True,
-                listingError="timed out",
-            )
-        }
-    )
-    assert "git: ready" in text
-    assert "tool evil is not offered: its schema is no object" in text
-    assert "tool sly has 1 hidden character: U+202E: spelt out for models" in text
-    assert '2 of its tools lack "type": "object" in the inputSchema' in text
-    assert "3 lines on its stdout were not MCP; the first: Listening on stdio" in text
-    assert "it serves one client at a time: what it asks" in text
-    assert "its tools could not be listed: timed out" in text
-
-
-def test_names_that_nobody_offers_are_listed() -> None:
-    text = shown({"git": server()}, unresolved=["git/git_lgo", "x/y"])
-    assert "offered by no server:\n  git/git_lgo\n  x/y" in text
-
-
 def shown_kept(**kept: Any) -> str:
     status = status_of({"git": server()})
     status["daemon"]["persistence"] = persistence(**kept)
@@ -232,11 +217,6 @@ def test_that_nobody_will_know_what_is_left_is_said() -> None:
         "What is started is not written down (/state: no room): nobody ends what kill -9 would leave.\n\nserver"
     )
     assert text.startswith(said)
-
-
-def test_what_operators_switched_off_is_listed() -> None:
-    text = shown({"git": server()}, switchedOff=["fs", "git/git_log"])
-    assert "Switched off by operators (`mcpd enable` switches on):\n  fs\n  git/git_log\n" in text
 
 
 def test_keys_of_sessions_are_shown_where_there_is_any() -> None:
@@ -278,27 +258,6 @@ def test_what_loading_cost_and_saved_is_told_in_words() -> None:
     text = shown({}, PIPE, metrics=metrics_of(**counted, inAll=kept))
     assert re.search(r"\nSince \d{4}-\d\d-\d\d, 3d ago: 70 tools loaded; 1,200 of 1,234 ", text)
     assert "ago" not in shown({}, PIPE, metrics=metrics_of(**counted, inAll={**kept, "since": 0.0}))
-
-
-def test_that_more_was_sent_than_all_tools_have_is_told_as_it_is() -> None:
-    text = shown({}, PIPE, metrics=metrics_of(estimatedTokensNotSent=-1_200))
-    assert "Since the start: loading on demand has cost about 1,200 tokens more than it saved" in text
-    assert "`mcpd lazy off` is cheaper.\n" in text
-
-
-def test_that_nothing_was_counted_yet_needs_no_words() -> None:
-    nothing = {"loadHits": 0, "loadMisses": 0, "extraRoundTrips": 0}
-    assert "Since the start" not in shown({}, metrics=metrics_of(**nothing))
-
-
-def test_how_the_model_does_is_told_in_words() -> None:
-    state = {"asked": 3, "answered": 2, "sentences": 40, "refused": 0, "givenUp": 1, "waiting": 20}
-    text = shown({}, PIPE, summarizer={**state, "lastError": f"it said {ATTACK}."})
-    failure = f"the last question failed: it said {SPELT}"
-    assert f"Summaries by a model: 40 sentences; 20 to come; 1 without one; {failure}.\n" in text
-    well = {**state, "waiting": 0, "givenUp": 0, "lastError": ""}
-    assert "Summaries by a model: 40 sentences.\n" in shown({}, summarizer=well)
-    assert "Summaries" not in shown({})
 
 
 def test_the_end_tells_of_the_daemon_and_the_tokens_saved() -> None:
@@ -347,19 +306,11 @@ def test_whether_tools_are_shown_on_demand_is_said() -> None:
     assert f"Lazy loading is on; by profile: default shows category, {SPELT} shows full.\n" in text
 
 
-def test_no_servers_is_said() -> None:
-    assert shown({}).startswith("No servers are configured.")
-
-
 def test_a_pipe_gets_whole_lines_without_blanks_at_their_ends() -> None:
     reason = "a reason that goes on " * 30
     lines = shown({"git": down(reason=reason)}, PIPE).splitlines()
     assert f"  {reason.rstrip()}" in lines
     assert all(line == line.rstrip() for line in lines)
-
-
-ATTACK = "\x1b]0;owned\x07\u202e\u200b[red]bold[/red]\U000e0041"
-SPELT = "\\x1b]0;owned\\x07\\u202e\\u200b[red]bold[/red]\\U000e0041"
 
 
 def test_nothing_that_a_server_says_reaches_the_terminal_unescaped() -> None:
@@ -389,11 +340,3 @@ def test_every_state_has_a_colour_and_colour_is_only_for_terminals() -> None:
     assert "\x1b[32mready" in coloured
     assert "\x1b[33mbackoff" in coloured
     assert "\x1b" not in shown({"git": server(), "db": down()})
-
-
-def test_what_is_over_by_the_morning_stands_below_the_table() -> None:
-    of_notes = {"outages": 1, "awaySeconds": 10_800.0, "changed": [], "came": [], "went": []}
-    lately = {"seconds": 43_200.0, "servers": {"notes": of_notes}}
-    status = status_of({"notes": server()}) | {"lately": lately}
-    lines = render(status, now=NOW, screen=NARROW).splitlines()
-    assert lines[3] == "In the last 12h: notes was away 3h (mcpd events notes)"
