@@ -130,7 +130,7 @@ class ResourceSubscriptions:
 
     async def wait_settled(self, following: Following) -> RemoteError | None:
         """Return once the server has accepted a subscription, with its refusal if there is one."""
-        followed = self._find(following)
+        followed = self._servers.get(following.server, {}).get(following.own)
         if followed is None:
             return None
         while not followed.settled.is_set():
@@ -179,9 +179,6 @@ class ResourceSubscriptions:
                     each.subscriber.enqueue(
                         each, RESOURCE_UPDATED, _params_for(each, what, members), each.listen
                     )
-
-    def _find(self, following: Following) -> _Followed | None:
-        return self._servers.get(following.server, {}).get(following.own)
 
 
 def _with_wholes(uri: str) -> Iterator[str]:

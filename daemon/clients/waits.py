@@ -120,10 +120,7 @@ async def wait_up(upstream: Upstream, report: Report | None = None) -> bool:
 
 
 async def wait_listed(
-    awaited: AwaitListing,
-    upstreams: Iterable[Upstream],
-    catalog: Watch[Catalog],
-    report: Report | None = None,
+    awaited: AwaitListing, upstreams: Iterable[Upstream], catalog: Watch[Catalog], report: Report | None = None
 ) -> None:
     """Wake servers and wait, concurrently, until each has listed, failed or timed out."""
 

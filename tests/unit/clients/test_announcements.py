@@ -499,11 +499,31 @@ def test_a_list_that_takes_the_place_of_another_counts_with_what_is_other() -> N
     assert (lists.spared, lists.instead) == (8400, 400)
 
 
-def test_what_meta_tools_answer_is_sent_instead_once() -> None:
-    savings = Savings(new_tally())
-    savings.listed("load", None, sent=400, full=4400)
-    savings.answered("load", 800)
-    assert savings.tokens == 900
+@pytest.mark.parametrize(
+    ("surface", "sent", "full", "answer", "applies", "tokens", "counted"),
+    [
+        ("load", 400, 4400, 800, True, 900, (4000, 400)),
+        ("category", 1400, 200, 4000, True, -800, (0, 3200)),
+        ("full", 69_000, 69_000, 0, True, 0, (0, 0)),
+        ("load", 400, 4400, 800, False, None, (0, 0)),
+    ],
+)
+def test_a_client_is_told_what_it_was_spared_less_what_it_was_sent_instead(
+    surface: str,
+    sent: int,
+    full: int,
+    answer: int,
+    *,
+    applies: bool,
+    tokens: int | None,
+    counted: tuple[int, int],
+) -> None:
+    savings = Savings(tally := new_tally())
+    savings.applies = applies
+    savings.listed(surface, None, sent=sent, full=full)
+    savings.answered(surface, answer)
+    lists = tally.lists[surface]
+    assert (savings.tokens, (lists.spared, lists.instead)) == (tokens, counted)
 
 
 def test_it_is_counted_by_the_name_that_the_client_gives() -> None:
@@ -511,30 +531,6 @@ def test_it_is_counted_by_the_name_that_the_client_gives() -> None:
     savings.client = "zed"
     savings.listed("load", None, sent=400, full=4400)
     assert tally.clients["zed"].spared == 4000
-
-
-def test_a_client_that_was_sent_more_than_everything_is_told_so() -> None:
-    savings = Savings(tally := new_tally())
-    savings.listed("category", None, sent=1400, full=200)
-    savings.answered("category", 4000)
-    assert savings.tokens == -800
-    assert (tally.lists["category"].spared, tally.lists["category"].instead) == (0, 3200)
-
-
-def test_who_is_shown_everything_is_spared_nothing() -> None:
-    savings = Savings(tally := new_tally())
-    savings.listed("full", None, sent=69_000, full=69_000)
-    assert savings.tokens == 0
-    assert tally.lists["full"].spared == 0
-
-
-def test_of_a_client_that_defers_tools_itself_nothing_is_counted() -> None:
-    savings = Savings(tally := new_tally())
-    savings.applies = False
-    savings.listed("load", None, sent=400, full=4400)
-    savings.answered("load", 800)
-    assert savings.tokens is None
-    assert (tally.lists["load"].spared, tally.lists["load"].instead) == (0, 0)
 
 
 def test_each_session_of_a_connection_has_its_own_list_and_only_so_many_are_known() -> None:

@@ -16,7 +16,7 @@ from daemon.clients.input_rounds import MAX_ASKED
 from daemon.errors import UpstreamLost
 from daemon.model import Kind
 from daemon.protocol import CAPABILITIES_KEY, SESSION_KEY
-from tests.fakes_upstream import MODERN, Guest, Stage, error_of
+from tests.fakes_upstream import Guest, Stage, error_of
 from tests.unit.clients.inputs import ABLE, ACCEPTED, ANSWERS, META, QUESTION, ROOTS, Told, asks
 from tests.waiting import PATIENCE
 
@@ -441,20 +441,6 @@ async def test_the_request_that_goes_on_can_be_cancelled(call: Parked) -> None:
 
 
 # --- clients that cannot, and bounds -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", ANSWERS)
-async def test_a_client_that_has_not_declared_it_is_not_asked(
-    stage: Stage, client: Client, method: str
-) -> None:
-    sent = await called(stage, client, _meta=MODERN)
-    _, told = asks(stage, sent, method)
-    if method == "elicitation/create":
-        assert told.results == [{"action": "decline"}]
-    else:
-        assert [code for code, _ in told.errors] == [-32601]
-    stage.answer(sent)
-    assert (await client.get())["result"]["resultType"] == "complete"
 
 
 async def test_a_server_that_asks_without_end_is_refused(stage: Stage, client: Client) -> None:

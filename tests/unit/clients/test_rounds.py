@@ -300,15 +300,6 @@ async def test_a_call_that_is_cancelled_while_its_client_is_asked_leaves_nothing
     assert guest.session.in_flight == 0
 
 
-async def test_a_client_that_hangs_up_while_it_is_asked_leaves_nothing(stage: Stage, guest: Guest) -> None:
-    needs(stage, await called(stage, guest.client), {"who": "elicitation/create"})
-    await guest.client.get()
-    guest.client.close()
-    await guest.ended.wait()
-    assert guest.session.in_flight == 0
-    assert len(stage.alpha.sent) == 1
-
-
 async def test_a_server_that_went_meanwhile_is_woken_and_told(stage: Stage, client: Client) -> None:
     needs(stage, await called(stage, client), {"who": "elicitation/create"})
     asked = await client.get()

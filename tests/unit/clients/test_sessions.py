@@ -73,19 +73,6 @@ async def test_what_a_session_is_shown_elsewhere_is_unknown_from_its_beginning_w
     assert state.began == state.created_at > 0
 
 
-async def test_connections_that_name_one_key_share_what_is_loaded(stage: Stage) -> None:
-    first = await joined(stage)
-    second = await joined(stage)
-    assert first is second
-    told: list[str] = []
-    second.listen(lambda: told.append("second"), "second")
-    load(stage, first, "echo")
-    assert told == ["second"]
-    second.leave("second")
-    load(stage, first, "add")
-    assert told == ["second"]
-
-
 async def test_a_session_is_recalled_as_it_was_and_judged_by_what_is_now(stage: Stage) -> None:
     load(stage, state := await joined(stage), "echo", "add")
     stage.sessions.part(state)

@@ -254,14 +254,6 @@ async def test_a_call_whose_server_has_to_start_is_asked_about_once(
     await answer_to(client)
 
 
-async def test_tools_that_no_rule_asks_about_are_called_as_ever(nursery: trio.Nursery) -> None:
-    stage = stage_of("full")
-    client = await greeted(stage, nursery)
-    await client.ask("tools/call", call_of("full", "add"))
-    stage.answer(await stage.alpha.wait_sent(1))
-    await answer_to(client)
-
-
 async def test_more_calls_than_a_client_is_asked_about_at_a_time_are_refused(
     stage: Stage, client: Client
 ) -> None:
