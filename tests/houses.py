@@ -29,7 +29,7 @@ from daemon.processes.children import Children
 from daemon.states import ServerState
 from daemon.surroundings import Surroundings
 from daemon.tree.running import Tree
-from daemon.upstreams.server_actors import Surrounding
+from daemon.upstreams.server_actors import ActorContext
 from daemon.upstreams.servers import Servers
 from daemon.upstreams.transports.connection import OpenContext
 from daemon.wire.outbox import Outbox
@@ -194,7 +194,7 @@ def registry_and_servers(config: Config) -> tuple[Registry, Servers]:
     """A daemon's registry and servers, wired as the tree wires them; nothing is started."""
     registry, outbox, children = Registry(config, wall=time.time), Outbox(), Children()
 
-    around = Surrounding(
+    around = ActorContext(
         make=lambda server, tell, redact: (
             UpstreamActor(
                 server,

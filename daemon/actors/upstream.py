@@ -194,7 +194,7 @@ class UpstreamActor:
         second = None if self._second is None else self._second.pings
         problems = (
             *(pings.problem for pings in (self.access.pings, second) if pings),
-            self.access.standing.problem,
+            self.access.list_status.problem,
         )
         problem = next((each for each in problems if each.cause), HEALTHY)
         if problem.cause:

@@ -1,1 +1,1 @@
-"""The daemon's interface to the machine: paths, sockets, signals, systemd, logging."""
+"""The interface to the machine: paths, sockets, signals, systemd, logging."""

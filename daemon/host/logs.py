@@ -1,8 +1,7 @@
 """Logging: loguru's records, stripped of secrets and written by a thread.
 
-The event loop only puts a finished line on a queue: a terminal or a pipe that is not read must not stop the
-daemon. The queue is bounded; lines that do not fit are dropped and counted. The standard library's loggers
-(trio's, mcp's, httpx's) are redirected here.
+The event loop only queues finished lines: an unread terminal or pipe must not stop the daemon. Lines beyond the
+queue's bound are dropped and counted. The standard library's loggers (trio's, mcp's, httpx's) end here, too.
 """
 
 from __future__ import annotations
@@ -40,11 +39,10 @@ if TYPE_CHECKING:
 
 
 SOCKET = "/run/systemd/journal/socket"
-"""Where journald takes entries."""
 
 DETAILS_BYTES = 8 * 1024
-"""The most bytes of an event's details in an entry: a datagram holds some hundred kilobytes at most, and `mcpd
-events --json` has all of them."""
+"""Most bytes of an event's details in an entry: a datagram holds some hundred kilobytes, and `mcpd events
+--json` has all of them."""
 
 WARNING, INFO = 4, 6
 """Priorities (syslog(3))."""
@@ -54,13 +52,8 @@ class Journal:
     """Sends events to journald."""
 
     def __init__(self, address: str = SOCKET) -> None:
-        """Make a socket; nobody need be at the address.
-
-        Args:
-            address: where journald takes entries.
-        """
+        """Make a socket; nobody need be at the address."""
         self.dropped = 0
-        """How many entries could not be sent."""
         self._address = address
         self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
@@ -72,7 +65,7 @@ class Journal:
             self.dropped += 1
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Close the socket."""
         self._channel.close()
 
 
@@ -132,15 +125,15 @@ LOG = "daemon.log"
 """The name of the file, in the state directory."""
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Size at which a new file is begun; two of them hold weeks of a quiet daemon, and hours of a busy one."""
+"""Size at which a new file is begun; two of them hold weeks of a quiet daemon, hours of a busy one."""
 
 _STDERR = 2
 
 
 class LogFile:
-    """A file that takes lines; stderr goes there, too, since nobody reads it.
+    """A file that takes lines, and stderr too, since nobody reads that.
 
-    A file that has become too large gets the name of its predecessor, which is lost.
+    A file that has become too large takes the name of its predecessor, which is lost.
     """
 
     def __init__(self, path: Path) -> None:
@@ -154,11 +147,11 @@ class LogFile:
         self._open()
 
     def write(self, text: str) -> None:
-        """Take a text."""
+        """Write a text."""
         self._file.write(text)
 
     def flush(self) -> None:
-        """Write what was taken, and begin another file if this one has become too large. Raises OSError."""
+        """Flush, and begin another file if this one has become too large. Raises OSError."""
         self._file.flush()
         # Not what was written here alone: stderr writes to it, too.
         if os.fstat(self._file.fileno()).st_size >= MOST_BYTES:
@@ -172,29 +165,28 @@ class LogFile:
 
 
 def previous(log: Path) -> Path:
-    """The path of the file that was the log before this one."""
+    """The path of the previous log."""
     return log.with_name(log.name + ".1")
 
 
 QUEUED_LINES = 10_000
-"""The most lines that wait for a slow reader of our stderr: seconds of a noisy start."""
+"""Most lines that wait for a slow reader of our stderr: seconds of a noisy start."""
 
 TRACEBACK_CHARS = 64 * 1024
-"""The most characters of a traceback: enough for Python's deepest recursion; a message that quotes data is
-cut."""
+"""Most characters of a traceback: enough for Python's deepest recursion; a message that quotes data is cut."""
 
 LABEL_BYTES = 256
-"""The most bytes of a call's label in the log, as of a tool's name: a client may have made it up."""
+"""Most bytes of a call's label in the log, such as a tool's name: a client may have made it up."""
 
 FLUSH_SECONDS = 1.0
-"""How long the daemon waits at its end for the last lines to be written."""
+"""Seconds that the daemon waits at its end for the last lines."""
 
 SYSLOG_LEVELS = {"TRACE": 7, "DEBUG": 7, "INFO": 6, "SUCCESS": 5, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 """The priorities that journald reads from `<N>` at the start of a line (sd-daemon(3))."""
 
 
 QUIET = frozenset({"mcp", "httpx2", "httpcore2"})
-"""Libraries that log as errors what we handle and report ourselves: logged as details."""
+"""Libraries that log as errors what we report ourselves: logged as details."""
 
 
 Note: TypeAlias = tuple[int, str, float, str, float]
@@ -209,7 +201,7 @@ class LineWriter:
         """Start the thread."""
         self.dropped = 0
         self.tell_event: Callable[[Event], None] = _tell_people
-        """Logs an event as such, where lines that say the same are left out (`configure`)."""
+        """Logs an event as such, where lines of the same content are left out (`configure`)."""
         self._closed = False
         self._reported = 0
         self._stream = stream
@@ -249,23 +241,17 @@ class LineWriter:
 
 
 def _tell_people(event: Event) -> None:
-    """Log what no line of the log says: for people, these say what has happened else."""
+    """Log an event that no line of the log covers."""
     if event.kind is EventKind.QUESTION_REFUSED:
         logger.bind(server=event.server).warning("{}", phrase(event))
 
 
 def configure(style: str, level: str, redact: Redactors, stream: TextIO | LogFile | None = None) -> LineWriter:
-    """Send all logging to a stream.
+    """Send all logging to a stream, stderr by default.
 
-    Args:
-        style: `text` for people, `dated` for a file that they read, `journal` for systemd's journal, `json` for
-            programs.
-        level: the least severe level shown, in loguru's names.
-        redact: removes secrets from every line: for a line about a server, those that it may know.
-        stream: where to; None: stderr.
-
-    Programs, and systemd's journal, get events with fields (`LineWriter.tell_event`); then lines that say the
-    same, which are bound to `event`, are left out.
+    `style` is `text` for people, `dated` for their files, `journal` for systemd's journal, `json` for programs.
+    The latter two get events with fields (`LineWriter.tell_event`), without lines of the same content, which
+    are bound to `event`. A line about a server loses the secrets that it must not know.
     """
     writer = LineWriter(sys.stderr if stream is None else stream)
     tell: Callable[[Event], None] = _tell_people
@@ -298,8 +284,6 @@ def configure(style: str, level: str, redact: Redactors, stream: TextIO | LogFil
 
 
 class _Entry:
-    """A log record without secrets."""
-
     def __init__(self, record: Record, redact: Redactor | Redactors) -> None:
         self.time = record["time"]
         self.clock = f"{self.time:HH:mm:ss.SSS}"
@@ -329,7 +313,6 @@ class _Entry:
 
 
 _SUBJECTS = ("server", "session", "token", "category")
-"""The subjects of a line, in the order in which they are shown."""
 
 
 def _text(entry: _Entry) -> str:
@@ -371,7 +354,6 @@ def _short(label: str) -> str:
 
 
 def _lines_of_calls(style: str, entry: _Entry, calls: Sequence[Note], redact: Redactors) -> str:
-    """Calls as text, a line for each."""
     spelt = _spelt(calls, redact, str)
     head = f"{'%Y-%m-%d ' if style == 'dated' else ''}%H:%M:%S.{{}} {entry.level:<7} "
     if style == "journal":
@@ -387,7 +369,6 @@ def _lines_of_calls(style: str, entry: _Entry, calls: Sequence[Note], redact: Re
 
 
 def _at(seconds: float) -> datetime:
-    """A moment of the wall clock here, of seconds since the epoch."""
     return datetime.fromtimestamp(seconds).astimezone()
 
 
@@ -404,8 +385,6 @@ def _json_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> s
 
 
 class _Intercept(logging.Handler):
-    """Redirects the standard library's logging to loguru."""
-
     def emit(self, record: logging.LogRecord) -> None:
         """Forward one record."""
         level: str | int = record.levelname if record.levelname in SYSLOG_LEVELS else record.levelno

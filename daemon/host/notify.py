@@ -1,4 +1,4 @@
-"""The interface to the service manager: signals, readiness, watchdog, inherited sockets, and kept bytes.
+"""The interface to the service manager: signals, readiness, watchdog, inherited sockets, kept bytes.
 
 Sources: sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3), sd_pid_notify_with_fds(3). Outside systemd
 every function does nothing.
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
 
 ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
-"""Signals that end the daemon."""
 
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals that the daemon handles."""
 
 
 class Signals:
@@ -42,8 +40,7 @@ class Signals:
     def listen(self, deliver: Callable[[int], None]) -> None:
         """Deliver the signals received so far, and every later one.
 
-        Args:
-            deliver: called within a signal handler: may only schedule work, as `TrioToken.run_sync_soon` does.
+        `deliver` runs within a signal handler: it may only schedule work, as `TrioToken.run_sync_soon` does.
         """
         self._deliver = deliver
         pending, self._pending = self._pending, []
@@ -76,19 +73,19 @@ SERVING = "READY=1\nSTATUS=serving"
 """The state to send when everything is up, at first or after a reload."""
 
 UNIT_STOP_SECONDS = 15
-"""Seconds for all but the drain: what the units have as TimeoutStopSec=."""
+"""Seconds for all but the drain: TimeoutStopSec= of the units."""
 
 TOKENS, SWITCHES = "tokens", "switches"
-"""The names of what the service manager keeps for the next daemon (FileDescriptorStoreMax= of the unit)."""
+"""Names of bytes that the service manager keeps for the next daemon (FileDescriptorStoreMax= of the unit)."""
 
 MAX_KEPT = 1 << 20
 """Most bytes of each."""
 
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-"""Nobody changes what is sealed so (memfd_create(2)), whoever opens it: a server has our user's rights."""
+"""Bytes sealed so cannot be changed (memfd_create(2)), not even by a server with our user's rights."""
 
 WATCHDOG_SHARE = 3
-"""Signs of life within the interval that systemd asks for; sd_watchdog_enabled(3) recommends at least two."""
+"""Signs of life within systemd's interval; sd_watchdog_enabled(3) recommends at least two."""
 
 
 class Readiness(Enum):
@@ -97,7 +94,7 @@ class Readiness(Enum):
     STARTING = "starting"
     SERVING = "serving"
     DRAINING = "draining"
-    """Those who are here are still served."""
+    """Present clients are still served."""
 
 
 class Notifier:
@@ -107,12 +104,12 @@ class Notifier:
         """Remove NOTIFY_SOCKET from the environment, so that no child can speak in our name."""
         self._address = environ.pop("NOTIFY_SOCKET", "")
         self.handed_over: dict[str, bytes] = {}
-        """What the daemon before had the service manager keep, by name (`listen_fds`)."""
+        """Bytes that the previous daemon had the service manager keep, by name (`listen_fds`)."""
         self._kept: dict[str, bytes] = {}
         self._ready = False
 
     def __call__(self, state: str) -> None:
-        """Send a state such as `READY=1`; that nobody receives it is not an error."""
+        """Send a state such as `READY=1`; without a receiver this is not an error."""
         if not self._address:
             return
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
@@ -127,7 +124,7 @@ class Notifier:
                 self.keep(name, content)
 
     def keep(self, name: str, content: bytes) -> None:
-        """Have the service manager keep bytes for the next daemon, in place of those before (`listen_fds`).
+        """Have the service manager keep bytes for the next daemon, in place of earlier ones (`listen_fds`).
 
         It takes them from the main process alone (NotifyAccess=main), and hands them to nobody else.
         """
@@ -149,7 +146,7 @@ class Notifier:
 
 
 def handover(notify: Callable[[str], None], name: str) -> dict[str, Any]:
-    """What the daemon before has handed over by a name, and what hands bytes to the next one, as arguments."""
+    """The previous daemon's bytes of a name, and the function that hands bytes on, as arguments."""
     if not isinstance(notify, Notifier):
         return {}
     return {"handed_over": notify.handed_over.get(name, b""), "hand_over": partial(notify.keep, name)}
@@ -161,7 +158,7 @@ def reloading() -> str:
 
 
 def stopping(drain: float) -> str:
-    """The state to send when the stop begins: it takes longer by so many seconds in which all is served on."""
+    """The state to send when the stop begins, which takes `drain` seconds longer."""
     longer = f"\nEXTEND_TIMEOUT_USEC={int((drain + UNIT_STOP_SECONDS) * 1_000_000)}" if drain else ""
     return f"STOPPING=1\nSTATUS=stopping{longer}"
 
@@ -178,12 +175,9 @@ def watchdog_seconds(environ: MutableMapping[str, str]) -> float | None:
 async def feed_watchdog(
     notify: Callable[[str], None], interval: float | None, live: Callable[[], Awaitable[None]]
 ) -> None:
-    """Send signs of life until cancelled, if systemd wants any.
+    """Send signs of life until cancelled, if systemd wants any within `interval` seconds.
 
-    Args:
-        notify: sends a state to the service manager.
-        interval: seconds within which it wants a sign; None if it wants none.
-        live: a round trip through the parts that must be alive: a mere timer would outlive them.
+    `live` makes a round trip through the parts that must be alive: a mere timer would outlive them.
     """
     while interval is not None:
         await live()
@@ -197,10 +191,7 @@ def listen_fds(
     """Listening sockets inherited from systemd, by their FileDescriptorName.
 
     A second one of the same name, as of a unit with two `ListenStream=`, has its descriptor's number added.
-
-    Args:
-        environ: loses the variables that name the descriptors.
-        kept: gets what the daemon before had the service manager keep (`Notifier.keep`), by name.
+    `kept` gets the bytes of `Notifier.keep`, by name.
     """
     count = environ.pop("LISTEN_FDS", "")
     pid = environ.pop("LISTEN_PID", "")

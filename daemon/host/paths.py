@@ -1,6 +1,6 @@
-"""The paths of sockets, state and configuration (XDG, systemd), and whose files may be trusted.
+"""The paths of sockets, state and configuration (XDG, systemd), and the trust in a socket's owner.
 
-`mcpd connect` imports this module and is started for every window of every agent: standard library only.
+`mcpd connect` imports this module for every window of every agent: standard library only.
 """
 
 from __future__ import annotations
@@ -21,14 +21,10 @@ OTHERS_WRITE = 0o022
 
 
 def distrust(link: _socket.socket, path: str) -> str:
-    """Why the listener at the other end is not trusted, and what to do about it; empty if it is.
+    """Why the listener at the other end is not trusted, and the remedy; empty if it is.
 
-    Trusted are this user, root, and a user whose socket is in a place where only these could have put it, or
-    that user in a directory that they gave to it: the user of the system service is one.
-
-    Args:
-        link: a connected socket.
-        path: the path that it is connected to.
+    Trusted are this user, root, and a user whose socket lies where only these could have put it, or that user
+    in a directory of his: the user of the system service is one.
     """
     # pid, uid, gid (unix(7), SO_PEERCRED) of the process that called listen(2).
     raw = link.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
@@ -69,7 +65,6 @@ def _is_open(mode: int) -> bool:
 
 
 def _above(path: str) -> list[str]:
-    """The directories above a path, from the root down."""
     found: list[str] = []
     while (above := os.path.dirname(path)) != path:  # noqa: PTH120 - as above
         found.append(above)
@@ -84,39 +79,37 @@ SYSTEM = {
     FRONT: (Path("/run") / FRONT, Path("/run/mcpd") / FRONT),
     CONTROL: (Path("/run/mcpd") / CONTROL,),
 }
-"""Where the system service has its sockets: systemd's own socket unit, then the unit's RuntimeDirectory."""
+"""The system service's sockets: systemd's own socket unit, then the unit's RuntimeDirectory."""
 
 
 USER_RUNTIME = Path("/run/user")
-"""Where pam_systemd(8) makes each user's runtime directory, whether or not the environment names it."""
+"""Parent of pam_systemd(8)'s runtime directories, whether or not the environment names one."""
 
 
 FALLBACK = Path("/tmp")  # noqa: S108 - owner and mode are checked at bind, and by clients
-"""Where a user's runtime directory is made if there is no better place; anybody else may make it first."""
+"""Parent of a user's runtime directory without a better place; another user may make it first."""
 
 
 def home(environ: Mapping[str, str]) -> Path:
     """The user's home directory, or `/` without one: the directory that servers are started in.
 
-    Not the daemon's own directory: npx, uv and others run what they find there, which may be a repository that
-    was just cloned.
+    Not the daemon's own directory: npx, uv and others run what they find there, perhaps a fresh clone.
     """
     named = environ.get("HOME", "")
     return Path(named if named.startswith("/") and os.access(f"{named}/.", os.X_OK) else "/")
 
 
 def abbreviated(directory: str, home: str) -> str:
-    """An absolute directory as people write it: with `~`, which no other begins with, for the home."""
+    """An absolute directory as people write it: with `~` for the home."""
     home = home.rstrip("/")
     within = home and f"{directory}/".startswith(f"{home}/")
     return f"~{directory.removeprefix(home)}" if within else directory
 
 
 def xdg(environ: Mapping[str, str], variable: str, below: str) -> Path:
-    """The directory that a variable of XDG names, else the usual one below the home directory, or below `/`.
+    """The directory that a variable of XDG names, else the usual one below the home directory, or `/`.
 
-    A relative name counts for nothing, as XDG has it: what lies in the working directory, which may be a
-    repository that was just cloned, is nobody's configuration.
+    XDG ignores a relative name: the working directory may be a repository that was just cloned.
     """
     if environ.get(variable, "").startswith("/"):
         return Path(environ[variable])
@@ -127,8 +120,7 @@ def xdg(environ: Mapping[str, str], variable: str, below: str) -> Path:
 def runtime_dir(environ: Mapping[str, str]) -> Path:
     """The directory of the sockets: systemd's, else the user's, else a private one under /tmp.
 
-    MCP clients start their servers with a short list of variables, without XDG_RUNTIME_DIR: the bridge
-    must find the daemon all the same.
+    MCP clients start their servers without XDG_RUNTIME_DIR: the bridge must find the daemon all the same.
     """
     if "RUNTIME_DIRECTORY" in environ:
         return Path(environ["RUNTIME_DIRECTORY"].partition(":")[0])
@@ -166,12 +158,9 @@ def client_socket(environ: Mapping[str, str]) -> Path:
 
 
 def control_socket(environ: Mapping[str, str], front: str | Path | None = None) -> Path:
-    """The socket that operators' commands connect to, beside the clients'.
+    """The socket of operators' commands: `$MCPD_CONTROL`, next to the clients', the user's, or the system's.
 
-    Args:
-        environ: may name it (`$MCPD_CONTROL`), or the clients' (`$MCPD_SOCKET`); else it is the user's
-            daemon's, or the system's.
-        front: the clients' socket, if the command line names it.
+    `front` is the clients' socket if the command line names it; else `$MCPD_SOCKET`.
     """
     if front is None and not environ.get("MCPD_CONTROL"):
         front = environ.get("MCPD_SOCKET")
@@ -188,11 +177,7 @@ def served_sockets(
 ) -> tuple[Path, Path]:
     """The sockets for clients and for operators that a daemon binds, unless systemd gives it others.
 
-    Args:
-        environ: its environment.
-        named: the clients' socket on its command line.
-        front: the same in its configuration.
-        control: the operators' in its configuration.
+    `named` is the clients' socket on the command line, `front` and `control` are in the configuration.
     """
     runtime = runtime_dir(environ)
     chosen = named or front or environ.get("MCPD_SOCKET")
@@ -211,7 +196,6 @@ def _reachable(environ: Mapping[str, str], variable: str, name: str) -> Path:
 
 
 def _is_taken(directory: Path) -> bool:
-    """Whether another user has made the directory under `FALLBACK`."""
     try:
         return directory.parent == FALLBACK and directory.lstat().st_uid not in {os.getuid(), 0}
     except OSError:

@@ -1,7 +1,4 @@
-"""Private files that are replaced as a whole and changed under a lock, as several programs may do at once.
-
-Everything here blocks: call it in a thread.
-"""
+"""Private files that are replaced as a whole and changed under a lock, perhaps by several programs. Blocks."""
 
 from __future__ import annotations
 
@@ -19,19 +16,14 @@ if TYPE_CHECKING:
 
 
 FORK_SECONDS = 10.0
-"""How long, in seconds, to wait for the lock of a holder that is gone. A child that a killed daemon was just
-starting has the lock until its program begins: on a slow disk or a busy machine that takes a while, and whoever
-starts the daemon again at once would be told that it is running."""
+"""Seconds to wait for the lock of a dead holder: a child that a killed daemon was starting holds it until its
+program begins, which takes a while on a slow disk."""
 
 _LOOK_SECONDS = 0.02
 
 
 def take(lock: int) -> str | None:
-    """Take the flock(2) on an open file, and write our pid into it.
-
-    Returns:
-        None, or the pid of whoever has it.
-    """
+    """Take the flock(2) on an open file and write our pid into it; return None, or the holder's pid."""
     until = time.monotonic() + FORK_SECONDS
     while not _taken(lock):
         holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
@@ -44,7 +36,7 @@ def take(lock: int) -> str | None:
 
 
 def is_gone(pid: str) -> bool:
-    """Whether a process has ended, which may not have been waited for; False if that cannot be told."""
+    """Whether a process has ended, reaped or not; False if that cannot be told."""
     if not pid.isdecimal():
         return False
     try:
@@ -66,16 +58,16 @@ def _taken(lock: int) -> bool:
 
 
 LOOKS = 100
-"""How often a lock that somebody else holds is looked at while it is waited for."""
+"""Attempts to take a lock while waiting for it."""
 
 
 def safely(path: str, flags: int) -> int:
-    """Open neither through somebody's link nor waiting for the writer of a pipe; an opener for `open`."""
+    """An opener for `open` that follows no link and does not wait for the writer of a pipe."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def own_file(path: str | Path, flags: int = os.O_RDWR) -> int:
-    """Open a file of ours, made for us alone if it is not there: only a regular one, which never has us wait.
+    """Open a regular file of ours, made for us alone if it is missing; never waits.
 
     Raises:
         OSError: it is something else, such as a link or a pipe, or cannot be used; the text says which.
@@ -97,10 +89,10 @@ def own_file(path: str | Path, flags: int = os.O_RDWR) -> int:
 def replace(path: Path, content: bytes) -> None:
     """Put a file that only this user can read in the place of another, in one step, once it is on the disk.
 
-    Whoever replaces a file holds its lock: of two at once one would take away what the other is writing.
+    The caller holds the file's lock: of two writers at once, one would remove the other's file.
 
     Raises:
-        OSError: it cannot be written; the one before is as it was.
+        OSError: it cannot be written; the file is unchanged.
     """
     # One name is enough: only the holder of the lock writes, and a rest of somebody killed is no loss.
     new = path.with_name(f"{path.name}.new")
@@ -115,7 +107,7 @@ def replace(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, seconds: float) -> Iterator[None]:
-    """Hold a file's lock, which lies beside it and stays there: who removed it would let two in.
+    """Hold a file's lock, a file next to it that stays: removing it would let two in.
 
     Raises:
         TimeoutError: somebody else has held it for all these seconds.

@@ -1,8 +1,8 @@
 """Binds our unix sockets: privately, safely over a stale file, never over a running daemon.
 
-A lock file beside the socket decides who serves it (flock(2): the kernel releases the lock when its holder
-ends, however that happens), so that replacing a stale socket file is not a race. It also names the holder.
-Standard library only: sockets are bound before anything heavy is imported.
+A lock file next to the socket decides who serves it (flock(2): the kernel releases it when its holder ends) and
+names the holder, so replacing a stale socket is not a race. Standard library only: sockets are bound before
+anything heavy is imported.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ BACKLOG = 512
 """Connections that the kernel queues while we start or are busy (listen(2))."""
 
 DYING_SECONDS = 0.5
-"""How long, in seconds, to wait for a socket that is still served although its lock is free. The descriptors of
-a killed process, and of its child before exec, are closed one by one: the lock before the socket."""
+"""Seconds to wait for a socket that is still served although its lock is free: the descriptors of a killed
+process, and of its child before exec, are closed one by one, the lock before the socket."""
 
 _held: list[int] = []
 
@@ -121,7 +121,6 @@ def _remove_stale(path: Path) -> None:
 
 
 def _lock(path: Path) -> None:
-    """Take the lock beside `path` for the life of this process."""
     lock = own_file(path.with_name(path.name + ".lock"))
     holder = take(lock)
     if holder is not None:
@@ -133,7 +132,6 @@ def _lock(path: Path) -> None:
 
 
 def _stays_served(path: Path) -> bool:
-    """Whether a socket is still served after `DYING_SECONDS`."""
     until = time.monotonic() + DYING_SECONDS
     while _is_served(path):
         if time.monotonic() > until:

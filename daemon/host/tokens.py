@@ -1,8 +1,7 @@
-"""The access tokens that mcpd makes and keeps itself, as digests in a file of its state directory.
+"""The access tokens that mcpd makes, as digests in a file of its state directory.
 
-Only the daemon writes the file, for operators' commands over the control socket. A server runs as the daemon's
-user and can write it as well, so the file alone lets nobody in (`clients.doors.http.valid_tokens`).
-Everything here blocks: call it in a thread.
+Only the daemon writes the file, for operators' commands. A server runs as the daemon's user and can write it as
+well, so the file alone lets nobody in (`clients.doors.http.valid_tokens`). Everything here blocks.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from daemon.host.sockets import private_directory
 FILE = "tokens.json"
 
 PREFIX = "mcpd_"
-"""What values begin with, so that whoever looks for secrets in files finds them (`safety.shapes`)."""
+"""Begins each value, so that scanners for secrets find it (`safety.shapes`)."""
 
 VALUE_BYTES = 32
 """Random bytes of a value: nobody guesses 256 bits."""
 
 MAX_TOKENS = 256
-"""Most tokens with a name: each request is compared with all of them, which takes 0.1 µs each."""
+"""Most tokens with a name: each request is compared with all of them, 0.1 µs each."""
 
 MAX_FILE = 1 << 20
-"""Most bytes of the file: ten times what `MAX_TOKENS` tokens with many profiles take."""
+"""Most bytes of the file: ten times those of `MAX_TOKENS` tokens with many profiles."""
 
 
 class TokenTrouble(McpdError):
-    """The file of tokens cannot be used, or not as asked; the text says why and what to do."""
+    """The file of tokens cannot be used; the text says why, and the remedy."""
 
 
 class KeptToken(msgspec.Struct, frozen=True, rename="camel"):
@@ -47,14 +46,12 @@ class KeptToken(msgspec.Struct, frozen=True, rename="camel"):
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     """The digest of its value, in hexadecimal."""
     since: float
-    """When it was made, in seconds since the epoch."""
     profiles: tuple[str, ...] | None = None
     """The profiles that it may use; None: all."""
     console: ConsoleRole | None = None
-    """What it may do in the console; None: nothing."""
     workspaces: tuple[str, ...] = ()
-    """Globs of the directories that its clients may name as workspaces. It has no say for the one without a
-    name, whose clients may name any."""
+    """Globs of the directories that its clients may name as workspaces; ignored for the token without a name,
+    whose clients may name any."""
 
 
 class Kept(msgspec.Struct, frozen=True, rename="camel"):
@@ -63,7 +60,6 @@ class Kept(msgspec.Struct, frozen=True, rename="camel"):
     default: KeptToken | None = None
     """The token without a name, once it is made."""
     tokens: dict[str, KeptToken] = {}
-    """Those with one, by name."""
 
 
 class _DefaultBefore(msgspec.Struct):
@@ -84,18 +80,17 @@ def digest(value: str) -> bytes:
 
 @attrs.frozen
 class TokenFile:
-    """The file, and what can be done with it."""
+    """The file of tokens."""
 
     directory: Path
-    """The state directory."""
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """The path of the file."""
         return self.directory / FILE
 
     def read(self) -> Kept:
-        """What is kept; nothing if there is no file yet.
+        """The file's tokens; none if there is no file yet.
 
         Raises:
             TokenTrouble: it cannot be read, or others can change it.
@@ -137,12 +132,12 @@ class TokenFile:
 
 
 def encoded(kept: Kept) -> bytes:
-    """What is kept, as JSON."""
+    """Encode the tokens as JSON."""
     return msgspec.json.encode(kept)
 
 
 def decoded(content: bytes) -> Kept:
-    """What JSON says is kept; the value that a file of before has for the unnamed token becomes its digest.
+    """Decode the tokens of JSON; an older file's value of the unnamed token becomes its digest.
 
     Raises:
         ValueError: it says something else.
@@ -161,7 +156,7 @@ def new_value() -> str:
 
 
 def _refuse_others(found: os.stat_result, path: Path) -> None:
-    """Refuse a file by which somebody else could let himself in.
+    """Refuse a file that others could change.
 
     Raises:
         TokenTrouble: it is not ours alone to write.

@@ -1,1 +1,1 @@
-"""Primitives that know nothing of MCP: mailboxes, watches, lazy imports, latest entries, delays, wording."""
+"""Primitives without knowledge of MCP."""

@@ -1,15 +1,8 @@
-"""Lazy imports: modules that are loaded on first use, which in most daemons never comes.
+"""Lazy imports: a daemon starts faster and stays smaller without the modules that it never uses.
 
-    if TYPE_CHECKING:
-        import cryptography
-    else:
-        cryptography = later("cryptography")
-
-A daemon starts faster and stays smaller without what it does not use. This is for modules that take at least
-5 ms or 1 MB; everything else is imported at the top.
-
-What a client's call may need is `due`: it is loaded as soon as clients are served, because a daemon that has
-run out of file descriptors can no longer load anything, yet still has to answer.
+`if TYPE_CHECKING: import cryptography`, `else: cryptography = later("cryptography")`. For modules that take at
+least 5 ms or 1 MB. A module that a client's call may need is `due`: it is loaded once clients are served, as a
+daemon without free file descriptors can load nothing, yet has to answer.
 """
 
 from __future__ import annotations
@@ -22,30 +15,24 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _one_at_a_time = threading.RLock()
-"""Held while a module is loaded. Python has a lock for each module: of two threads that load modules which
-import each other, one would be given half a module. Reentrant: what is loaded may load more."""
+"""Held while a module is loaded: Python locks each module by itself, so two threads that load modules which
+import each other would see half a module. Reentrant, as a module may load others."""
 
 _due: set[str] = set()
 
 
 def later(module: str, what: str = "", *, due: bool = False) -> Any:
-    """A proxy for a module, or for a class or function in it, that loads it on first use.
-
-    Args:
-        module: the full name of the module.
-        what: the name of a class or function in it; empty for the module itself.
-        due: whether `load_due` loads it.
-    """
+    """A proxy that loads a module, or `what` in it, on first use; `load_due` loads it if `due`."""
     if due:
         _due.add(module)
     return _Later(module, what)
 
 
 def load_due() -> None:
-    """Load every module that is `due`. Blocks for about 20 ms, and reads files.
+    """Load every module that is `due`. Blocks for about 20 ms.
 
     Raises:
-        ImportError, OSError: a module cannot be loaded now; it is tried again on first use.
+        ImportError, OSError: a module cannot be loaded now; its first use tries again.
     """
     for module in sorted(_due):
         _load(module)

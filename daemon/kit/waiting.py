@@ -1,15 +1,4 @@
-"""Mailboxes and watches: how tasks tell each other what changed.
-
-A mailbox takes facts and questions to an actor that is the single writer of its state. A watch is a value whose
-changes can be waited for; a waiter sees only the newest one.
-
-
-`tell` never blocks and never loses the newest fact about a subject: facts are level-triggered ("this is how
-it is now"), so a newer one about the same key replaces one that has not been read yet. That bounds the mailbox:
-at most one fact per key.
-`ask_settled` is a rendezvous: nothing is buffered, so that no task waits for an actor that has died (measured:
-with a buffer of 4, three waiting asks hang forever; with none, all three are released).
-"""
+"""Waiting: mailboxes of actors, watches of changing values, and delays between attempts."""
 
 from __future__ import annotations
 
@@ -32,16 +21,19 @@ if not TYPE_CHECKING:
 
 @attrs.frozen
 class RetryPolicy:
-    """The delays of one thing that is tried until it succeeds."""
+    """Delays between attempts: exponential up to a cap, with equal jitter, never below a floor.
+
+    Equal jitter leaves half of each delay to chance, against herds (AWS, "Exponential backoff and jitter");
+    full jitter could return 0 s each time and let a loop of failures spin.
+    """
 
     first: float
-    """Seconds of the delay after the first failure, without jitter; it doubles with each failure."""
+    """Seconds after the first failure, without jitter; doubled with each failure."""
     cap: float
-    """Seconds of the longest delay, without jitter."""
+    """Most seconds, without jitter."""
     rng: Callable[[], float]
-    """Returns random numbers in [0, 1), for the jitter."""
     floor: float = attrs.field(default=0.0, kw_only=True)
-    """Seconds of the shortest delay, with jitter."""
+    """Fewest seconds, with jitter."""
 
     def delay(self, failures: int) -> float:
         """The seconds to wait, where `failures` came before the last one."""
@@ -57,14 +49,7 @@ V = TypeVar("V")
 
 
 def keep_latest(known: dict[K, V], key: K, value: V, most: int) -> None:
-    """Put something at the end of a dictionary, and let go of what was put there longest ago.
-
-    Args:
-        known: the dictionary, which nothing else puts into.
-        key: what is put there, or put to the end if it is there.
-        value: what belongs to it.
-        most: how many are kept.
-    """
+    """Put a value at the end of a dictionary, and drop the oldest ones beyond `most`."""
     known.pop(key, None)
     known[key] = value
     while len(known) > most:
@@ -82,7 +67,7 @@ class Watch(Generic[T]):
         self._changed = trio.Event()
 
     def set(self, value: T) -> None:
-        """Replace the value and wake all waiters. Setting the identical object is no change."""
+        """Replace the value and wake all waiters, unless it is the identical object."""
         if value is self.value:
             return
         self.value = value
@@ -96,7 +81,7 @@ class Watch(Generic[T]):
         return self.value
 
     async def wait_until(self, holds: Callable[[T], bool]) -> T:
-        """Wait until the value satisfies `holds`; return it."""
+        """Wait until `holds` is true of the value; return it."""
         while not holds(self.value):
             await self._changed.wait()
         return self.value
@@ -118,7 +103,12 @@ class _Ask:
 
 
 class Mailbox(Generic[F]):
-    """Facts coalesced by key, and a rendezvous with the actor that reads them."""
+    """Takes facts and questions to an actor, the single writer of its state.
+
+    `tell` neither blocks nor loses the newest fact about a subject: a newer fact of the same key replaces an
+    unread one, which bounds the mailbox. `ask_settled` is a rendezvous without a buffer, so that nobody waits
+    for a dead actor (measured: with a buffer of 4, three askers hang forever; without one, all are released).
+    """
 
     def __init__(self, key: Callable[[F], Hashable]) -> None:
         self._key = key
@@ -128,17 +118,17 @@ class Mailbox(Generic[F]):
         self._ask, self._asked = trio.open_memory_channel[_Ask](0)
 
     def tell(self, fact: F) -> None:
-        """Leave a fact. The newest about each key counts; keys keep the order in which they were last told."""
+        """Leave a fact in place of an unread one of the same key; keys are ordered by their newest facts."""
         key = self._key(fact)
         self._facts.pop(key, None)
         self._facts[key] = fact
         self._told.set()
 
     async def ask_settled(self) -> None:
-        """Return once the actor has processed everything that was told before.
+        """Return once the actor has processed every fact told before.
 
         Raises:
-            ActorGone: the actor has ended, or ends while this waits.
+            ActorGone: the actor has ended, or ends meanwhile.
         """
         ask = _Ask()
         try:

@@ -1,4 +1,4 @@
-"""Wording that messages share: suggestions for a wrong name, quoting, sizes, times, counts, spelling."""
+"""Words that messages share: suggestions for wrong names, quotes, sizes, times, counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ KIB = 1024
 MIB = 1024 * KIB
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-"""Units of bytes, each 1024 times the one before."""
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 
@@ -27,39 +26,33 @@ _TIMES = (
     (HOUR, HOUR, "h", MINUTE, "m"),
     (MINUTE, MINUTE, "m", 1, "s"),
 )
-"""From how many seconds on a length of time is told in which unit, and in which smaller one."""
+"""A length of time from this many seconds on is given in this unit, and in the smaller one."""
 
 TWO_DIGITS = 10
-"""From this value on a number is precise enough without decimals."""
+"""From this value on, a number needs no decimals."""
 _TENTHS = 10
-"""Seconds below which tenths of them say something."""
+"""Below this many seconds, tenths matter."""
 
 BYTES_PER_TOKEN = 4
 """Rule of thumb for JSON in English; results based on it are called estimates."""
 
 ALIKE = 60
-"""Similarity from which one name may be meant by another, out of 100 (indel similarity)."""
+"""Least similarity of a suggested name, out of 100 (indel similarity)."""
 
 LONGEST = 200
 """Characters of a wrong name that are compared; real names have at most 128 bytes."""
 
 MAX_COMPARED = 20_000
-"""Most names that a wrong one is compared with, 0.3 µs each: twice what one server may list."""
+"""Most names compared, at 0.3 µs each: twice what one server may list."""
 
 MAX_QUOTED = 64
-"""Characters of a word that a message repeats; no name in a configuration may be longer."""
+"""Characters of a word that a message repeats: the longest name in a configuration."""
 
 _SEPARATORS = str.maketrans("", "", "_-")
 
 
 def closest(wanted: str, names: Iterable[str], most: int = 3) -> list[str]:
-    """The names most similar to a wrong one, closest first; case and separators do not count.
-
-    Args:
-        wanted: the wrong name.
-        names: the names that exist.
-        most: how many to return.
-    """
+    """The names most similar to a wrong one, closest first; case and separators do not count."""
     known = list(dict.fromkeys(names))[:MAX_COMPARED]
     found = process.extract(
         wanted[:LONGEST], known, scorer=fuzz.ratio, processor=_folded, limit=most, score_cutoff=ALIKE
@@ -68,12 +61,12 @@ def closest(wanted: str, names: Iterable[str], most: int = 3) -> list[str]:
 
 
 def meant(names: Iterable[str]) -> str:
-    """The sentence that asks whether one of these names was meant."""
+    """The question whether one of these names was meant."""
     return f"Did you mean {' or '.join(names)}?"
 
 
 def hint(wanted: str, names: Iterable[str]) -> str:
-    """The sentence to put after "there is no such name": which one may be meant, or which names exist."""
+    """The sentence after "there is no such name": similar names, or all names."""
     known = list(names)
     if close := closest(wanted, known):
         return meant(close)
@@ -81,7 +74,7 @@ def hint(wanted: str, names: Iterable[str]) -> str:
 
 
 def suggestion(wanted: str, names: Iterable[str], most: int | None = None) -> str:
-    """`hint` as the end of a sentence, for faults of one sentence; at most `most` names are listed."""
+    """`hint` as the end of a sentence, for faults of one sentence; lists at most `most` names."""
     known = list(names)
     if close := closest(wanted, known, 1):
         return f": did you mean {close[0]!r}?"
@@ -89,28 +82,28 @@ def suggestion(wanted: str, names: Iterable[str], most: int | None = None) -> st
 
 
 def quoted(word: str) -> str:
-    """The word in quotes, cut to a length that keeps the message readable."""
+    """The word in quotes, cut to a readable length."""
     return f"'{word}'" if len(word) <= MAX_QUOTED else f"'{word[:MAX_QUOTED]}…'"
 
 
 def camel(name: str) -> str:
-    """An attribute's name as spelt in files and answers: `stop_eof` becomes `stopEof`."""
+    """An attribute's name as files and answers spell it: `stop_eof` becomes `stopEof`."""
     head, *tail = name.split("_")
     return head + "".join(word.capitalize() for word in tail)
 
 
 def counted(number: int, noun: str, several: str = "") -> str:
-    """A number of things: `1 tool`, `1,204 tools`; `several` is a plural that has more than an s."""
+    """A number of things: `1 tool`, `1,204 tools`; `several` is a plural with more than an s."""
     return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
 
 
 def called(call: Mapping[str, Any]) -> str:
-    """The tool of a call: `SERVER/TOOL`, or a meta-tool as the log names it, which has no server."""
+    """The tool of a call: `SERVER/TOOL`, or the name of a meta-tool."""
     return f"{call['server']}/{call['tool']}" if call["server"] else str(call["tool"])
 
 
 def bytes_in_words(count: int) -> str:
-    """A number of bytes as `512 B` or `1.25 GiB`: exact enough to tell 1.04 GiB from a limit of 1 GiB."""
+    """A number of bytes as `512 B` or `1.25 GiB`, exact enough to tell 1.04 GiB from a limit of 1 GiB."""
     value, unit = float(count), 0
     while value >= KIB and unit < len(UNITS) - 1:
         value, unit = value / KIB, unit + 1
@@ -129,12 +122,7 @@ def short_size(count: int | None) -> str:
 
 
 def span(seconds: float, parts: int = 2) -> str:
-    """A length of time as people also write it: `1.4s`, `42s`, `2m 5s`, `2h 3m`, `9d 1h`.
-
-    Args:
-        seconds: how long; less than none is none.
-        parts: 1 for an age, or where there is little room: one unit, such as `2h`, and whole seconds.
-    """
+    """A length of time: `1.4s`, `42s`, `2m 5s`, `9d 1h`. With one part, for ages: `2h`, whole seconds."""
     whole = max(0, int(seconds))
     if whole < MINUTE:
         return f"{max(0.0, seconds):.1f}s" if parts > 1 and seconds < _TENTHS else f"{whole}s"
@@ -148,5 +136,5 @@ def _folded(name: str) -> str:
 
 
 def log_in(server: str) -> str:
-    """What helps a model whose call met a server that wants a login: a sentence without its full stop."""
+    """The advice to a model whose call met a server that wants a login, without its full stop."""
     return f"Tell the user to run `mcpd login {server}`, then try again"

@@ -212,7 +212,7 @@ def next_try(
 ) -> tuple[int, float | None]:
     """The tries so far of the next retry, and its time: of a start, or of a degraded server's lists."""
     if status.state is ServerState.DEGRADED and upstream is not None:
-        return upstream.standing.attempt, upstream.standing.next_at
+        return upstream.list_status.attempt, upstream.list_status.next_at
     return status.attempt, status.next_retry_at
 
 

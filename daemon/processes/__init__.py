@@ -1,1 +1,1 @@
-"""Processes of this machine: what /proc says, which belong to servers, and which may connect to the daemon."""
+"""Processes: started, marked, watched, ended; and the peers of our sockets."""

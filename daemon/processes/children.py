@@ -1,13 +1,9 @@
-"""Child processes: started in a session of their own, watched, and taken down with all their descendants.
+"""Child processes: started in a session of their own, watched, and ended with all their descendants.
 
-Killing a group misses descendants that have left it (`setsid`, a double fork): measured, they survive. So after
-that every process is killed that belongs to the server by its place in the process tree or by its mark
-(`processes.marks`), until none is left. The daemon is a child subreaper and adopts orphans: those of no living
-server are killed as soon as they are seen. Processes left by `kill -9` of a daemon are ended by the next one
-(`processes.leftovers`).
-
-PR_SET_PDEATHSIG is not used: it follows the *thread* that forked, trio's idle threads end after 10 s, and
-healthy children were killed with them (measured).
+Descendants can leave a group (`setsid`, a double fork), and survive when it is killed (measured). So every
+process is killed that belongs to the server by its place in the process tree or by its mark (`marks`). The
+daemon is a child subreaper and adopts orphans. PR_SET_PDEATHSIG is not used: it follows the *thread* that
+forked, and trio's idle threads end after 10 s (measured: healthy children were killed).
 """
 
 from __future__ import annotations
@@ -37,22 +33,21 @@ else:
     tenacity = later("tenacity", due=True)  # 10 ms, needed once a server has ended
 
 PIPE_BYTES = 1024 * 1024
-"""Larger pipes halve the time of a large message; the limit of an ordinary user (pipe(7))."""
+"""Bytes of a pipe: halves the time of a large message; an ordinary user's limit (pipe(7))."""
 SWEEPS = 10
-"""The most sweeps: a tree that forks while it is killed is gone after a few; a fork bomb is given up."""
+"""Most sweeps: a tree that forks while it is killed is gone after a few; a fork bomb is given up."""
 SWEEP_PAUSE = 0.02
-"""Seconds between sweeps: SIGKILL is carried out when its process is next scheduled, not when it is sent."""
+"""Seconds between sweeps: SIGKILL takes effect when its process is next scheduled."""
 LOOK_SECONDS = 2.0
-"""Seconds between looks for orphans when no child has ended: the end of a descendant is not reported to us."""
+"""Seconds between looks for orphans if no child ends: the end of a descendant is not reported to us."""
 INHERIT_SECONDS = leftovers.TERM_SECONDS + leftovers.KILL_SECONDS + 1.0
-"""The longest that a new daemon waits, before it serves anybody, until the leftovers of a killed one are
-ended."""
+"""Most seconds that a new daemon waits, before it serves, for the end of a killed one's leftovers."""
 DEAD_WITHIN = 0.5
-"""Seconds that SIGKILL may take to be carried out; longer means uninterruptible sleep, which we cannot end."""
+"""Seconds that SIGKILL may take; longer means uninterruptible sleep, which we cannot end."""
 
 
 class ChildProcess:
-    """One running child and our ends of its pipes (non-blocking descriptors, to be closed by their user)."""
+    """One running child and our ends of its pipes: non-blocking descriptors that their user closes."""
 
     def __init__(self, process: trio.Process, mark: int, pipes: tuple[int, int, int]) -> None:
         self.process = process
@@ -65,7 +60,7 @@ class ChildProcess:
         return self.process.pid
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Signal every process of its group; a group without processes is not an error."""
+        """Signal every process of its group, which may be empty."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
@@ -74,11 +69,7 @@ class Children:
     """All children of the daemon: starts them, stops them, reaps their orphans."""
 
     def __init__(self, starts: Starts | None = None) -> None:
-        """Start without children.
-
-        Args:
-            starts: the record of starts for the next daemon; None for no record.
-        """
+        """Start without children; `starts` is the record for the next daemon, None for no record."""
         self._starts = starts
         self._forking = trio.Lock()
         self._none_starting = trio.Event()
@@ -124,10 +115,10 @@ class Children:
         return ChildProcess(process, mark, ours)
 
     async def stop(self, child: ChildProcess, *, eof: float, term: float) -> None:
-        """End a child and everything it started. Its stdin must be closed already.
+        """End a child and everything that it started. Its stdin must be closed already.
 
-        EOF is the only clean way to stop an MCP server, so it comes first, then SIGTERM to the group, then
-        SIGKILL to the whole tree. Takes at most `eof` + `term` + `DEAD_WITHIN` seconds; cannot be cancelled.
+        EOF, the only clean way to stop an MCP server, gets `eof` seconds, SIGTERM to the group `term` seconds,
+        then SIGKILL ends the tree within `DEAD_WITHIN`. Cannot be cancelled.
         """
         with trio.CancelScope(shield=True):
             if not await self._ended_within(child, self._grace(eof, 0.5)):
@@ -142,7 +133,7 @@ class Children:
             marks.forget(child.mark)
 
     async def end_leftovers(self) -> None:
-        """End the leftovers of killed daemons, before any start: they may hold what a server needs."""
+        """End the leftovers of killed daemons before any start: they may hold what a server needs."""
         if self._starts is None:
             return
         state = self._starts.path.parent.parent
@@ -196,11 +187,7 @@ class Children:
             await self._sweep(None)
 
     async def _sweep(self, mark: int | None) -> None:
-        """Kill the tree of a server and all strays, until none is left.
-
-        Args:
-            mark: the mark of the server; None for strays only.
-        """
+        """Kill the tree of the server with this mark (None: none) and all strays, until nothing is left."""
         sweeps = tenacity.AsyncRetrying(
             sleep=trio.sleep,
             stop=tenacity.stop_after_attempt(SWEEPS),
@@ -291,7 +278,7 @@ def _close(fds: Sequence[int]) -> None:
 
 
 def _explain(error: OSError, command: str, cwd: str | None) -> CannotStart | ConnectionLost:
-    """The error to raise for a failed start: a shortage of resources is worth another try."""
+    """The error for a failed start: a shortage of resources is worth another try."""
     text, why = f"cannot start {command}: {error.strerror}", str(error.strerror)
     if error.errno in _SHORTAGES:
         return ConnectionLost(text, _SHORTAGES[error.errno], command=command)

@@ -1,9 +1,8 @@
-"""The record of started processes (`Starts`), and by that record the end of those a killed daemon has left.
+"""The record of started processes (`Starts`), and the end of those that a killed daemon left. Blocks.
 
-Only processes that certainly belong to a dead daemon are ended: its file is not locked, the machine was not
-restarted since, and the process has one of its marks, is a recorded child (by pid and start time), or descends
-from such a process. Another daemon and its descendants are spared, whatever started it, and so are we and our
-own ancestors. Everything here blocks: call it in a thread.
+A daemon is certainly dead if its file is not locked and the machine was not restarted since. Its processes have
+one of its marks, are recorded children (pid and start time), or descend from such. Other daemons, their
+descendants, and our own ancestors are spared.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ FOLDER = "starts"
 SUFFIX = ".jsonl"
 
 FULL_BYTES = 64 * 1024
-"""The size at which a file is rewritten with living servers only: about 500 starts."""
+"""Size at which a file is rewritten with living servers only: about 500 starts."""
 
 READ_BYTES = 1024 * 1024
-"""Bytes that are read of a file, more than any has: 50 servers take 5 kB."""
+"""Bytes read of a file: 50 servers take 5 kB."""
 
 WAITING = 1000
-"""The most starts that wait for a slow disk; further ones are known by their marks only."""
+"""Most starts that wait for a slow disk; further ones are known by their marks only."""
 
 FLUSH_SECONDS = 1.0
 """Seconds that the daemon waits for the disk at its end."""
@@ -55,13 +54,12 @@ class Identity:
     """A daemon, told from any other by its pid and start time."""
 
     pid: int
-    """The daemon's pid."""
     started: int
-    """When it was started, in ticks since boot."""
+    """Ticks since boot."""
     series: int
     """The prefix of its marks."""
     boot: str
-    """The boot id of the machine while it ran."""
+    """The boot id of the machine."""
     namespace: int
     """The inode of its pid namespace (pid_namespaces(7))."""
 
@@ -82,9 +80,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     mark: int
     pid: int
     started: int
-    """The start time in ticks since boot: with the pid it identifies one process."""
+    """Ticks since boot: with the pid it identifies one process."""
     server: str
-    """The server's name."""
 
 
 class Starts:
@@ -105,10 +102,7 @@ class Starts:
 
     @classmethod
     def begin(cls, state: Path) -> Self:
-        """Create the file of this daemon, before it starts anything.
-
-        Args:
-            state: the private state directory.
+        """Create the file of this daemon in the state directory, before it starts anything.
 
         Raises:
             OSError: it cannot be created; leftovers of this daemon will not be found if it is killed.
@@ -142,11 +136,7 @@ class Starts:
             self._notes.put_nowait((mark, pid, server))
 
     def end(self, *, keep: bool) -> None:
-        """Write the queued starts, then remove the file.
-
-        Args:
-            keep: leave the file, because a descendant of ours may still be running.
-        """
+        """Write the queued starts, then remove the file, unless `keep`: a descendant may still run."""
         with contextlib.suppress(queue.Full):
             self._notes.put(None, timeout=FLUSH_SECONDS)
         self._thread.join(FLUSH_SECONDS)
@@ -216,11 +206,7 @@ def _line(fields: Mapping[str, Any]) -> bytes:
 
 
 def _numbers(line: bytes, text: str) -> dict[str, Any]:
-    """Decode a line, whose fields are numbers except for one.
-
-    Raises:
-        ValueError: the line is invalid.
-    """
+    """Decode a line, whose fields are numbers except for one; raises ValueError."""
     fields = json.loads(line)
     if not isinstance(fields, dict) or not all(
         isinstance(value, str if name == text else int) for name, value in fields.items()
@@ -236,24 +222,23 @@ KILL_SECONDS = 2.0
 """Seconds to wait after SIGKILL; longer means uninterruptible sleep, which cannot be ended."""
 
 AT_ONCE = 256
-"""Processes that are ended in one round, with a descriptor each; the others follow in the next."""
+"""Processes ended in one round, with a descriptor each; the others follow in the next."""
 
 ROUNDS = 10
-"""The most rounds of signals: a tree that forks while it is ended is gone after a few."""
+"""Most rounds of signals: a tree that forks while it is ended is gone after a few."""
 
 DYING_SECONDS = 0.5
-"""Seconds to wait for a file that is locked although its daemon is gone: the daemon is just dying, or another
-command reads the file."""
+"""Seconds to wait for the locked file of a dead daemon: the daemon is just dying, or another command reads it.
+"""
 
 ENDED_SECONDS = TERM_SECONDS + KILL_SECONDS + DYING_SECONDS
-"""The same, before ending leftovers: another daemon may be ending them, and starting servers before that is
-done would start them beside leftovers that hold what they need."""
+"""The same before ending leftovers, as another daemon may be ending them."""
 
 LOOK_SECONDS = 0.01
 """Seconds between two attempts to lock such a file."""
 
 FOREIGN_SECONDS = 7 * 24 * 3600.0
-"""How long a file from another pid namespace, say a container's, is kept: its processes cannot be seen from
+"""Seconds that a file from another pid namespace is kept, such as a container's: its processes are invisible
 here."""
 
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -266,7 +251,7 @@ class Leftover:
     daemon: int
     """The pid that the daemon had."""
     server: str
-    """The server's name; empty if the daemon had no time to record it."""
+    """Empty if the daemon had no time to record it."""
     processes: tuple[proc.Process, ...]
 
     def __str__(self) -> str:
@@ -276,7 +261,7 @@ class Leftover:
 
 
 class DeadDaemon(msgspec.Struct, frozen=True, kw_only=True):
-    """A daemon that was killed, with its record of starts."""
+    """A killed daemon, with its record of starts."""
 
     path: Path
     identity: Identity
@@ -294,14 +279,7 @@ def look(state: Path) -> list[Leftover]:
 
 
 def end(state: Path) -> tuple[list[Leftover], list[Leftover]]:
-    """End the leftovers of dead daemons, and remove their files.
-
-    Returns:
-        The leftovers that were ended, and those that survive even SIGKILL.
-
-    Raises:
-        OSError: processes or files cannot be read.
-    """
+    """End the leftovers of dead daemons, remove their files; return the ended and the surviving ones."""
     with _dead(state, tidy=True) as dead:
         ended, left = _end_all(dead)
         survivors = {each.daemon for each in left}
@@ -312,7 +290,7 @@ def end(state: Path) -> tuple[list[Leftover], list[Leftover]]:
 
 
 def end_and_log(state: Path) -> None:
-    """Do as `end` does, and log the result: before a new daemon starts a server."""
+    """Do as `end` does before a new daemon starts a server, and log the result."""
     try:
         ended, left = end(state)
     except OSError as error:
@@ -393,7 +371,7 @@ def _is_still(process: proc.Process) -> bool:
 
 
 def _find(dead: Sequence[DeadDaemon]) -> list[Leftover]:
-    """Find the living processes of dead daemons, by one look at all processes."""
+    """Find the living processes of dead daemons in one pass over all processes."""
     if not dead:
         return []
     alive, both = proc.alive()
@@ -419,7 +397,7 @@ def _find(dead: Sequence[DeadDaemon]) -> list[Leftover]:
 def _roots(
     dead: DeadDaemon, alive: Mapping[int, proc.Process], limits: Mapping[int, int]
 ) -> Iterator[tuple[int, str]]:
-    """Processes that have a mark of a dead daemon or are recorded children, with their servers."""
+    """Processes with a mark of a dead daemon, and recorded children, with their servers."""
     names = {start.mark: start.server for start in dead.starts}
     for pid, process in alive.items():
         is_marked = limits[pid] >> marks.COUNT_BITS == dead.identity.series
@@ -458,12 +436,9 @@ def _own_line(alive: Mapping[int, proc.Process]) -> set[int]:
 
 @contextlib.contextmanager
 def _dead(state: Path, *, tidy: bool) -> Iterator[list[DeadDaemon]]:
-    """Dead daemons: those whose files are not locked. We hold the locks while the block runs.
+    """Dead daemons, whose files are not locked; we hold the locks while the block runs.
 
-    Args:
-        state: their state directory.
-        tidy: wait for another process that is ending their leftovers, and remove files of daemons that cannot
-            have left anything.
+    `tidy` removes useless files.
     """
     found, held = [], []
     until = time.monotonic() + (ENDED_SECONDS if tidy else DYING_SECONDS)
@@ -517,7 +492,7 @@ def _take(fd: int, until: float) -> bool:
 
 
 def _lives(fd: int) -> bool:
-    """Whether the daemon of a locked file is alive, as far as can be told from this namespace."""
+    """Whether the daemon of a locked file is alive, as far as this namespace shows."""
     said = read(fd)
     if said is None or not said[0].is_of_this_namespace:
         return True

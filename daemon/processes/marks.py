@@ -1,14 +1,9 @@
-"""Which processes belong to a server: the descendants of the child that we started, and orphans with its mark.
+"""The processes of each server: the descendants of its child, and orphans with its mark.
 
-A *mark* is a unique number set as the soft RLIMIT_LOCKS, a limit that the kernel passes on through fork, exec,
-setsid and a cleared environment, and has ignored since 2.4.25 (getrlimit(2)). It tells which server an adopted
-orphan came from (prctl(2), PR_SET_CHILD_SUBREAPER). A process can remove its mark, but cannot choose its
-parents: so its place in the tree counts first, and the mark only where the tree says nothing. An orphan without
-the mark of a living server is a *stray*, and is killed.
-
-The state is global, as the children of this process are. The memory and CPU of a server are those of its tree.
-On an overloaded machine a working process gets little CPU, so one that is *ready* to run, or waits for the
-disk, counts as working, too; a process that is hidden from us (`processes.proc`) looks as if it waited.
+A *mark* is a unique number set as the soft RLIMIT_LOCKS, which the kernel passes on through fork, exec and
+setsid, and has ignored since 2.4.25 (getrlimit(2)). A process can remove its mark, but cannot choose its
+parents: the mark counts only where the tree says nothing. An orphan without a living server's mark is a
+*stray*, and is killed.
 """
 
 from __future__ import annotations
@@ -24,24 +19,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MARK_BITS = 60
-"""Bits of a mark: it must fit a signed 64-bit limit and be unique."""
+"""Bits of a mark: unique, and a signed 64-bit limit."""
 
 COUNT_BITS = 20
-"""The bits that count the starts of one daemon. The others are its *series*, drawn once, by which the next
-daemon recognises processes of this one even if they were not recorded in time (`leftovers.Starts`)."""
+"""The bits that count one daemon's starts. The others are its *series*, drawn once, by which the next daemon
+recognises its processes even if they were not recorded in time (`leftovers.Starts`)."""
 
 HIGHEST = 1 << (MARK_BITS + 1)
 """A number above every mark. As our own hard limit (`own.take_charge`), which only root can raise again, it
 marks all our descendants."""
 
 _STARTING = 0
-"""Placeholder for the pid of a child that is just being started."""
+"""Stands for the pid of a child that is just being started."""
 
 _children: dict[int, int] = {}
 """The pid of each living server's child, by mark."""
 
 _unmarked: set[int] = set()
-"""Marks that could not be set: orphans of these living servers cannot be told from strays."""
+"""Marks that could not be set: orphans of these servers cannot be told from strays."""
 
 _series: list[int] = []
 """The series of this process, once drawn."""
@@ -49,17 +44,14 @@ _series: list[int] = []
 _counted = itertools.count()
 
 _sweeping: list[bool] = []
-"""Empty while strays are not swept; else whether we may have children that no server started
-(`sweep_strays`)."""
+"""Empty while strays are not swept; else whether we may have children of no server (`sweep_strays`)."""
 
 
 class Found(NamedTuple):
-    """Our living descendants."""
+    """Our living descendants: process ids by mark of their server, and strays with theirs."""
 
     trees: dict[int, list[int]]
-    """Process ids by the mark of their server."""
     strays: list[int]
-    """Process ids of strays and their descendants."""
 
 
 def new() -> int:
@@ -109,9 +101,8 @@ def children() -> frozenset[int]:
 def sweep_strays(*, others: bool) -> None:
     """Treat orphans without a living server's mark as strays from now on.
 
-    Args:
-        others: whether we may have or adopt children that no server has started: as pid 1, or because the
-            process that executed us had some. Then only processes that cannot be one of these are strays.
+    - `others`: whether we may have or adopt children of no server, as pid 1 or as heir of another program's:
+      then only processes that cannot be one of these are strays.
     """
     _sweeping[:] = [others]
 
@@ -148,7 +139,7 @@ def strays() -> list[int]:
 
 
 def may_stem_from_us(pid: int) -> bool | None:
-    """Whether a process may be our descendant, by the limit that these inherit; None if that could not be set.
+    """Whether a process may be our descendant, by its inherited limit; None if that could not be set.
 
     Another user's process does not: a descendant cannot change its user without root's rights.
     """
@@ -157,13 +148,13 @@ def may_stem_from_us(pid: int) -> bool | None:
 
 
 def is_a_servers(child: int) -> bool:
-    """Whether a child of ours was started as a server, or was adopted as an orphan of one."""
+    """Whether a child of ours was started as a server, or adopted as an orphan of one."""
     limit = proc.limit(child)
     return child in children() or (limit is not None and (limit[0] in _children or _is_stray(limit)))
 
 
 def _top(process: proc.Process, alive: Mapping[int, proc.Process]) -> tuple[int, bool]:
-    """The child of ours that a process descends from; or, with False, its topmost visible ancestor."""
+    """The child of ours above a process; or, with False, its topmost visible ancestor."""
     own = os.getpid()
     # Bounded, because the table is not a snapshot: pids may have been reused, even in a ring.
     for _ in alive:
@@ -188,12 +179,16 @@ def _is_stray(limit: tuple[int, int]) -> bool:
 
 
 class Effort(NamedTuple):
-    """The activity of a process tree."""
+    """The activity of a process tree.
+
+    On an overloaded machine a working process gets little CPU, so one that is ready to run, or waits for the
+    disk, works too.
+    """
 
     cpu: float
-    """Seconds of CPU that the tree has used so far."""
+    """Seconds of CPU used so far."""
     wants_more: bool
-    """Whether one of its processes runs, or waits only for a CPU or the disk."""
+    """Whether a process runs, or waits only for a CPU or the disk."""
 
 
 def memory_by_mark() -> dict[int, int]:
@@ -202,10 +197,9 @@ def memory_by_mark() -> dict[int, int]:
 
 
 def memory_of(ceilings: Mapping[int, int]) -> dict[int, int]:
-    """Bytes of memory of some servers' trees, by mark. Reads all of /proc: call it in a thread.
+    """Bytes of memory of some trees, by mark; exact only where the limit in `ceilings` seems exceeded.
 
-    Args:
-        ceilings: limits in bytes by mark: only these trees are measured, exactly only if they seem to be above.
+    Call it in a thread.
     """
     used: dict[int, int] = {}
     trees = find().trees

@@ -1,13 +1,7 @@
-"""The daemon's own process: its limits and attributes, those that children inherit, and its freed memory.
+"""The daemon's own process: its limits and attributes, those that children inherit, its freed memory.
 
-A server runs as the daemon's user, so it could read secrets in the daemon's /proc/PID/environ and
-/proc/PID/mem. A process that is not dumpable is closed to its own user (prctl(2), PR_SET_DUMPABLE), and so is a
-child until exec. The /proc files of such a process belong to root: ours is opened before.
-
-glibc serves blocks from its heap up to the size of the largest block ever freed, and keeps up to twice that.
-This makes a second answer of 10 MB faster than the first (mapping each such block would cost a third of the
-throughput), but after the last answer it holds 10 MB for nothing: `spare` and `give_back` return them
-(mallopt(3), M_MMAP_THRESHOLD; mallinfo2(3); malloc_trim(3)).
+A server runs as the daemon's user and could read secrets in its /proc/PID/environ and /proc/PID/mem. A process
+that is not dumpable is closed to its own user (prctl(2), PR_SET_DUMPABLE), and so is a child until exec.
 """
 
 from __future__ import annotations
@@ -30,8 +24,8 @@ PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 
 OOM_SCORE = 500
-"""The score of children: under memory pressure the kernel kills a child before the daemon (proc(5),
-oom_score_adj)."""
+"""Score of children: under memory pressure the kernel kills a child before the daemon (proc(5), oom_score_adj).
+"""
 
 _score: list[int] = []
 """The open descriptor of our own oom_score_adj; empty if it cannot be written."""
@@ -68,7 +62,7 @@ def adopt_orphans() -> None:
 
 @contextlib.contextmanager
 def handing_down(mark: int) -> Iterator[None]:
-    """Take on what a child is to inherit, while it is forked: its mark, and a worse oom_score_adj than ours.
+    """Take on, while a child is forked, its mark and its worse oom_score_adj.
 
     Set on the child afterwards, both would miss a descendant that detaches at once.
     """
@@ -98,7 +92,7 @@ def _raise_files() -> None:
 
 
 def give_files(pid: int) -> None:
-    """Give a child that was just forked the limit of descriptors that we were started with ourselves."""
+    """Give a child that was just forked the limit of descriptors that we were started with."""
     kind = resource.RLIMIT_NOFILE
     with contextlib.suppress(OSError, ValueError):  # it has ended, or a sandbox forbids it
         for soft in _soft_files:
@@ -129,7 +123,7 @@ def _worsen_score() -> int | None:
 def _limit(kind: int, soft: int, hard: int, otherwise: str) -> bool:
     """Set a limit of our own process; False if a sandbox forbids it.
 
-    Through prlimit(2), which systemd's @system-service allows; setrlimit(2) is in its @resources.
+    By prlimit(2), which systemd's @system-service allows; setrlimit(2) is in its @resources.
     """
     try:
         resource.prlimit(0, kind, (soft, hard))
@@ -158,7 +152,10 @@ class _Account(ctypes.Structure):
 def spare() -> int:
     """Bytes at the end of the heap that could be given back; 0 where the C library does not say.
 
-    Takes a millisecond in a daemon with thousands of tools.
+    Takes up to a millisecond.
+
+    glibc keeps up to twice the largest block ever freed (mallopt(3), M_MMAP_THRESHOLD): a second answer of 10
+    MB is faster, but after the last one 10 MB are held for nothing.
     """
     with suppress(AttributeError, OSError):
         ask = ctypes.CDLL(None).mallinfo2
@@ -168,6 +165,6 @@ def spare() -> int:
 
 
 def give_back() -> None:
-    """Give free memory back to the system; takes about a millisecond for 10 MB."""
+    """Give free memory back to the system (malloc_trim(3)); takes about a millisecond for 10 MB."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)

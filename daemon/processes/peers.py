@@ -1,11 +1,8 @@
 """Admission of connections: which users and processes may connect, and how many connections each may have.
 
-Both doors ask once for each connection, before anything is read from it. Refusals are counted by reason and
-logged, at most once a minute for each reason.
-
-A process of a server must not give orders to its own daemon. Everything that a server starts stays below us, as
-we adopt orphans (prctl(2), PR_SET_CHILD_SUBREAPER): so the ancestors of a process tell whether it is one. Pids
-are reused: a parent that is younger than its child is not its parent, and the walk up is then repeated.
+A process of a server must not give orders to its own daemon: everything that a server starts stays below us, as
+we adopt orphans, so its ancestors tell. Pids are reused: a parent that is younger than its child is not its
+parent, and the walk up is then repeated.
 """
 
 from __future__ import annotations
@@ -39,19 +36,17 @@ PEERCRED = struct.Struct("3i")
 """pid, uid, gid (unix(7), SO_PEERCRED)."""
 
 SO_PEERPIDFD = 77
-"""The option for a descriptor of the connected process, safe from reuse of its pid (asm-generic/socket.h, Linux
-6.5)."""
+"""The option for a descriptor of the connected process, safe from pid reuse (asm-generic/socket.h, Linux 6.5).
+"""
 
 USER_SHARE = 2
-"""The part of the places for a user who is neither us nor root, a half: `listen.uids` may name several."""
+"""A user who is neither us nor root gets one half of the places: `listen.uids` may name several."""
 
 KEPT_SHARE = 4
-"""The part of the places kept for processes that have none yet, a quarter: so no process can lock others
-out."""
+"""One quarter of the places is kept for processes without any, so that none can lock others out."""
 
 KEPT_MOST = 16
-"""The most places that are kept: so many windows or commands can connect although all others are taken. A
-single process may have all but these, as some programs act for many clients."""
+"""Most places that are kept. A single process may have all others, as some programs act for many clients."""
 
 SAY_SECONDS = 60.0
 """Seconds between two log lines for the same reason."""
@@ -76,7 +71,7 @@ class PeerCredentials(NamedTuple):
     """The credentials of the process at the other end."""
 
     pid: int
-    """The process id; 0 if it is in a pid namespace that we cannot see."""
+    """0 if it is in a pid namespace that we cannot see."""
     uid: int
 
 
@@ -84,28 +79,25 @@ class Shares(msgspec.Struct, frozen=True):
     """Limits on the number of connections."""
 
     places: int
-    """The most connections of all peers together."""
+    """Of all peers together."""
     of_user: int
-    """The most connections of one user who is neither us nor root."""
+    """Of one user who is neither us nor root."""
     kept: int
-    """The places, of all and of each user's, that are kept for processes that have none yet."""
+    """Of all and of each user's, kept for processes that have none yet."""
 
 
 def shares(places: int) -> Shares:
-    """Divide a number of places."""
+    """Divide the places of a door."""
     kept = min(KEPT_MOST, places // KEPT_SHARE)
     return Shares(places, max(1, places // USER_SHARE), kept)
 
 
 class Connections(TypedDict):
-    """The report on a door for operators."""
+    """The report on a door: connections that are open, may be open, were refused by reason."""
 
     open: int
-    """Connections that are open."""
     places: int
-    """The most connections that may be open."""
     refused: dict[str, int]
-    """Refused connections, by reason."""
 
 
 class Peers:
@@ -123,22 +115,17 @@ class Peers:
     ) -> None:
         """Start without connections.
 
-        Args:
-            door: "clients" or "operators", for the log.
-            places: how many connections there may be.
-            uids: the users that may connect.
-            servers: returns the pids of servers whose processes may connect.
-            clock: returns monotonic seconds.
-            gather: takes refusals, which may be many.
+        - `door`: "clients" or "operators", for the log.
+        - `uids`: the users that may connect.
+        - `servers`: returns the pids of servers whose processes may connect.
+        - `gather`: takes refusals, which may be many.
         """
         self.places = places
         self.refused: Counter[RefusalReason] = Counter()
         self.open = 0
-        """Connections that are open."""
         self.door = door
         self._uids = uids
         self.servers = servers
-        """Returns the pids of servers whose processes may connect."""
         self._clock = clock
         self._gather = gather
         self._by_pid: Counter[int] = Counter()
@@ -201,7 +188,7 @@ class Peers:
         self._say("full", f"all {self.places.places} connections are taken: further ones wait")
 
     def refuse(self, peer: PeerCredentials, reason: RefusalReason, text: str) -> None:
-        """Count and tell a refusal."""
+        """Count and report a refusal."""
         self.refused[reason] += 1
         who: dict[str, Detail] = {"uid": peer.uid, "pid": peer.pid}
         details = {"door": self.door, "reason": str(reason), **who}
@@ -221,7 +208,7 @@ class Peers:
 def _stems_from_server(
     peer: PeerCredentials, connection: socket.socket, servers: Callable[[], Collection[int | None]]
 ) -> tuple[RefusalReason, str] | None:
-    """Why a peer is refused as a process of a server; None if it is not.
+    """The refusal of a peer that is a process of a server; None if it is not.
 
     A peer from another pid namespace has no pid here; whatever we start has one.
     """
@@ -237,12 +224,7 @@ def _stems_from_server(
 
 
 def origin_refusal(child: int | None, servers: Collection[int | None]) -> tuple[RefusalReason, str] | None:
-    """Why a process that descends from a child of ours (`child_above`) is refused; None if it is not.
-
-    Args:
-        child: the child; None: it does not descend from us.
-        servers: the pids of servers whose processes may connect.
-    """
+    """The refusal of a process below this child of ours (`child_above`), unless its server may connect."""
     if child is None or child in servers or not marks.is_a_servers(child):
         return None
     return RefusalReason.SERVER, (
@@ -276,16 +258,15 @@ _FEW = f", and the last {KEPT_MOST} at most are for processes that have none"
 
 
 def own_and(uids: tuple[int, ...]) -> frozenset[int]:
-    """The users who may connect: ourselves, root, and those that the configuration names."""
+    """The users who may connect: ourselves, root, and those in the configuration."""
     return frozenset({os.getuid(), 0, *uids})
 
 
 GENERATIONS = 64
-"""The most ancestors that are read: no real client is nested so deep, and each takes 15 µs on the event
-loop."""
+"""Most ancestors read: no real client is nested so deep, and each takes 15 µs on the event loop."""
 
 WALKS = 5
-"""The most walks when the ancestors change meanwhile: children of a process that ends get another parent."""
+"""Most walks when the ancestors change meanwhile: children of a process that ends get another parent."""
 
 
 class Untraceable(Exception):
@@ -296,7 +277,7 @@ def child_above(pid: int) -> int | None:
     """The child of ours that a process is or descends from; None if it does not descend from us.
 
     The walk up ends at the first process that is hidden from us (hidepid, systemd's ProtectProc=): unless that
-    is a child of ours, the limit that the process has inherited decides.
+    is a child of ours, the inherited limit decides.
 
     Raises:
         Untraceable: the origin cannot be determined.
@@ -335,7 +316,7 @@ def _climb(pid: int) -> int | None:
 
 
 def _hidden(above: int, pid: int) -> int | None:
-    """Decide about a process whose visible ancestors end at a hidden one, which may be the process itself.
+    """Decide about a process below a hidden one, which may be the process itself.
 
     Hidden are other users' processes, such as the login process above a user's programs, and processes of ours
     that have chosen to be.
@@ -357,18 +338,18 @@ _HEADER = struct.Struct("=IHHII")
 """`struct nlmsghdr`: length, type, flags, sequence, port."""
 
 _WANTED = struct.Struct("=BBBBIHH16s16sIII")
-"""`struct inet_diag_req_v2`: family, protocol, extensions, padding, states; then the socket: ports and
-addresses in network order, its own first, interface, cookie (two words; all ones: any)."""
+"""`struct inet_diag_req_v2`: family, protocol, extensions, padding, states; then ports and addresses in network
+order, its own first, interface, cookie (two words; all ones: any)."""
 
 _OWNER = struct.Struct("=II")
 _OWNER_AT = 16 + 4 + 48 + 12
-"""uid and inode, and where they stand in the answer: behind header, state, socket, timer and queues (`struct
+"""Offset of uid and inode in the answer: behind header, state, socket, timer and queues (`struct
 inet_diag_msg`)."""
 
 ANY = 0xFFFFFFFF
 
 REMEMBERED = 16
-"""Processes that are looked at first, since they held the last connections: a client opens several."""
+"""Processes looked at first, since they held the last connections: a client opens several."""
 
 UNSEEN = (
     "no process of this user is seen to hold the other end, so nobody can say whether it is a server's: it has"
@@ -416,11 +397,6 @@ class TcpPeers:
     """Refuses the processes of servers that connect over TCP."""
 
     def __init__(self, peers: Peers) -> None:
-        """Start with no process known.
-
-        Args:
-            peers: counts and tells refusals, and knows which servers may be clients.
-        """
         self._peers = peers
         self._wanted: set[int] = set()
         self._found: dict[int, int] = {}
@@ -459,7 +435,7 @@ class TcpPeers:
         self._peers.refuse(PeerCredentials(pid, os.getuid()), reason, text)
 
     async def _holder(self, inode: int) -> int | None:
-        """The process that holds a socket. One look through /proc serves all who wait for one."""
+        """The process that holds a socket. One pass through /proc serves all who wait."""
         self._wanted.add(inode)
         async with self._turn:
             if inode in self._wanted:

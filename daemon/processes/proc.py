@@ -1,11 +1,8 @@
-"""The one reader of /proc: the table of processes, and what the kernel says of sockets, locks and limits.
+"""The one reader of /proc: the table of processes, sockets, locks and limits; None for what cannot be read.
 
-A hidden process (hidepid, systemd's ProtectProc=) looks as if it did not exist; `exists` tells the two apart.
-Hidden are other users' processes, and our own if they are not dumpable, which any process can become. But the
-kernel always lists our children, and tells their limits.
-
-Reading takes no lock and wakes no daemon: connecting to a socket that systemd holds would start one, and trying
-a lock could keep it from a daemon that starts at that moment. Functions return None for what cannot be read.
+A hidden process (hidepid, systemd's ProtectProc=, or ours if not dumpable) looks as if it did not exist;
+`exists` tells the two apart. The kernel always lists our children and their limits. Reading takes no lock and
+wakes no daemon, as connecting to a socket of systemd's would.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ RLIMIT_LOCKS = 10
 """The resource that carries a server's mark (asm-generic/resource.h); Python's module has no name for it."""
 
 STAT_BYTES = 1024
-"""Bytes that are read of /proc/PID/stat: enough for 52 numbers and a name of at most 64 bytes."""
+"""Bytes read of /proc/PID/stat: enough for 52 numbers and a name of at most 64 bytes."""
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 """Bytes of a page of memory."""
@@ -50,13 +47,13 @@ class Process(NamedTuple):
 
     pid: int
     parent: int
-    """The pid of the process that started it or, after the end of that one, adopted it."""
+    """The process that started it or, after that one's end, adopted it."""
     state: str
-    """The state as one letter (proc(5))."""
+    """One letter (proc(5))."""
     started: int
-    """The start time in clock ticks since boot."""
+    """Clock ticks since boot."""
     ticks: int = 0
-    """CPU time in clock ticks, including that of children it has waited for."""
+    """CPU time in clock ticks, with that of children it has waited for."""
 
     @property
     def is_dead(self) -> bool:
@@ -137,7 +134,7 @@ def numbers() -> list[int]:
 
 
 def limit(pid: int) -> tuple[int, int] | None:
-    """The soft and the hard RLIMIT_LOCKS of a process; None if it is gone or belongs to another user."""
+    """The soft and the hard RLIMIT_LOCKS of a process; None if it is gone or another user's."""
     try:
         return resource.prlimit(pid, RLIMIT_LOCKS)
     except (OSError, ValueError):
@@ -145,7 +142,7 @@ def limit(pid: int) -> tuple[int, int] | None:
 
 
 def own_children() -> set[int]:
-    """The children of all our threads, those that we adopted as orphans included."""
+    """The children of all our threads, adopted orphans included."""
     found: set[int] = set()
     for task in os.listdir("/proc/self/task"):  # noqa: PTH208 - only names are needed
         with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children", "rb") as children:  # noqa: PTH123
@@ -218,12 +215,7 @@ def port_holders(port: int) -> list[int]:
 
 
 def socket_holders(inodes: Collection[int], first: Iterable[int] = ()) -> dict[int, int]:
-    """The processes that are seen to hold sockets, by inode; our own counts, too.
-
-    Args:
-        inodes: the sockets.
-        first: the pids that are looked at before all others.
-    """
+    """The processes, ours included, that are seen to hold sockets, by inode; `first` are read first."""
     left, found = set(inodes), dict[int, int]()
     for pid in chain(first, [os.getpid()], reversed(numbers())):
         for inode in left & sockets(pid):
@@ -235,12 +227,12 @@ def socket_holders(inodes: Collection[int], first: Iterable[int] = ()) -> dict[i
 
 
 def sockets(pid: int) -> set[int]:
-    """The inodes of a process's sockets; none if it shows its descriptors to nobody."""
+    """The inodes of a process's sockets; none if it hides its descriptors."""
     return {int(each[8:-1]) for each in _descriptors(pid) if each.startswith("socket:[")}
 
 
 def _descriptors(pid: int) -> list[str]:
-    """What the descriptors of a process lead to; nothing if it shows them to nobody."""
+    """The targets of a process's descriptors; none if it hides them."""
     folder, found = f"/proc/{pid}/fd", list[str]()
     with contextlib.suppress(OSError):
         for each in os.listdir(folder):  # noqa: PTH208 - of every process: pathlib takes ten times as long
@@ -305,7 +297,7 @@ def directory(pid: int) -> Path | None:
 
 
 def user(pid: int) -> int | None:
-    """The effective uid of a process; the owner of its /proc directory would be root if it is not dumpable."""
+    """The effective uid of a process; its /proc directory would be root's if it is not dumpable."""
     for line in (_read(PROC / str(pid) / "status") or "").splitlines():
         if line.startswith("Uid:"):
             return int(line.split()[2])

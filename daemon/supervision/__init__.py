@@ -1,1 +1,1 @@
-"""Supervision: children that are restarted with backoff, each behind an exception boundary."""
+"""Supervision: children restarted with backoff, each behind an exception boundary."""

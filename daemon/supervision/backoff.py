@@ -1,9 +1,7 @@
-"""When to restart a server: arithmetic only.
+"""The restart policy, as arithmetic on runs: time and randomness are arguments.
 
-Sources: OTP's supervisor (intensity within a period), AWS "Exponential backoff and jitter" (the *equal* kind:
-full jitter can return 0 s at any attempt and so lets a crash loop spin), Kubernetes' CrashLoopBackOff (never
-give up, reset only after proven health). Defaults and reasons: design.md §7, reliability.md §1.1.
-Time and randomness are arguments.
+Sources: OTP's supervisor (intensity within a period), Kubernetes' CrashLoopBackOff (never give up, reset only
+after proven health), equal jitter (`kit.waiting.RetryPolicy`).
 """
 
 from __future__ import annotations
@@ -25,18 +23,18 @@ if TYPE_CHECKING:
 
 
 class Ending(StrEnum):
-    """The kinds of end of a run that the policy distinguishes."""
+    """The kinds of end that the policy distinguishes."""
 
     NORMAL = "normal"
     """The server ended by itself, successfully."""
     CRASHED = "crashed"
-    """The server failed, closed the connection, hung, or never became ready."""
+    """The server failed, hung, closed the connection or never became ready."""
     CANNOT_START = "cannot_start"
-    """The server cannot be started, and trying again soon cannot help."""
+    """The server cannot start, and an early retry cannot help."""
     NEEDS_AUTH = "needs_auth"
-    """The server refuses us for lack of credentials."""
+    """The server refuses our credentials, or the lack of them."""
     ASKED = "asked"
-    """We ended the run: an operator's restart, idleness, a changed configuration."""
+    """We ended the run: a restart, idleness, a new configuration."""
 
 
 @attrs.frozen(kw_only=True)
@@ -44,26 +42,22 @@ class Run:
     """A finished run."""
 
     ending: Ending
-    """The kind of end."""
     reason: Reason
-    """Why it ended, without secrets."""
     healthy: float
     """Seconds from ready to the end; 0 if it was never ready."""
     ended_at: float
-    """When it ended, in seconds on the supervisor's clock."""
+    """Seconds on trio's clock."""
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision after a failed run."""
+    """The decision after a failed run: the state to wait in, and the seconds until the next start."""
 
     state: ServerState
-    """The state to wait in."""
     delay: float
-    """Seconds until the next start."""
 
 
 def wants_restart(policy: Restart, run: Run) -> bool:
-    """Whether a child is restarted after a run, by OTP's table of restart types and exit reasons."""
+    """Whether a child runs again, by OTP's table of restart types and exit reasons."""
     if run.ending is Ending.ASKED:
         return True
     if policy.type == "permanent":
@@ -86,13 +80,10 @@ def judge(
 ) -> Backoff:
     """Decide what follows the last run of a streak of failures.
 
-    Args:
-        policy: the configured delays and limits.
-        streak: the failed runs since the server was last stable, oldest first, at least one.
-        jitter: a random number in [0, 1).
-        forgotten: how many runs after the first are left out of `streak`.
-        looping: whether the streak is already a crash loop: with delays at the cap, failures are too rare to
-            show it again.
+    - `streak`: the failed runs since the server was last stable, oldest first, at least one.
+    - `jitter`: a random number in [0, 1).
+    - `forgotten`: how many runs after the first are left out of `streak`.
+    - `looping`: whether this already is a crash loop; at the cap, failures are too rare to show it again.
     """
     last = streak[-1]
     if last.ending is Ending.CANNOT_START:
@@ -115,12 +106,6 @@ class Streak:
     """The failed runs of a child since it was last stable."""
 
     def __init__(self, policy: Restart, rng: Callable[[], float]) -> None:
-        """Start without failures.
-
-        Args:
-            policy: the configured delays and limits.
-            rng: returns random numbers in [0, 1), for the jitter.
-        """
         self._policy = policy
         self._rng = rng
         self.forget()

@@ -1,6 +1,7 @@
-"""One run of a child: its spec, its reports while it runs, its exception boundary, and the pause after it.
+"""One run of a child: its spec, its status with a diagnosis, its exception boundary, the pause after it.
 
-Exceptions become values here (`contained`), and their causes decide about the next run (`ending_of`).
+The diagnosis comes from two tables: `remedies.toml`, keyed by the cause; and `words.toml`, for the last lines
+of stderr where the cause only says that a program ended or kept silent.
 """
 
 from __future__ import annotations
@@ -35,41 +36,38 @@ if TYPE_CHECKING:
 
 
 LINES = 60
-"""Last lines of stderr that are read: a stack trace of node puts some 15 below the line that matters."""
+"""Last lines of stderr that are read: Node.js puts some 15 below the line that matters."""
 
 LINE = 400
-"""Characters of a line that are read: servers may write lines of any length, and matching takes longer then."""
+"""Characters of a line that are read: matching takes longer with longer lines."""
 
 SHOWN = 120
 """Most characters that a remedy quotes of a text from outside."""
 
 BY_SIGNAL = 128
-"""A shell reports that signal n ended what it ran as this + n."""
+"""A shell reports that signal n ended its program as this + n."""
 
 _OPEN = frozenset(
     {Cause.ENDED, Cause.EXITED, Cause.CONNECTION_LOST, Cause.HANDSHAKE_TIMEOUT, Cause.HANDSHAKE_REFUSED}
 )
-"""Causes that do not say what went wrong inside the program, ..."""
+"""Causes that leave open what went wrong inside the program."""
 
 _OPEN_SIGNALS = frozenset({"SIGABRT", "SIGTRAP"})
-"""... and signals that do not either: a runtime that aborts has usually said why."""
+"""Signals that do so too: a runtime that aborts has usually said why."""
 
 
 def needs_words(reason: Reason) -> bool:
-    """Whether the last lines of a server's stderr can say more than its cause does."""
+    """Whether the last lines of stderr can say more than the cause."""
     is_open = reason.cause is Cause.KILLED and reason.data.get("signal") in _OPEN_SIGNALS
     return is_open or reason.cause in _OPEN
 
 
 def by_words(name: str, reason: Reason, words: Sequence[str]) -> Reason:
-    """The reason with the remedy that a server's own last words tell; as it was if they tell none.
+    """The reason with the remedy found in a server's last lines; unchanged if they tell nothing.
 
-    Sixty patterns over sixty lines take 10 ms, and 250 ms if a server means harm: run it in a thread.
+    Sixty patterns over sixty lines take 10 ms, and 250 ms with hostile lines: run it in a thread.
 
-    Args:
-        name: the server's name, or that of one of its instances.
-        reason: why its run ended.
-        words: its last lines without secrets, oldest first.
+    - `words`: the last lines, oldest first, without secrets.
     """
     lines = [line[:LINE] for line in words[: -LINES - 1 : -1]]
     for entry in table("words")["words"] if needs_words(reason) else ():
@@ -81,12 +79,7 @@ def by_words(name: str, reason: Reason, words: Sequence[str]) -> Reason:
 
 
 def by_cause(name: str, reason: Reason) -> Reason:
-    """The reason with the remedy of its cause, unless it has one already or nothing is known of the cause.
-
-    Args:
-        name: the server's name, or that of one of its instances.
-        reason: without secrets.
-    """
+    """The reason with the remedy of its cause; unchanged if it has one or the cause has none."""
     if reason.cause is None or reason.remedy is not None:
         return reason
     cause, data = reason.cause, reason.data
@@ -105,12 +98,11 @@ def by_cause(name: str, reason: Reason) -> Reason:
 
 @cache
 def table(name: str) -> dict[str, list[dict[str, Any]]]:
-    """One of the tables beside this module; reading one takes 4 ms, once."""
+    """`remedies.toml` or `words.toml`; reading one takes 4 ms, once."""
     return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def _named(name: str) -> dict[str, str]:
-    """What commands call it: one logs in to a server, and restarts an instance."""
     return {"server": name, "whole": server_of(name)}
 
 
@@ -124,17 +116,16 @@ def _filled(
 
 
 def _sentence(text: str) -> str:
-    """The text with a full stop, even if a group at its end matched nothing."""
     whole = text.rstrip(" :")
     return whole if whole.endswith((".", "!", "?")) else f"{whole}."
 
 
-AT_REST = frozenset({ServerState.STOPPED, ServerState.STOPPING, ServerState.DISABLED, ServerState.DORMANT})
-"""States in which nothing runs that would have to be stopped."""
+NOT_RUNNING = frozenset({ServerState.STOPPED, ServerState.STOPPING, ServerState.DISABLED, ServerState.DORMANT})
+"""States without a run that would have to be stopped."""
 
 
 class ChildStatus(Watch[ServerStatus]):
-    """A child's `ServerStatus`, and the counts that go into it."""
+    """The status of a child, which changes only along `states.move`, and the counts in it."""
 
     def __init__(
         self,
@@ -143,23 +134,13 @@ class ChildStatus(Watch[ServerStatus]):
         redact: Callable[[str], str],
         name: str = "",
     ) -> None:
-        """Start as stopped.
-
-        Args:
-            on_change: called with each new status, synchronously.
-            wall: returns seconds since the epoch.
-            redact: removes secrets from reasons.
-            name: what operators call the child, for the commands that help.
-        """
+        """Start as stopped; `on_change` gets each new status, synchronously."""
         super().__init__(ServerStatus(state=ServerState.STOPPED, since=wall()))
         self.runs = 0
-        """The number of runs that have begun."""
         self.failures = 0
-        """The number of failed runs in the current streak."""
         self.untried = True
-        """Whether it has neither served nor failed since it was configured, or since it was put to rest."""
+        """Whether it has neither served nor failed since it was configured or went dormant."""
         self.last = HEALTHY
-        """Why the last run ended."""
         self._on_change = on_change
         self._wall = wall
         self._redact = redact
@@ -167,7 +148,7 @@ class ChildStatus(Watch[ServerStatus]):
         self._ends = False
 
     def become(self, state: ServerState, reason: Reason = HEALTHY, *, retry_at: float | None = None) -> None:
-        """Change the state; a change to the same state only updates the reason and the clock."""
+        """Change the state; the same state again only updates the reason and the retry time."""
         now = self.value
         if state is not ServerState.STOPPED and now.state is ServerState.STOPPING:
             return
@@ -194,39 +175,42 @@ class ChildStatus(Watch[ServerStatus]):
         self._on_change(status)
 
     def _diagnosed(self, reason: Reason) -> Reason:
-        """The reason with its remedy; an end like the last one has the same, until its words are read."""
+        """The reason with its remedy; an end like the last one keeps that until its words are read."""
         last = self.last
         if reason.remedy is None and (reason.cause, reason.data) == (last.cause, last.data):
             reason = attrs.evolve(reason, remedy=last.remedy)
         return by_cause(self._name, reason)
 
     def count_end(self, reason: Reason, *, asked: bool) -> Reason:
-        """Count the end of a run, and return its reason without secrets. One we asked for is no failure."""
+        """Count the end of a run, and return its reason without secrets.
+
+        An end that we asked for is no failure.
+        """
         self.last = reason.redacted(self._redact)
         self.failures = 0 if asked else self.failures + 1
         self.untried &= asked
         return self.last
 
     def back_off(self, state: ServerState, seconds: float | None) -> None:
-        """Show that the next run follows after a delay in seconds; None if the delay is not announced."""
+        """Show that the next run follows in so many seconds; None if the delay is not announced."""
         self.become(state, self.last, retry_at=None if seconds is None else self._wall() + seconds)
 
     def queue(self, before: int) -> None:
-        """Show that it waits in the queue of starts, with a number of others before it."""
+        """Show that it waits in the queue of starts, with so many others before it."""
         line = f"waits for its turn to start, {before or 'nobody'} before it"
         self.become(ServerState.QUEUED, self.again.after(f"{line}; ") if self.failures else Reason(line))
 
     @property
     def again(self) -> Reason:
-        """The reason shown for a start: the failure that it follows, if any."""
+        """The reason shown for a start: the failure before it, if any."""
         return self.last.after("trying again after: ") if self.failures else HEALTHY
 
     def stop(self, reason: Reason) -> None:
-        """Show that the current run is about to be ended, if there is one."""
-        if self.value.state not in AT_REST:
+        """Show that the current run, if any, is about to be ended."""
+        if self.value.state not in NOT_RUNNING:
             self.become(ServerState.STOPPING, reason)
 
-    def come_to_rest(self, reason: Reason) -> None:
+    def become_inactive(self, reason: Reason) -> None:
         """Show that nothing runs."""
         self.stop(reason)
         if self.value.state is ServerState.STOPPING:
@@ -239,11 +223,7 @@ class ChildStatus(Watch[ServerStatus]):
             self.become(ServerState.STOPPING, reason)
 
     async def wait_settled(self, since: ServerStatus | None = None) -> bool:
-        """Wait until the child serves, or the current attempt has failed. True if it serves.
-
-        Args:
-            since: a status from when that attempt was under way or imminent; None for the current one.
-        """
+        """Wait until the child serves (True), or the attempt of now, or of `since`, has failed."""
         seen = since or self.value
         while seen.state not in SERVING:
             if self._ends or seen.state is ServerState.DISABLED:
@@ -258,7 +238,7 @@ class ChildStatus(Watch[ServerStatus]):
 class Pause:
     """The time between two runs of a child, which can be cut short.
 
-    `renew` prepares the next wait when a run begins, so that a nudge during the run is not lost.
+    `renew` prepares the next wait when a run begins, so that a nudge during the run counts.
     """
 
     def __init__(self) -> None:
@@ -276,17 +256,17 @@ class Pause:
 
     @property
     def held(self) -> float:
-        """Remaining seconds that the server has asked us to wait: no call starts it earlier."""
+        """Seconds left of the wait that the server asked for: no call starts it earlier."""
         return max(0.0, self._hold_until - trio.current_time())
 
     def hold(self, seconds: float) -> None:
-        """Note that the server has asked us to wait this many seconds."""
+        """Note that the server asked us to wait this many seconds."""
         self._hold_until = trio.current_time() + seconds
         # A call that came while the end was being reported did not know of this.
         self.renew()
 
     def release(self) -> None:
-        """Cancel a wait that the server has asked for."""
+        """Cancel a wait that the server asked for."""
         self._hold_until = -math.inf
 
     def nudge(self) -> None:
@@ -294,11 +274,11 @@ class Pause:
         self._nudge.set()
 
     def shorten(self, until: float) -> None:
-        """Let the next run begin at a time on trio's clock, at the latest."""
+        """Let the next run begin at this time on trio's clock, at the latest."""
         self._scope.deadline = min(self._scope.deadline, until)
 
     async def wait(self, seconds: float) -> None:
-        """Wait for a number of seconds, or until nudged."""
+        """Wait so many seconds, or until nudged."""
         self.shorten(trio.current_time() + seconds)
         with self._scope:
             await self._nudge.wait()
@@ -317,37 +297,30 @@ class ChildSpec:
     run: Callable[[Lifecycle], Awaitable[None]]
     """The body of one run: returns or raises when it is over, and cleans up even when cancelled."""
     policy: Restart
-    """The restart policy."""
     lazy: bool = False
-    """Whether it stays dormant until woken."""
     spawns: bool = True
-    """Whether it runs as processes of this machine, whose effort can be observed (`starts`)."""
+    """Whether it runs as processes of this machine, whose CPU time can be observed (`starts`)."""
     on_ended: Callable[[int, Run], None] = lambda _number, _run: None
-    """Called with the number and the result of each run that has ended."""
-    told: Callable[[], Mapping[str, Detail]] = dict
-    """Returns what the event of a run that serves also says: the number of its process, say."""
+    event_details: Callable[[], Mapping[str, Detail]] = dict
+    """Returns details for the event that a run serves, such as its process id."""
     last_lines: Callable[[int], list[str]] = lambda _number: []
-    """Returns the last lines that a run has written to stderr, as its event has them."""
+    """Returns the last lines of a run's stderr for its event."""
     words: Callable[[int], list[str]] = lambda _number: []
-    """Returns everything that a run has said which may tell why it ended, oldest first (`diagnosis`)."""
+    """Returns all output of a run that may tell why it ended, oldest first."""
     of: str = ""
-    """The server whose secrets its reasons may quote, if that is not its name."""
+    """The server whose secrets its reasons may quote; empty: `name`."""
     on_status: Callable[[ServerStatus], None] | None = None
-    """Called with each new status in place of the supervisor's own function."""
 
 
 class Lifecycle:
-    """The interface through which a running child reports its state."""
+    """Takes a running child's reports of its state."""
 
     def __init__(self, status: ChildStatus, pause: Pause, start: QueuedStart) -> None:
         self.incarnation = status.runs
         self.ready_at: float | None = None
         self.scope = trio.CancelScope()
-        """The cancel scope around the run."""
         self.restarting = False
-        """Whether the run is being ended for a restart."""
-        self.resting = False
-        """Whether the run is being ended because nobody uses it."""
+        self.idle = False
         self._status = status
         self._pause = pause
         self._start = start
@@ -365,12 +338,12 @@ class Lifecycle:
         self._serve(ServerState.READY, HEALTHY)
 
     def degraded(self, reason: Reason) -> None:
-        """Report that the child works, but not properly: it serves, but does not count as healthy."""
+        """Report that the child serves, but not properly: it does not count as healthy."""
         self._serve(ServerState.DEGRADED, reason)
 
     def ending(self, reason: Reason) -> None:
-        """Report that the run is over except for the clean-up, which nobody need wait for."""
-        if self.restarting or self.resting:
+        """Report that only the clean-up is left, which nobody need wait for."""
+        if self.restarting or self.idle:
             return
         self._over = True
         self._status.become(ServerState.BACKOFF, reason)
@@ -387,12 +360,12 @@ class Lifecycle:
         if self.restarting:
             self.scope.cancel()
 
-    def rest(self) -> None:
-        """Note that the run is about to be ended because nobody uses it: nothing that it reports counts."""
-        self._over = self.resting = True
+    def go_idle(self) -> None:
+        """Note that the run is about to be ended for lack of use: its reports no longer count."""
+        self._over = self.idle = True
 
     def hold_off(self, seconds: float) -> None:
-        """Delay the next run, as the server has asked for; an operator can still start it."""
+        """Delay the next run, as the server asked; an operator can still start it."""
         if not self.restarting:
             self._pause.hold(seconds)
 
@@ -431,18 +404,18 @@ _ENDINGS = {
     ),
     Ending.CANNOT_START,
 )
-"""The endings of certain causes; all others are crashes, restarted with backoff."""
+"""All other causes are crashes, restarted with backoff."""
 
 
 def ending_of(reason: Reason) -> Ending:
-    """The kind of end that a reason stands for, for the restart policy."""
+    """The kind of end of a reason, for the restart policy."""
     if reason.cause is Cause.EXITED and reason.data.get("status") in PARKED_STATUSES:
         return Ending.CANNOT_START
     return Ending.CRASHED if reason.cause is None else _ENDINGS.get(reason.cause, Ending.CRASHED)
 
 
 def reason_of(error: BaseException | None) -> Reason:
-    """The reason of a run that raised `error`, or returned (None); a fault of our own is logged in full."""
+    """The reason of a run that raised `error` or returned (None); a fault of our own is logged in full."""
     if error is None:
         return ENDED
     if isinstance(error, RunError):
@@ -455,7 +428,7 @@ def reason_of(error: BaseException | None) -> Reason:
 async def contained(
     run: Callable[[], Awaitable[None]], scope: trio.CancelScope, name: str
 ) -> BaseException | None:
-    """The exception boundary: return what `run` raises, except for a cancellation from outside of `scope`."""
+    """The exception boundary: return the exception of `run`, unless `scope` was cancelled from outside."""
     try:
         with scope:
             await run()

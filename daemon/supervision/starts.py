@@ -1,9 +1,8 @@
 """The queue of starts: as many at once as the machine can take, the others in line.
 
-A start has a *place* until it is over, or until it is seen to wait rather than to work: one that waits for the
-network, or hangs, must not keep others from working. A start that has lost its place continues without one,
-even if it works later: stopping what already runs would help nobody. A server that is called, or was in use
-until just now, does not wait for those that nobody needs yet (`URGENT_PLACES`).
+A start has a *place* until it is over, or is seen to wait rather than work: a start that waits for the network,
+or hangs, must not keep others from working. It then goes on without a place, even if it works later. A server
+that is called, or was in use until just now, does not wait for servers that nobody needs yet.
 """
 
 from __future__ import annotations
@@ -17,30 +16,28 @@ from loguru import logger
 from daemon.processes.marks import Effort
 
 LOOK_SECONDS = 0.5
-"""Seconds between two looks at the effort of starts, while others wait for a place; a look takes some 10 ms."""
+"""Seconds between two looks, of some 10 ms, at the CPU time of starts while others wait for a place."""
 
 IDLE_LOOKS = 2
-"""Looks in a row that must find a start idle before its place goes to the next: a server that hangs delays
-others by at most 1.5 s, and one that works is hardly ever seen idle twice."""
+"""Looks in a row that must find a start idle before it loses its place: a server that hangs delays others by at
+most 1.5 s, and a working one is hardly ever seen idle twice."""
 
 WORKING_SHARE = 0.1
-"""The share of a CPU since the last look above which a start works. Servers that wait for a download use a few
-hundredths."""
+"""The share of a CPU since the last look above which a start works; a download uses a few hundredths."""
 
 HOLD_SECONDS = 30.0
-"""Seconds after which a place goes to the next even if its start works: longer than healthy servers take when
-all places are in use, and short enough that a few that never finish do not hold up all others."""
+"""Seconds after which even a working start loses its place: longer than healthy servers take when all places
+are in use, short enough that a few endless starts do not hold up all others."""
 
 BRIEF_SECONDS = 1.0
-"""The same for a start that is not a process of this machine: its cost is over by then."""
+"""The same for a start without a process of this machine: its cost is over by then."""
 
 URGENT_PLACES = 1
-"""Places for urgent starts, as a multiple of all places, whatever the others hold. So a boot delays neither
-calls nor restarts, many servers lost at once start no more at a time than others do, and twice as many start
-only when both coincide."""
+"""Places for urgent starts, as a multiple of all places: a boot delays neither calls nor restarts, and at most
+twice as many start when both coincide."""
 
 Look = Callable[[frozenset[int]], Awaitable[Mapping[int, Effort]]]
-"""Returns the effort of servers by their marks; those left out cannot be observed."""
+"""Returns the effort of servers by mark, without those that cannot be observed."""
 
 
 class Rank(IntEnum):
@@ -49,9 +46,9 @@ class Rank(IntEnum):
     CALLED = 0
     """A call or an operator waits for the server."""
     LISTED = 1
-    """A client waits for what the server lists: for many servers at once, so that a call goes before."""
+    """A client waits for the server's list. It waits for many servers at once, so calls go first."""
     SERVED = 2
-    """The server was in use until just now, unlike the others."""
+    """The server was in use until just now."""
     OTHER = 3
     """Nobody waits for the server."""
 
@@ -65,11 +62,9 @@ class QueuedStart:
     """One start: in the queue, then with a place, then without one."""
 
     def __init__(self, starts: StartQueue, rank: Rank, on_line: Callable[[int], None], hold: float) -> None:
-        """Called by `StartQueue.ask` only."""
         self.rank = rank
         self.on_line = on_line
         self.granted = trio.Event()
-        """Set once it may begin."""
         self.mark: int | None = None
         self._starts = starts
         self._hold = hold
@@ -83,11 +78,11 @@ class QueuedStart:
         self.granted.set()
 
     def runs_as(self, mark: int) -> None:
-        """Set the mark of the process tree that it starts (`processes.marks`)."""
+        """Set the mark of its process tree (`processes.marks`)."""
         self.mark, self._seen, self._idle = mark, None, 0
 
     def hurry(self, rank: Rank = Rank.CALLED) -> None:
-        """Move it to the front of the queue, or nearly, because somebody waits for it."""
+        """Move it forward in the queue, because somebody waits for it."""
         # A place that was already granted must not count as an urgent one.
         if rank < self.rank and not self.granted.is_set():
             self.rank = rank
@@ -119,12 +114,7 @@ class StartQueue:
     """The queue of all starts of the daemon."""
 
     def __init__(self, places: int, look: Look) -> None:
-        """Make an empty queue.
-
-        Args:
-            places: how many may start at once; urgent starts are additional (`URGENT_PLACES`).
-            look: returns the effort of the starts that have a place.
-        """
+        """Make an empty queue; `places` may start at once, urgent starts on top (`URGENT_PLACES`)."""
         self._places = places
         self._look = look
         self._line: list[QueuedStart] = []
@@ -132,13 +122,10 @@ class StartQueue:
         self._anyone_waits = trio.Event()
 
     def ask(self, rank: Rank, on_line: Callable[[int], None], *, spawns: bool = True) -> QueuedStart:
-        """Ask for a start, which is queued or granted at once.
+        """Queue a start, or grant it at once.
 
-        Args:
-            rank: its order in the queue.
-            on_line: called with the number of starts before it, now and whenever the queue moves, until it is
-                granted.
-            spawns: whether it runs as processes of this machine.
+        - `on_line`: called with the number of starts before it, now and whenever the queue moves.
+        - `spawns`: whether it runs as processes of this machine.
         """
         start = QueuedStart(self, rank, on_line, HOLD_SECONDS if spawns else BRIEF_SECONDS)
         self._line.append(start)
@@ -146,14 +133,14 @@ class StartQueue:
         return start
 
     def leave(self, start: QueuedStart) -> None:
-        """Remove a start from its place or from the queue (`QueuedStart.leave`)."""
+        """Remove a start from its place or from the queue."""
         for row in (self._line, self._placed):
             if start in row:
                 row.remove(start)
                 self.advance()
 
     def advance(self) -> None:
-        """Grant free places in order, and tell the others their positions."""
+        """Grant free places in order, and report their positions to the others."""
         self._line.sort(key=lambda start: start.rank)
         while self._line and self._has_place_for(self._line[0].rank):
             self._placed.append(self._line.pop(0))

@@ -1,7 +1,7 @@
-"""A one_for_one supervisor: children are restarted independently, each behind its own exception boundary.
+"""A one_for_one supervisor: it runs each child again and again behind a boundary that no exception passes.
 
-trio's nurseries are one_for_all; here nothing that happens in one child (`child`) affects another. Children are
-added, removed, replaced and switched off while the others keep running.
+trio's nurseries are one_for_all; here nothing that happens in one child affects another. An exception of a run
+becomes the reason of a finished `Run`; `backoff` decides about the next one, after a `Pause`.
 """
 
 from __future__ import annotations
@@ -40,24 +40,17 @@ if TYPE_CHECKING:
 
 NO_DETAILS: Mapping[str, Detail] = {}
 
-REST = frozenset({ServerState.STOPPED, ServerState.DISABLED, ServerState.DORMANT})
-"""States in which no run is under way, or only its clean-up, and none follows by itself."""
+INACTIVE = frozenset({ServerState.STOPPED, ServerState.DISABLED, ServerState.DORMANT})
+"""States without a run, except perhaps its clean-up, and without a next one by itself."""
 
 _UNSAID = {ServerState.DORMANT: "nobody has used it for a while", ServerState.STOPPED: "mcpd has stopped it"}
-"""Why a run ended whose state does not say it."""
 
 
 class RunEvents:
     """Makes events of a child's statuses, and of the ends of its runs."""
 
     def __init__(self, spec: ChildSpec, note: Callable[[Event], None], wall: Callable[[], float]) -> None:
-        """Start before the first run.
-
-        Args:
-            spec: the child; another one of the same name may take its place.
-            note: takes each event.
-            wall: returns seconds since the epoch: an outage may be longer than the daemon's life.
-        """
+        """Start before the first run; the wall clock counts, as an outage may outlast the daemon."""
         self.spec = spec
         self._note = note
         self._wall = wall
@@ -71,18 +64,14 @@ class RunEvents:
         self._why = ""
 
     def was_away(self, since: float) -> None:
-        """Note that it was away when the daemon before this one ended.
-
-        Args:
-            since: in seconds since the epoch.
-        """
+        """Note that it was away when the previous daemon ended; `since` in seconds since the epoch."""
         self._away, self._over_restart = since, True
 
     def moved(self, status: ServerStatus) -> None:
-        """Note what a new status means, if anything has happened."""
+        """Note the event in a new status, if any."""
         before, self._state = self._state, status.state
         # That mcpd stops, for which no reason is given, does not end an outage.
-        if status.state in REST and (status.reason or self._why or status.state is not ServerState.STOPPED):
+        if status.state in INACTIVE and (status.reason or self._why or status.state is not ServerState.STOPPED):
             self._away = None
         if status.state is ServerState.STARTING:
             if before is not ServerState.STARTING:
@@ -96,17 +85,11 @@ class RunEvents:
             self._degraded = status.cause
         elif status.state is ServerState.STOPPING:
             self._why = status.reason
-        elif status.state in REST:
-            self._rests(status, waited=before in WAITING)
+        elif status.state in INACTIVE:
+            self._became_inactive(status, waited=before in WAITING)
 
     def ended(self, run: Run, state: ServerState, seconds: float) -> None:
-        """Note that a run has ended by itself, or for a restart, and that the next one begins.
-
-        Args:
-            run: the run.
-            state: the state in which the next run is waited for.
-            seconds: how long until then.
-        """
+        """Note that a run has ended, and that the next one is due in so many seconds."""
         if run.ending is Ending.ASKED:
             self._ends(None, state, {"retrySeconds": seconds, "asked": True}, text="for a restart")
         else:
@@ -125,19 +108,20 @@ class RunEvents:
         now = trio.current_time()
         if self._ready is None:
             self._ready = now
-            self._tell(EventKind.READY, {"seconds": now - self._began, **self._outage(), **self.spec.told()})
+            self._tell(
+                EventKind.READY, {"seconds": now - self._began, **self._outage(), **self.spec.event_details()}
+            )
             self._away = None
         elif again:
             self._tell(EventKind.READY, {"again": True})
 
     def _outage(self) -> dict[str, Detail]:
-        """How long it was away, if it was."""
         if self._away is None:
             return {}
         found: dict[str, Detail] = {"awaySeconds": max(0.0, self._wall() - self._away), "awaySince": self._away}
         return {**found, "awayOverRestart": True} if self._over_restart else found
 
-    def _rests(self, status: ServerStatus, *, waited: bool) -> None:
+    def _became_inactive(self, status: ServerStatus, *, waited: bool) -> None:
         if self._run:
             text = status.reason or self._why or _UNSAID.get(status.state, "")
             self._ends(status.why if status.cause else None, status.state, {}, text=text)
@@ -149,7 +133,7 @@ class RunEvents:
     ) -> None:
         if not self._run:
             return
-        if reason is not None and state not in REST and self._away is None:
+        if reason is not None and state not in INACTIVE and self._away is None:
             self._away, self._over_restart = self._wall(), False
         served = {} if self._ready is None else {"seconds": trio.current_time() - self._ready}
         lines = self.spec.last_lines(self._run)
@@ -184,20 +168,18 @@ class RunEvents:
 
 
 ASKED = Reason("restarting: an operator asked for it")
-"""The reason shown while a run is ended for a restart."""
 
 REPLACED = Reason("restarting: its configuration has changed")
-"""The reason shown while a run is ended for a new configuration."""
 
 WAKE_INTERVAL = 1.0
-"""The fewest seconds between two starts of a server that calls bring about."""
+"""Fewest seconds between two starts of a server for the sake of calls."""
 
 
 class Child:
     """One supervised child.
 
-    Two loops: the inner one (`_live`) runs it again and again; the outer one (`supervise`) starts over whenever
-    the wanted state has changed (`_turn`).
+    The inner loop (`_live`) runs it again and again; the outer one (`supervise`) starts over whenever the
+    wanted state has changed (`_turn`).
     """
 
     def __init__(
@@ -212,7 +194,6 @@ class Child:
     ) -> None:
         self.spec = spec
         self.off = ""
-        """Why it is switched off; empty if it is not."""
         self.left = trio.Event()
         """Set once it has left the supervisor and cleaned up."""
         self.events = RunEvents(spec, note, wall)
@@ -227,9 +208,9 @@ class Child:
         self._running: Lifecycle | None = None
         self._start: QueuedStart | None = None
         self._wanted = Rank.OTHER
-        """Who waits for it, which moves it to the front of the queue, now or the next time."""
+        """The rank of its next start, or of the start under way."""
         self._served = False
-        self._resting = False
+        self._idle = False
         self._whole = trio.CancelScope()
         self._phase: trio.CancelScope | None = None
 
@@ -247,16 +228,16 @@ class Child:
                             self.status.become(ServerState.DISABLED, Reason(self.off))
                             await trio.sleep_forever()
                         await self._live()
-                    self.status.come_to_rest(self.status.value.why)
+                    self.status.become_inactive(self.status.value.why)
         finally:
             self.left.set()
 
     async def _live(self) -> None:
         """Run the child again and again; where its restart type forbids another run, wait for a nudge."""
-        if self.spec.lazy or self._resting:
+        if self.spec.lazy or self._idle:
             self.status.become(ServerState.DORMANT)
             await self.pause.wait_nudged()
-            self._resting = False
+            self._idle = False
         self._forget_failures()
         while True:
             run = await self._run_once()
@@ -282,7 +263,7 @@ class Child:
     def switch_off(self, reason: str) -> None:
         """Stop the child and keep it stopped; `reason` is shown and must not be empty."""
         if not self.off:
-            self.off, self._resting = reason, False
+            self.off, self._idle = reason, False
             self._turn(Reason(reason))
 
     def switch_on(self) -> None:
@@ -292,14 +273,9 @@ class Child:
             self._turn(HEALTHY)
 
     def replace(self, spec: ChildSpec, grace: float = 0.0) -> None:
-        """Continue with another spec of the same name, after ending the current run.
-
-        Args:
-            spec: the new spec.
-            grace: seconds after which the current run is cancelled, if it has not ended by itself.
-        """
+        """Continue with another spec of the same name; the current run ends within `grace` seconds."""
         self.spec = self.events.spec = spec
-        self._resting = False
+        self._idle = False
         self.status.untried = True
         self._streak = Streak(spec.policy, self._rng)
         if self.off:
@@ -309,18 +285,18 @@ class Child:
         else:
             self.restart(REPLACED, by="configuration", grace=grace)
 
-    def rest(self) -> None:
-        """End the run of a child that serves because nobody uses it: it is dormant until it is woken."""
+    def go_idle(self) -> None:
+        """End the run of a child that nobody uses: it is dormant until woken."""
         if self._running is None or self.status.value.state not in SERVING:
             return
-        self._resting = self.status.untried = True
-        self._running.rest()
+        self._idle = self.status.untried = True
+        self._running.go_idle()
         # At once: who comes while it is being cleaned up waits for the next run.
         self.status.become(ServerState.DORMANT)
         self._turn(HEALTHY)
 
     def leave(self, reason: str) -> None:
-        """Stop the child for good: from now on only stopping and stopped are shown."""
+        """Stop the child for good: only stopping and stopped are shown from now on."""
         self.status.end(Reason(reason))
         self._whole.cancel()
 
@@ -332,13 +308,7 @@ class Child:
             self._phase.cancel()
 
     def restart(self, reason: Reason = ASKED, *, by: str = "operator", grace: float = 0.0) -> None:
-        """Restart, in any state but switched off, and forget the failures.
-
-        Args:
-            reason: the reason that is shown while the run is ended.
-            by: what asks for it (`EventKind.RESTARTED`).
-            grace: seconds after which the current run is cancelled, if it has not ended by itself.
-        """
+        """Restart unless switched off, and forget the failures; the current run ends within `grace` seconds."""
         self.events.restarted(by)
         self._forget_failures()
         self.pause.release()
@@ -350,10 +320,9 @@ class Child:
             self._running.restart(reason, grace)
 
     def wake(self, rank: Rank = Rank.CALLED) -> None:
-        """Cut the wait for the next run short because it is needed: such starts are `WAKE_INTERVAL` apart.
+        """Cut the wait for the next run short; such starts are `WAKE_INTERVAL` apart.
 
-        Args:
-            rank: who needs it, which is its order in the queue; for `Rank.OTHER`, only its own wait ends.
+        For `Rank.OTHER` only its own wait ends; any other rank moves it forward in the queue.
         """
         state = self.status.value.state
         if state not in WAKEABLE or self.pause.held:
@@ -398,7 +367,6 @@ class Child:
         return run
 
     async def _diagnosed(self, reason: Reason) -> Reason:
-        """The reason of a run that has ended, with what its last words tell."""
         words = self.spec.words(self.status.runs) if needs_words(reason) else []
         if not words:
             return reason
@@ -414,7 +382,7 @@ class Child:
 
     @asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[QueuedStart]:
-        """Wait for a place to start; it is released when the run is over, at the latest."""
+        """Wait for a place to start, which is released when the run is over, at the latest."""
         rank = Rank.SERVED if self._served and self.status.failures <= 1 else Rank.OTHER
         start = self._start = self._starts.ask(
             min(self._wanted, rank), self.status.queue, spawns=self.spec.spawns
@@ -455,15 +423,10 @@ class Supervisor:
     ) -> None:
         """Make the children without starting them.
 
-        Args:
-            specs: the children; names must be unique.
-            starts: how many may be starting at once.
-            on_status: called with a child's name and each new status, synchronously.
-            rng: returns random numbers in [0, 1), for the jitter.
-            wall: returns seconds since the epoch, for people.
-            redact: returns what removes secrets from the reasons of a child, which operators and models see.
-            look: returns the effort of starting children (`starts`).
-            note: takes what happens to children.
+        - `starts`: how many may start at once.
+        - `on_status`: called with a child's name and each new status, synchronously.
+        - `redact`: returns the function that removes secrets from a child's reasons, which operators and models
+          see.
 
         Raises:
             ValueError: two children share a name.
@@ -483,7 +446,7 @@ class Supervisor:
         return self._children
 
     def add(self, spec: ChildSpec) -> Child:
-        """Add a child, which is started at once if the supervisor runs.
+        """Add a child, and start it if the supervisor runs.
 
         Raises:
             ValueError: there is a child of that name.
@@ -496,7 +459,7 @@ class Supervisor:
         return child
 
     async def remove(self, name: str, reason: str) -> None:
-        """Remove a child at once, stop it for good, and return once it has cleaned up.
+        """Remove a child, stop it for good, and return once it has cleaned up.
 
         Raises:
             KeyError: there is no child of that name.
@@ -504,7 +467,7 @@ class Supervisor:
         await self.end(self.retire(name), reason)
 
     def retire(self, name: str) -> Child:
-        """Give a child's name back at once; the child goes on until `end`.
+        """Free a child's name at once; the child goes on until `end`.
 
         Raises:
             KeyError: there is no child of that name.
@@ -536,7 +499,7 @@ class Supervisor:
                 child.status.become(ServerState.STOPPED)
 
     def announce_stop(self) -> None:
-        """Show all children as stopping; `run` is about to be cancelled."""
+        """Show all children as stopping: `run` is about to be cancelled."""
         for child in self._all:
             child.status.end()
 

@@ -32,7 +32,7 @@ from daemon.state.store_access import TrustedSwitches, opener_of
 from daemon.surfaces.surface import Services
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
 from daemon.surfaces.wrapped import Checker
-from daemon.upstreams.server_actors import Surrounding
+from daemon.upstreams.server_actors import ActorContext
 from daemon.upstreams.servers import Servers
 from daemon.wire.outbox import Outbox
 
@@ -88,7 +88,7 @@ def _history(around: Surroundings) -> History:
 
 def _servers(core: Core, config: Config) -> Servers:
     opening = partial(core.around.opening(core.outbox), introduced=core.registry.introduced)
-    around = Surrounding(
+    around = ActorContext(
         make=lambda server, tell, redact: (
             UpstreamActor(
                 server,

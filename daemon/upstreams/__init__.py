@@ -1,1 +1,1 @@
-"""One server, as those see it who want something of it."""
+"""One MCP server as the daemon reaches it: lists, calls, events, instances, transports."""

@@ -1,16 +1,15 @@
-"""Admission control for one connection: some calls in flight, some more in line, the rest refused.
+"""The calls of one connection: in flight, in line or refused; and the server's requests that they cause.
 
-A slow server must not collect the calls of every client without bound, and a call that it was not given yet can
-still be taken back: a call in line that is given up, or whose connection ends, was never sent.
+A slow server must not collect every client's calls without bound, and a call in line can be taken back. Clients
+take turns: a freed place goes to the next client in line. A lone client may have the whole line; once it is
+full, the newest call of the client with the most places makes room (P. E. McKenney, "Stochastic fairness
+queueing", 1990).
 
-Clients take turns: a freed place goes to the next client in line, not to the next call. A client that is alone
-may have the whole line. When others want in and the line is full, the newest call of the client with the most
-places makes room (P. E. McKenney, "Stochastic fairness queueing", 1990). None of this costs anything while the
-line is empty.
-
-A server whose requests could not be told apart works for one client at a time (`attribution.Apart`): as long as
-nobody else waits, that client's calls go out as before; then the others have their turns, each once the calls
-before have ended.
+A server's request goes to the client whose call caused it. In the answer to a call's POST that is certain. Any
+other request can belong to each client with a call in flight, or given up but perhaps still running. One such
+client is asked. Of several nobody is, and the server's calls are made one client at a time (`Apart`), which
+makes the next request certain. A request that none of them can answer sets nobody apart; nor does the first
+`roots/list` of a connection, or after changed roots, as servers ask for roots once they are up.
 """
 
 from __future__ import annotations
@@ -45,13 +44,10 @@ UNCERTAIN = (
     "this request may belong to the call of one client or of another, one that was given up a moment ago"
     " included: it is passed on to none. For now this server's calls are made one client at a time"
 )
-"""The answer to a request whose client is not certain."""
 
 GIVEN_UP = "the call that has caused this request was given up"
-"""The answer to a request while only calls are left that were given up."""
 
 NO_TASK = "this request names a task that no client is waiting for"
-"""The answer to a request of a task that is not known."""
 
 AT_START = (
     "this request belongs to no call, and more than one client may be meant: no client is asked. Ask while you"
@@ -60,8 +56,9 @@ AT_START = (
 """The answer to a request for roots that a server makes because it has just come up."""
 
 APART_SECONDS = 60.0
-"""Seconds without a request of the server's after which its calls go out together again: longer than a server
-that asks in each call is silent between two, and no user is to pay for one doubt until mcpd is restarted."""
+"""Seconds without a request of the server's after which its calls go out together again: longer than the
+silence between two calls of a server that asks in each, short enough not to make users pay for one doubt for
+long."""
 
 RELATED_TASK = protocol.META + "related-task"
 """The member of a request's `_meta` that names its task (MCP 2025-11-25, tasks)."""
@@ -76,7 +73,6 @@ class Admitted(Struct, eq=False):
     ticket: int
     exchange: Exchange
     key: int = 0
-    """The key of its request at the connection, once it is sent."""
 
     def answered(self, result: Buffer) -> None:
         """Pass the result on."""
@@ -98,7 +94,7 @@ class Admitted(Struct, eq=False):
         self.places.done(self.ticket)
 
     def was_not_sent(self, error: CallError) -> None:
-        """Pass on that the call left the line unsent; it had no place to free."""
+        """Report that the call left the line unsent; it had no place to free."""
         self.exchange.lost(error)
 
     def progressed(self, params: dict[str, Raw]) -> None:
@@ -115,17 +111,17 @@ class Admitted(Struct, eq=False):
 
     @property
     def spared_until(self) -> float:
-        """Until when it is not given up."""
+        """The time until which it is not given up."""
         return self.exchange.spared_until
 
     @property
     def asker(self) -> object:
-        """Who has made the call."""
+        """The client that made the call."""
         return self.exchange.asker
 
     @property
     def answerable(self) -> frozenset[str]:
-        """What its client can answer."""
+        """The requests that its client can answer."""
         return self.exchange.answerable
 
 
@@ -149,7 +145,6 @@ class SizeLimited(Admitted):
             self.lost(too_large)
 
     def _too_large(self, size: int) -> RequestTooLarge | None:
-        """The error in place of an answer of `size` bytes; None if it is within the limit."""
         limit, server = self.places.output_bytes, self.places.server
         if limit is None or size <= limit:
             return None
@@ -164,15 +159,14 @@ class Apart:
     """Whether a server's calls are made one client at a time, because of a request of uncertain origin."""
 
     def __init__(self, server: str, clock: Callable[[], float] = trio.current_time) -> None:
-        """Begin with all clients at once; `server` is the server's name, `clock` trio's."""
         self.until = 0.0
-        """When that ends unless the server asks again, on the clock; 0 if it is not so."""
+        """When that ends unless the server asks again, on the clock; 0 if it is off."""
         self._server = server
         self._clock = clock
 
     @property
     def is_on(self) -> bool:
-        """Whether it is so now."""
+        """Whether it is on now."""
         if self.until and self._clock() >= self.until:
             self.until = 0.0
             logger.bind(server=self._server).info(
@@ -205,29 +199,18 @@ class Attribution:
         apart: Apart,
         clock: Callable[[], float],
     ) -> None:
-        """Begin without any.
-
-        Args:
-            calls: the calls in flight, by their tickets.
-            given_up: the calls that were given up and may still run.
-            apart: begins with a request that may belong to more than one client.
-            clock: trio's.
-        """
         self.open: dict[PeerRequest, set[int]] = {}
-        """What clients were asked, with the tickets of the calls that may have caused it; it may have ended."""
         self._calls = calls
         self._given_up = given_up
         self._apart = apart
         self.expects_roots = True
-        """Whether the next request for roots is one of the connection's own."""
+        """Whether the next request for roots is the connection's own."""
         self._clock = clock
 
     def take(self, request: PeerRequest, carrier: Exchange | None) -> bool:
         """Ask the client that a request belongs to, or refuse it; False if no call can have caused it.
 
-        Args:
-            request: the request.
-            carrier: the call in whose answer it came, if the transport says so.
+        `carrier` is the call in whose answer it came, if the transport says so.
         """
         self._apart.extend()
         if related_task(request.params) is not None:
@@ -239,7 +222,7 @@ class Attribution:
         return True
 
     def only_call(self) -> Exchange | None:
-        """The newest call in flight, if nobody else can have caused what the server says just now."""
+        """The newest call in flight, if no other client can have caused the server's present message."""
         calls = list(self._calls.values())
         askers = {
             id(asker) for asker in (*self._given_up.askers(self._clock()), *(each.asker for each in calls))
@@ -260,7 +243,6 @@ class Attribution:
         return {self._calls[ticket].key for tickets in waiting for ticket in tickets if ticket in self._calls}
 
     def _guess(self, request: PeerRequest) -> bool:
-        """Ask the only client that can be meant."""
         calls, now, method = list(self._calls.values()), self._clock(), request.method
         given_up = self._given_up.askers(now)
         at_start = self.expects_roots and method == protocol.LIST_ROOTS
@@ -295,7 +277,7 @@ class Attribution:
 
 
 def related_task(params: Raw | None) -> str | None:
-    """The task that a request belongs to, by the server's id of it; None if it names none."""
+    """The server's id of the task that a request names; None without one, empty if it is unreadable."""
     if params is None or b"related-task" not in bytes(params):
         return None
     try:
@@ -308,7 +290,7 @@ def related_task(params: Raw | None) -> str | None:
 
 
 class InLine(msgspec.Struct, frozen=True, eq=False):
-    """A call in line, and since when it is (seconds on the clock)."""
+    """A call in line, since a time on the clock."""
 
     ticket: int
     client: int
@@ -321,14 +303,12 @@ class Line:
     """Calls in line: round-robin between clients, first come, first served within one."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self.clients: dict[int, int] = {}
         """The client of each ticket in line."""
         self._turns: dict[int, dict[int, InLine]] = {}
-        """The calls of each client that has any, in the order of the clients' turns."""
 
     def places_of(self, client: int) -> int:
-        """How many calls of a client are in line."""
+        """The number of a client's calls in line."""
         return len(self._turns.get(client, ()))
 
     def all(self) -> list[InLine]:
@@ -352,13 +332,13 @@ class Line:
         return place
 
     def is_all_of(self, asker: object) -> bool:
-        """Whether only one client waits, and it is this one (`Exchange.asker`)."""
+        """Whether all calls in line are this client's (`Exchange.asker`)."""
         return all(place.admitted.asker is asker for place in self.all())
 
     def next(self, most: int = 1) -> list[InLine]:
         """Remove the oldest calls of the client whose turn it is; its next turn is after all other clients'.
 
-        They have one asker, too: a connection may be shared by clients that nothing else tells apart.
+        They share an asker: one connection may be shared by clients that only this tells apart.
         """
         client = next(iter(self._turns))
         places = self._turns.pop(client)
@@ -387,7 +367,7 @@ RETRY_MOST = 60.0
 """Longest hint, in seconds: an estimate from the last calls says nothing beyond a minute."""
 
 RETRY_UNKNOWN = 1.0
-"""The hint, in seconds, for a server that had no line, so that its pace is not known."""
+"""The hint, in seconds, for a server that had no line, so that its pace is unknown."""
 
 ONE_AT_A_TIME = ", and it works for one client at a time"
 
@@ -406,19 +386,9 @@ class Admission:
         clock: Callable[[], float] = trio.current_time,
         apart: Apart | None = None,
     ) -> None:
-        """Admit calls to a live connection.
-
-        Args:
-            server: the server's name.
-            connection: the connection.
-            limits: how many calls may be in flight and in line, and how large an answer may be.
-            clock: trio's.
-            apart: whether the server works for one client at a time.
-        """
         self.server = server
         self.connection = connection
         self.used = trio.Event()
-        """Set when a call is admitted."""
         self.output_bytes = limits.output_bytes
         """Bytes of the longest answer; None is no limit."""
         self._limits = limits
@@ -439,7 +409,6 @@ class Admission:
         return f"<Admission to {self.server}: {len(self._in_flight)} in flight, {self.queued} in line>"
 
     def __len__(self) -> int:
-        """The number of calls without an answer, sent or not."""
         return len(self._in_flight) + len(self._line.clients)
 
     @property
@@ -449,11 +418,6 @@ class Admission:
 
     def admit(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Send a call, or put it in line; return its ticket, for `cancel`.
-
-        Args:
-            call: what to send.
-            exchange: gets the answer.
-            client: the number of its client; clients take turns.
 
         Raises:
             Overloaded: the line is full, and no client has more places in it; or the server does not read.
@@ -473,7 +437,7 @@ class Admission:
         return ticket
 
     def notify(self, method: str) -> None:
-        """Tell the server something that needs no params."""
+        """Send the server a notification without params."""
         self.connection.notify(method)
         if method == ROOTS_CHANGED:
             self.attribution.expects_roots = True
@@ -486,7 +450,7 @@ class Admission:
             self._advance()
 
     def close(self) -> None:
-        """Take no more calls: the connection has ended. Those in line are told that they were not sent."""
+        """Take no more calls, as the connection has ended. Calls in line are reported as not sent."""
         self._closed = True
         waiting, self._line = self._line, Line()
         self._queued = self._line.clients
@@ -542,7 +506,7 @@ class Admission:
                     place.admitted.was_not_sent(error)
 
     def _room(self) -> int:
-        """How many calls may leave the line now, all of the client whose turn it is."""
+        """The number of calls that may leave the line now, all of the client whose turn it is."""
         free = self._most - len(self._in_flight)
         if not self._apart.is_on:
             return min(free, 1)
@@ -581,5 +545,5 @@ class Admission:
 
 
 def all_of(calls: Iterable[Admitted], asker: object) -> bool:
-    """Whether calls are all one client's (`Exchange.asker`)."""
+    """Whether all calls are one client's (`Exchange.asker`)."""
     return all(call.asker is asker for call in calls)

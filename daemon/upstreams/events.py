@@ -1,7 +1,8 @@
-"""What a server says of its own accord, and what becomes of it.
+"""Messages that a server sends of its own accord, and the level and resources that clients follow.
 
-Requests go to the client whose call has caused them, notifications to the clients that they are for, everything
-else into the log or the status.
+Requests go to the client whose call caused them, notifications to the clients that want them, everything else
+into the log or the status. A server of the handshake era is asked for its log level and resource updates again
+on each connection (`WatchedServer`), a modern one in a subscription (`HeldSubscription`).
 """
 
 from __future__ import annotations
@@ -41,31 +42,28 @@ ASK_SECONDS = 15.0
 """Seconds that a server has to answer each of these requests: as long as for a page of a list."""
 
 AT_ONCE = 8
-"""Subscriptions that are asked for at a time: a server that comes back is asked for all of them again."""
+"""Subscriptions asked for at a time: a server that comes back is asked for all of them again."""
 
 RETRY_SECONDS = 30.0
-"""Seconds after which a server is asked again for what it did not answer."""
+"""Seconds after which a server is asked again for an unanswered subscription."""
 
 LEAST_TALKATIVE = "info"
-"""What is asked of a server once nobody is left who has set a level: it cannot be unset, and this is what most
-servers begin with."""
+"""The level asked for once no client wants one: it cannot be unset, and most servers begin with this."""
 
 UNSUPPORTED = "server {} does not tell of updated resources: it does not declare resources.subscribe"
-"""Why a resource cannot be followed."""
 
 
 class WatchedServer:
-    """Asks one server of the handshake era for what clients want of it beside answers."""
+    """Asks one server of the handshake era for the log level and the resources that clients follow."""
 
     def __init__(self, server: str, subscribers: Subscribers) -> None:
-        """Begin without a connection."""
         self._server = server
         self._subscribers = subscribers
         self._before: set[str] = set()
-        """What was followed on an earlier connection, and not again since: it may have changed unnoticed."""
+        """Resources followed on an earlier connection, not again since: they may have changed unnoticed."""
 
     async def keep(self, connection: UpstreamConnection, greeting: Greeting) -> None:
-        """Ask for what is wanted, and whenever that changes, until cancelled."""
+        """Ask for the present wishes, and whenever they change, until cancelled."""
         async with trio.open_nursery() as nursery:
             if greeting.logs:
                 nursery.start_soon(keep_level, connection, self._server, self._subscribers)
@@ -88,14 +86,12 @@ class WatchedServer:
 
 
 class _OfConnection:
-    """The resources that are followed over one connection."""
-
     def __init__(
         self, server: str, connection: UpstreamConnection, subscribers: Subscribers, before: set[str]
     ) -> None:
         self.held: set[str] = set()
         self.is_complete = True
-        """Whether the server has answered whatever it was asked."""
+        """Whether the server has answered every request."""
         self._refused: dict[str, RemoteError] = {}
         self._server = server
         self._connection = connection
@@ -143,10 +139,7 @@ async def keep_level(
     subscribers: Subscribers,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Ask a server for the level of its log that clients wish, until cancelled.
-
-    It has started once the server has answered for the level that is wished at the beginning.
-    """
+    """Ask a server for the log level that clients want; started once it has answered the first."""
     watch = subscribers.wishes(server)
     asked: str | None = None
     while True:
@@ -163,7 +156,7 @@ async def keep_level(
 
 
 async def refuse_all(server: str, subscribers: Subscribers) -> None:
-    """Refuse whatever is to be followed at a server that tells of no updates, until cancelled."""
+    """Refuse to follow any resource of a server that reports no updates, until cancelled."""
     watch = subscribers.wishes(server)
     refusal = RemoteError(METHOD_NOT_FOUND, UNSUPPORTED.format(server))
     while True:
@@ -174,7 +167,7 @@ async def refuse_all(server: str, subscribers: Subscribers) -> None:
 
 
 def tell_missed(server: str, subscribers: Subscribers, uris: Iterable[str]) -> None:
-    """Tell who follows these resources that they may have changed while nobody was told."""
+    """Report these resources as changed: they may have changed while nobody listened."""
     for uri in uris:
         subscribers.hear(server, RESOURCE_UPDATED, Raw(msgspec.json.encode({"uri": uri})), None)
 
@@ -182,7 +175,7 @@ def tell_missed(server: str, subscribers: Subscribers, uris: Iterable[str]) -> N
 async def _ask(
     connection: UpstreamConnection, method: str, params: dict[str, object]
 ) -> tuple[RemoteError | None, bool]:
-    """Ask. Returns the refusal, or why there is no answer, and whether there was an answer."""
+    """Send a request; return the refusal, or why there is no answer, and whether there was an answer."""
     try:
         await connection.request(method, params, timeout=ASK_SECONDS)
     except RemoteError as refusal:
@@ -193,11 +186,11 @@ async def _ask(
 
 
 ACK_SECONDS = 5.0
-"""Seconds that a server has to acknowledge a subscription; one that does not is taken to hold it."""
+"""Seconds that a server has to acknowledge a subscription; without a word it is taken to hold it."""
 
 REOPEN_FIRST, REOPEN_LATEST = 1.0, 30.0
-"""Seconds until a subscription that has ended is opened again, doubled each time: what changes meanwhile is
-looked at once it is open."""
+"""Seconds until an ended subscription is opened again, doubled each time; changes meanwhile are looked up once
+it is open."""
 
 
 class _Filter(Struct):
@@ -212,20 +205,15 @@ _decode_acknowledged = msgspec.json.Decoder(_Acknowledged).decode
 
 
 class _Held:
-    """One subscription, from the request on."""
-
     def __init__(self, uris: frozenset[str]) -> None:
         self.uris = uris
         self.is_first = False
-        """Whether it is the first over its connection."""
         self.honoured = uris
-        """Those that the server says it will tell of."""
+        """Resources whose updates the server agrees to report."""
         self.refusal: RemoteError | None = None
-        """Why the server takes no subscription."""
         self.settled = trio.Event()
         """Set once it is acknowledged, or has ended."""
         self.has_ended = False
-        """Whether it has ended, other than by being refused."""
         self.at_end: Callable[[], None] = lambda: None
         self.since = trio.current_time()
         self.scope = trio.CancelScope()
@@ -253,13 +241,7 @@ class HeldSubscription:
     """Holds the subscription with one modern server, over all of its connections."""
 
     def __init__(self, server: str, subscribers: Subscribers, missed: Callable[[], None]) -> None:
-        """Begin without a connection.
-
-        Args:
-            server: the server's name.
-            subscribers: says which resources are followed, and is told of updates.
-            missed: called when the server's lists may have changed unnoticed.
-        """
+        """Begin without a connection; `missed` is called when the lists may have changed unnoticed."""
         self._server = server
         self._subscribers = subscribers
         self._missed = missed
@@ -267,10 +249,9 @@ class HeldSubscription:
         self._held: _Held | None = None
         self._unsupported = RemoteError(METHOD_NOT_FOUND, UNSUPPORTED.format(server))
         self._followed: frozenset[str] = frozenset()
-        """The resources that were followed last."""
 
     def acknowledged(self, params: Raw) -> None:
-        """Take what the server says that it will tell."""
+        """Take the server's acknowledgement."""
         held = self._held
         if held is not None and not held.settled.is_set():
             with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -284,12 +265,9 @@ class HeldSubscription:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Hold a subscription to what is wanted, until cancelled; reports as started once it is asked for.
+        """Hold a subscription to what is wanted, until cancelled; started once it is asked for.
 
-        Args:
-            connection: the connection, which is up.
-            lists: the members of the filter for the lists that the server announces changes of.
-            task_status: trio's.
+        `lists` are the members of the filter for lists whose changes the server announces.
         """
         watch = self._subscribers.wishes(self._server)
         async with trio.open_nursery() as nursery:
@@ -322,7 +300,6 @@ class HeldSubscription:
                 before, held = held, opened()
 
     def _tell(self, held: _Held, *, lists_too: bool) -> None:
-        """Tell who waits for a subscription, and who may have missed something before it."""
         self._settle(held)
         if held.refusal is not None:
             self._log.info("takes no subscription ({}); its lists are refreshed by time", held.refusal)
@@ -340,7 +317,7 @@ class HeldSubscription:
             self._subscribers.settled(self._server, uri, held.refusal or unsupported)
 
     async def _until_due(self, held: _Held, watch: Watch[StandingWishes]) -> bool:
-        """Return when another subscription is due: True if this one has ended, False if others are wished."""
+        """Return when another subscription is due: True if this one has ended, False for new wishes."""
         with trio.CancelScope() as scope:
             held.at_end = scope.cancel
             if held.has_ended:
@@ -355,26 +332,20 @@ class HeldSubscription:
 
 
 OF_NO_CALL = frozenset({RESOURCE_UPDATED, TASK_STATUS})
-"""Notifications that say themselves whom they are for."""
+"""Notifications that name their subject themselves."""
 
 
 class ServerEvents:
-    """Takes what the first connection of a server reports: `ports.ConnectionEvents`."""
+    """Takes the reports of a server's first connection: `ports.ConnectionEvents`."""
 
     def __init__(self, server: UpstreamAccess, redact: Redactor) -> None:
-        """Begin without a connection.
-
-        Args:
-            server: the server.
-            redact: takes secrets out of what it says about itself.
-        """
         self._server = server
         self.redact = redact
         self.subscription = HeldSubscription(server.name, server.subscribers, server.listing.may_have_changed)
 
     @property
     def admission(self) -> Admission | None:
-        """The way to the connection while that takes calls."""
+        """The admission to the connection while that takes calls."""
         return self._server.admission
 
     @property
@@ -389,7 +360,7 @@ class ServerEvents:
             self._server.shut()
 
     def on_noise(self, line: bytes, problem: str) -> None:
-        """Count what is not MCP; too much of it degrades the server.
+        """Count output that is not MCP; too much of it degrades the server.
 
         Raises:
             ProtocolFault: it is a flood, and reading it blocks the loop.
@@ -428,7 +399,7 @@ class ServerEvents:
             self._server.subscribers.ask(request)
 
     def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
-        """Log a line of the server's log, and pass everything on to the clients that it is for."""
+        """Log a line of the server's log, and pass everything on to the clients that want it."""
         if method == ACKNOWLEDGED:
             self.subscription.acknowledged(params)
             return

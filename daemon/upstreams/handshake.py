@@ -1,12 +1,10 @@
-"""The handshake: which era of MCP a server speaks, what it says about itself, and how long it may take to.
+"""The handshake: a server's era and capabilities; then pings and timeouts, whether it is still there.
 
-The probe goes first (`server/discover`, 2026-07-28): of 48 real servers all that did not know it said so, on a
-connection that then took `initialize`; some with another error code than they should, so any error means "the
-older era". The era is remembered, also by the next daemon (`catalog.introduction`): many servers write a page
-to stderr when they are probed in vain. A run that ends during the probe is a failed run like any other, and the
-next run goes without the probe, in case the probe was what the server died of: not if nobody was reached. If
-that run comes up, the next one is probed again, since the first may have failed for another reason: only a
-server that dies of the probe a second time is not probed any more.
+The probe goes first (`server/discover`, 2026-07-28): all of 48 real servers that did not know it said so, and
+then took `initialize`; some with a wrong error code, so any error means "the older era". The era is remembered,
+also by the next daemon, as many servers write a page to stderr when probed in vain. A run that ends during the
+probe has failed, and the next one goes without, in case the server died of it: after a second such death it is
+never probed again.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Keepalive:
-    """Pings one connection after each silence, and says when nothing comes back."""
+    """Pings one connection after each silence, and reports when no answer comes."""
 
     def __init__(
         self,
@@ -49,13 +47,7 @@ class Keepalive:
         timeouts: Timeouts,
         on_change: Callable[[Reason], None] = lambda _problem: None,
     ) -> None:
-        """Begin with a server that is well.
-
-        Args:
-            connection: the connection, which is up.
-            timeouts: the server's timeouts.
-            on_change: told once why the server is degraded, and `HEALTHY` at its next sign of life.
-        """
+        """Begin with a healthy server; `on_change` gets why it is degraded, then `HEALTHY`."""
         self.unanswered = 0
         """Pings in a row without an answer."""
         self.last_ms: float | None = None
@@ -73,7 +65,7 @@ class Keepalive:
 
     @property
     def problem(self) -> Reason:
-        """Why the server is degraded, as of now: the numbers in it grow. `HEALTHY` if it shows life."""
+        """Why the server is degraded, with the numbers of now; `HEALTHY` if it shows life."""
         if not self._is_silent:
             return HEALTHY
         calls, seconds = self._connection.in_flight, round(self.silence)
@@ -88,8 +80,8 @@ class Keepalive:
     async def run(self, era: Era) -> Reason:
         """Ping after each silence; return the reason once too many pings in a row were left unanswered.
 
-        Any sign of life counts. Pings beside calls are not counted as missed: a server may be too busy with its
-        calls to answer, and is only said to be.
+        Any sign of life counts. Pings during calls are not counted as missed: a server too busy to answer is
+        only degraded.
         """
         method = "ping" if era is Era.HANDSHAKE else "server/discover"
         while self._missed < self._timeouts.missed_pings:
@@ -149,52 +141,49 @@ OTHERS = ("prompts", "resources")
 
 @attrs.frozen(kw_only=True)
 class Greeting:
-    """What a server said about itself in the handshake."""
+    """A server's description of itself in the handshake."""
 
     era: Era
-    """The era of MCP that it speaks."""
     version: str
     """The protocol revision agreed on."""
     lists_tools: bool
-    """Whether it declares tools."""
     server_info: str
-    """The server's name and version, for people."""
+    """Its name and version, for people."""
     others: tuple[str, ...] = ()
     """Its declared capabilities among `OTHERS`."""
     logs: bool = False
     updates: bool = False  # whether it declares `logging`, and `resources.subscribe`
     announced: tuple[str, ...] = ()
-    """Those, `tools` included, with `listChanged`: it says when their lists change."""
+    """Those, `tools` included, with `listChanged`."""
     about: str = attrs.field(default="", repr=False)
-    """What it says it is for: the beginning of its description, else of its instructions."""
+    """The beginning of its description, else of its instructions."""
     instructions: str = attrs.field(default="", repr=False)
-    """What it says about how to use it."""
     introduction: bytes = attrs.field(default=b"", repr=False)
-    """All that it says about itself (`catalog.introduction`)."""
+    """Its whole description of itself (`catalog.introduction`)."""
 
     def lists(self, kind: Kind) -> bool:
         """Whether it declares that it lists this kind."""
         return self.lists_tools if kind is Kind.TOOL else LISTS[kind].capability in self.others
 
     def announces(self, kind: Kind) -> bool:
-        """Whether it says when its list of this kind changes."""
+        """Whether it reports changes of its list of this kind."""
         return LISTS[kind].capability in self.announced
 
     @property
     def wishes(self) -> dict[str, bool]:
-        """A `subscriptions/listen` filter for what it announces (MCP 2026-07-28)."""
+        """A `subscriptions/listen` filter for the changes that it announces (MCP 2026-07-28)."""
         return {LISTS[kind].wish: True for kind in Kind if self.announces(kind)}
 
 
 ROOTS: Mapping[str, object] = {"listChanged": True}
-"""The capability to tell roots, as it is declared for a client that has declared none but has a workspace."""
+"""The roots capability, declared for a client that has a workspace but has declared none."""
 
 
 def capabilities_of(server: Server) -> Mapping[str, object]:
-    """The capabilities (MCP, `ClientCapabilities`) that a server is told.
+    """The capabilities (MCP, `ClientCapabilities`) declared to a server.
 
-    Those that some client may have; for an instance that one client has to itself, that client's. With a
-    workspace there are roots, whoever the client is (`roots_of`).
+    Those that some client may have; for an instance of one client, that client's. With a workspace there are
+    roots.
     """
     instance = server.instance
     if instance is None or instance.capabilities is None:
@@ -205,7 +194,7 @@ def capabilities_of(server: Server) -> Mapping[str, object]:
 
 
 def roots_of(server: Server) -> bytes | None:
-    """What an instance is answered that asks for roots and whose client has none; None without a workspace."""
+    """The answer to an instance that asks for roots and whose client has none; None without a workspace."""
     if server.instance is None or server.instance.workspace is None:
         return None
     directory = PurePosixPath(server.instance.workspace)
@@ -213,27 +202,26 @@ def roots_of(server: Server) -> bytes | None:
 
 
 DEATHS = frozenset({Cause.CONNECTION_LOST, Cause.ENDED, Cause.EXITED, Cause.KILLED})
-"""Ends of a run that a probe may have brought about; a server that could not be connected to was not probed."""
+"""Ends of a run that a probe may have caused; a server that was not reached was not probed."""
 
 ABOUT_CHARACTERS = 2000
-"""Characters kept of what a server says about itself: only the first sentence is shown, and instructions may be
-long."""
+"""Characters kept of a server's description: only its first sentence is shown."""
 
 
 INSTRUCTIONS_CHARACTERS = 16_000
-"""Characters kept of a server's instructions: twice the longest real ones. An answer shows a part of them."""
+"""Characters kept of a server's instructions: twice the longest real ones."""
 
 
 LONGEST_START = 300.0
-"""Seconds up to which a handshake's limit grows: no real server was seen to need more on a busy machine, and
-one that hangs is tried again at least this often."""
+"""Seconds up to which a handshake's limit grows: no real server needed more on a busy machine, and one that
+hangs is tried again at least this often."""
 
 MAX_DOUBLINGS = 30
-"""2^30 times any limit is beyond the longest; without it the power would eventually overflow a float."""
+"""2^30 times any limit is beyond the longest; without it the float would overflow."""
 
 
 class Greeter:
-    """Finds the era that a server speaks and the time that it needs, and remembers both across connections."""
+    """Finds a server's era and the time that it needs, and remembers both across connections."""
 
     def __init__(self) -> None:
         self._known = KnownEra()
@@ -247,10 +235,8 @@ class Greeter:
     ) -> None:
         """Prepare for a new connection.
 
-        Args:
-            wish: the era that the configuration names.
-            remembered: what the server has said of itself before (`catalog.introduction`).
-            last: why the last run ended; None before the first run.
+        `remembered` is the server's earlier introduction (`catalog.introduction`), `last` the cause of its last
+        end.
         """
         self._may_probe = wish is not EraWish.HANDSHAKE
         if wish is not EraWish.AUTO:
@@ -264,12 +250,7 @@ class Greeter:
         self._died_probed = False
 
     async def greet(self, connection: UpstreamConnection, timeouts: Timeouts, *, installs: bool) -> Greeting:
-        """Open the connection in the era that the server speaks.
-
-        Args:
-            connection: the connection to the server.
-            timeouts: the server's timeouts.
-            installs: whether its first start may have to download it.
+        """Open the connection in the server's era; `installs`: it may have to download itself first.
 
         Raises:
             StartTimeout, ProtocolFault, UpstreamLost: as `initialize`.
@@ -436,13 +417,8 @@ async def keep_expiring(
 ) -> None:
     """Give up calls that show no sign of life, or take or wait too long, until cancelled.
 
-    A call whose server waits for its client is no silent one: only `callMax` bounds it.
-
-    Args:
-        admission: the calls of one connection.
-        timeouts: the server's timeouts.
-        flush: writes the frames that this queues.
-        problem: says what else the server does not answer, its pings; empty if it answers them.
+    Only `callMax` bounds a call whose server waits for its client. `problem` says whether pings are unanswered,
+    too.
     """
     server, connection = admission.server, admission.connection
     every = min(EXPIRY_CHECKS, timeouts.call / 4, timeouts.queue / 4)
@@ -455,16 +431,16 @@ async def keep_expiring(
                 exchange.lost(timed_out(server, f"took more than {timeouts.call_max:g} s in all", "callMax"))
             alive = admission.attribution.alive()
             for _key, exchange in connection.expire(idle=timeouts.call, total=math.inf, alive=alive):
-                beside = f"; it {silent}" if (silent := problem()) else ""
-                exchange.lost(timed_out(server, f"showed no life for {timeouts.call:g} s", "call", beside))
+                also = f"; it {silent}" if (silent := problem()) else ""
+                exchange.lost(timed_out(server, f"showed no life for {timeouts.call:g} s", "call", also))
             admission.expire(timeouts.queue)
             flush()
 
 
-def timed_out(server: str, what: str, key: str, beside: str = "") -> UpstreamTimeout:
-    """The error for a call that took too long: what it did, by which of the `timeouts`, and what else is so."""
+def timed_out(server: str, what: str, key: str, also: str = "") -> UpstreamTimeout:
+    """The error for a call that took too long, by which of the `timeouts`."""
     return UpstreamTimeout(
-        f"server {server} {what} (timeouts.{key}){beside}; it was told to cancel, whether the call ran is"
+        f"server {server} {what} (timeouts.{key}){also}; it was told to cancel, whether the call ran is"
         " unknown. Find out before you repeat it, and ask for less at once.",
         server=server,
     )

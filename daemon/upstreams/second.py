@@ -1,13 +1,9 @@
 """A second connection to a server of the modern era, for clients of the handshake era.
 
-In the modern era a server asks nothing while it works on a call: it returns what it needs to know, and is
-called again. A tool that was written to ask in the middle, as all were before 2026-07-28, fails there. So a
-client of the handshake era is served over a connection of its own era, as it would be directly. It is opened
-when the first such call comes, and closed when none has come for a while; servers do not say which older
-revisions they speak, so it is tried. Where it cannot be opened, these calls go over the first connection, and
-so they do where the configuration names the server's era.
-
-Both connections are one server's: what is listed, told and logged of it comes from the first one.
+In the modern era a server asks nothing while it works on a call: it returns its question, and is called again.
+Tools that ask in the middle, as all did before 2026-07-28, fail there, so handshake clients get a connection of
+their own era. Servers do not list the older revisions that they speak, so it is tried; where it fails, and
+where the configuration names the era, these calls use the first connection. Lists and log come from that only.
 """
 
 from __future__ import annotations
@@ -38,16 +34,16 @@ if TYPE_CHECKING:
     from daemon.wire.requests import Exchange
 
 IDLE_SECONDS = 600.0
-"""Seconds without a call after which the connection is closed: for a child, its memory is worth more than the
-second that its next start takes; a person who thinks is not idle yet."""
+"""Seconds without a call until the connection is closed: its memory is worth more than the second of its next
+start, and a person who thinks is not idle yet."""
 
 REFUSED_SECONDS = 300.0
-"""Seconds for which calls go over the first connection after the second could not be opened: as long as a
-server that failed is left alone."""
+"""Seconds for which calls use the first connection after the second failed to open: as long as a failed server
+is left alone."""
 
 
 class SecondConnection:
-    """`ports.Upstream` for the calls of handshake clients, beside the first connection's."""
+    """`ports.Upstream` for the calls of handshake clients."""
 
     def __init__(
         self,
@@ -60,13 +56,7 @@ class SecondConnection:
     ) -> None:
         """Begin closed: one for all runs of its server, so that calls may wait for the next one.
 
-        Args:
-            first: the server, over its first connection.
-            events: takes what the first connection reports.
-            context: what opens a connection to it.
-            limit: seconds that a handshake may take.
-            on_change: told when the server falls silent over it, and when it is heard again.
-            idle: seconds without a call after which it is closed.
+        `limit` returns the seconds that a handshake may take; `on_change` gets what `Keepalive` reports.
         """
         self.name, self.of = first.name, first.of
         self.instances: Instances | None = None
@@ -83,7 +73,7 @@ class SecondConnection:
         self.pings: Keepalive | None = None
         """The pings over this connection while it is up."""
         self.pid: int | None = None
-        """Its own process, as long as it is counted among the server's."""
+        """Its own process, while that is counted among the server's."""
         self._wanted = trio.Event()
         self._settled = trio.Event()
         self._refused_until = -math.inf
@@ -108,7 +98,7 @@ class SecondConnection:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the server has announced that its tools changed, and has not listed them since."""
+        """Whether the server has announced changed tools, and has not listed them since."""
         return self._first.is_stale
 
     def own_catalog(self, catalog: Catalog, /) -> Catalog:
@@ -137,7 +127,7 @@ class SecondConnection:
         raise UpstreamUnavailable(text, server=self.name)
 
     def notify(self, method: str) -> None:
-        """Tell the server over both connections."""
+        """Notify the server over both connections."""
         self._first.notify(method)
         if self._first.second_admission is not None:
             self._first.second_admission.notify(method)
@@ -153,7 +143,7 @@ class SecondConnection:
         self._first.cancel(key, reason)
 
     async def wake(self) -> bool:
-        """Open the connection if the server is up or comes up; if that fails, calls go over the first one."""
+        """Open the connection if the server is up or comes up; if that fails, calls use the first one."""
         if not await self._first.wake():
             return False
         if self._first.second_admission is None and not self._goes_over_first:
@@ -176,7 +166,7 @@ class SecondConnection:
     async def keep(self) -> None:
         """Open it when it is wanted, until cancelled with the first connection.
 
-        Another process may speak what the one before did not.
+        A new process may speak an era that the one before did not.
         """
         self._refused_until = -math.inf
         self.has_resources = self._first.has_resources
@@ -255,16 +245,15 @@ async def _keep_alive(pings: Keepalive) -> None:
 
 
 class SecondEvents(ServerEvents):
-    """What a second connection reports: only its calls and its end are not those of the first connection."""
+    """The events of a second connection: only its calls and its end are its own."""
 
     def __init__(self, first: UpstreamAccess, redact: Redactor, second: SecondConnection) -> None:
-        """Report of `second` as the events of `first`."""
         super().__init__(first, redact)
         self._second = second
 
     @property
     def admission(self) -> Admission | None:
-        """The way to the second connection."""
+        """The admission to the second connection."""
         return self._server.second_admission
 
     @property

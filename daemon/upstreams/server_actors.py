@@ -29,16 +29,11 @@ if TYPE_CHECKING:
 
 
 LINES_OF_END = 10
-"""Lines of stderr that the event of a run's end has: what a program says last is why it ends."""
+"""Lines of stderr in the event of a run's end: a program's last words are why it ends."""
 
 
 def spec_of(upstream: UpstreamAccess, on_status: Callable[[ServerStatus], None] | None = None) -> ChildSpec:
-    """The specification of a server's actor for its supervisor.
-
-    Args:
-        upstream: the actor.
-        on_status: called with each new status of an instance; None for a server that all clients share.
-    """
+    """The specification of an actor for its supervisor; `on_status` only for an instance."""
     server = upstream.server
     return ChildSpec(
         name=server.label,
@@ -48,7 +43,7 @@ def spec_of(upstream: UpstreamAccess, on_status: Callable[[ServerStatus], None] 
         lazy=server.start is StartMode.LAZY or server.instance is not None,
         spawns=server.type is TransportType.STDIO,
         on_ended=upstream.log.ended,
-        told=lambda: {} if upstream.pid is None else {"pid": upstream.pid},
+        event_details=lambda: {} if upstream.pid is None else {"pid": upstream.pid},
         last_lines=lambda run: upstream.stderr.last(LINES_OF_END, run),
         words=partial(_words, upstream),
         on_status=on_status,
@@ -56,13 +51,13 @@ def spec_of(upstream: UpstreamAccess, on_status: Callable[[ServerStatus], None] 
 
 
 def _words(upstream: UpstreamAccess, run: int) -> list[str]:
-    """What a run has said: a program that prints how it wants to be called may do so on its stdout."""
+    """The output of a run: a program that prints its usage may do so on stdout."""
     first = upstream.noise.first
     return [*([first] if first else []), *upstream.stderr.last(LINES, run)]
 
 
 CALLS_SECONDS = 0.1
-"""Seconds between looks at whether the calls of an actor have ended that takes no more: few are, and seldom."""
+"""Seconds between looks at whether a retired actor's calls have ended: there are few."""
 
 DRAIN_SECONDS = 10.0
 """Seconds for calls in flight to end when a reload replaces their server. New calls wait meanwhile, and clients
@@ -73,42 +68,30 @@ _leaving = count(1)
 
 
 @attrs.frozen(kw_only=True)
-class Surrounding:
-    """What actors are made with, and where they tell what."""
+class ActorContext:
+    """The parts of the daemon that every actor is made with."""
 
     make: Callable[[Server, Callable[[Fact], None], Redactor], UpstreamAccess]
     """Makes the actor of a server, given where it tells its facts and its redactor."""
     tell: Callable[[Fact], None]
-    """Leaves a fact with the registry."""
     redact: Redactors
-    """Takes secrets out of what servers say about themselves."""
     wall: Callable[[], float]
-    """Seconds since the epoch."""
     note: Callable[[Event], None] = lambda _event: None
-    """Takes what happens."""
     home: str = attrs.field(factory=lambda: str(paths.home(os.environ)))
-    """The home directory, which names of instances abbreviate."""
 
 
 class ServerActors:
     """The actors that run."""
 
-    def __init__(self, around: Surrounding, supervisor: Supervisor) -> None:
-        """Begin without any.
-
-        Args:
-            around: what they are made with.
-            supervisor: runs them.
-        """
+    def __init__(self, around: ActorContext, supervisor: Supervisor) -> None:
         self.around = around
         self.supervisor = supervisor
         self.running: dict[str, UpstreamAccess] = {}
-        """All of them by their own names, instances and those included that only finish their calls; always the
-        same dictionary."""
+        """All by their own names, instances and finishing ones included; always the same dictionary."""
         self.named: dict[str, Upstream] = {}
         """Servers and instances that take calls, by their own names; always the same dictionary."""
         self.sooner = trio.Event()
-        """Set when something may be due earlier than it was."""
+        """Set when something may be due earlier than before."""
         self._nursery: trio.Nursery | None = None
 
     def add(
@@ -117,23 +100,17 @@ class ServerActors:
         tell: Callable[[Fact], None],
         on_status: Callable[[ServerStatus], None] | None = None,
     ) -> UpstreamAccess:
-        """Make an actor and have it supervised; that of an instance is dormant until it is woken.
-
-        Args:
-            server: the configuration of the server, or of the instance.
-            tell: where it tells its facts.
-            on_status: called with each new status of an instance; None for a server that all clients share.
-        """
+        """Make an actor and have it supervised; that of an instance is dormant until woken."""
         actor = self.around.make(server, tell, self.around.redact.of(server.name))
         actor.child = self.supervisor.add(spec_of(actor, on_status))
         if server.instance is not None:
-            # At once: whoever has it made is about to wake it.
+            # At once: its caller is about to wake it.
             actor.child.status.become(ServerState.DORMANT)
         self.running[server.label] = self.named[server.label] = actor
         return actor
 
     def replace(self, server: Server, tell: Callable[[Fact], None]) -> UpstreamAccess:
-        """Put another actor in the place of the one that all clients share, with the same child.
+        """Put another actor in the place of a shared server's, with the same child.
 
         New calls wait for the next run, which begins once the calls in flight have ended, or after
         `DRAIN_SECONDS`.
@@ -156,12 +133,9 @@ class ServerActors:
                 actor.lifecycle.restart_now()
 
     def retire(self, actor: UpstreamAccess, reason: str, *, patient: bool) -> None:
-        """Have an actor take no new calls, give its name back, and stop it.
+        """Have an actor take no new calls, free its name, and stop it.
 
-        Args:
-            actor: the actor.
-            reason: why, for operators.
-            patient: whether it stops once its calls have ended (`timeouts.callMax` at most), not at once.
+        A `patient` stop waits until its calls have ended (`timeouts.callMax` at most).
         """
         name = actor.name
         actor.leave(forgotten=True)
@@ -178,19 +152,19 @@ class ServerActors:
             self._later(self._end, actor, reason)
 
     def restart(self, server: str) -> None:
-        """Restart a server that has another login, or its instances that run, unless it is switched off."""
+        """Restart a server that has another login, or its running instances, unless it is switched off."""
         for each in self.running.values():
             if each.of == server and not each.child.off:
                 each.child.restart(by="login")
 
     async def remove(self, name: str, reason: str) -> None:
-        """Stop the actor of a server that all clients share; return once it has cleaned up."""
+        """Stop the actor of a shared server; return once it has cleaned up."""
         self.running.pop(name, None)
         if name in self.supervisor.children:
             await self.supervisor.remove(name, reason)
 
     async def run(self) -> None:
-        """Stop those that are retired, until cancelled."""
+        """Stop retired actors, until cancelled."""
         try:
             async with trio.open_nursery() as self._nursery:
                 await trio.sleep_forever()

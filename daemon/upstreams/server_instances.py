@@ -36,16 +36,10 @@ if TYPE_CHECKING:
 
 
 class OwnLists:
-    """The lists of one instance: where its actor tells its facts."""
+    """The lists of one instance: told to the catalog as its server's, kept where they differ from others'."""
 
     def __init__(self, server: str, tell: Callable[[Fact], None], run: Callable[[], int]) -> None:
-        """Begin with an instance that has listed nothing.
-
-        Args:
-            server: the name of its server.
-            tell: leaves a fact with the registry, as long as the instance speaks for its server.
-            run: returns the number of the server's newest run: what an instance lists now counts now.
-        """
+        """Begin with an instance that has listed nothing; `run` is the server's newest: its lists count now."""
         self._server = server
         self._tell = tell
         self._run = run
@@ -53,7 +47,6 @@ class OwnLists:
         self._kept: dict[Kind, DefinitionsListed] = {}
         self._seen: tuple[Catalog, Catalog] | None = None
         self._alike: object = None
-        """The lists of an entry in the catalog that says the same."""
 
     def tell(self, fact: Fact) -> None:
         """Leave a fact with the registry, as one of the server."""
@@ -67,17 +60,17 @@ class OwnLists:
         self._tell(fact)
 
     def forget(self) -> None:
-        """Keep and tell nothing any more: the instance is gone."""
+        """Keep and tell nothing more: the instance is gone."""
         self._is_gone = True
         self._kept, self._seen, self._alike = {}, None, None
 
     def own_catalog(self, catalog: Catalog) -> Catalog:
-        """The catalog with what this instance lists (`ports.Upstream.own_catalog`)."""
+        """The catalog with this instance's lists (`ports.Upstream.own_catalog`)."""
         entry = catalog.servers.get(self._server)
         if not self._kept or entry is None:
             return catalog
         if self._alike is entry.lists:
-            # Catalogs are made anew with every status of any server.
+            # Every status of any server makes a new catalog.
             return catalog
         if self._seen is None or self._seen[0] is not catalog:
             self._seen = catalog, self._folded(catalog, entry)
@@ -103,11 +96,11 @@ Key = tuple["Hashable | None", str | None]
 
 
 def key_of(server: Server, holder: Holder) -> Key:
-    """What identifies the instance of a client.
+    """The key of a client's instance.
 
     Raises:
-        NoWorkspace: the server needs a workspace, and the client has none, or one that cannot be used.
-        NoSession: each session has an instance, and the client has none.
+        NoWorkspace: the server needs a workspace, and the client has none, or an unusable one.
+        NoSession: each session has an instance, and the client has no session.
     """
     by_session = server.shared_by is Share.SESSION
     if by_session and holder.session is None:
@@ -130,7 +123,7 @@ def key_of(server: Server, holder: Holder) -> Key:
 
 
 def told_session(holder: Holder) -> str:
-    """The session of a client as events name it: its key, or its connection's number; empty if it has none."""
+    """The session of a client in events: its key, or its connection's number; empty without one."""
     session = holder.session
     if session is None:
         return ""
@@ -140,14 +133,7 @@ def told_session(holder: Holder) -> str:
 
 
 def label_of(server: Server, holder: Holder, home: str, is_taken: Callable[[str], bool]) -> str:
-    """What an instance is called: `playwright#12`, `filesystem@~/src/app`, `filesystem@`.
-
-    Args:
-        server: the server.
-        holder: whom the instance is made for.
-        home: the home directory, which is abbreviated.
-        is_taken: whether an instance has that name: a connection may have several sessions.
-    """
+    """The name of an instance: `playwright#12`, `filesystem@~/src/app`, `filesystem@`; unique."""
     if server.shared_by is Share.SESSION:
         label = f"{server.name}#{holder.number}"
     else:
@@ -196,7 +182,7 @@ _RANKS = (
     ServerState.NEEDS_AUTH,
     ServerState.FAILED,
 )
-"""What one instance shows of the server before what another shows: whether it works comes first."""
+"""The instance whose state comes first here shows the state of the server."""
 
 _BY_RANK = {state: rank for rank, state in enumerate(_RANKS)}
 
@@ -204,11 +190,7 @@ _BY_RANK = {state: rank for rank, state in enumerate(_RANKS)}
 def overall(statuses: Iterable[ServerStatus], before: ServerStatus, *, run: int, now: float) -> ServerStatus:
     """The status of the server as a whole: `dormant` while no instance runs or is about to.
 
-    Args:
-        statuses: those of its instances.
-        before: the last one of the server.
-        run: the number of its newest run, counted over all instances.
-        now: seconds since the epoch.
+    `run` is the number of its newest run, over all instances.
     """
     shown = [each for each in statuses if each.state in _BY_RANK]
     leading = min(
@@ -226,42 +208,37 @@ def overall(statuses: Iterable[ServerStatus], before: ServerStatus, *, run: int,
 
 
 GRACE_SECONDS = 60.0
-"""Seconds for which the instances of a session wait for it after its last connection has left: an agent that is
-restarted, or whose bridge reconnects, is back within seconds and finds its browser as it was."""
+"""Seconds that a session's instances outlast its last connection: a restarted agent or a bridge that reconnects
+is back within seconds, and finds its browser as it was."""
 
 BUSY_SECONDS = 5.0
-"""Seconds until an instance that is to end is looked at again because it has work."""
+"""Seconds until a busy instance that is to end is looked at again."""
 
 UNUSED_LEAST = 1.0
-"""Seconds without use from which an instance may make room for another: what has just been given to a call is
-about to be woken for it."""
+"""Seconds without use from which an instance may make room: one just given to a call is about to be woken."""
 
 FIRST_LIST = "mcpd: "
-"""The owner of an instance that only lists (`instances.first_lists`): it makes room for any client's."""
+"""The owner of an instance that only lists (`servers.keep_listing`): it makes room for any client's."""
 
 MAX_LOSSES = 1024
-"""Sessions that are still to be told why the instance that they used has ended: more than use one server in a
-day, at some hundred bytes each."""
+"""Sessions that are still to learn why their instance ended: more than use one server in a day, at some hundred
+bytes each."""
 
 
 @attrs.define(eq=False)
 class RunningInstance:
-    """One instance, and whose it is."""
+    """One instance, and its users."""
 
     actor: UpstreamAccess
     lists: OwnLists
-    """What it lists."""
     key: Key
     use: LastUse
-    """When it was last used."""
     since: float
-    """When it was made, in seconds since the epoch."""
     made_for: str
-    """The session that it was made for, as events name it; empty: none that lasts."""
+    """The session that it was made for, as events name it; empty without a lasting one."""
     owner: str = ""
-    """Who has made it (`ports.Holder`)."""
+    """The client's principal that made it (`ports.Holder`)."""
     users: set[Hashable] = attrs.field(factory=set, repr=False)
-    """The sessions that use it."""
     leaves_at: float = math.inf
     """When it ends because its session has, on trio's clock."""
     run: int = 0
@@ -269,12 +246,12 @@ class RunningInstance:
 
     @property
     def workspace(self) -> str | None:
-        """The directory that it works in; None if its clients have named none."""
+        """Its directory; None if its clients have named none."""
         return self.key[1]
 
     @property
     def has_lost_directory(self) -> bool:
-        """Whether it cannot be started because its workspace is gone; one of that name may be there again."""
+        """Whether it cannot start because its workspace is gone; one of that name may return."""
         status = self.actor.child.status.value
         return status.cause is Cause.DIRECTORY_UNUSABLE and status.cause_data.get("directory") == self.workspace
 
@@ -283,25 +260,17 @@ class ServerInstances:
     """The instances of one server: `ports.Instances`."""
 
     def __init__(self, server: Server, actors: ServerActors, run: int, stats: CallStats) -> None:
-        """Begin without any.
-
-        Args:
-            server: the configuration of the server.
-            actors: runs their actors.
-            run: the number of the last run that the catalog knows of the server; theirs go on from it.
-            stats: counts the calls of all of them.
-        """
+        """Begin without any; their runs go on from the catalog's last `run`, `stats` counts all calls."""
         self.server = server
         self.running: dict[Key, RunningInstance] = {}
         """Those that take calls, oldest first."""
         self.off = ""
-        """Why an operator has switched the server off; empty if nobody has."""
+        """Why an operator has switched the server off; empty if it is on."""
         self.status = ServerStatus(state=ServerState.STOPPED, since=actors.around.wall(), incarnation=run)
-        """The status of the server as a whole."""
         self.speaks = True
-        """Whether it is the server of its name; another one was configured since if not."""
+        """Whether it is the server of its name, rather than one replaced since."""
         self.begun = self.ended = self._restarts = 0
-        """How many there have been, how many of these are no more, and how often those were restarted."""
+        """Instances so far, ended ones, and the restarts of those."""
         self._losses: dict[tuple[Hashable, Key], str] = {}
         """Why an instance has ended, by the sessions that used it and its key."""
         self._actors = actors
@@ -350,7 +319,7 @@ class ServerInstances:
             if each.key[0] == session:
                 each.leaves_at = math.inf
 
-    def look(self, now: float) -> float:
+    def end_due(self, now: float) -> float:
         """End what is due, and return when to look again, both on trio's clock."""
         soonest = math.inf
         for each in list(self.running.values()):
@@ -365,7 +334,7 @@ class ServerInstances:
                         self._note_loss(each, f"after {each.use.seconds:g} s without use")
                     self.end(each, "its session has ended" if left else f"unused for {each.use.seconds:g} s")
                     continue
-                # What it is busy with is use; but whoever has left does not come back for it.
+                # Work is use; but a session that has left does not come back for it.
                 each.use.note()
                 if left:
                     each.leaves_at = now + BUSY_SECONDS
@@ -434,9 +403,9 @@ class ServerInstances:
         )
 
     def _make_room(self, owner: str) -> None:
-        """Let there be room for one more of an owner's: of his own unused ones, the longest unused one goes.
+        """Make room for one more instance of an owner: his own longest unused one goes.
 
-        Somebody else's goes only for an owner who has less than his part of the places.
+        Another owner's goes only for an owner who has less than his share of the places.
 
         Raises:
             Overloaded: all are at work, or were until a moment ago.
@@ -465,7 +434,7 @@ class ServerInstances:
         self.end(longest, "unused for longer than any other, and another client needed an instance")
 
     def _note_loss(self, instance: RunningInstance, why: str) -> None:
-        """Have the sessions that used an instance be told why it ends; without a call it held nothing."""
+        """Keep for its sessions why an instance ends; without a call it held nothing."""
         if instance.actor.stats.calls:
             for session in instance.users:
                 keep_latest(self._losses, (session, instance.key), why, MAX_LOSSES)

@@ -1,8 +1,7 @@
-"""The lists of one server, kept current: read at first, on announced changes, when old, and when asked.
+"""The lists of one server, read, screened and kept current: on announced changes, when old, when asked.
 
-Calls depend on the tools, so their list comes first; then come the other lists that the server declares. Each
-is kept current by itself, so that a list that fails, or takes long, delays no other. A server counts as up once
-its tools are listed, and its other lists are, too, or have had a moment's time for it.
+Calls depend on the tools, so their list comes first; then the others, each by itself. A server counts as up
+once its tools are listed, and its other lists are too, or have had a moment's time.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ MAX_LIST_BYTES = 64 * 1024 * 1024
 """Bytes of all pages of one list: four of the largest messages. Ten thousand resources have some 5 MB."""
 
 LONG_PAGE = 64 * 1024
-"""Bytes of a page from which a worker thread splits it: for a shorter one, asking the thread takes longer."""
+"""Bytes of a page from which a worker thread splits it: below, asking the thread takes longer."""
 
 PAGES_SHARE = 10
-"""How many times the limit of one page all pages together may take: a listing takes seconds."""
+"""All pages together may take this many times the limit of one."""
 
 
 async def list_all(connection: UpstreamConnection, kind: Kind, *, seconds: float) -> list[Raw]:
@@ -69,16 +68,10 @@ async def list_all(connection: UpstreamConnection, kind: Kind, *, seconds: float
 
 
 async def _list_pages(connection: UpstreamConnection, kind: Kind, *, seconds: float) -> list[Raw]:
-    """List all tools, prompts, resources or templates of a server, raw.
-
-    Args:
-        connection: the connection to the server.
-        kind: what to list.
-        seconds: how long each page may take.
+    """List all of one kind, raw; each page may take `seconds`.
 
     Raises:
-        ListingFault: the server refuses, answers something else, does not answer in time, or its pages
-            do not end.
+        ListingFault: the server refuses, answers something else or not in time, or its pages do not end.
         UpstreamLost: the connection ended.
     """
     method = LISTS[kind].method
@@ -123,18 +116,18 @@ async def _read(kind: Kind, result: bytes) -> ListPage:
 
 
 QUARANTINED_NAMED = 20
-"""How many quarantined or completed definitions of one list are named in the log."""
+"""Quarantined or completed definitions of one list that the log names."""
 
 UNSPEAKABLE = "its name holds a secret of the configuration, so it cannot be called by what may be shown"
-"""Why something is quarantined whose name or URI holds a secret."""
+"""Why a definition is quarantined whose name or URI holds a secret."""
 
 
 def screen(
     kind: Kind, server: str, raws: Iterable[Raw], redact: Redactor
 ) -> tuple[ScreenedList, dict[str, str]]:
-    """Read a list, for a worker thread: what can be used of it, and the reasons of the rest by name.
+    """Read a list in a worker thread: its usable definitions, and the faults of the others by name.
 
-    Secrets are removed first: what is hashed, kept, shown and validated against is the same text without them.
+    Secrets are removed first: the text that is hashed, kept, shown and validated against is the same.
     """
     # A definition that is too large is quarantined unread.
     definitions, faulty = read_definitions(kind, server, [_without_secrets(raw, redact) for raw in raws])
@@ -156,10 +149,9 @@ def unusable(kind: Kind, quarantined: Mapping[str, str]) -> Reason:
 
 
 class Warnings:
-    """Logs what is wrong with one of a server's lists, once for as long as it stays so."""
+    """Logs the faults of one of a server's lists, once for as long as they last."""
 
     def __init__(self, server: str, kind: Kind) -> None:
-        """Begin with nothing wrong."""
         self._log = logger.bind(server=server)
         self._kind = kind
         self._problem = ""
@@ -167,13 +159,13 @@ class Warnings:
         self._completed: tuple[str, ...] = ()
 
     def of_problem(self, problem: str) -> None:
-        """Log why there is no list; what is no tool is looked for again and again where none may be."""
+        """Log why there is no list; other kinds are read again and again where there may be none."""
         if problem != self._problem or self._kind is Kind.TOOL:
             self._log.warning("does not list its {}s: {}", self._kind, problem)
         self._problem = problem
 
     def of(self, quarantined: Mapping[str, str], completed: tuple[str, ...]) -> None:
-        """Log what is newly wrong with single definitions: the same may be listed a thousand times over."""
+        """Log the new faults of single definitions: the same may be listed a thousand times over."""
         self._problem = ""
         self._of_completed(completed)
         known, self._quarantined = self._quarantined, quarantined
@@ -198,15 +190,15 @@ class Warnings:
 
 
 EMPTY = Reason("it lists no tools", Cause.NO_TOOLS)
-"""What is wrong with a server that declares tools and lists none."""
+"""The problem of a server that declares tools and lists none."""
 
 NOTHING = Reason("it declares neither tools nor prompts nor resources", Cause.NOTHING_OFFERED)
-"""What is wrong with a server that declares nothing at all."""
+"""The problem of a server that declares nothing at all."""
 
 
 LATER_PATIENCE = 1.0
-"""Seconds that a server that has listed its tools gets for its other lists before it counts as up: most answer
-within milliseconds, and one that does not must not hold up calls of its tools."""
+"""Seconds for the other lists of a server that has listed its tools, before it counts as up: most answer within
+milliseconds, and a slow one must not hold up calls."""
 
 
 class ServerLists:
@@ -248,7 +240,7 @@ class ServerLists:
                 self._all[kind].is_asked_for()
 
     async def refresh(self) -> str:
-        """List everything again now; return what went wrong with the tools, empty if nothing did."""
+        """List everything again now; return the problem with the tools, empty without one."""
         async with trio.open_nursery() as nursery:
             for listing in self._later:
                 if listing.is_declared:
@@ -262,12 +254,10 @@ class ServerLists:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Keep all lists current until cancelled, once the tools were listed.
+        """Keep all lists current until cancelled; started once the other lists are known, or out of time.
 
-        Args:
-            problem: what went wrong with the first listing of tools.
-            report: told what is wrong with the tools after each further one, `HEALTHY` if nothing is.
-            task_status: started once the other lists are known, or have had their time.
+        `problem` is that of the first listing of tools; `report` gets the problem after each further one, or
+        `HEALTHY`.
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.tools.keep, problem, report)
@@ -279,7 +269,7 @@ class ServerLists:
             task_status.started()
 
     def may_have_changed(self) -> None:
-        """Read the lists again whose changes the server announces: some may have been missed."""
+        """Read the announced lists again: some changes may have been missed."""
         for kind, listing in self._all.items():
             if self._greeting is not None and self._greeting.announces(kind):
                 listing.read_again()
@@ -287,14 +277,14 @@ class ServerLists:
 
 DEBOUNCE = 0.1
 """Seconds between two listings that a server asks for: real ones announce a change up to four times in a row.
-Doubled after each that failed: there are servers that refuse every listing they ask for."""
+Doubled after each failure: some servers refuse every listing they ask for."""
 
 LONG = 1_000
 """Entries of a list that costs everybody's turn to take in: to fold 10,000 takes some 50 ms."""
 
 LONG_DEBOUNCE = 1.0
-"""`DEBOUNCE` after a long list. Doubled after each while the server goes on to announce changes, and below
-`CURRENT_PATIENCE`, as a call that needs the list ends what was doubled."""
+"""`DEBOUNCE` after a long list, doubled while the server goes on to announce changes. Below `CURRENT_PATIENCE`,
+as a call that needs the list ends the doubling."""
 
 RELIST_AFTER_FAILURE = 30.0
 """Seconds until a listing that failed, or was empty so far, is tried again; the connection stays up."""
@@ -311,20 +301,20 @@ class ListingStatus:
     """The state of a list of a server that is up."""
 
     problem: Reason = HEALTHY
-    """Why it offers none, or possibly outdated ones; `HEALTHY` if nothing is wrong."""
+    """Why it offers none, or possibly outdated ones; `HEALTHY` without a problem."""
     attempt: int = 0
     """Faulty lists in a row."""
     next_at: float | None = None
-    """When the daemon lists again, in seconds since the epoch; None if nothing is wrong."""
+    """When the daemon lists again, in seconds since the epoch; None without a problem."""
 
     def after(self, problem: Reason) -> ListingStatus:
-        """The state once the list was read again: with this problem, or `HEALTHY`."""
+        """The state after the list was read again, with this problem or `HEALTHY`."""
         if not problem.cause:
             return ListingStatus()
         return attrs.evolve(self, problem=problem, attempt=self.attempt + 1)
 
     def expecting(self, at: float) -> ListingStatus:
-        """The same state, and that the daemon lists again then; this matters only while something is wrong."""
+        """The state with the time of the next listing, which matters only with a problem."""
         return attrs.evolve(self, next_at=at) if self.problem.cause else self
 
 
@@ -341,31 +331,22 @@ class Listing:
         redact: Redactor,
         settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
-        """Start without a connection.
-
-        Args:
-            server: the server's configuration.
-            kind: what is listed.
-            tell: leaves a fact with the registry.
-            wall: seconds since the epoch.
-            redact: takes secrets out of what the server says about itself.
-            settle: returns once the facts told so far are in the catalog.
-        """
+        """Start without a connection; `settle` returns once the facts told so far are in the catalog."""
         self._server, self._kind = server, kind
         self._tell, self._wall, self._redact, self._settle = tell, wall, redact, settle
         self._warnings = Warnings(server.name, kind)
         self.is_declared = True
-        """Whether the server declares that it has such a list."""
+        """Whether the server declares such a list."""
         self._size = 0
         self._should_offer = kind is Kind.TOOL
         self._has_listed = False
         self._incarnation = 0
         self._said: SelfDescription | None = None
         self._connection: UpstreamConnection | None = None
-        self.standing = ListingStatus()
+        self.status = ListingStatus()
         """The state after the latest list."""
         self.is_stale = False
-        """Whether the server has announced that they changed, and has not listed them since."""
+        """Whether the server has announced a change, and has not listed since."""
         self._asked = trio.Event()
         self._needed_now = trio.Event()
         self._current = trio.Event()
@@ -376,7 +357,7 @@ class Listing:
         self._outcome = Watch((0, ""))
 
     async def wait_current(self) -> None:
-        """Return once the list is current, or is newer than every change announced before this call.
+        """Return once the list is current, or newer than every change announced before this call.
 
         Raises:
             UpstreamUnavailable: there is no such list within `CURRENT_PATIENCE`.
@@ -402,13 +383,7 @@ class Listing:
             )
 
     def begin(self, connection: UpstreamConnection, incarnation: int, greeting: Greeting) -> None:
-        """Use a new connection.
-
-        Args:
-            connection: the connection, which is up.
-            incarnation: the server's incarnation that it belongs to.
-            greeting: what the server said in the handshake.
-        """
+        """Use a new connection, which belongs to this incarnation of the server."""
         self._connection = connection
         self._begun_before = self._begun
         self._incarnation, self._has_listed = incarnation, False
@@ -420,7 +395,7 @@ class Listing:
                 instructions=self._redact(greeting.instructions),
                 introduction=self._redact.json(greeting.introduction),
             )
-        self.standing = ListingStatus()
+        self.status = ListingStatus()
         self._asked = trio.Event()
 
     def end(self) -> None:
@@ -432,7 +407,7 @@ class Listing:
         self._outcome.set((self._begun, "the connection was lost"))
 
     def is_asked_for(self) -> None:
-        """Note that the server announced a change; the debounce turns a burst of these into one listing."""
+        """Note that the server announced a change; the debounce turns a burst into one listing."""
         self._asked.set()
         # A listing under way may still show the tools from before the change.
         self._needed = self._begun + 1
@@ -444,7 +419,7 @@ class Listing:
         self._current.set()
 
     async def refresh(self) -> str:
-        """List again now; return what went wrong, empty if nothing did."""
+        """List again now; return the problem, empty without one."""
         number = self._begun + 1
         self._ask_now()
         seconds = 2 * self._server.timeouts.list + LISTING_SLACK
@@ -454,12 +429,12 @@ class Listing:
         return f"no list within {seconds:g} s"
 
     def _ask_now(self) -> None:
-        """Have them listed without the delay after failures, as somebody waits for it."""
+        """List without the delay after failures, as somebody waits for it."""
         self._asked.set()
         self._needed_now.set()
 
     def read_again(self) -> None:
-        """Have them listed once more: they may have changed without a word."""
+        """List once more: there may be an unannounced change."""
         self._asked.set()
 
     async def wait_first(self) -> None:
@@ -467,20 +442,17 @@ class Listing:
         await self._outcome.wait_until(lambda outcome: outcome[0] > self._begun_before)
 
     async def begin_and_keep(self) -> None:
-        """List them, and go on as `keep` does if the server has declared that it has some."""
+        """List, and go on as `keep` does if the server declares this kind."""
         problem = await self.list_now()
         if self.is_declared:
             await self.keep(problem, lambda _problem: None)
 
     async def list_now(self) -> str:
-        """List them and tell the registry; return what went wrong, empty if nothing did.
-
-        An empty list is a list: only the `standing` says what is wrong with it.
-        """
+        """List and tell the registry; return the problem, empty without one. An empty list is a list."""
         self._begun += 1
         number = self._begun
         problem, wrong = await self.read()
-        self.standing = self.standing.after(wrong)
+        self.status = self.status.after(wrong)
         # A list that counts as current must be in the catalog.
         await self._settle()
         if not problem:
@@ -491,26 +463,21 @@ class Listing:
         return problem
 
     async def keep(self, problem: str, report: Callable[[Reason], None]) -> None:
-        """List again when asked to, when the list is old, and soon after a failure, until cancelled.
-
-        Args:
-            problem: what went wrong with the first listing.
-            report: told what is wrong after each further one, `HEALTHY` if nothing is.
-        """
+        """List again when asked to, when the list is old, and soon after a failure, until cancelled."""
         pause = DEBOUNCE
         while True:
-            soon = self.is_due_soon(problem, self.standing.problem)
+            soon = self.is_due_soon(problem, self.status.problem)
             seconds = RELIST_AFTER_FAILURE if soon else self._server.timeouts.refresh
-            self.standing = self.standing.expecting(self._wall() + seconds)
+            self.status = self.status.expecting(self._wall() + seconds)
             with trio.move_on_after(seconds):
                 await self._asked.wait()
             self._asked, self._needed_now = trio.Event(), trio.Event()
             problem = await self.list_now()
-            report(self.standing.problem)
+            report(self.status.problem)
             least = LONG_DEBOUNCE if self._size > LONG else DEBOUNCE
             grows = bool(problem) or least > DEBOUNCE
             pause = min(max(2 * pause, least), RELIST_AFTER_FAILURE) if grows else least
-            self.standing = self.standing.expecting(self._wall() + pause + RELIST_AFTER_FAILURE)
+            self.status = self.status.expecting(self._wall() + pause + RELIST_AFTER_FAILURE)
             await trio.sleep(least)
             with trio.move_on_after(pause - least):
                 await self._needed_now.wait()
@@ -520,9 +487,8 @@ class Listing:
     async def read(self) -> tuple[str, Reason]:
         """Read the list and tell the registry of it, or of why there is none.
 
-        Returns:
-            What went wrong, empty if nothing did; and what is wrong with the list, `HEALTHY` if nothing is. An
-            empty list is a list: only the second says what is wrong with it.
+        Returns the problem with the listing, empty without one, and the problem with the list, which an empty
+        list has too.
 
         Raises:
             UpstreamLost, RunError: the connection ended, while tools were read.
@@ -567,7 +533,7 @@ class Listing:
         return bool(problem) and wrong.cause is not Cause.LIST_REFUSED
 
     async def _raws(self) -> list[Raw]:
-        """What the server lists, raw; nothing where nothing was promised.
+        """The server's raw list; nothing where nothing was promised.
 
         Raises:
             ListingFault: it does not list what it has declared.

@@ -1,8 +1,8 @@
-"""The servers' actors under one supervisor, following the configuration and what operators switch off.
+"""The servers' actors under one supervisor, following the configuration and operators' switches.
 
-Both can change while the daemon runs. A change reaches the catalog first, so that nothing is offered that is
-gone, and then the children. Servers that a change does not name are not touched. Where clients have instances
-of a server, those are children of the same supervisor, and what a change takes away ends with its calls.
+A change reaches the catalog first, so that nothing is offered that is gone, and then the children; other
+servers are not touched. A server with instances is listed once before any client, since an agent may read its
+list only once: an instance in an empty directory lists, and ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from daemon.states import COMING, SERVING, ServerState
 from daemon.supervision.starts import Rank
 from daemon.supervision.supervisor import Supervisor
 from daemon.upstreams.call_admission import Apart
-from daemon.upstreams.server_actors import ServerActors, Surrounding
+from daemon.upstreams.server_actors import ActorContext, ServerActors
 from daemon.upstreams.server_instances import FIRST_LIST, ServerInstances
 from daemon.upstreams.server_lists import ListingStatus
 
@@ -50,24 +50,19 @@ if TYPE_CHECKING:
 
 
 class InstancedServer:
-    """A server that is no process by itself: `ports.Upstream`, and what operators see of all its instances.
+    """A server without a process of its own: `ports.Upstream`, and the operators' view of its instances.
 
-    Calls go to one of its instances, which `instances` finds. What cannot be said of all is said of the newest.
+    Calls go to one of its instances, which `instances` finds. Where all cannot be summed up, the newest one is
+    shown.
     """
 
     def __init__(self, server: Server, actors: ServerActors, run: int = 0) -> None:
-        """Begin without any instance.
-
-        Args:
-            server: the configuration of the server.
-            actors: runs the actors of instances.
-            run: the number of the last run that the catalog knows of the server.
-        """
+        """Begin without any instance; `run` is the number of the server's last run in the catalog."""
         self.server = server
         self.name = self.of = server.name
         self.stats = CallStats()
         self.instances = ServerInstances(server, actors, run, self.stats)
-        self.standing = ListingStatus()
+        self.list_status = ListingStatus()
         self.is_gone = self.is_modern = self.has_resources = self.is_stale = self.can_wake = False
         self.roots: bytes | None = None
         self.second: Upstream | None = None
@@ -92,7 +87,7 @@ class InstancedServer:
 
     @property
     def noise(self) -> Noise:
-        """What the newest instance prints that is not MCP."""
+        """The newest instance's output that is not MCP."""
         return self._none[0] if (newest := self._newest()) is None else newest.noise
 
     @property
@@ -107,11 +102,11 @@ class InstancedServer:
 
     @property
     def greeting(self) -> Greeting | None:
-        """What the newest instance said in the handshake."""
+        """The newest instance's greeting."""
         return None if (newest := self._newest()) is None else newest.greeting
 
     async def refresh(self) -> str:
-        """Have all instances list everything again now; return what went wrong with the tools, by instance."""
+        """Have all instances list everything again now; return the problems with tools, by instance."""
         problems: dict[str, str] = {}
 
         async def refresh(actor: UpstreamAccess) -> None:
@@ -135,7 +130,7 @@ class InstancedServer:
         return f"server {self.name} is {status.state}" + (f": {status.reason}" if status.reason else "")
 
     def own_catalog(self, catalog: Catalog) -> Catalog:
-        """The catalog as it is: only an instance may list something else."""
+        """The catalog unchanged: only an instance may list something else."""
         return catalog
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
@@ -152,7 +147,7 @@ class InstancedServer:
         """Do nothing: no call was sent."""
 
     def notify(self, method: str) -> None:
-        """Tell all instances."""
+        """Notify all instances."""
         for each in list(self.instances.running.values()):
             each.actor.notify(method)
 
@@ -172,25 +167,20 @@ class InstancedServer:
 
 
 LIST_SECONDS = 600.0
-"""Seconds after which such an instance is ended: enough for its turn among many starts, and for a package that
-is downloaded. The start has the deadlines of every start, too."""
+"""Seconds until an instance that only lists is ended: enough for its turn among many starts, and for a
+download."""
 
 LEAVE_SECONDS = 30.0
 """Seconds that the directory stays for an instance that does not stop: a kill ends nearly all sooner."""
 
 PREFIX = "mcpd-list-"
-"""What the names of the directories begin with, among those of TMPDIR."""
+"""Begins the names of these directories in TMPDIR."""
 
 _DIRECTORY = partial(tempfile.TemporaryDirectory[str], prefix=PREFIX, ignore_cleanup_errors=True)
 
 
 async def keep_listing(servers: Mapping[str, UpstreamAccess | InstancedServer], newest: Watch[Catalog]) -> None:
-    """List servers once that have instances and no known tools, as they appear, until cancelled.
-
-    Args:
-        servers: the servers by name; read again with each catalog.
-        newest: the newest catalog, with what the store knows.
-    """
+    """List servers once that have instances and no known tools, as they appear, until cancelled."""
     # Never more than there were configurations of servers in this life of the daemon.
     tried: set[tuple[str, str]] = set()
     async with trio.open_nursery() as nursery:
@@ -252,25 +242,20 @@ async def _list_in(directory: str, server: InstancedServer) -> None:
 
 
 async def keep_ending(servers: Mapping[str, UpstreamAccess | InstancedServer], actors: ServerActors) -> None:
-    """End instances that are due, and put servers to rest that nobody uses, until cancelled.
-
-    Args:
-        servers: the servers by name; read again at each look.
-        actors: says when something may be due earlier than it was.
-    """
+    """End instances that are due, and make unused servers dormant, until cancelled."""
     while True:
         actors.sooner = trio.Event()
         now = trio.current_time()
         looks = [
-            each.instances.look(now) if isinstance(each, InstancedServer) else rest_if_unused(each, now)
+            each.instances.end_due(now) if isinstance(each, InstancedServer) else idle_if_unused(each, now)
             for each in list(servers.values())
         ]
         with trio.move_on_at(min(looks, default=math.inf)):
             await actors.sooner.wait()
 
 
-def rest_if_unused(server: UpstreamAccess, now: float) -> float:
-    """Put a server to rest if it is due, and return when to look again, both on trio's clock."""
+def idle_if_unused(server: UpstreamAccess, now: float) -> float:
+    """Make a server dormant if it is due, and return when to look again, both on trio's clock."""
     use = server.use
     if use is None:
         return math.inf
@@ -281,7 +266,7 @@ def rest_if_unused(server: UpstreamAccess, now: float) -> float:
     if is_up and use.at > -math.inf and not server.is_busy:
         server.log.say("INFO", f"unused for {use.seconds:g} s (idle): it is ended until the next call")
         server.shut()
-        server.child.rest()
+        server.child.go_idle()
     use.note()
     return use.due
 
@@ -293,27 +278,23 @@ UNCONFIGURED = "no longer in the configuration"
 """Why a server stops that was removed from the configuration or switched off in it."""
 
 CHANGED = "its configuration has changed"
-"""Why an actor ends in whose place others take calls."""
+"""Why an actor ends whose place others take."""
 
 
 class Servers:
-    """The configured servers, each an actor that the supervisor runs, or the instances that clients have."""
+    """The configured servers, each an actor that the supervisor runs, or clients' instances."""
 
     def __init__(
         self,
         config: Config,
-        around: Surrounding,
+        around: ActorContext,
         *,
         catalog: Watch[Catalog],
         settle: Callable[[], Awaitable[None]],
     ) -> None:
-        """Make an actor for each server that the configuration enables; nothing is started.
+        """Make an actor for each enabled server; nothing is started.
 
-        Args:
-            config: the configuration.
-            around: what actors are made with, and where they tell what.
-            catalog: the newest catalog.
-            settle: returns once the registry has processed the facts it was told.
+        `settle` returns once the registry has processed the facts it was told.
         """
         self._config = config
         self._newest = catalog
@@ -337,13 +318,12 @@ class Servers:
         self.actors: Mapping[str, UpstreamAccess] = self._actors.running
         """All actors that run, instances included, by their own names."""
         self.named = self._actors.named
-        """Servers and instances that take calls, by their own names."""
         for server in config.mcp_servers.values():
             if server.enabled:
                 self._add(server)
 
     async def run(self) -> None:
-        """Supervise, and follow what operators switch, until cancelled; on return every server has stopped."""
+        """Supervise, and follow operators' switches, until cancelled; on return every server has stopped."""
         async with trio.open_nursery() as nursery:
             # Before anything is started: a server that is switched off must not run even for a moment.
             self._follow(self._catalog)
@@ -356,15 +336,15 @@ class Servers:
     async def apply(self, config: Config) -> Plan:
         """Apply a configuration, as far as a running daemon can; return what that took.
 
-        One change at a time. Returns once removed servers have stopped; added or restarted ones may still be
-        starting, and instances may be finishing their calls. If it is cancelled midway, servers remain that
-        only a stop of the daemon ends.
+        One change at a time. Returns once removed servers have stopped; others may still be starting, and
+        instances may be finishing calls. If cancelled midway, servers remain that only a stop of the daemon
+        ends.
         """
         old = self._config
         made = plan(old, config)
         config = in_force(old, config)
         if same(old, config):
-            # A new catalog, and all that is derived from it, would take time proportional to its tools.
+            # A new catalog, and everything derived from it, takes time proportional to its tools.
             return made
         self._config = config
         gone = (*made.removed, *made.disabled)
@@ -386,7 +366,7 @@ class Servers:
         return made
 
     def session_ended(self, session: Hashable) -> None:
-        """Note that the last connection of a session has left: its instances end soon, unless it comes back."""
+        """Note that a session's last connection has left: its instances end soon, unless it returns."""
         for each in self.upstreams.values():
             if isinstance(each, InstancedServer):
                 each.instances.session_ended(session)
@@ -403,7 +383,7 @@ class Servers:
 
     def _add(self, server: Server) -> None:
         known = self._catalog.servers.get(server.name)
-        # What the catalog knows of runs of that name is older than all that is told from now on.
+        # The catalog's runs of that name are older than any fact from now on.
         run = 0 if known is None else known.status.incarnation
         if server.shared_by is Share.ALL:
             upstream = self._actors.add(server, self._revocable(server))
@@ -441,7 +421,7 @@ class Servers:
             upstream.instances.speaks = False
 
     def _sort(self) -> None:
-        """Put the servers in the configuration's order, without those that are gone from it."""
+        """Put the servers in the configuration's order, without removed ones."""
         enabled = [server.name for server in self._config.mcp_servers.values() if server.enabled]
         ordered = {name: self.upstreams[name] for name in enabled}
         for name in self.upstreams.keys() - ordered.keys():
@@ -463,7 +443,7 @@ class Servers:
             self._follow(seen)
 
     def _follow(self, catalog: Catalog) -> None:
-        """Apply what operators switched off, here or through another daemon; the only place that does."""
+        """Apply operators' switches, made here or through another daemon; the only place that does."""
         for name, upstream in self.upstreams.items():
             off = SWITCHED_OFF.format(name) if (name, WHOLE) in catalog.switched else ""
             if isinstance(upstream, InstancedServer):
@@ -483,7 +463,7 @@ class Servers:
 
 
 class _RevocableTell:
-    """Tells the facts of one actor until another takes its name: its last list is not that of the new one."""
+    """Tells the facts of one actor until another takes its name: the old list is not the new server's."""
 
     def __init__(self, tell: Callable[[Fact], None]) -> None:
         self.revoked = False

@@ -1,8 +1,7 @@
-"""One server as callers and operators reach it, whether it is up or down, and how long they wait for it.
+"""One server for callers and operators, whether it is up or down: its counts, its log, the waits for it.
 
-Calls do not pass through the server's actor: `send` puts them on the connection in the caller's own task, and
-the answer goes straight back. The actor only opens and closes the admission to a live connection. A call waits
-for a server that is down longer than a request for what the server offers.
+Calls do not pass through the server's actor: `send` puts them on the connection in the caller's task, and the
+answer goes straight back. The actor only opens and closes the admission to a live connection.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 
 
 LINES = 256
-"""How many of the last lines of a run are remembered: a traceback of Node.js has some 30."""
+"""Last lines of a run that are remembered: a traceback of Node.js has some 30."""
 
 KNOWN = 4 * LINES
 """Lines remembered of all failed runs together; beyond that, the oldest are logged again."""
@@ -58,29 +57,27 @@ CHARACTERS = 200
 """Characters of a line that are compared: lines that differ only after them are logged once."""
 
 SAID_AGAIN_FIRST = 60.0
-"""Seconds until it is logged again that runs end as before; doubled each time, ..."""
+"""Seconds until it is logged again that runs end as before, doubled each time ..."""
 
 SAID_AGAIN_LATEST = 3600.0
-"""... but never more than this: a reader of an hour of log must see that a server does not work."""
+"""... up to this: a reader of an hour of log must see that a server does not work."""
 
 _NUMBER = re.compile(r"(?<![0-9a-fA-F])[a-fA-F]*\d[0-9a-fA-F]*")
 """Numbers, decimal or hexadecimal; matched only where one begins, so that the search stays linear."""
 
 _LARGE = re.compile(r"\d{4,}")
-"""Large numbers in the reason of an end; small ones matter: an exit status, an errno, an HTTP status."""
+"""Large numbers in a reason; small ones matter: an exit status, an errno, an HTTP status."""
 
 
 class RunLog:
-    """Logs the runs of one server."""
+    """Logs the runs of one server: a failure like the one before is counted, not repeated.
+
+    A run after a failed one logs only new lines, until it has been up long enough to be trusted; equal ends are
+    logged less and less often. Numbers (times, process ids) are not compared. `mcpd logs` has every line.
+    """
 
     def __init__(self, server: str, *, stable_after: float, wall: Callable[[], float]) -> None:
-        """Start before the first run.
-
-        Args:
-            server: the server's name.
-            stable_after: seconds for which a run must be up to be trusted (`restart.stableAfter`).
-            wall: seconds since the epoch.
-        """
+        """Start before the first run; `stable_after` seconds up make a run trusted (`restart.stableAfter`)."""
         self._server = server
         self._stable_after = stable_after
         self._wall = wall
@@ -97,11 +94,7 @@ class RunLog:
         self._due, self._pause = 0.0, SAID_AGAIN_FIRST
 
     def begin(self, *, failing: bool) -> None:
-        """Note that a run begins.
-
-        Args:
-            failing: whether it follows a failed run, and no operator asked for it.
-        """
+        """Note that a run begins; `failing` if it follows a failed one, and no operator asked for it."""
         if failing:
             for form in map(_form, self._said):
                 self._known.pop(form, None)
@@ -189,29 +182,23 @@ def _form(line: str) -> int:
 
 
 LINE_SECONDS = HOLD_SECONDS + 2 * LOOK_SECONDS
-"""Seconds that a call waits for a start to begin: a called server that is next in line has a place by then."""
+"""Seconds that a call waits for a start to begin: a called server next in line has a place by then."""
 
 
 class Waking:
     """Waits for one server to come up."""
 
     def __init__(self, timeouts: Timeouts, start_limit: Callable[[], float]) -> None:
-        """Start with nobody waiting.
-
-        Args:
-            timeouts: the server's timeouts.
-            start_limit: seconds that the handshake under way, or the next one, may take.
-        """
+        """Start without waiters; `start_limit` returns the seconds that the handshake may take."""
         self._timeouts = timeouts
         self._start_limit = start_limit
         self.waiting = 0
-        """How many wait."""
         self._awaited_run = 0
         self._since = 0.0
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count somebody who waits during the block."""
+        """Count a waiter during the block."""
         self.waiting += 1
         try:
             yield
@@ -221,8 +208,8 @@ class Waking:
     async def for_call(self, child: Child) -> None:
         """Cut a backoff short; return once the server is up or has failed, or a call has waited long enough.
 
-        Whether a server that was never tried works is not known yet: its turn and its whole first start are
-        waited for. One that has failed or gone down is waited for no longer than `timeouts.wake`.
+        An untried server may work: its turn and its whole first start are waited for. A failed one gets
+        `timeouts.wake`.
         """
         child.wake()
         if child.status.untried:
@@ -234,13 +221,8 @@ class Waking:
     async def for_list(self, child: Child, *, wholly: bool = False) -> None:
         """As `for_call`, for a caller that wants to know the tools: once for each run, and not as long.
 
-        All that ask during one run share a deadline, and do not wait after it: a server that hangs costs one
-        wait, not one for each answer. Only the first start of a lazy server, which nobody else would start, and
-        that of one that a client has chosen is waited for as a whole; it goes before all but those for calls.
-
-        Args:
-            child: the server's.
-            wholly: whether the client has chosen this server.
+        All that ask during one run share a deadline: a server that hangs costs one wait. Only the first start
+        of a lazy server, or of one that a client has chosen (`wholly`), is waited for as a whole.
         """
         state = child.status.value.state
         run = child.status.value.incarnation + (state not in COMING | SERVING)
@@ -274,13 +256,7 @@ _HINTS = {
 
 
 def unavailable(server: str, status: ServerStatus, now: float) -> UpstreamUnavailable:
-    """The error for a call that is not sent: why, and what to do.
-
-    Args:
-        server: the server's name.
-        status: the server's state, and why it is in it.
-        now: seconds since the epoch.
-    """
+    """The error for a call that is not sent: why, and what to do; `now` in seconds since the epoch."""
     due = status.next_retry_at
     wait = None if due is None else max(0.0, due - now)
     hint = _HINTS.get(status.state) or what_helps(server_of(server), status.why)
@@ -304,8 +280,8 @@ def outlook(server: str, status: ServerStatus) -> str:
 
 
 INSTANCE_IDLE = 600.0
-"""Seconds without use after which an instance is ended if its server's `idle` does not say: an agent at work
-calls again within minutes, and a browser that nobody looks at holds hundreds of megabytes."""
+"""Seconds without use after which an instance ends if `idle` does not say: an agent at work calls again within
+minutes, and an unused browser holds hundreds of megabytes."""
 
 
 def idle_seconds(server: Server) -> float:
@@ -319,21 +295,16 @@ class LastUse:
     """The last use of one server: a call that was sent or has ended."""
 
     def __init__(self, seconds: float) -> None:
-        """Begin unused.
-
-        Args:
-            seconds: seconds without use after which it is ended.
-        """
         self.seconds = seconds
         self.at = -math.inf
-        """When it was, on trio's clock."""
+        """On trio's clock."""
 
     def note(self) -> None:
         """Note that it is used now."""
         self.at = trio.current_time()
 
     def counted(self, seconds: Sequence[float], *, ok: bool, stats: tuple[CallStats, ...]) -> None:
-        """Count calls that have ended, in each of these."""
+        """Count ended calls in each of these."""
         self.note()
         for each in stats:
             each.record(seconds, ok=ok)
@@ -345,20 +316,20 @@ class LastUse:
 
 
 def last_use_of(server: Server) -> LastUse | None:
-    """What notes the last use of a server; None if nothing depends on it."""
+    """The record of a server's last use; None if nothing depends on it."""
     seconds = idle_seconds(server)
     return LastUse(seconds) if server.instance is not None or seconds < math.inf else None
 
 
 class UpstreamAccess:
-    """One server, as clients (`ports.Upstream`), operators and its supervisor reach it."""
+    """One server for clients (`ports.Upstream`), operators and its supervisor."""
 
     child: Child
-    """The supervisor's view of it; set once it is added there."""
+    """Set once it is added to its supervisor."""
     run: Callable[[Lifecycle], Awaitable[None]]
-    """Runs one incarnation; the exception that ends it is the reason. Set by its actor (`actors.upstream`)."""
+    """Runs one incarnation; the exception that ends it is the reason. Set by its actor."""
     end: Callable[[Reason], None]
-    """Ends the run under way for a reason of the daemon's, which its open calls are told. Set by its actor."""
+    """Ends the current run for a reason of the daemon's, which its open calls get. Set by its actor."""
 
     def __init__(
         self,
@@ -370,16 +341,7 @@ class UpstreamAccess:
         wall: Callable[[], float],
         start_limit: Callable[[], float],
     ) -> None:
-        """Start with the server down.
-
-        Args:
-            server: the server's configuration.
-            listing: its lists.
-            subscribers: the clients, for what belongs to no call.
-            outbox: the daemon's outbox.
-            wall: seconds since the epoch.
-            start_limit: seconds that the handshake under way, or the next one, may take.
-        """
+        """Start with the server down; `start_limit` returns the seconds that the handshake may take."""
         self.server, self.name, self.of = server, server.label, server.name
         self.listing, self.subscribers, self.wall = listing, subscribers, wall
         self.instances: Instances | None = None
@@ -389,27 +351,26 @@ class UpstreamAccess:
         self.roots = roots_of(server)
         self.second: Upstream | None = None
         self.admission: Admission | None = None
-        """The way to its first connection while that takes calls."""
+        """The admission to its first connection while that takes calls."""
         self.second_admission: Admission | None = None
-        """The way to its second connection while that takes calls (`upstreams.second`)."""
+        """The same for its second connection (`second`)."""
         self.stats, self.noise, self.stderr = CallStats(), Noise(), StderrTail()
         self.apart = Apart(server.label)
-        """Whether calls are made one client at a time."""
         self.log = RunLog(server.label, stable_after=server.restart.stable_after, wall=wall)
         self.greeting: Greeting | None = None
         self.pings: Keepalive | None = None
         self.lifecycle: Lifecycle | None = None
-        """The run under way, or the last one."""
+        """The current run, or the last one."""
         self.pid: int | None = None
-        """The process of its first connection; None while it has none."""
+        """The process of its first connection; None without one."""
         self.children: dict[int, int] = {}
-        """The marks of the server's processes by pid: that of the first connection, then that of the second."""
+        """The marks of the server's processes by pid: first connection, then second."""
         self.own_catalog: Callable[[Catalog], Catalog] = lambda catalog: catalog
-        """The catalog by which its clients' calls are judged: an instance may list something of its own."""
+        """The catalog for its clients' calls: an instance may list something of its own."""
         self.wait_current = listing.tools.wait_current
         self.record: Callable[..., None] = self.stats.record
         self.use: LastUse | None = last_use_of(server)
-        """When it was last used; None if nothing depends on it."""
+        """Its last use; None if nothing depends on it."""
         if self.use is not None:
             self.record = partial(self.use.counted, stats=(self.stats,))
         self.waking = Waking(server.timeouts, start_limit)
@@ -430,12 +391,12 @@ class UpstreamAccess:
 
     @property
     def has_calls(self) -> bool:
-        """Whether calls are in flight, over whichever connection."""
+        """Whether calls are in flight, over either connection."""
         return any(len(each) for each in (self.admission, self.second_admission) if each is not None)
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody waits for it, follows a resource of it, or has a task there."""
+        """Whether a client waits for it, follows a resource of it, or has a task there."""
         return self.has_calls or self.waking.waiting > 0 or self.subscribers.uses(self.name)
 
     @property
@@ -451,13 +412,13 @@ class UpstreamAccess:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the server has announced that its tools changed, and has not listed them since."""
+        """Whether the server has announced changed tools, and has not listed them since."""
         return self.listing.tools.is_stale
 
     @property
-    def standing(self) -> ListingStatus:
-        """The state of its list of tools (`upstreams.server_lists.Listing.standing`)."""
-        return self.listing.tools.standing
+    def list_status(self) -> ListingStatus:
+        """The state of its list of tools."""
+        return self.listing.tools.status
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Forward a client's call now (`ports.Upstream.send`)."""
@@ -473,7 +434,7 @@ class UpstreamAccess:
             self.admission.cancel(key, reason)
 
     def notify(self, method: str) -> None:
-        """Tell the server something that needs no params (`ports.Upstream.notify`)."""
+        """Send a notification without params (`ports.Upstream.notify`)."""
         if self.admission is not None:
             self.admission.notify(method)
 
@@ -485,14 +446,14 @@ class UpstreamAccess:
         return self.admission is not None
 
     async def wake_to_list(self, *, wholly: bool = False) -> bool:
-        """As `wake`, for a caller that wants to know what it offers (`ports.Upstream.wake_to_list`)."""
+        """As `wake`, for a caller that wants its lists (`ports.Upstream.wake_to_list`)."""
         if self.admission is None and self.can_wake:
             with self.waking.counted():
                 await self.waking.for_list(self.child, wholly=wholly)
         return self.admission is not None
 
     async def refresh(self) -> str:
-        """List everything again now; return what went wrong with the tools, empty if nothing did.
+        """List everything again now; return the problem with the tools, empty without one.
 
         Raises:
             UpstreamUnavailable: the server is down, and does not come up for it.
@@ -521,10 +482,9 @@ class UpstreamAccess:
             self.admission.close()
 
     def leave(self, *, forgotten: bool) -> None:
-        """Take no new calls any more; those under way go on.
+        """Take no new calls; those under way go on.
 
-        Args:
-            forgotten: whether what clients want of it beside calls ends here; otherwise another has its name.
+        `forgotten`: clients' subscriptions and tasks end too; otherwise another actor has the name.
         """
         self.is_gone = True
         (self.subscribers.gone if forgotten else self.subscribers.lost)(self.name)

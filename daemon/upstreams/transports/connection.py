@@ -1,7 +1,8 @@
-"""An MCP connection over any link: stdio, unix socket and WebSocket share this edge.
+"""A connection to a server: opened by its `type`, and the edge that stdio, unix socket and WebSocket share.
 
-A forwarded request is spliced together from the bytes that the client sent; its answer is handed back as the
-bytes that the server sent. Nothing in between is parsed or re-serialised.
+Transport modules are loaded in a worker thread when first needed: a daemon with only stdio servers never loads
+the libraries behind HTTP and WebSocket. A forwarded request is spliced together from the client's bytes, its
+answer handed back as the server's bytes; nothing in between is parsed or re-serialised.
 """
 
 from __future__ import annotations
@@ -47,18 +48,12 @@ class OpenContext:
     """A server, and the parts of the daemon that a connection to it needs."""
 
     server: Server
-    """The configuration of the server."""
     events: ConnectionEvents
-    """The actor that owns the connection, told what happens on it."""
     outbox: Outbox
-    """The daemon's outbox."""
     children: Children
-    """The daemon's child processes."""
     logins: ServerLogins | None = None
-    """The logins at servers; None without any."""
     introduced: Callable[[str], bytes] = lambda _server: b""
-    """Returns what a server has said of itself so far, in this life of the daemon or before
-    (`catalog.introduction`)."""
+    """Returns a server's earlier introduction (`catalog.introduction`), perhaps of an earlier daemon."""
 
 
 async def connector(context: OpenContext) -> AbstractAsyncContextManager[UpstreamConnection]:
@@ -77,29 +72,26 @@ async def connector(context: OpenContext) -> AbstractAsyncContextManager[Upstrea
 
 
 MAX_SERVER_REQUESTS = 64
-"""Requests of one server that may be open at a time, as many as it has calls at most: a server that asks faster
-than anybody answers must not fill the memory."""
+"""Open requests of one server, as many as it has calls at most: they must not fill the memory."""
 
 
 MAX_BYTES = 32 * 1024 * 1024
-"""Bytes of their params together, two of the largest messages: each is kept as long as nobody has answered."""
+"""Bytes of their params together, two of the largest messages: each is kept until it is answered."""
 
 
 class RequestsOfServer:
-    """What one server has asked, and nobody has answered yet."""
+    """The open requests of one server."""
 
     def __init__(self, peer: Peer) -> None:
-        """Begin without any; `peer` is the server."""
         self._peer = peer
         self._open: dict[bytes, PeerRequest] = {}
         self._ended = trio.Event()
 
     def __len__(self) -> int:
-        """How many are open."""
         return len(self._open)
 
     def take(self, request_id: bytes, method: str, params: Raw | None) -> PeerRequest | None:
-        """Take a request in; None if it was answered at once: a ping, or what no client can be asked now."""
+        """Take a request in; None if it was answered at once: a ping, or none for any client."""
         if method == "ping":
             self._peer.answer(request_id, b"{}")
         elif method not in protocol.ASKED_OF_CLIENTS:
@@ -133,7 +125,7 @@ class RequestsOfServer:
             request.withdraw(reason)
 
     async def wait_answered(self) -> None:
-        """Return once those that are open now have ended; at once if none is."""
+        """Return once the presently open requests have ended."""
         asked = set(self._open)
         while not asked.isdisjoint(self._open):
             if self._ended.is_set():
@@ -141,7 +133,6 @@ class RequestsOfServer:
             await self._ended.wait()
 
     def _end(self, request_id: bytes) -> PeerRequest | None:
-        """Forget one; returns it, None if it has ended already."""
         request = self._open.pop(request_id, None)
         if request is not None:
             self._ended.set()
@@ -150,8 +141,6 @@ class RequestsOfServer:
 
 @attrs.frozen(eq=False)
 class _WayBack:
-    """`wire.requests.Responder` to a server."""
-
     _peer: Peer
     _request_id: bytes
     _end: Callable[[bytes], PeerRequest | None]
@@ -177,7 +166,7 @@ def _size(request: PeerRequest) -> int:
 
 
 UPSTREAM_QUEUE_BYTES = 16 * 1024 * 1024
-"""Bytes that may wait for a server that does not read before new calls are refused: one largest message."""
+"""Bytes that wait for a server that does not read before new calls are refused: one largest message."""
 
 _PLAIN_CALL = b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":{%b}}'
 """A request with nothing added to its params, as most are: one small frame, made in one step."""
@@ -189,7 +178,7 @@ class RawConnection:
     """`ports.UpstreamConnection` over a `Peer`."""
 
     def __init__(self, link: Link, *, outbox: Outbox, events: ConnectionEvents) -> None:
-        """Attach to a link that somebody else opens and closes."""
+        """Attach to a link that the caller opens and closes."""
         self.link = link
         self._outbox = outbox
         self._events = events
@@ -200,11 +189,10 @@ class RawConnection:
         self._asked = RequestsOfServer(self._peer)
         self.wait_answered = self._asked.wait_answered
         self.given_up = self._peer.requests.given_up
-        """Calls that were given up (`ports.UpstreamConnection.given_up`)."""
 
     @property
     def last_heard(self) -> float:
-        """When the server last said anything (trio's clock); while it is held nobody knows better than now."""
+        """When the server last said anything (trio's clock); now, while its link is held."""
         return trio.current_time() if self.link.is_held else self._peer.last_heard
 
     @property
@@ -224,7 +212,7 @@ class RawConnection:
         self._own_meta = {key: _encode(value) for key, value in self._meta.items()}
 
     async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - see ports.UpstreamConnection
-        """Ask, and wait (`ports.UpstreamConnection.request`)."""
+        """Send a request of our own, and wait (`ports.UpstreamConnection.request`)."""
         if self._meta:
             params = {**params, "_meta": self._meta}
         # MCP, cancellation: "the `initialize` request MUST NOT be cancelled by clients".
@@ -254,7 +242,7 @@ class RawConnection:
         self._peer.cancel(key, reason)
 
     def expire(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> Iterator[tuple[int, Exchange]]:
-        """Cancel and yield what took too long (`ports.UpstreamConnection.expire`)."""
+        """Cancel and yield calls that took too long (`ports.UpstreamConnection.expire`)."""
         for uid in self._peer.requests.overdue(idle=idle, total=total, alive=alive):
             exchange = self._peer.cancel(uid, "timed out")
             if exchange is not None:
@@ -265,7 +253,7 @@ class RawConnection:
         await self._peer.run()
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
-        """Pass on what clients may be asked; refuse what came in the answer to a request that is no call."""
+        """Pass on requests for clients; refuse those in the answer to a request that is no call."""
         request = self._asked.take(request_id, method, params)
         if request is None:
             return
@@ -287,7 +275,7 @@ class RawConnection:
             self._events.on_message(method, params, self._peer.requests.exchange_of(self.carrying))
 
     def on_lost(self, reason: str) -> None:
-        """Pass it on at once: the server's exit may take a moment longer to be known."""
+        """Report the loss at once: the server's exit may take a moment longer to be known."""
         self._events.on_lost(reason)
         self._asked.lose_all(reason)
 
@@ -297,7 +285,7 @@ class RawConnection:
 
 
 def _params(call: CallToSend, own_meta: Mapping[str, bytes], uid: int) -> tuple[Buffer, ...]:
-    """The params with what has to be added to their `_meta`, the payload uncopied."""
+    """The params with the additions to their `_meta`, the payload uncopied."""
     meta = {**call.meta, **own_meta, **(call.envelope if own_meta else {})}
     members = [_encode(key) + b":" + bytes(value) for key, value in meta.items()]
     if call.wants_progress:

@@ -1,9 +1,4 @@
-"""What can go wrong with one HTTP request, as a value: told apart by its cause.
-
-Two questions are answered: whether the server can have acted on the request (only then is a call not safe to
-repeat), and what the failure would mean for the whole connection. Whether it ends the connection depends on
-what was asked; `LinkState` holds the rules.
-"""
+"""Failures of single HTTP requests, told apart by cause; and the headers of requests."""
 
 from __future__ import annotations
 
@@ -61,7 +56,7 @@ _BAD_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class McpHeaders:
-    """The headers of messages to one server, from its era and the tools it has listed."""
+    """The headers of messages to one server, from its era and its listed tools."""
 
     def __init__(self) -> None:
         self.is_modern = False
@@ -98,7 +93,7 @@ class McpHeaders:
         return {"mcp-name": encoded(getattr(given, member)), **marked}
 
     def learn(self, listing: bytes) -> None:
-        """Remember which arguments are repeated in headers; `listing` is the raw result of a `tools/list`."""
+        """Remember which arguments headers repeat; `listing` is the raw result of a `tools/list`."""
         if not self.is_modern or MARK.encode() not in listing:
             return
         try:
@@ -111,13 +106,13 @@ class McpHeaders:
 
 
 RETRY_AFTER_MOST = 300.0
-"""Seconds that a server may send us away for: one that names a day is asked again after five minutes."""
+"""Most seconds that a server may send us away for: one that names a day is asked after five minutes."""
 
 SERVER_ERROR = -32000
-"""The first code that JSON-RPC leaves to servers; the TypeScript SDK's for a session that it does not know."""
+"""The first code that JSON-RPC leaves to servers; the TypeScript SDK's for an unknown session."""
 
 PERHAPS_OVER = frozenset({None, SERVER_ERROR, envelope.INVALID_REQUEST})
-"""Codes with which HTTP 400 may tell of an unknown session, or of much else; None without a JSON-RPC error."""
+"""Codes with which HTTP 400 may mean an unknown session, or much else; None without a JSON-RPC error."""
 
 NOT_CONNECTED = frozenset(
     {
@@ -150,7 +145,7 @@ _STATUSES = frozenset(
         httpx2.codes.GATEWAY_TIMEOUT,
     }
 )
-"""Statuses that say what happened to the request; any other error status is the server's own answer."""
+"""Statuses about the request itself; any other error status is the server's own answer."""
 
 _ENDS: dict[Cause, type[RunError]] = {
     **dict.fromkeys(_UNTRUSTED, CannotStart),
@@ -169,25 +164,24 @@ _FATAL_TO_OURS = {
 }
 
 UNREACHABLE_CALLS = 3
-"""Calls in a row that could not connect: one may be a restart that is over in a moment, three are an outage."""
+"""Calls in a row that could not connect: one may be a restart, three are an outage."""
 
 
 class Failure(msgspec.Struct, frozen=True):
     """Why one request got no answer."""
 
     cause: Cause
-    """What sort of failure."""
     text: str
-    """What happened, with the server's host and port."""
+    """With the server's host and port."""
     data: Mapping[str, Datum] = msgspec.field(default_factory=dict)
-    """What the cause carries."""
+    """The data of the cause."""
     wait: float = 0.0
     """Seconds to leave the server alone for; 0 if it did not say."""
     helps: str = ""
-    """What has to be done before a call is worth another try; empty: nothing."""
+    """The remedy before a call is worth another try; empty: none."""
 
     def for_call(self) -> CallError:
-        """What the caller is told."""
+        """The error for the caller."""
         if self.cause is Cause.MESSAGE_TOO_LARGE:
             return RequestTooLarge(self.text)
         if self.wait:
@@ -200,14 +194,14 @@ class Failure(msgspec.Struct, frozen=True):
         return UpstreamLost(f"{self.text}; whether the call ran is unknown")
 
     def for_run(self) -> RunError:
-        """What the supervisor is told, if the connection ends of it."""
+        """The error for the supervisor, if the connection ends of it."""
         if self.wait:
             return Busy(self.text, self.cause, wait=self.wait, **self.data)
         return _ENDS.get(self.cause, ConnectionLost)(self.text, self.cause, **self.data)
 
 
 class LoginFailed(httpx2.TransportError):
-    """A request that was not sent, or not run, because there is no good login to send it with."""
+    """A request that was not sent, or not run, for want of a good login."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.text)
@@ -215,16 +209,12 @@ class LoginFailed(httpx2.TransportError):
 
 
 class LinkState:
-    """Whether a server that is asked over HTTP is there, and the end of the connection to it.
+    """Whether a server behind HTTP is there, and the end of the connection to it.
 
-    What ends it, while everything else costs only the request that met it:
-    - 401, a login that is over, a certificate that does not verify, the end of the session: whatever was asked.
-      The supervisor starts again, in the last case with a new session.
-    - No connection could be made, the login could not be renewed, 403, 429, 502, 503, 504: when we asked on our
-      own account (handshake, listing, ping, subscription). Of a call, only `UNREACHABLE_CALLS` in a row without
-      a sign of life.
-
-    A server that says when to come back (Retry-After) gets no call and no ping before. Times are trio's clock.
+    401, a login that is over, an untrusted certificate or the end of the session always end it. No connection,
+    an unrenewable login, 403, 429, 502, 503 and 504 do if they meet a request of our own; for calls, only
+    `UNREACHABLE_CALLS` in a row without a sign of life. Retry-After holds calls and pings. Times are trio's
+    clock.
     """
 
     def __init__(self) -> None:
@@ -234,18 +224,18 @@ class LinkState:
         self._unreachable = 0
 
     def heard(self) -> None:
-        """Note that the server showed life; while it wants to be left alone, its silence is no lack of it."""
+        """Note a sign of life; while the server wants to be left alone, silence is none of its faults."""
         self.last_heard = max(trio.current_time(), self.busy_until)
         self._unreachable = 0
 
     def end_with(self, end: RunError) -> None:
-        """The connection is over; the first reason counts."""
+        """End the connection; the first reason counts."""
         if self.end is None:
             self.end = end
             self.ended.set()
 
     def judge(self, failure: Failure, *, own: bool) -> RunError | None:
-        """Take in what a request met, `own` or a call; returns the end of the connection if that is one."""
+        """Take in the failure of a request, `own` or a call; return the end of the connection if it is one."""
         if failure.wait:
             self.busy_until = max(self.busy_until, trio.current_time() + failure.wait)
             self.last_heard = max(self.last_heard, self.busy_until)
@@ -261,7 +251,7 @@ class LinkState:
 
 
 def of_error(error: Exception, place: str) -> Failure:
-    """What a network error means. Only what came before sending is certain."""
+    """The failure of a network error. Only what came before sending is certain."""
     if isinstance(error, LoginFailed):
         return error.failure
     if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):
@@ -277,7 +267,7 @@ def of_error(error: Exception, place: str) -> Failure:
 
 
 def of_status(response: httpx2.Response, place: str, *, session_over: bool = False) -> Failure | None:
-    """What an HTTP error means; None: it is an answer like any other."""
+    """The failure of an HTTP error; None for an answer like any other."""
     status = response.status_code
     text = f"{place} answered HTTP {status} {response.reason_phrase}".rstrip()
     if status == httpx2.codes.UNAUTHORIZED:
@@ -305,18 +295,17 @@ def unauthorized(place: str) -> Failure:
 
 
 def session_ended(place: str, status: int) -> Failure:
-    """The server does not know our session any more, so it has not run what was asked in it."""
+    """The server no longer knows our session, so it has not run the request."""
     text = f"the server ended the session (HTTP {status} from {place})"
     return Failure(Cause.SESSION_OVER, text, {"place": place, "status": status})
 
 
 def ends_session(response: httpx2.Response, body: bytes) -> bool | None:
-    """Whether a server of streamable HTTP says by this error that it does not know our session; None: perhaps.
+    """Whether an HTTP error says that the server does not know our session; None: perhaps.
 
-    Only a request that named a session can be told so. The specification has 404 for it; with -32601 that is
-    "no such method", as in 2026-07-28. Servers in use also say 410, or 400: with -32000 (TypeScript SDK), with
-    -32600 (Python SDK), or without any JSON-RPC error (older Python SDKs), each of which may as well be about
-    the request. How a request that has worked before is answered now tells the two apart.
+    The specification has 404; with -32601 that is "no such method" (2026-07-28). Servers in use also say 410,
+    or 400 with -32000 (TypeScript SDK), -32600 (Python SDK) or no JSON-RPC error (older Python SDKs), which may
+    be about the request.
     """
     if SESSION_HEADER not in response.request.headers:
         return False
@@ -329,13 +318,13 @@ def ends_session(response: httpx2.Response, body: bytes) -> bool | None:
 
 
 def code_in(body: bytes) -> int | None:
-    """The code of a JSON-RPC error response; None if the body is none."""
+    """The code of a JSON-RPC error response; None for another body."""
     error = error_in(body)
     return None if error is None else read_error(error)[0]
 
 
 def error_in(body: bytes) -> Raw | None:
-    """The error object of a JSON-RPC error response; None if the body is none."""
+    """The error object of a JSON-RPC error response; None for another body."""
     try:
         error = envelope.decode(body).error
     except envelope.BadMessage:
@@ -344,9 +333,9 @@ def error_in(body: bytes) -> Raw | None:
 
 
 def retry_after(headers: httpx2.Headers, now: datetime) -> float:
-    """The seconds that a Retry-After asks for, in either of its forms; 0 without one, or one that is past.
+    """The seconds of a Retry-After, in either of its forms; 0 without one, or one that is past.
 
-    A date is compared with the server's own clock where its answer says what that shows (RFC 9110, 10.2.3).
+    A date is compared with the server's own clock where its answer shows that (RFC 9110, 10.2.3).
     """
     text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
@@ -357,7 +346,7 @@ def retry_after(headers: httpx2.Headers, now: datetime) -> float:
 
 
 _DIGITS = 12
-"""Of a number of seconds that are read: more would not be a number that one can compute with."""
+"""Digits read of a number of seconds: more could not be computed with."""
 
 
 def _date(text: str) -> datetime | None:

@@ -1,10 +1,7 @@
 """A server behind streamable HTTP, both eras: a POST is answered by JSON, or by a stream of events.
 
-What differs in the handshake era: a session that the server may give at `initialize` and that ends with a
-DELETE, and a stream of its own (GET) for what the server says unasked.
-
-Before anything is asked, one connection is made and dropped: HTTP has no opening of its own, and "refused", "no
-such host" and "not trusted" are better said before a handshake than as one that failed.
+The handshake era adds a session, ended with a DELETE, and a stream of its own (GET) for unasked messages.
+First, one connection is made and dropped: "refused" and "not trusted" are better reported before a handshake.
 """
 
 from __future__ import annotations
@@ -57,19 +54,19 @@ GOODBYE_SECONDS = 1.0
 """For ending the session: a courtesy, and a stop waits for it."""
 
 REOPEN_DELAYS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""Between attempts to reopen the stream of notifications: they outlast the idle time after which a ping finds
-out whether the server is there at all."""
+"""Seconds between attempts to reopen the stream of notifications: they outlast the idle time after which a ping
+tests the server."""
 
 RESUME_ATTEMPTS = 2
-"""In a row, to take up the stream of a request's answer where it broke off: more would keep its caller waiting
-for a server that is gone."""
+"""Attempts in a row to resume a request's broken stream: more would keep its caller waiting for a server that
+is gone."""
 
 NO_PARAMS = Raw(b"{}")
 QUESTIONS = ("ping", "tools/list")
-"""Requests that tell whether a server still knows our session, as they change nothing; the cheaper first."""
+"""Harmless requests that tell whether a server still knows our session; the cheaper first."""
 
 RETRY_LEAST, RETRY_MOST = 0.1, 60.0
-"""Seconds that a server may ask for (`retry:`) before a stream is reopened: no busy loop, and no end of it."""
+"""Seconds that a server may ask for (`retry:`) before a stream is reopened."""
 
 
 @asynccontextmanager
@@ -78,7 +75,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]
 
     Raises:
         CannotStart: the url is wrong, or the server's certificate is not trusted.
-        NeedsAuth: the login that is kept cannot be read.
+        NeedsAuth: the stored login cannot be read.
         ConnectionLost: it could not be reached just now.
     """
     server = context.server
@@ -106,7 +103,7 @@ async def _knock(host: str, port: int, tls: ssl.SSLContext | None, server: Serve
 
 
 class _Position(msgspec.Struct, eq=False):
-    """Where a stream of events is to be taken up again."""
+    """The place to resume a stream of events."""
 
     last_id: str = ""
     """Of the last event; empty if the stream cannot be resumed."""
@@ -127,7 +124,7 @@ class HttpLink(PostLink):
         self.session = _ServerSession(self, context)
 
     async def receive(self, response: httpx2.Response, post: Post) -> None:
-        """Take the answer to a request in, whichever form it has."""
+        """Take the answer to a request in, in either form."""
         if post.uid is None:
             if post.method == "notifications/initialized":
                 self._initialized.set()
@@ -230,7 +227,7 @@ class HttpLink(PostLink):
     async def _take(self, message: bytes, uid: int | None) -> None:
         """Deliver a message; an error without our id is still the answer: some servers send `null` there.
 
-        Some say with -32600 in a success that they do not know our session.
+        Some answer an unknown session with -32600 in a success.
         """
         post = self._posts.get(uid or 0)
         if (
@@ -289,6 +286,6 @@ class _ServerSession:
 
 
 def _form(response: httpx2.Response) -> str:
-    """The media type of a success, without its parameters; empty of any other response."""
+    """The media type of a success, without its parameters; empty for any other response."""
     text: str = response.headers.get("content-type", "") if response.is_success else ""
     return text.partition(";")[0].strip().lower()

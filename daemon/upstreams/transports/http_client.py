@@ -1,11 +1,8 @@
-"""The HTTP client for one server: redirects, certificates, bodies and event streams, all within bounds.
+"""The HTTP client for one server, and the login (RFC 6750) that its requests carry.
 
-Decisions.
-- Redirects are followed within the origin (and from http to https on the same host, default ports) where they
-  keep the method; any other is an error that names the target. Credentials travel nowhere else.
-- No proxy of the environment, no .netrc: a daemon inherits its environment from whatever started it, and a
-  variable that nobody thought of must not send our headers, or calls to loopback, to somebody else.
-- No time limit on reading: a call's limits are the connection's (`expire`), a stream may be silent.
+Redirects are followed within the origin (and from http to https on the same host, default ports) if they keep
+the method: credentials travel nowhere else. No proxy of the environment, no .netrc: an inherited variable must
+not send our headers elsewhere. No time limit on reading: calls have the connection's, a stream may be silent.
 """
 
 from __future__ import annotations
@@ -40,16 +37,16 @@ if TYPE_CHECKING:
 
 
 WRITE_SECONDS = 60.0
-"""For a server to take the next piece of a request; it need not be fast, but a stopped one is noticed."""
+"""For a server to take the next piece of a request: a slow one may, a stopped one is noticed."""
 
 MAX_REDIRECTS = 20
-"""Of one request: what browsers follow."""
+"""Of one request: as many as browsers follow."""
 
 POOL = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-"""Calls are bounded above (`limits.inFlight`); below, waiting for a place would look like a dead server."""
+"""Calls are bounded above (`limits.inFlight`); here, waiting for a place would look like a dead server."""
 
 NETWORK_ERRORS = (httpx2.TransportError, httpx2.DecodingError)
-"""What a request or its response can break with."""
+"""Errors that break a request or its response."""
 
 EVENT_STREAM = "text/event-stream"
 STREAM_HEADERS = {"accept": EVENT_STREAM, "cache-control": "no-store"}
@@ -68,14 +65,7 @@ async def exchange(
 ) -> AsyncIterator[httpx2.Response]:
     """Send a request and follow its redirects; the body of the response is still to be read.
 
-    Args:
-        client: what sends it.
-        method: of HTTP.
-        url: where to.
-        headers: besides those of the client.
-        content: the body.
-        heard: called for each sign of life: the head of the response and each chunk of its body.
-        login: the login that it is sent with, if there is one.
+    `heard` is called for each sign of life: the head of the response and each chunk of its body.
 
     Raises:
         httpx2.TransportError: no response, or its body broke off.
@@ -107,7 +97,7 @@ async def _followed(
 
 @attrs.frozen(eq=False)
 class _HeardStream(httpx2.AsyncByteStream):
-    """A body that tells of each chunk: to its reader a comment in an event stream is nothing."""
+    """A body that reports each chunk: a comment in an event stream counts, too."""
 
     inner: httpx2.AsyncByteStream
     heard: Callable[[], None]
@@ -130,7 +120,7 @@ async def trusted_certificates() -> ssl.SSLContext:
 
 
 def http_client(server: Server, tls: ssl.SSLContext) -> httpx2.AsyncClient:
-    """The client for one server, with its configured headers; `tls` holds the certificates that are trusted."""
+    """The client for one server, with its configured headers; `tls` holds the trusted certificates."""
     return httpx2.AsyncClient(
         transport=httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=POOL),
         headers={"user-agent": "{name}/{version}".format(**IDENTITY), **server.headers},
@@ -153,7 +143,7 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes | None:
 
 
 def events_of(response: httpx2.Response, limit: int) -> AsyncGenerator[httpx2.ServerSentEvent]:
-    """The events of a stream, to be closed; `httpx2.SSEError` of one of more than `limit` bytes."""
+    """The events of a stream, to be closed; raises `httpx2.SSEError` for one of more than `limit` bytes."""
     source = httpx2.EventSource(response, max_event_size=limit)
     return cast("AsyncGenerator[httpx2.ServerSentEvent]", aiter(source))
 
@@ -164,7 +154,7 @@ def same_origin(url: httpx2.URL, other: httpx2.URL) -> bool:
 
 
 def not_followed(response: httpx2.Response) -> str:
-    """Where a redirect led that was not followed, without what may be secret in the url; else empty."""
+    """The target of a redirect that was not followed, without secrets of the url; else empty."""
     if response.next_request is None:
         return ""
     target = response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None)
@@ -172,7 +162,7 @@ def not_followed(response: httpx2.Response) -> str:
 
 
 def _within_origin(response: httpx2.Response) -> httpx2.Request | None:
-    """The request that follows a redirect; None if it is none, or one that is not followed."""
+    """The request that follows a redirect; None without one, or if it is not followed."""
     sent, following = response.request, response.next_request
     if following is None or following.method != sent.method:
         return None
@@ -194,7 +184,7 @@ METADATA_BYTES = 64 * 1024
 """Of that metadata, which has some hundred."""
 
 METADATA_PATH = "/.well-known/oauth-protected-resource"
-"""Where that metadata is, before the path of the server and without it (RFC 9728, section 3.1)."""
+"""The path of that metadata, before the server's path and without it (RFC 9728, section 3.1)."""
 
 
 class ServerLogin:
@@ -245,7 +235,7 @@ class ServerLogin:
     async def send(
         self, send: Callable[[dict[str, str]], Awaitable[httpx2.Response]], headers: dict[str, str]
     ) -> httpx2.Response:
-        """Send a request with the login: once more with another one if it is refused, which is not to run it.
+        """Send a request with the login; once more with another one if the server refuses it, unrun.
 
         Raises:
             LoginFailed: there is no good login just now.
@@ -259,7 +249,7 @@ class ServerLogin:
         return response
 
     async def after_refusal(self, header: str) -> str:
-        """The value of `Authorization` in place of one that the server has refused.
+        """The value of `Authorization` in place of a refused one.
 
         Raises:
             LoginFailed: there is no other.
@@ -268,11 +258,9 @@ class ServerLogin:
         return f"Bearer {login.access_token}"
 
     async def refusal(self, response: httpx2.Response, client: httpx2.AsyncClient) -> Failure | None:
-        """What a refusal has to do with logins; None: nothing.
+        """The failure of a refusal that concerns logins; None for another.
 
-        Args:
-            response: the refusal.
-            client: asks the server whether there is a way to log in.
+        `client` asks the server whether there is a way to log in.
         """
         if self._logins is None:
             return None
@@ -283,12 +271,7 @@ class ServerLogin:
         return failure
 
     def judged(self, status: int, challenges: str) -> Failure | None:
-        """What a refusal has to do with logins, as far as it says so itself; None: nothing.
-
-        Args:
-            status: the HTTP status.
-            challenges: its `WWW-Authenticate`.
-        """
+        """The same by the status and `WWW-Authenticate` alone."""
         challenge = None if self._logins is None else self._noted(challenges)
         if status == httpx2.codes.UNAUTHORIZED and (self.held or challenge is not None):
             return self._wanted(status)
@@ -303,7 +286,7 @@ class ServerLogin:
         return self._needed(f"{self.place} {what} (HTTP {status})", status=status)
 
     async def _renewed(self, rejected: str | None) -> Login:
-        """Another login than one that was rejected, or that is due: one renewal for all who need it."""
+        """Another login than one that was rejected, or is due: one renewal for all who need it."""
         login, server = self._login, self._server
         if login is None or self._logins is None:
             raise LoginFailed(self._needed(f"the login at {self.place} has ended"))
@@ -341,7 +324,7 @@ class ServerLogin:
         return trio.current_time() < self._again
 
     async def _has_metadata(self, client: httpx2.AsyncClient) -> bool:
-        """Whether the server says where to log in to it, although its refusal did not."""
+        """Whether the server names a place to log in, although its refusal did not."""
         url = httpx2.URL(login_url(self._server))
         path = url.path.rstrip("/")
         for where in dict.fromkeys((METADATA_PATH + path, METADATA_PATH)):
@@ -354,7 +337,7 @@ class ServerLogin:
         return False
 
     def _noted(self, challenges: str) -> Challenge | None:
-        """The server's challenge; what it wants is remembered for the next login."""
+        """The server's challenge; its scope is remembered for the next login."""
         challenge = bearer_challenge(challenges)
         if challenge is not None and challenge.scope and self._logins is not None:
             self._logins.want(self._server.name, challenge.scope)

@@ -1,6 +1,6 @@
-"""What the network transports share: connecting, and why a server could not be reached.
+"""Connecting to servers, and why one could not be reached.
 
-A URL may hold a password and a query a token, so texts name the host and the port, never more.
+Texts name host and port, never a URL: it may hold secrets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def host_and_port(url: str, *schemes: str) -> tuple[str, int]:
 
 
 def place_of(host: str, port: int) -> str:
-    """Host and port as texts name them."""
+    """Host and port in texts."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -71,7 +71,7 @@ async def connect(host: str, port: int, tls: ssl.SSLContext | None) -> Stream:
 
 
 def opening_error(error: BaseException, place: str) -> RunError:
-    """What a failed attempt to connect means for the supervisor."""
+    """The error of a failed attempt to connect, for the supervisor."""
     why, cause = reason(error), cause_of(error)
     if is_untrusted(error):
         text = f"tls: the certificate of {place} is not trusted: {why}"
@@ -80,7 +80,7 @@ def opening_error(error: BaseException, place: str) -> RunError:
 
 
 def refused(status: int, place: str) -> RunError:
-    """What an HTTP status instead of a connection means for the supervisor."""
+    """The error of an HTTP status instead of a connection, for the supervisor."""
     if status in {UNAUTHORIZED, FORBIDDEN}:
         text = f"{place} wants credentials that it was not given (HTTP {status})"
         return NeedsAuth(text, of_status(status), place=place, status=status)
@@ -108,7 +108,7 @@ def cause_of(error: BaseException) -> Cause:
 
 
 _OF_CERTIFICATES = {10: Cause.TLS_EXPIRED, 62: Cause.TLS_NAME, 64: Cause.TLS_NAME}
-"""By OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH and _IP_ADDRESS_MISMATCH (x509_vfy.h)."""
+"""OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH (x509_vfy.h)."""
 
 _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
-"""OpenSSL's reasons for a peer that answers a handshake with something else."""
+"""OpenSSL's reasons for a peer that does not speak TLS."""

@@ -1,9 +1,4 @@
-"""An MCP connection whose frames are the bodies of HTTP POSTs: streamable HTTP and SSE share this edge.
-
-A link like any other (`wire.outbox.Link`): a frame that is sent is one POST, and each message that comes back,
-in whatever way, is one line to the peer, its payload unopened. A failed POST costs the request that it carried;
-`failures.LinkState` decides whether it ends the connection.
-"""
+"""An MCP connection whose frames are the bodies of HTTP POSTs: the edge that streamable HTTP and SSE share."""
 
 from __future__ import annotations
 
@@ -41,16 +36,16 @@ if TYPE_CHECKING:
     from daemon.wire.requests import Exchange
 
 NOTE_SECONDS = 10.0
-"""For the POST of a notification or an answer: they keep their order, so what follows waits."""
+"""For the POST of a notification or an answer: they keep their order, so later ones wait."""
 
 STUCK_SECONDS = 3 * NOTE_SECONDS
-"""How long a full queue may wait for a server that takes nothing: three in a row are no accident."""
+"""Seconds that a full queue may wait for a server that takes nothing: three in a row are no accident."""
 
 ABANDONED_SECONDS = 5.0
-"""How long a cancelled request may keep its POST open to say so, where closing it is no cancelling."""
+"""Seconds that a cancelled request may keep its POST open, where closing it does not cancel."""
 
 ERROR_BYTES = 64 * 1024
-"""Of the body of an HTTP error; a JSON-RPC error is far smaller, a web page is not wanted."""
+"""Of the body of an HTTP error: a JSON-RPC error is far smaller, a web page is not wanted."""
 
 _POST_HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
@@ -64,31 +59,31 @@ class Post(msgspec.Struct, eq=False):
 
     body: bytes
     uid: int | None
-    """The request's id; None of a notification, or an answer to the server."""
+    """The request's id; None for a notification, or an answer to the server."""
     method: str
-    """Empty of an answer."""
+    """Empty for an answer."""
     params: Raw | UnsetType
     scope: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
 
 
 class PostLink(ABC):
-    """`wire.outbox.Link` over POSTs: a task for each request on its way, one for all that is no request."""
+    """`wire.outbox.Link` over POSTs: a task for each request, one for everything that keeps its order."""
 
     peer: Peer
-    """Whose link this is; set by `PostConnection`."""
+    """Set by `PostConnection`."""
     url: str
-    """Where to POST."""
+    """The target of POSTs."""
     closing_cancels = False
-    """Whether the end of a POST cancels its request in the modern era: no notification says so then."""
+    """Whether the end of a POST cancels its request in the modern era, without a notification."""
 
     def __init__(self, client: httpx2.AsyncClient, context: OpenContext, login: ServerLogin) -> None:
-        """Attach to a client that somebody else closes."""
+        """Attach to a client that the caller closes."""
         self.queued = 0
-        """Bytes of what keeps its order; requests go side by side, and `limits.inFlight` bounds those."""
+        """Bytes that keep their order; requests go side by side, bounded by `limits.inFlight`."""
         self.turns = 0
         self.is_held = False
         self.carrying: int | None = None
-        """The request in whose answer the message came that is being delivered."""
+        """The request in whose answer the present message came."""
         self.place = login.place
         self.headers = McpHeaders()
         self.login = login
@@ -133,7 +128,7 @@ class PostLink(ABC):
         self._kick.set()
 
     def waiting(self, _request_id: bytes | None = None, /) -> float:
-        """Bytes of what keeps its order (`wire.outbox.Link.waiting`)."""
+        """Bytes that keep their order (`wire.outbox.Link.waiting`)."""
         return self.queued
 
     async def run(self, receiver: Receiver) -> None:
@@ -156,7 +151,7 @@ class PostLink(ABC):
             self.queued = 0
 
     def resume(self) -> None:
-        """Read again: the links that were behind have caught up."""
+        """Read again: slow receivers have caught up (`wire.outbox.Source`)."""
         self.is_held = False
         self._resumed.set()
 
@@ -164,25 +159,20 @@ class PostLink(ABC):
 
     @abstractmethod
     async def receive(self, response: httpx2.Response, post: Post) -> None:
-        """Take in what a POST was answered with success."""
+        """Take in the success of a POST."""
 
     @abstractmethod
     async def listen(self) -> None:
-        """Receive what the server says outside of answers to POSTs."""
+        """Receive messages outside of answers to POSTs."""
 
     @abstractmethod
     async def session_over(self, response: httpx2.Response, body: bytes, post: Post) -> bool:
-        """Whether an HTTP error, the answer to a POST, says that the server does not know our session."""
+        """Whether an HTTP error to a POST says that the server does not know our session."""
 
     # --- what they share -----------------------------------------------------------------------------------
 
     async def deliver(self, message: bytes, uid: int | None = None) -> None:
-        """Hand a message over; return when whoever it is for is not too far behind.
-
-        Args:
-            message: the message.
-            uid: the request in whose answer it came, if the transport says so.
-        """
+        """Hand over a message, of the answer to `uid` if the transport says so; wait for slow receivers."""
         outbox = self._context.outbox
         outbox.slow.clear()
         self.carrying = uid
@@ -195,9 +185,9 @@ class PostLink(ABC):
             await self._resumed.wait()
 
     def fail(self, uid: int | None, failure: Failure) -> None:
-        """This request gets no answer: tell who waits for it, and see whether it is the end.
+        """Report that a request gets no answer (None: no request failed), and judge the connection.
 
-        A request of our own raises the end that it met (`PostConnection.request`). None: no request failed.
+        A request of our own raises the end that it met (`PostConnection.request`).
         """
         own = self.peer.requests.is_forwarded(uid) is False
         end = self.state.judge(failure, own=own)
@@ -210,10 +200,7 @@ class PostLink(ABC):
         self._context.outbox.flush()
 
     def _abandon(self, params: Raw) -> bool:
-        """Nobody waits for a request any more. Returns whether the server is to be told in a message.
-
-        Not of one that was never sent, as a notification before it still waits.
-        """
+        """Give a request up; return whether a message is to tell the server: not of one never sent."""
         uid = msgspec.json.decode(params, type=_Cancelled).requestId
         closing = self.closing_cancels and self.headers.is_modern
         if (post := self._posts.get(uid)) is not None:
@@ -225,7 +212,7 @@ class PostLink(ABC):
         return not closing
 
     async def _write(self) -> None:
-        """Requests go side by side; what is no request keeps its order, so what follows waits for it."""
+        """Send requests side by side; what is no request keeps its order, so the next one waits for it."""
         while True:
             await self._kick.wait()
             self._kick = trio.Event()
@@ -261,7 +248,7 @@ class PostLink(ABC):
 
 
 async def _take_refusal(link: PostLink, response: httpx2.Response, post: Post) -> None:
-    """An HTTP error: a failure, or an answer in JSON-RPC whatever its body says."""
+    """Take in an HTTP error: a failure, or an answer in JSON-RPC whatever its body says."""
     body = await read_body(response, ERROR_BYTES) or b""
     over = await link.session_over(response, body, post)
     failure = await link.login.refusal(response, link.client) or of_status(
@@ -289,7 +276,7 @@ class PostConnection(RawConnection):
     """`ports.Connection` over POSTs."""
 
     def __init__(self, link: PostLink, context: OpenContext) -> None:
-        """Attach to a link that somebody else opens and closes."""
+        """Attach to a link that the caller opens and closes."""
         super().__init__(link, outbox=context.outbox, events=context.events)
         self._link = link
         link.peer = self._peer
@@ -310,10 +297,10 @@ class PostConnection(RawConnection):
         self._link.headers.adopt(era, version)
 
     async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - see ports.Connection
-        """Ask, and wait (`ports.Connection.request`).
+        """Send a request of our own, and wait (`ports.Connection.request`).
 
         Raises:
-            RunError: the connection ended of what this request met.
+            RunError: the connection ended of this request's failure.
             HttpRefusal: the server answered with an HTTP error that held no JSON-RPC error.
             UpstreamLost: only its own exchange failed, or the connection ended around it.
         """
@@ -333,7 +320,7 @@ class PostConnection(RawConnection):
 
         Raises:
             Overloaded: the server does not take what is already waiting for it.
-            UpstreamUnavailable: the connection has just ended, or the server has no time for us until later.
+            UpstreamUnavailable: the connection has just ended, or the server wants to be left alone.
         """
         if (end := self._link.state.end) is not None:
             raise UpstreamUnavailable(f"{end}. The call was not sent: it is safe to try again.")

@@ -1,7 +1,7 @@
 """A server behind HTTP with SSE, the transport that streamable HTTP replaced: one stream down, POSTs up.
 
-The stream is the connection, and its end is the connection's. So is an event over the limit: the reader cannot
-skip one. The stream names where to POST, which must be the url's own origin, because our headers go there.
+The end of the stream is the connection's. So is an event over the limit: the reader cannot skip one. The stream
+names the target of POSTs, which must be of the url's own origin, because our headers go there.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]:
-    """Open the stream and learn where to POST; close it on the way out.
+    """Open the stream and learn the target of POSTs; close it on the way out.
 
     Raises:
         CannotStart: the url is wrong, or the server's certificate is not trusted.
         NeedsAuth: the server answered 401 or 403.
-        ProtocolFault: it wants messages sent to another origin, or to what is no url.
-        ConnectionLost: it could not be reached just now, or its stream is none.
+        ProtocolFault: it names an endpoint of another origin, or no url.
+        ConnectionLost: it could not be reached just now, or its answer is no stream.
     """
     server = context.server
     place = place_of(*host_and_port(server.url or "", "http", "https"))
@@ -88,7 +88,7 @@ class SseLink(PostLink):
         raise self._ended()
 
     async def receive(self, response: httpx2.Response, post: Post) -> None:
-        """Nothing: a POST is only acknowledged, its answer comes in the stream."""
+        """Do nothing: a POST is only acknowledged, its answer comes in the stream."""
 
     async def listen(self) -> None:
         """Read the stream to its end, which is the connection's."""
@@ -113,7 +113,6 @@ class SseLink(PostLink):
 
 
 def _endpoint(url: httpx2.URL, named: str) -> str:
-    """Where to POST, as the stream at `url` names it."""
     try:
         endpoint = url.join(named)
     except httpx2.InvalidURL:
@@ -126,7 +125,7 @@ def _endpoint(url: httpx2.URL, named: str) -> str:
 
 
 def _refusal(response: httpx2.Response, place: str) -> RunError:
-    """Why there is no stream; a server that has no time says when it will."""
+    """Why there is no stream; a busy server says until when."""
     failure = of_status(response, place)
     busy = failure is not None and failure.cause is Cause.BUSY
     return failure.for_run() if failure is not None and busy else refused(response.status_code, place)

@@ -1,8 +1,8 @@
 """A server as a child process, reached over its stdin and stdout (MCP, stdio transport).
 
-Exit and end of stdout are different events (measured: a grandchild that holds stdout delays EOF by as long
-as it lives; a child that closes stdout may live on), so both are watched and either one ends the connection.
-stderr is drained for as long as the child lives: a child that logs into a full pipe blocks.
+Exit and end of stdout are different events (measured: a grandchild that holds stdout delays EOF for its life; a
+child that closes stdout may live on): either one ends the connection. stderr is drained while the child lives:
+a child that logs into a full pipe blocks.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ INHERITED = (
     *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"),
     *("NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"),
 )
-"""Variables of our environment that a child inherits: the list of the MCP SDKs, and where certificates are: a
-runner downloads nothing without them where a proxy has its own. Everything else (tokens, SSH_AUTH_SOCK,
-NOTIFY_SOCKET, LISTEN_FDS) must be named in the server's `env`."""
+"""Variables that a child inherits: the list of the MCP SDKs, and where certificates are, as a runner behind a
+proxy with its own downloads nothing without them. All others (tokens, SSH_AUTH_SOCK, NOTIFY_SOCKET, LISTEN_FDS)
+must be in the server's `env`."""
 
 LAST_WORDS = 0.05
-"""Seconds that we wait for the other of exit and EOF: an answer may still be in the pipe, and an exit status
-tells more than an EOF. Callers wait meanwhile, so it is short."""
+"""Seconds to wait for the other of exit and EOF: an answer may still be in the pipe, and an exit status tells
+more than an EOF. Callers wait meanwhile, so it is short."""
 
 STDERR_CHUNK = 64 * 1024
 """Bytes read at once, and the length at which a line is passed on without its end."""
 
 LINES_AT_ONCE = 1000
-"""Lines passed on of one chunk, no more than are kept anyway: a flood of short ones must not own the loop."""
+"""Lines passed on of one chunk, as many as are kept: a flood of short ones must not own the loop."""
 
 EXIT_MEANINGS = {
     78: ": configuration error (EX_CONFIG)",
     126: ": found but not executable",
     127: ": command not found",
 }
-"""What some exit statuses mean (sysexits.h, and the shell's own)."""
+"""Meanings of some exit statuses (sysexits.h, and the shell's own)."""
 
 
 def child_environment(environ: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """A server that listens on a unix socket: newline-delimited JSON, as on stdio, without a child.
 
-The socket's file appears when the server is ready and may outlive it, so neither "no such file" nor "refused"
-is final: both are retried as a lost connection.
+The socket's file appears when the server is ready and may outlive it: "no such file" and "refused" are both
+retried.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A server behind a WebSocket: one JSON-RPC message per WebSocket message, subprotocol `mcp`.
 
-Whether the server is alive is asked at the level of MCP. A message over the limit ends the connection with
-close code 1009.
+MCP's own pings test whether it is alive. A message over the limit ends the connection with close code 1009.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
     Raises:
         CannotStart: the url is wrong, or the server's certificate is not trusted.
         NeedsAuth: the server answered 401 or 403, or the login is over.
-        ConnectionLost: it could not be reached just now, or what answers there is no WebSocket server.
+        ConnectionLost: it could not be reached just now, or no WebSocket server answers.
     """
     async with AsyncExitStack() as stack:
         link = await _open_with_login(stack, context)
@@ -55,7 +54,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
 
 
 async def _open_with_login(stack: AsyncExitStack, context: OpenContext) -> WebSocketLink:
-    """As `_opened`, with the login at the server if there is one; again if it had to be renewed for that."""
+    """As `_opened`, with the login at the server if any; again if it had to be renewed for that."""
     host, port = host_and_port(context.server.url or "", "ws", "wss")
     login = ServerLogin(context, place_of(host, port))
     await login.begin()
@@ -87,10 +86,10 @@ class _ServerStream(WebSocketStream):
     """Reads the answer to the opening handshake before the library, which waits for the body of a refusal."""
 
     head = b""
-    """The answer, and what came with it."""
+    """The answer, with the bytes that followed it."""
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Some of what the server has sent; nothing after an answer that opens no WebSocket."""
+        """Some of the server's bytes; nothing after an answer that opens no WebSocket."""
         if self.head:
             return await super().receive_some(max_bytes)
         while b"\n\r\n" not in self.head and len(self.head) < MAX_HEAD:

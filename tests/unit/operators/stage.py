@@ -90,7 +90,7 @@ class FakeServer(FakeUpstream):
         self.pings: Keepalive | None = None
         self.children: dict[int, int] = {}
         self.in_flight = 0
-        self.standing = ListingStatus()
+        self.list_status = ListingStatus()
         self.problem = ""
         self.error: Exception | None = None
         self.on_refresh: Callable[[], None] = lambda: None

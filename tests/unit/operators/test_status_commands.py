@@ -288,7 +288,7 @@ async def test_a_server_without_tools_is_up_of_no_use_and_asked_again() -> None:
     daemon.stage.lists("alpha")
     assert daemon.status()["daemon"]["available"] == 2
     daemon.stage.becomes("alpha", ServerState.DEGRADED, reason=EMPTY.text, cause=EMPTY.cause)
-    daemon.alpha.standing = ListingStatus(problem=EMPTY, attempt=3, next_at=NOW + 12.4)
+    daemon.alpha.list_status = ListingStatus(problem=EMPTY, attempt=3, next_at=NOW + 12.4)
     status = daemon.status()
     assert status["daemon"]["available"] == 1
     alpha = status["servers"]["alpha"]

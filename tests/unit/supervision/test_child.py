@@ -651,7 +651,7 @@ async def test_a_child_that_rests_is_dormant_at_once_and_runs_again_when_woken()
     actor = Actor(FOREVER, cleanup=3.0)
     async with supervised(actor.spec()) as stage:
         await stage.reach(READY)
-        stage.child.rest()
+        stage.child.go_idle()
         assert stage.state is DORMANT
         await trio.sleep(DAY)
         assert (actor.live, actor.incarnations) == (0, [1])
@@ -665,7 +665,7 @@ async def test_who_wakes_a_child_while_it_is_being_put_to_rest_is_heard() -> Non
     actor = Actor(FOREVER, cleanup=3.0)
     async with supervised(actor.spec()) as stage:
         await stage.reach(READY)
-        stage.child.rest()
+        stage.child.go_idle()
         stage.child.wake()
         with trio.fail_after(10):
             assert await stage.child.status.wait_settled()
@@ -675,10 +675,10 @@ async def test_who_wakes_a_child_while_it_is_being_put_to_rest_is_heard() -> Non
 async def test_only_a_child_that_serves_can_rest() -> None:
     async with supervised(Actor(HANG).spec()) as stage:
         await stage.reach(STARTING)
-        stage.child.rest()
+        stage.child.go_idle()
         assert stage.state is STARTING
         stage.child.switch_off("off")
-        stage.child.rest()
+        stage.child.go_idle()
         await stage.reach(DISABLED)
 
 
@@ -686,16 +686,16 @@ async def test_a_child_that_rests_can_be_switched_off_and_on_restarted_and_repla
     actor, other = Actor(FOREVER), Actor(FOREVER)
     async with supervised(actor.spec()) as stage:
         await stage.reach(READY)
-        stage.child.rest()
+        stage.child.go_idle()
         stage.child.switch_off("off")
         await stage.reach(DISABLED)
         stage.child.switch_on()
         await stage.reach(READY)
-        stage.child.rest()
+        stage.child.go_idle()
         await trio.testing.wait_all_tasks_blocked()
         stage.child.restart()
         await stage.reach(READY)
-        stage.child.rest()
+        stage.child.go_idle()
         await trio.testing.wait_all_tasks_blocked()
         stage.child.replace(other.spec())
         await stage.reach(READY)

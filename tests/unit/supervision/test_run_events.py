@@ -65,7 +65,7 @@ async def crash(life: Lifecycle) -> None:
 
 
 async def test_a_run_begins_serves_and_ends_with_its_cause(nursery: trio.Nursery) -> None:
-    told = Told(crash, told=lambda: {"pid": 77}, last_lines=lambda run: [f"last words of run {run}"])
+    told = Told(crash, event_details=lambda: {"pid": 77}, last_lines=lambda run: [f"last words of run {run}"])
     nursery.start_soon(told.run)
 
     ended = await told.ended()
@@ -210,7 +210,7 @@ async def test_what_is_put_to_rest_ends_as_dormant_and_is_not_blamed(nursery: tr
     nursery.start_soon(told.run)
     await until(lambda: "ready" in told.kinds(), every=0.25, seconds=3)
 
-    told.child.rest()
+    told.child.go_idle()
     ended = await told.ended()
 
     assert (ended.details["state"], ended.cause, ended.text) == (

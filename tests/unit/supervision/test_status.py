@@ -84,7 +84,7 @@ def test_once_it_ends_nothing_but_stopping_is_shown(status: ChildStatus) -> None
     status.end(Reason("the daemon is going down"))
     status.become(S.READY)
     shown = [status.value.state]
-    status.come_to_rest(GONE)
+    status.become_inactive(GONE)
     assert [*shown, status.value.state] == [S.STOPPING, S.STOPPED]
 
 

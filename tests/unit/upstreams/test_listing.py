@@ -99,14 +99,14 @@ async def test_an_empty_list_is_no_failure_and_not_as_it_should_be(nursery: trio
     await scene.start(nursery)
     await until(lambda: len(scene.problems) == 2, every=0.05)
     assert scene.problems == [EMPTY, EMPTY]
-    standing = scene.listing.standing
+    standing = scene.listing.status
     assert (standing.problem, standing.attempt) == (EMPTY, 3)
     assert standing.next_at is not None
     assert 42.0 < standing.next_at <= 42.0 + DEBOUNCE + RELIST_AFTER_FAILURE
     scene.connection.tools = ["echo"]
     await until(lambda: len(scene.problems) == 3, every=0.05)
     assert scene.problems[-1] == HEALTHY
-    assert scene.listing.standing == ListingStatus()
+    assert scene.listing.status == ListingStatus()
 
 
 async def test_a_word_is_obeyed_at_once_and_further_ones_together(nursery: trio.Nursery) -> None:

@@ -134,7 +134,7 @@ async def test_a_list_that_fails_costs_no_other_and_no_run(nursery: trio.Nursery
     assert problem
     assert "s3cret" not in problem
     assert scene.last(Kind.PROMPT) == (["p"], "")
-    assert scene.lists.tools.standing.problem.text == ""
+    assert scene.lists.tools.status.problem.text == ""
 
 
 async def test_who_has_resources_need_not_know_of_templates(nursery: trio.Nursery) -> None:

@@ -11,7 +11,7 @@ async def test_the_next_try_of_a_degraded_server_is_that_of_its_lists() -> None:
     stage = OperatorStage()
     stage.stage.becomes("alpha", ServerState.DEGRADED)
     problem = stage.stage.catalog.value.servers["alpha"].status.why
-    stage.alpha.standing = type(stage.alpha.standing)(problem=problem, next_at=1234.4)
+    stage.alpha.list_status = type(stage.alpha.list_status)(problem=problem, next_at=1234.4)
     assert server_facts(stage.context(), "alpha", {})["nextRetryAt"] == 1234
 
 
