@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from daemon.actors.control import CONFIG_FAULT, IDLE_SECONDS
+from daemon.actors.control import CONFIG_FAULT, IDLE_SECONDS, MAX_REQUESTS
 from daemon.errors import ConfigError, Fault
 from daemon.operators.base import Refused
 from tests.unit.operators.stage import OperatorStage
@@ -27,6 +27,19 @@ async def test_a_slow_call_holds_up_nothing_else(nursery: trio.Nursery) -> None:
     assert (await client.request("tools", request_id="tools"))["id"] == "tools"
     stage.stage.answer(sent)
     assert (await client.get())["id"] == "slow"
+
+
+async def test_requests_beyond_the_bound_are_refused_until_one_has_ended(nursery: trio.Nursery) -> None:
+    stage = OperatorStage()
+    client = await stage.connect(nursery)
+    for number in range(MAX_REQUESTS):
+        await client.ask("call", {"server": "alpha", "tool": "echo"}, request_id=number)
+        await stage.alpha.wait_sent(number + 1)
+    refused = await client.request("status", request_id="more")
+    assert f"Overloaded: {MAX_REQUESTS} requests are in progress" in refused["error"]["message"]
+    stage.stage.answer(stage.alpha.sent[0])
+    assert (await client.get())["id"] == 0
+    assert "result" in await client.request("status", request_id="again")
 
 
 @pytest.mark.parametrize(
