@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.processes.children import Children
-from daemon.upstreams.transports.connection import OpenContext
+from daemon.upstreams.transports.server_connection import OpenContext
 
 if TYPE_CHECKING:
     import socket

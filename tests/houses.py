@@ -31,7 +31,7 @@ from daemon.surroundings import Surroundings
 from daemon.tree.running import Tree
 from daemon.upstreams.server_actors import ActorContext
 from daemon.upstreams.servers import Servers
-from daemon.upstreams.transports.connection import OpenContext
+from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import ECHO_SERVER, Client, keep
 from tests.waiting import PATIENCE

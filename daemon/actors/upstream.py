@@ -20,7 +20,7 @@ from daemon.upstreams.events import ServerEvents, WatchedServer
 from daemon.upstreams.handshake import Greeter, Greeting, Keepalive, capabilities_of, keep_expiring
 from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.server_lists import ServerLists
-from daemon.upstreams.transports.connection import OpenContext, connector
+from daemon.upstreams.transports.server_connection import OpenContext, connector
 from daemon.upstreams.upstream_access import UpstreamAccess
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from daemon.model import Era
 from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.events import ServerEvents, keep_level
 from daemon.upstreams.handshake import Keepalive, capabilities_of, initialize, keep_expiring
-from daemon.upstreams.transports.connection import connector
+from daemon.upstreams.transports.server_connection import connector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from daemon.causes import Reason
     from daemon.ports import CallToSend, Instances, Upstream, UpstreamConnection
     from daemon.safety.redact import Redactor
-    from daemon.upstreams.transports.connection import OpenContext
+    from daemon.upstreams.transports.server_connection import OpenContext
     from daemon.upstreams.upstream_access import UpstreamAccess
     from daemon.wire.requests import Exchange
 

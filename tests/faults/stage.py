@@ -33,7 +33,7 @@ from daemon.safety.redact import Redactor
 from daemon.states import ServerState
 from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.supervisor import Supervisor
-from daemon.upstreams.transports.connection import OpenContext
+from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.wire.outbox import Outbox
 from daemon.wire.requests import RemoteError
 from tests.fakes_upstream import tool_call

@@ -91,7 +91,7 @@ DOORS = ("daemon", "daemon.cli")
 # (tests/process/upstreams/transports/test_opening.py, tests/unit/search/test_vectors_semantic.py).
 LOADS_BY_NAME = {
     "daemon.kit.later",
-    "daemon.upstreams.transports.connection",
+    "daemon.upstreams.transports.server_connection",
     "daemon.search.vectors",
     "daemon.counting.readings",
 }
@@ -351,7 +351,7 @@ REFUSED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
         {"daemon/tree.py": "class A:\n    async def f(self):\n        from daemon import x"},
     ),
     (imports_stand_at_the_top, {"daemon/tree.py": "import importlib\nimportlib.import_module('mcp')"}),
-    (imports_stand_at_the_top, {"daemon/upstreams/transports/connection.py": "__import__('mcp')"}),
+    (imports_stand_at_the_top, {"daemon/upstreams/transports/server_connection.py": "__import__('mcp')"}),
 ]
 ACCEPTED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
     (order, {"daemon/errors.py": "import daemon.model", "daemon/main/run.py": "from daemon.tree import grow"}),

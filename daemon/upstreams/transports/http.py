@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from daemon.config.config_model import Server
-    from daemon.upstreams.transports.connection import OpenContext
     from daemon.upstreams.transports.posting import Post
+    from daemon.upstreams.transports.server_connection import OpenContext
 
 GOODBYE_SECONDS = 1.0
 """For ending the session: a courtesy, and a stop waits for it."""

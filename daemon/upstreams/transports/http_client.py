@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from daemon.authorization.logins import Challenge, Login
     from daemon.causes import Datum
     from daemon.config.config_model import Server
-    from daemon.upstreams.transports.connection import OpenContext
+    from daemon.upstreams.transports.server_connection import OpenContext
 
 
 WRITE_SECONDS = 60.0

@@ -15,9 +15,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, RequestTooLarge, UpstreamLost, UpstreamUnavailable, leaf
 from daemon.protocol import CANCEL
-from daemon.upstreams.transports.connection import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.upstreams.transports.failures import Failure, LinkState, McpHeaders, error_in, of_error, of_status
 from daemon.upstreams.transports.http_client import NETWORK_ERRORS, exchange, not_followed, read_body
+from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire import envelope
 from daemon.wire.envelope import error_line, made_error
 from daemon.wire.frames import as_line
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from daemon.model import Era
     from daemon.ports import CallToSend
-    from daemon.upstreams.transports.connection import OpenContext
     from daemon.upstreams.transports.http_client import ServerLogin
+    from daemon.upstreams.transports.server_connection import OpenContext
     from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import Receiver
     from daemon.wire.peer import Peer

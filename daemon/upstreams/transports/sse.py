@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
     from daemon.errors import RunError
-    from daemon.upstreams.transports.connection import OpenContext
     from daemon.upstreams.transports.posting import Post
+    from daemon.upstreams.transports.server_connection import OpenContext
 
 
 @asynccontextmanager

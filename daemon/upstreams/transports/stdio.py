@@ -17,14 +17,14 @@ import trio
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, leaf
 from daemon.host import paths
-from daemon.upstreams.transports.connection import UPSTREAM_QUEUE_BYTES, RawConnection
+from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire.link import FdLink
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from daemon.processes.children import ChildProcess
-    from daemon.upstreams.transports.connection import OpenContext
+    from daemon.upstreams.transports.server_connection import OpenContext
 
 INHERITED = (
     *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"),

@@ -17,13 +17,13 @@ import trio
 
 from daemon.causes import Cause, of_errno
 from daemon.errors import CannotStart, ConnectionLost
-from daemon.upstreams.transports.connection import UPSTREAM_QUEUE_BYTES, RawConnection
+from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire.link import FdLink
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from daemon.upstreams.transports.connection import OpenContext
+    from daemon.upstreams.transports.server_connection import OpenContext
 
 _OF_SOCKETS = {errno.ENOENT: Cause.SOCKET_MISSING, errno.EACCES: Cause.SOCKET_DENIED}
 

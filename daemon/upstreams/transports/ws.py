@@ -19,10 +19,10 @@ from trio_websocket import CloseReason
 
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, leaf
-from daemon.upstreams.transports.connection import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.upstreams.transports.failures import LoginFailed
 from daemon.upstreams.transports.http_client import ServerLogin
 from daemon.upstreams.transports.network import connect, host_and_port, place_of, refused
+from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire.copying import plain_end
 from daemon.wire.websocket_link import NORMAL, PacedConnection, WebSocketLink, WebSocketStream
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from daemon.config.config_model import Server
-    from daemon.upstreams.transports.connection import OpenContext
+    from daemon.upstreams.transports.server_connection import OpenContext
 
 MAX_HEAD = 64 * 1024
 """Bytes of an answer to the opening handshake: ten times those of a server with long cookies."""

@@ -26,7 +26,7 @@ from daemon.states import ServerState
 from daemon.supervision.supervisor import WAKE_INTERVAL
 from daemon.upstreams import server_lists
 from daemon.upstreams.server_lists import EMPTY
-from daemon.upstreams.transports.connection import OpenContext
+from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.wire.outbox import Outbox
 from daemon.wire.requests import RemoteError
 from tests.faults.stage import recording, scripted, stage

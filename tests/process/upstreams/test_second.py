@@ -14,7 +14,7 @@ from daemon.model import Era
 from daemon.safety.redact import Redactor
 from daemon.upstreams.events import ServerEvents
 from daemon.upstreams.second import SecondConnection
-from daemon.upstreams.transports.connection import OpenContext
+from daemon.upstreams.transports.server_connection import OpenContext
 from tests.fakes_upstream import tool_call
 from tests.faults.stage import Answer, Stage, recording, scripted, stage
 from tests.unit.clients.members import TestMember

@@ -31,7 +31,7 @@ from daemon.upstreams.call_admission import Admission, Apart
 from daemon.upstreams.events import ServerEvents
 from daemon.upstreams.handshake import keep_expiring
 from daemon.upstreams.server_lists import ServerLists
-from daemon.upstreams.transports.connection import RawConnection
+from daemon.upstreams.transports.server_connection import RawConnection
 from daemon.upstreams.upstream_access import UpstreamAccess
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of

@@ -12,7 +12,7 @@ from daemon.config.config_model import Server
 from daemon.config.tuning import Timeouts
 from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.handshake import keep_expiring
-from daemon.upstreams.transports.connection import RawConnection
+from daemon.upstreams.transports.server_connection import RawConnection
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import tool_call
 from tests.unit.upstreams.asking import Wire

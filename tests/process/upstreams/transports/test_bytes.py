@@ -20,7 +20,7 @@ from trio_websocket import ConnectionClosed, WebSocketConnection, WebSocketReque
 from daemon.config.config_model import Server, TransportType
 from daemon.model import Era
 from daemon.processes.children import Children
-from daemon.upstreams.transports.connection import OpenContext
+from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import tool_call
 from tests.process.upstreams.transports import test_ws

@@ -12,7 +12,7 @@ import pytest
 
 from daemon.config.config_model import Server, TransportType
 from daemon.processes.children import Children
-from daemon.upstreams.transports.connection import MODULES, OpenContext, connector
+from daemon.upstreams.transports.server_connection import MODULES, OpenContext, connector
 from daemon.wire.outbox import Outbox
 from tests.unit.upstreams.transports.listening import Listener
 

@@ -20,8 +20,8 @@ from daemon.errors import (
     UpstreamUnavailable,
 )
 from daemon.model import Era
-from daemon.upstreams.transports.connection import UPSTREAM_QUEUE_BYTES
 from daemon.upstreams.transports.posting import ABANDONED_SECONDS, NOTE_SECONDS
+from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES
 from tests.process.upstreams.transports.posts import posting, result, said
 from tests.unit.upstreams.transports.serving import HANDSHAKE_VERSION
 

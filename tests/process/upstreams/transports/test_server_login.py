@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from daemon.upstreams.transports.connection import OpenContext
+    from daemon.upstreams.transports.server_connection import OpenContext
 
 UNAUTHORIZED = "401 Unauthorized"
 BEARER = {"www_authenticate": "Bearer"}

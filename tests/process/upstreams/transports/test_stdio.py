@@ -14,7 +14,7 @@ import trio.testing
 from daemon.causes import Cause, Reason
 from daemon.errors import CannotStart, ConnectionLost, RunError, UpstreamLost
 from daemon.processes.children import Children
-from daemon.upstreams.transports.connection import OpenContext
+from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.upstreams.transports.stdio import (
     INHERITED,
     STDERR_CHUNK,

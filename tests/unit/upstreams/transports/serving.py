@@ -21,7 +21,7 @@ from daemon.config.tuning import ServerLimits, Timeouts
 from daemon.model import Era, Kind
 from daemon.processes.children import Children
 from daemon.protocol import ASKED_OF_CLIENTS, IDENTITY, LOG_MESSAGE, MODERN_VERSION
-from daemon.upstreams.transports.connection import OpenContext, connector
+from daemon.upstreams.transports.server_connection import OpenContext, connector
 from daemon.wire.envelope import METHOD_NOT_FOUND
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import tool_call

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import Raw
 
-from daemon.upstreams.transports.connection import MAX_BYTES, MAX_SERVER_REQUESTS, RequestsOfServer
+from daemon.upstreams.transports.server_connection import MAX_BYTES, MAX_SERVER_REQUESTS, RequestsOfServer
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer
 from tests.unit.wire.fakes import RecordingHandler, ScriptedLink

@@ -23,7 +23,7 @@ from daemon.errors import (
 )
 from daemon.model import Era
 from daemon.protocol import CAPABILITIES_KEY, CLIENT_INFO_KEY, MODERN_VERSION, VERSION_KEY
-from daemon.upstreams.transports.connection import UPSTREAM_QUEUE_BYTES, RawConnection
+from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire.outbox import Outbox
 from daemon.wire.requests import RemoteError
 from tests.fakes_upstream import tool_call
