@@ -40,7 +40,7 @@ OPERATION_SECONDS = 1.5
 """Most seconds that a caller waits for one operation: a client that loads a tool must not notice more."""
 
 FINISH_SECONDS = 4.3
-"""Seconds of a stop for all that is to be written: the 4 s that servers have to stop, and a moment for their
+"""Seconds of a stop for the last writes: the 4 s that servers have to stop, and a moment for their
 events; with the drain of calls before it under the promised 5 s."""
 
 BEGUN_AGAIN = frozenset({StoreCause.LOST, StoreCause.CORRUPT})

@@ -37,7 +37,7 @@ class Registry:
         self.catalog = Watch(begin(config, wall(), reserved))
         self._mailbox: Mailbox[Fact] = Mailbox(_subject)
         self._note = note
-        # What is told of in the next turn, at most what one turn brings.
+        # Reported in the next turn; at most the facts of one turn.
         self._news: Watch[tuple[tuple[Catalog, Catalog], ...]] = Watch(())
         self._warned: set[str] = set()
         self._summed_up = False

@@ -66,7 +66,7 @@ class Reloader:
             async for request in self._asked:
                 try:
                     request.plan = await self._reload()
-                except Exception as error:  # noqa: BLE001 - the boundary: a bug of ours costs this reload
+                except Exception as error:  # noqa: BLE001 - the boundary: a bug in mcpd costs this reload
                     if not isinstance(error, McpdError):
                         logger.exception("a fault of mcpd's own while applying a configuration")
                     request.error = error

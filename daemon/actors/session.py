@@ -136,7 +136,7 @@ class Session:
         self._connection.move(profile)
 
     def give_back(self) -> None:
-        """Have a bridge hold unsent requests, and all that follow, for the next daemon."""
+        """Have a bridge hold unsent requests, and later ones, for the next daemon."""
         if self._client.holds:
             ids = b",".join(self.calls.give_back())
             self._peer.notify(protocol.UNSENT, b'{"ids":[%b]}' % ids)

@@ -88,7 +88,7 @@ def error_code(content: bytes) -> str:
 def credentials(client_id: str, secret: str | None, method: str) -> tuple[dict[str, str], dict[str, str]]:
     """A client's authentication (RFC 6749, section 2.3.1): headers, and form fields.
 
-    `method` is none, client_secret_post or client_secret_basic.
+    `method`: none, client_secret_post or client_secret_basic.
     """
     if secret is None or method == "none":
         return {}, {"client_id": client_id}

@@ -305,7 +305,7 @@ class ServerLogins:
     def __init__(
         self, kept: Logins, hide: Callable[[str, Iterable[str]], None] = lambda _server, _values: None
     ) -> None:
-        """Take a store; `hide` removes a login's tokens from all that is shown."""
+        """Take a store; `hide` removes a login's tokens from everything shown."""
         self.kept = kept
         self._hide = hide
         self._wanted: dict[str, str] = {}

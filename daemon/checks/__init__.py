@@ -1,1 +1,1 @@
-"""What may keep mcpd or a server from working, for `mcpd doctor`, `mcpd check` and the start of a daemon."""
+"""The obstacles to mcpd or to a server, for `mcpd doctor`, `mcpd check` and the start of a daemon."""

@@ -350,7 +350,7 @@ class Attachment:
         self.state.shown.add(tools)
 
     def was_listed(self, page: Iterable[Offered], view: View, *, whole: bool) -> None:
-        """Record the tools that a list has shown; `whole` if that is all that the profile offers."""
+        """Record the tools that a list has shown; `whole` if that is the whole offer of the profile."""
         if not self._is_kept:
             return
         if whole:

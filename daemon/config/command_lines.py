@@ -194,7 +194,7 @@ class Runner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     commands: Words
     example: str
-    """How to append an exact version to the package's name."""
+    """The way to append an exact version to the package's name."""
     named_by: Words = ()
     """Options whose value is the package; otherwise the first plain word is."""
     valued: Words | str = ()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Digest = tuple[int, list["RecentCall"]]
 
-    """How many calls have ended, and the newest of them."""
+    """Counts ended calls, and keeps the newest."""
 
 
 GATHERED = 10_000

@@ -126,7 +126,7 @@ class ServerCalls(msgspec.Struct):
 
 @attrs.define
 class Spared:
-    """What clients were spared."""
+    """The work that clients were spared."""
 
     spared: int = 0
     """Bytes that were not sent because clients were not given all tools (`clients.client`)."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_FILE = 32 * 1024 * 1024
-"""Bytes: clients keep histories of some MiB beside servers; more is no configuration."""
+"""Bytes: clients keep histories of some MiB next to servers; more is no configuration."""
 
 BACKUPS = 10
 """Backups per file: enough to find the last good one."""
@@ -59,7 +59,7 @@ def look(path: Path, *, foreign: bool = False) -> FoundFile:
         target = path.resolve()
         if problem := _unfit(target.stat(), foreign=foreign):
             raise DocumentError(f"{path} {problem}")
-        # Without waiting: a pipe that has taken its place would hold us for ever.
+        # Without waiting: a pipe that has taken its place would block without end.
         with os.fdopen(os.open(target, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             found = os.fstat(file.fileno())
             content = file.read(MAX_FILE + 1)

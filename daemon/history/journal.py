@@ -300,7 +300,7 @@ class History:
         return together[: query.limit] if query.oldest else together[-query.limit :]
 
     def _reaches_back(self, query: EventQuery) -> bool:
-        """Whether the caller has a later event of this life than all that have left memory."""
+        """Whether the caller has a later event of this life than every event that left memory."""
         seen = query.seen.get(self.life)
         return query.oldest and seen is not None and seen >= self._number - len(self._events)
 

@@ -125,7 +125,7 @@ def under_way(call: ClientCall | OperatorCall, context: OperatorContext) -> Call
     """The report of a call in flight; its number is given at the first look."""
     age = trio.current_time() - call.started
     if call.shown_as is None:
-        # Once: it would differ by a little each time, and whoever compares would see a change.
+        # Once: it would differ by a little each time, and a comparison would show a change.
         call.shown_as = next(_numbers), context.wall() - age
     number: int | None = None
     key: str | None = None

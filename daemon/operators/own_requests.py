@@ -53,7 +53,7 @@ class Forwarding(Whereabouts, kw_only=True):
 
     progress: bool = False
     capabilities: Raw = Raw(b"{}")
-    """What the operator can be asked (MCP, `ClientCapabilities`)."""
+    """The questions that the operator can answer (MCP, `ClientCapabilities`)."""
     inputResponses: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
     """Answers to an `input_required` result (MCP 2026-07-28)."""
     requestState: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name

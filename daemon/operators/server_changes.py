@@ -110,7 +110,7 @@ RESTART = Command("restart", RestartParams, restart)
 
 
 class RefreshParams(msgspec.Struct):
-    """The server or the instance to refresh; None for all that are up."""
+    """The server or the instance to refresh; None for every one that is up."""
 
     server: str | None = None
 

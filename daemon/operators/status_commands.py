@@ -116,7 +116,7 @@ _NOT_RUNNING: RunningReport = {
 def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[int, int]) -> ServerReport:
     """The report of a server, with the same keys whether it runs or not.
 
-    Counts of a server with instances cover all that it has had; what cannot be summed is the newest one's.
+    Counts of a server with instances cover every instance so far; what cannot be summed is from the newest.
     """
     server, upstream = context.config.mcp_servers[entry.name], context.upstreams.get(entry.name)
     redact, instances = context.redact.of(entry.name), context.instances_of(entry.name)

@@ -94,7 +94,7 @@ def decode(line: Line) -> Envelope:
 
 
 def decode_strictly(line: Line) -> Envelope:
-    """Decode a client's line and check all that a client may get wrong; raises BadMessage with the code."""
+    """Decode and check a line of a client; raises BadMessage with the code."""
     if not line.isascii():
         _require_utf8(line)
     envelope = decode(line)

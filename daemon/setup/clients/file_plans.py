@@ -394,7 +394,7 @@ def _take_out(found: FoundFile, places: list[ClientPlace], former: Record | None
     if current is None:
         return nothing
     if former is None:
-        # One that does not even name mcpd is not read: it may be broken, and is none of our business.
+        # One that does not even name mcpd is not read: it may be broken, and does not concern mcpd.
         return attrs.evolve(nothing, after=without_own(current, places)) if OWN_NAME in current else nothing
     out = take_out(former, current)
     return attrs.evolve(nothing, after=out.text, back=out.back, kept=out.kept, exact=out.exact)

@@ -1,6 +1,6 @@
 """Puts mcpd into the text of a client's file and keeps records to undo that.
 
-`record.json` names the texts `original-HASH` and `installed-HASH` beside it, so that replacing it is atomic.
+`record.json` names the texts `original-HASH` and `installed-HASH` next to it, so that replacing it is atomic.
 """
 
 from __future__ import annotations

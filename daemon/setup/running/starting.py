@@ -168,7 +168,7 @@ def stop(environ: Mapping[str, str], control: Path, seconds: float) -> int | Non
 def _is_of(manager: Systemctl, pid: int | None) -> bool:
     """Whether this manager runs the daemon, or its socket would start one."""
     if pid is None:
-        # Nobody's `mcpd stop` means the system's, unless that is what runs.
+        # No `mcpd stop` means the system's, unless that is what runs.
         states = (manager.show(unit).get("ActiveState") for unit in (SERVICE, SOCKET))
         return manager.scope == "user" and not ACTIVE.isdisjoint(states)
     return manager.pid() == pid
@@ -233,7 +233,7 @@ def _be_daemon(run: Callable[[], int], environ: Mapping[str, str], stderr: int) 
     try:
         os.setsid()
         os.umask(0o077)
-        # Not the directory of whoever asks: it may be removed, or unmounted.
+        # Not the directory of the caller: it may be removed, or unmounted.
         os.chdir(paths.home(environ))
         null = os.open(os.devnull, os.O_RDWR)
         for target, source in enumerate((null, null, stderr)):
@@ -243,7 +243,7 @@ def _be_daemon(run: Callable[[], int], environ: Mapping[str, str], stderr: int) 
         os.environ.update(environ)
         proc.show_as("start", "run")
         status = run()
-    except BaseException:  # noqa: BLE001 - the last boundary: whoever waits is told
+    except BaseException:  # noqa: BLE001 - the last boundary: the waiting caller gets the error
         traceback.print_exc()
     finally:
         # What stands below on the stack is the parent's to close and to remove.

@@ -471,6 +471,12 @@ def test_a_tool_that_an_open_category_keeps_out_is_never_called(
         call(category, name, catalog, patient=False)
 
 
+def test_a_tool_that_the_profile_excludes_is_not_called_before_its_server_has_listed() -> None:
+    catalog = catalog_of({**OPEN, "profiles": {"p": {"excludedTools": ["s/read_file"]}}})
+    with pytest.raises(ToolDisabled):
+        SURFACE.call(view(catalog, "p"), CALL, b'{"category":"all","name":"read_file","args":{}}', patient=True)
+
+
 # --- categories across servers ----------------------------------------------------------------------------
 
 CROSS: dict[str, Any] = {

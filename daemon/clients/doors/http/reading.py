@@ -1,7 +1,7 @@
 """Parses HTTP/1.1 requests from a byte stream, without a socket, a task or a clock (RFC 9112).
 
 llhttp (`httptools`) reads heads and chunks strictly: no folded lines, bare line ends or second lengths. It
-parses all that it is given, so it gets one head at a time, and a body only up to a line end. Any request that a
+parses its whole input, so it gets one head at a time, and a body only up to a line end. Any request that a
 proxy could read differently is refused, because proxy and mcpd would disagree where the next request begins
 (smuggling).
 """
