@@ -67,7 +67,7 @@ def safely(path: str, flags: int) -> int:
 
 
 def own_file(path: str | Path, flags: int = os.O_RDWR) -> int:
-    """Open a regular file of ours, made for us alone if it is missing; never waits.
+    """Open a regular file of mcpd, made for us alone if it is missing; never waits.
 
     Raises:
         OSError: it is something else, such as a link or a pipe, or cannot be used; the text says which.

@@ -148,13 +148,13 @@ def may_stem_from_us(pid: int) -> bool | None:
 
 
 def is_a_servers(child: int) -> bool:
-    """Whether a child of ours was started as a server, or adopted as an orphan of one."""
+    """Whether a child of mcpd was started as a server, or adopted as an orphan of one."""
     limit = proc.limit(child)
     return child in children() or (limit is not None and (limit[0] in _children or _is_stray(limit)))
 
 
 def _top(process: proc.Process, alive: Mapping[int, proc.Process]) -> tuple[int, bool]:
-    """The child of ours above a process; or, with False, its topmost visible ancestor."""
+    """The child of mcpd above a process; or, with False, its topmost visible ancestor."""
     own = os.getpid()
     # Bounded, because the table is not a snapshot: pids may have been reused, even in a ring.
     for _ in alive:

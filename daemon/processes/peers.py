@@ -224,7 +224,7 @@ def _stems_from_server(
 
 
 def origin_refusal(child: int | None, servers: Collection[int | None]) -> tuple[RefusalReason, str] | None:
-    """The refusal of a process below this child of ours (`child_above`), unless its server may connect."""
+    """The refusal of a process below this child of mcpd (`child_above`), unless its server may connect."""
     if child is None or child in servers or not marks.is_a_servers(child):
         return None
     return RefusalReason.SERVER, (
@@ -274,10 +274,10 @@ class Untraceable(Exception):
 
 
 def child_above(pid: int) -> int | None:
-    """The child of ours that a process is or descends from; None if it does not descend from us.
+    """The child of mcpd that a process is or descends from; None if it does not descend from us.
 
     The walk up ends at the first process that is hidden from us (hidepid, systemd's ProtectProc=): unless that
-    is a child of ours, the inherited limit decides.
+    is a child of mcpd, the inherited limit decides.
 
     Raises:
         Untraceable: the origin cannot be determined.
@@ -318,7 +318,7 @@ def _climb(pid: int) -> int | None:
 def _hidden(above: int, pid: int) -> int | None:
     """Decide about a process below a hidden one, which may be the process itself.
 
-    Hidden are other users' processes, such as the login process above a user's programs, and processes of ours
+    Hidden are other users' processes, such as the login process above a user's programs, and processes of mcpd
     that have chosen to be.
     """
     if above in proc.own_children():

@@ -92,7 +92,7 @@ def read(pid: int) -> Process | None:
 
 
 def read_child(pid: int) -> Process | None:
-    """Read a child of ours, even a hidden one: wait(2) tells whether it is alive; its start time is unknown.
+    """Read a child of mcpd, even a hidden one: wait(2) tells whether it is alive; its start time is unknown.
 
     Raises:
         OSError: we are out of descriptors.
@@ -153,7 +153,7 @@ def own_children() -> set[int]:
 def alive() -> tuple[dict[int, Process], dict[int, tuple[int, int]]]:
     """The living processes of our user, and their limits (`limit`), by pid. Reads all of /proc.
 
-    A hidden process is not seen unless it is a child of ours.
+    A hidden process is not seen unless it is a child of mcpd.
     """
     own = own_children()
     # The limits are read first: a child started meanwhile is not among them, and so not taken for a stray.

@@ -138,7 +138,7 @@ def tables_of_before(transaction: Transaction) -> frozenset[str]:
 
 
 def version_of(transaction: Transaction, where: str, steps: Sequence[Step] = STEPS) -> int:
-    """The schema version, 0 without tables of ours; raises `StoreFault` (NEWER_SCHEMA, MISCONFIGURED)."""
+    """The schema version, 0 without tables of mcpd; raises `StoreFault` (NEWER_SCHEMA, MISCONFIGURED)."""
     names = transaction.tables()
     if not names:
         return 0

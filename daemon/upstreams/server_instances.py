@@ -293,7 +293,7 @@ class ServerInstances:
             found = self.running[key] = self._made(key, holder)
         if holder.session is not None:
             found.users.add(holder.session)
-            # Whoever uses it has not left, or is back.
+            # Its user has not left, or is back.
             found.leaves_at = math.inf
         found.use.note()
         return found.actor

@@ -221,7 +221,7 @@ class Waking:
     async def for_list(self, child: Child, *, wholly: bool = False) -> None:
         """As `for_call`, for a caller that wants to know the tools: once for each run, and not as long.
 
-        All that ask during one run share a deadline: a server that hangs costs one wait. Only the first start
+        Every caller during one run shares a deadline: a server that hangs costs one wait. Only the first start
         of a lazy server, or of one that a client has chosen (`wholly`), is waited for as a whole.
         """
         state = child.status.value.state

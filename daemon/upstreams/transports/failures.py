@@ -224,7 +224,7 @@ class LinkState:
         self._unreachable = 0
 
     def heard(self) -> None:
-        """Note a sign of life; while the server wants to be left alone, silence is none of its faults."""
+        """Note a sign of life; while the server wants to be left alone, silence is no fault of the server."""
         self.last_heard = max(trio.current_time(), self.busy_until)
         self._unreachable = 0
 
