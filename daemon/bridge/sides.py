@@ -282,7 +282,7 @@ class DaemonSide:
         self._conversation.up.put(lines)
 
     def _resume(self) -> None:
-        """Send all that waits, after the opening answer; an `initialize` answered here goes first."""
+        """Send everything that waits, after the opening answer; an `initialize` answered here goes first."""
         conversation = self._conversation
         supplement = conversation.script.supplement()
         if supplement is not None:
