@@ -27,7 +27,7 @@ from daemon.main.run import ConfigFile
 from daemon.operators.base import DaemonFacts
 from daemon.processes.children import Children
 from daemon.states import ServerState
-from daemon.surroundings import Surroundings
+from daemon.tree.core import Surroundings
 from daemon.tree.running import Tree
 from daemon.upstreams.server_actors import ActorContext
 from daemon.upstreams.servers import Servers

@@ -13,7 +13,7 @@ import trio
 from loguru import logger
 from msgspec import Raw
 
-from daemon.errors import ConfigError, ConnectionLost, McpdError, ProtocolFault, leaf
+from daemon.errors import ConfigError, ConnectionLost, McpdError, leaf
 from daemon.operators.base import OperatorPeer
 from daemon.operators.command_table import COMMANDS
 from daemon.wire import envelope
@@ -33,9 +33,6 @@ IDLE_SECONDS = 30.0
 """Seconds without a request in progress after which a connection is closed, at most twice as long: commands ask
 at once, and there are few places for them."""
 
-MAX_FAULTS = 100
-"""Malformed messages after which an operator is cut off, as clients are."""
-
 CONFIG_FAULT = -32078
 """JSON-RPC error of `reload`: the configuration is faulty (78 is EX_CONFIG); `data` has all faults."""
 
@@ -49,7 +46,6 @@ class Control:
         self._spawn: Callable[..., None] | None = None
         self._running = 0
         self._asked = 0
-        self._faults = 0
 
     async def run(self) -> None:
         """Serve until the operator hangs up."""
@@ -91,12 +87,8 @@ class Control:
         """Do nothing: `run` ends next."""
 
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
-        """Refuse malformed messages; the connection is kept up to `MAX_FAULTS`."""
-        self._faults += 1
-        self._peer.refuse(fault.request_id, fault.code, fault.message)
-        if self._faults >= MAX_FAULTS:
-            self._context.outbox.flush()
-            raise ProtocolFault(f"{self._faults} malformed messages")
+        """Refuse it; the connection is kept for a while (`Peer.refuse_malformed`)."""
+        self._peer.refuse_malformed(fault)
 
     async def _serve(self, command: Command[Any], request_id: bytes, params: Raw) -> None:
         try:

@@ -22,7 +22,7 @@ from daemon.clients.requests.initialize import accept_version, declared, discove
 from daemon.clients.requests.subscriptions import cancel, listen, set_level, subscribe, unsubscribe
 from daemon.clients.requests.tasks import ask_about_task, list_tasks
 from daemon.clients.requests.tools import call_tool, list_definitions, list_tools
-from daemon.errors import ProtocolFault, RunError, leaf
+from daemon.errors import RunError, leaf
 from daemon.model import Kind
 from daemon.wire import envelope
 from daemon.wire.peer import Peer
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from daemon.wire.envelope import BadMessage
     from daemon.wire.frames import Line
     from daemon.wire.outbox import Link
-
-MAX_FAULTS = 100
-"""Malformed messages after which a client is cut off: it does not speak JSON-RPC."""
 
 MAX_METHOD = 100
 """Characters of an unknown method that the answer repeats."""
@@ -95,7 +92,6 @@ class Session:
         self._settled = False
         """Whether a hello or a request was received, after which no hello is taken."""
         self._late_hello = False
-        self._faults = 0
         self._since = context.wall()
 
     async def run(self) -> None:
@@ -227,12 +223,8 @@ class Session:
         """Do nothing: `run` ends next."""
 
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
-        """Refuse malformed messages; raises `ProtocolFault` at `MAX_FAULTS`."""
-        self._faults += 1
-        self._peer.refuse(fault.request_id, fault.code, fault.message)
-        if self._faults >= MAX_FAULTS:
-            self._context.outbox.flush()
-            raise ProtocolFault(f"{self._faults} malformed messages")
+        """Refuse it; the connection is kept for a while (`Peer.refuse_malformed`)."""
+        self._peer.refuse_malformed(fault)
 
     def _take_plain_call(self, line: Line) -> bool:
         """Serve a plain call that names no session; False if the line is not such a call."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daemon.cli.control import EX_FAULT, ask_with, guarded, note
@@ -94,6 +95,11 @@ class CommandLine(NamedTuple):
 def argument(*names: str, **how: Any) -> AddArgument:
     """An argument or option, with `add_argument`'s parameters."""
     return lambda made: made.add_argument(*names, **how)
+
+
+def path_option(name: str, metavar: str, meaning: str) -> AddArgument:
+    """An option for a file or directory."""
+    return argument(name, metavar=metavar, type=Path, help=meaning)
 
 
 def flag(name: str, meaning: str) -> AddArgument:

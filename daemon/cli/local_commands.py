@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daemon.cli.command import CommandLine, argument, either, flag
+from daemon.cli.command import CommandLine, argument, either, flag, path_option
 from daemon.cli.options import add_json, positive
 from daemon.cli.table import EX_CONFIG
 from daemon.kit.later import later
@@ -31,7 +31,7 @@ UP_SECONDS = 120.0
 
 # --- arguments --------------------------------------------------------------------------------------------
 
-_CONFIG = argument("--config", metavar="F", type=Path, help="the configuration (default: as `mcpd check`)")
+_CONFIG = path_option("--config", "F", "the configuration (default: as `mcpd check`)")
 _DIFF = flag("--dry-run", "show the diff, and change nothing")
 _NO_RELOAD = flag("--no-reload", "do not have the daemon reload")
 _UNSANDBOXED = argument(
@@ -395,7 +395,7 @@ CHECK = CommandLine(
             help="the configuration (default: $MCPD_CONFIG, else $XDG_CONFIG_HOME/mcpd/mcpd.json, else"
             " /etc/mcpd/mcpd.json)",
         ),
-        argument("--config", metavar="F", type=Path, help="the same, as for other commands"),
+        path_option("--config", "F", "the same, as for other commands"),
     ),
     seconds=None,
     reaches=False,
@@ -416,17 +416,11 @@ DOCTOR = CommandLine(
     ),
     exits={0: "no fault, perhaps warnings", 1: "a fault"},
     arguments=(
-        argument(
-            "--config",
-            metavar="F",
-            type=Path,
-            help="the configuration (default: the running daemon's, else that of `mcpd run`)",
+        path_option(
+            "--config", "F", "the configuration (default: the running daemon's, else that of `mcpd run`)"
         ),
-        argument(
-            "--state-dir",
-            metavar="D",
-            type=Path,
-            help="the state directory (default: the running daemon's, else that of `mcpd run`)",
+        path_option(
+            "--state-dir", "D", "the state directory (default: the running daemon's, else that of `mcpd run`)"
         ),
         flag("--end-leftovers", "end leftover processes of a killed daemon: SIGTERM, then SIGKILL after 2 s"),
     ),

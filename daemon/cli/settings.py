@@ -6,10 +6,9 @@ With `--config` the command writes the file as the user, and has a running daemo
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daemon.cli.command import CommandLine, UsageError, argument, asking, either, flag, lines
+from daemon.cli.command import CommandLine, UsageError, argument, asking, either, flag, lines, path_option
 from daemon.cli.control import say
 from daemon.cli.table import EX_CONFIG
 from daemon.cli.taking_effect import reloaded
@@ -41,12 +40,7 @@ MODEL_SECONDS = 120.0
 """Seconds to wait: a model has `summaries.timeout` to answer, 60 s by default."""
 
 
-_CONFIG = argument(
-    "--config",
-    metavar="F",
-    type=Path,
-    help="write this file as you, instead of having the daemon write its own",
-)
+_CONFIG = path_option("--config", "F", "write this file as you, instead of having the daemon write its own")
 
 
 def write(options: argparse.Namespace, trail: tuple[str, ...], value: object) -> int:

@@ -13,7 +13,6 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-import attrs
 import msgspec
 
 from daemon import errors, protocol
@@ -124,8 +123,7 @@ class ServerCalls(msgspec.Struct):
         self.relays.update(other.relays)
 
 
-@attrs.define
-class Spared:
+class Spared(msgspec.Struct):
     """The work that clients were spared."""
 
     spared: int = 0
@@ -139,7 +137,6 @@ class Spared:
         self.instead += max(0, -size)
 
 
-@attrs.define
 class Lists(Spared):
     """Counts of the answers to `tools/list` on one surface."""
 

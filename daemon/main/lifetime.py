@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from daemon.config.config_model import Config
     from daemon.ports import WatchedFile
-    from daemon.surroundings import Surroundings
+    from daemon.tree.core import Surroundings
 
 SWITCH_SECONDS = 0.0005
 """Seconds that a worker thread holds the interpreter while the event loop waits. Python's default is ten times

@@ -254,7 +254,7 @@ def _serve(
     from daemon.main import lifetime  # noqa: PLC0415
     from daemon.processes import own  # noqa: PLC0415
     from daemon.processes.children import Children  # noqa: PLC0415
-    from daemon.surroundings import Surroundings  # noqa: PLC0415
+    from daemon.tree.core import Surroundings  # noqa: PLC0415
 
     state, log = _state_and_log(options)
     kept = _kept_logins(config, state, file)

@@ -8,6 +8,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
 from daemon.actors.librarian import Librarian
@@ -28,23 +29,61 @@ from daemon.counting.tally import Tally, counters, hourly, most_called
 from daemon.history.journal import History
 from daemon.host.notify import SWITCHES, handover
 from daemon.kit.later import later
+from daemon.processes.children import Children
 from daemon.state.store_access import TrustedSwitches, opener_of
 from daemon.surfaces.surface import Services
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
 from daemon.surfaces.wrapped import Checker
 from daemon.upstreams.server_actors import ActorContext
 from daemon.upstreams.servers import Servers
+from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.wire.outbox import Outbox
 
 if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
     from daemon.actors.summarizer import Summarizer
+    from daemon.authorization.login_runs import LoginRuns
     from daemon.config.config_model import Config
-    from daemon.surroundings import Surroundings
+    from daemon.config.redaction import Redactors
+    from daemon.config.state_url import StateUrl
+    from daemon.history.event import Event
+    from daemon.operators.base import DaemonFacts
+    from daemon.ports import WatchedFile
 else:  # 10 ms, needed only if a model is configured that writes summaries
     Summarizer = later("daemon.actors.summarizer", "Summarizer")
 
 HOST_CHARACTERS = 64
 """Characters of the host's name, Linux's limit, in a daemon's name."""
+
+
+@attrs.frozen(kw_only=True)
+class Surroundings:
+    """The daemon's inputs."""
+
+    front: socket.socket
+    control: socket.socket
+    http: socket.socket | None = None
+    """For HTTP and WebSocket; closed by its maker, never shut down: the next daemon may inherit it."""
+    tls: ssl.SSLContext | None = None
+    facts: DaemonFacts
+    redact: Redactors
+    notify: Callable[[str], None] = lambda _state: None
+    tell_event: Callable[[Event], None] = lambda _event: None
+    """Logs each event; must neither block nor raise."""
+    watchdog: float | None = None
+    """Seconds between the service manager's expected signs of life."""
+    place: StateUrl
+    file: WatchedFile
+    logins: LoginRuns
+    unattended: bool = False
+    """Whether it was started on demand, and ends when idle (`idle` of the configuration)."""
+    children: Children = attrs.field(factory=Children)
+
+    def opening(self, outbox: Outbox) -> Callable[..., OpenContext]:
+        """Makes the context of a connection from its `server` and `events`."""
+        return partial(OpenContext, outbox=outbox, children=self.children, logins=self.logins.logins)
 
 
 class Core:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from daemon.actors.session import Session
     from daemon.config.config_model import Config
     from daemon.history.event import Detail
-    from daemon.surroundings import Surroundings
+    from daemon.tree.core import Surroundings
     from daemon.upstreams.upstream_access import UpstreamAccess
 
 DRAIN_SECONDS = 0.5

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from daemon.console.console import Console
     from daemon.processes.peers import Connections
     from daemon.summaries.endpoint import SummaryQuestions
-    from daemon.surroundings import Surroundings
+    from daemon.tree.core import Surroundings
 else:
     Control = later("daemon.actors.control", "Control", due=True)  # 30 ms, needed once an operator asks
     SummaryQuestions = later("daemon.summaries.endpoint", "SummaryQuestions")

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 FIRST_IDS = 2**40
 """Upper bound of our random first id: behind a bridge a client may still answer a dead daemon's requests."""
 
+MAX_FAULTS = 100
+"""Malformed messages after which a client is cut off: it does not speak JSON-RPC."""
+
 
 class PeerEvents(Protocol):
     """Receives a peer's requests, notifications and faults, and the end of its link."""
@@ -73,6 +76,7 @@ class Peer:
         self._clock = trio.lowlevel.current_clock().current_time
         self._decode = envelope.decode_strictly if strict else envelope.decode
         self._strict = strict
+        self._faults = 0
         self._who = "the client" if strict else "the server"
 
     def __repr__(self) -> str:
@@ -99,6 +103,14 @@ class Peer:
     def refuse(self, request_id: bytes, code: int, message: str, data: object = None) -> None:
         """Queue an error of mcpd's own for one of the peer's requests."""
         self.link.send(envelope.error_response(request_id, code, message, data), request_id, ends=True)
+
+    def refuse_malformed(self, fault: BadMessage) -> None:
+        """Queue the error for a client's malformed message. Raises `ProtocolFault` at `MAX_FAULTS`."""
+        self._faults += 1
+        self.refuse(fault.request_id, fault.code, fault.message)
+        if self._faults >= MAX_FAULTS:
+            self._outbox.flush()
+            raise ProtocolFault(f"{self._faults} malformed messages")
 
     def cancel(self, uid: int, reason: str) -> Exchange | None:
         """Give up a request: cancel it at the peer and return the exchange; a late answer is dropped."""

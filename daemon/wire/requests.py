@@ -242,7 +242,6 @@ class Requests:
 
     def __init__(self, *, after: int = 0) -> None:
         self.forwarded = 0  # open forwarded calls: the daemon's own pings and subscriptions do not count
-        self.unmatched = 0  # answers and progress reports that matched no open request
         self.given_up = GivenUp()  # abandoned forwarded calls, which may still run
         self._pending: dict[int, _Pending] = {}
         self._last_id = after
@@ -291,11 +290,10 @@ class Requests:
             exchange.lost(error)
 
     def take_answered(self, raw_id: Raw) -> Exchange | None:
-        """Like `take`, by the id as the peer wrote it; unmatched ids are counted."""
+        """Like `take`, by the id as the peer wrote it."""
         uid = as_uid(raw_id)
         exchange = self.take(uid)
         if exchange is None:
-            self.unmatched += 1
             self.given_up.answered(uid)
         return exchange
 
@@ -324,11 +322,9 @@ class Requests:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return
         entry = self._pending.get(as_uid(fields.get("progressToken", Raw(b""))))
-        if entry is None:
-            self.unmatched += 1
-            return
-        entry.touched = self._clock()
-        entry.exchange.progressed(fields)
+        if entry is not None:
+            entry.touched = self._clock()
+            entry.exchange.progressed(fields)
 
     def overdue(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> list[int]:
         """The ids of forwarded calls without life for `idle` seconds, or sent `total` seconds ago.

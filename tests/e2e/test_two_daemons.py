@@ -195,7 +195,9 @@ def test_daemons_are_told_again_after_their_listening_connections_were_ended(
         assert "as notifications fail" in one.said()
         for daemon in (one, other):
             assert daemon.persistence()["state"] == "ok"
-        eventually(lambda: all("tells again" in daemon.said() for daemon in (one, other)), one.said)
+        eventually(
+            lambda: all("other daemons' writes again" in daemon.said() for daemon in (one, other)), one.said
+        )
         other.run("enable", "s/read")
         eventually(lambda: one.ask("status")["switchedOff"] == [], one.said)
 

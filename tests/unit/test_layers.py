@@ -35,7 +35,7 @@ ORDER = (
     ("counting", "authorization"),
     ("upstreams", "clients"),
     ("summaries", "operators"),
-    ("actors", "surroundings", "console"),
+    ("actors", "console"),
     ("tree", "checks"),
     ("main",),
     ("cli",),

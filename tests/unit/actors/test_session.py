@@ -11,7 +11,6 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.actors.session import MAX_FAULTS
 from daemon.clients.requests.initialize import capabilities
 from daemon.clients.requests.tools import MAX_WAITING_LISTS
 from daemon.errors import UpstreamLost
@@ -19,6 +18,7 @@ from daemon.protocol import HANDSHAKE_VERSIONS, LIST_TTL_MS, MODERN_VERSION, SUB
 from daemon.states import ServerState
 from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.surface import Reply, Surface
+from daemon.wire.peer import MAX_FAULTS
 from daemon.wire.writing import STUCK_SECONDS
 from tests.fakes_upstream import MODERN, Client, Stage, described, error_of
 

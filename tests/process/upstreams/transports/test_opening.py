@@ -49,7 +49,7 @@ def test_a_context_keeps_secrets_out_of_its_repr() -> None:
 def test_the_libraries_of_a_network_are_not_imported_before_a_server_needs_them() -> None:
     """A daemon of stdio servers never pays for them, and none pays for the SDK: 38 MiB and a second."""
     code = (
-        "import sys, daemon.tree.running; from daemon.upstreams.transports import opening, stdio;"
+        "import sys, daemon.tree.running; from daemon.upstreams.transports import server_connection, stdio;"
         "early = {'httpx2', 'wsproto'} & set(sys.modules);"
         "from daemon.upstreams.transports import http, sse, ws;"
         "sys.exit(bool(early or {'mcp', 'mcp_types', 'pydantic'} & set(sys.modules)))"
