@@ -9,6 +9,7 @@ Hypothesis fails whoever takes 0.2 s for an example, or long to make some. Neith
 
 from __future__ import annotations
 
+import gc
 import math
 import signal
 import tempfile
@@ -90,8 +91,17 @@ def logging_from(level: str) -> Iterator[list[str]]:
 
 def pytest_configure() -> None:
     """Let children be interrupted: a shell that starts the tests in the background ignores SIGINT for all."""
+    gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Keep thousands of collected tests from the garbage collector: a third of the time was spent on them."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
