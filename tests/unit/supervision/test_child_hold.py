@@ -53,7 +53,14 @@ async def test_a_longer_backoff_of_ours_counts_more(autojump_clock: MockClock) -
 
 
 async def test_no_call_starts_it_before_and_an_operator_does(autojump_clock: MockClock) -> None:
-    actor = Actor(sent_away(200.0), FOREVER)
+    async def wishes_in_its_clean_up(life: Lifecycle) -> None:
+        try:
+            await FOREVER(life)
+        finally:
+            life.hold_off(30.0)
+            life.ending(Reason("too late"))
+
+    actor = Actor(sent_away(200.0), wishes_in_its_clean_up, FOREVER)
     async with supervised(actor.spec()) as stage:
         await stage.reach(BACKOFF)
         for _ in range(10):
@@ -64,7 +71,11 @@ async def test_no_call_starts_it_before_and_an_operator_does(autojump_clock: Moc
         stage.child.restart()
         await stage.reach(READY)
         assert actor.starts == [0.0, 50.0]
-        assert stage.child.pause.held == 0
+        stage.child.restart()
+        await stage.reach(BACKOFF)
+        await stage.reach(READY)
+        assert (actor.starts[2], stage.child.pause.held) == (50.0, 0)
+        assert "too late" not in {status.reason for _, status in stage.history}
 
 
 async def test_a_call_that_came_while_it_was_ending_does_not_start_it_either(autojump_clock: MockClock) -> None:

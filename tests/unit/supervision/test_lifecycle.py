@@ -1,4 +1,4 @@
-"""What a running child tells of itself, and who hears it."""
+"""How a run ended, and what is shown of a child: legal moves, no secrets, and the cause of the last end."""
 
 from __future__ import annotations
 
@@ -7,79 +7,100 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from daemon.causes import Cause, Reason
+from daemon.causes import Cause, Reason, Remedy
+from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, StartTimeout
 from daemon.states import ServerState
-from daemon.supervision.lifecycle import ChildStatus, Lifecycle, Pause
-from daemon.supervision.starts import QueuedStart, Rank, StartQueue
+from daemon.supervision.backoff import Ending
+from daemon.supervision.lifecycle import ENDED, ChildStatus, ending_of, reason_of
 
 if TYPE_CHECKING:
     from daemon.facts import ServerStatus
-    from daemon.processes.marks import Effort
 
-LOST = Reason("it hung up", Cause.CONNECTION_LOST)
-
-
-async def _nobody_seen(_marks: frozenset[int]) -> dict[int, Effort]:
-    return {}
-
-
-@attrs.define
-class Scene:
-    """A run that has the only place, the start that waits for it, and all that is told."""
-
-    told: list[ServerStatus] = attrs.field(factory=list)
-    pause: Pause = attrs.field(factory=Pause)
-    status: ChildStatus = attrs.field(init=False)
-    start: QueuedStart = attrs.field(init=False)
-    following: QueuedStart = attrs.field(init=False)
-    life: Lifecycle = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.status = ChildStatus(self.told.append, lambda: 0.0, str)
-        self.status.become(ServerState.STARTING)
-        self.told.clear()
-        starts = StartQueue(1, _nobody_seen)
-        self.start, self.following = (starts.ask(Rank.OTHER, lambda _before: None) for _ in range(2))
-        self.life = Lifecycle(self.status, self.pause, self.start)
+KINDS: list[tuple[BaseException | None, Ending]] = [
+    (None, Ending.NORMAL),
+    (ConnectionLost("exited with status 0", Cause.ENDED), Ending.NORMAL),
+    (ConnectionLost("it hung up"), Ending.CRASHED),
+    (ConnectionLost("exited with status 1", Cause.EXITED, status=1), Ending.CRASHED),
+    (ConnectionLost("exited with status 78", Cause.EXITED, status=78), Ending.CANNOT_START),
+    (ConnectionLost("exited with status 127", Cause.EXITED, status=127), Ending.CANNOT_START),
+    (ConnectionLost("HTTP 403", Cause.FORBIDDEN), Ending.NEEDS_AUTH),
+    (ConnectionLost("the certificate has expired", Cause.TLS_EXPIRED), Ending.CANNOT_START),
+    (StartTimeout("no answer"), Ending.CRASHED),
+    (KeyError("bug"), Ending.CRASHED),
+    (CannotStart("no such command"), Ending.CANNOT_START),
+    (NeedsAuth("401"), Ending.NEEDS_AUTH),
+]
 
 
-@pytest.mark.parametrize(("state", "is_healthy"), [(ServerState.READY, True), (ServerState.DEGRADED, False)])
-async def test_who_serves_has_started_and_been_tried(state: ServerState, *, is_healthy: bool) -> None:
-    it = Scene()
-    assert not it.following.granted.is_set()
-    if is_healthy:
-        it.life.ready()
-    else:
-        it.life.degraded(Reason("it does not list", Cause.LIST_TIMEOUT, {"seconds": 3}))
-    assert it.following.granted.is_set()
-    assert not it.status.untried
-    assert (it.life.ready_at is not None) is is_healthy
-    (told,) = it.told
-    assert (told.state, told.reason) == (state, "" if is_healthy else "it does not list")
-    assert (told.cause, told.cause_data) == ((None, {}) if is_healthy else ("list-timeout", {"seconds": 3}))
+@pytest.mark.parametrize(("error", "ending"), KINDS, ids=str)
+def test_the_cause_decides_what_kind_of_end_it_was(error: BaseException | None, ending: Ending) -> None:
+    assert ending_of(reason_of(error)) is ending
 
 
-async def test_a_run_that_ends_says_so_once_and_serves_no_more() -> None:
-    it = Scene()
-    it.life.ending(LOST)
-    it.life.ready()
-    assert [(status.state, status.cause) for status in it.told] == [(ServerState.BACKOFF, LOST.cause)]
-    it.life.restart(Reason("an operator"))
-    it.life.ending(LOST)
-    assert len(it.told) == 1
-    assert it.life.scope.cancel_called
-    assert it.life.ready_at is None
+def test_the_reason_is_in_words_and_names_a_fault_of_ours_as_one() -> None:
+    assert reason_of(None) == ENDED
+    assert reason_of(StartTimeout("no answer", seconds=3.0)) == Reason(
+        "no answer", Cause.HANDSHAKE_TIMEOUT, {"seconds": 3.0}
+    )
+    ours = reason_of(KeyError("bug"))
+    assert (ours.text, ours.cause) == ("mcpd's own fault: KeyError: 'bug'", Cause.INTERNAL)
 
 
-async def test_the_wish_to_be_left_alone_and_the_tree_are_passed_on(autojump_clock: object) -> None:
-    it = Scene()
-    it.life.hold_off(30.0)
-    it.life.runs_as(7)
-    assert (it.pause.held, it.start.mark) == (30.0, 7)
+S = ServerState
+GONE = Reason("command not found: hush", Cause.COMMAND_NOT_FOUND, {"command": "hush"})
 
 
-async def test_an_operator_s_word_counts_more_than_the_server_s_wish(autojump_clock: object) -> None:
-    it = Scene()
-    it.life.restart(Reason("an operator"))
-    it.life.hold_off(30.0)
-    assert it.pause.held == 0
+@pytest.fixture
+def told() -> list[ServerStatus]:
+    return []
+
+
+@pytest.fixture
+def status(told: list[ServerStatus]) -> ChildStatus:
+    return ChildStatus(told.append, lambda: 5.0, lambda text: text.replace("hush", "***"))
+
+
+def test_no_secret_is_shown_neither_in_words_nor_in_data(status: ChildStatus, told: list[ServerStatus]) -> None:
+    status.become(S.STARTING)
+    status.become(S.FAILED, GONE)
+    assert told[-1].reason == "command not found: ***"
+    assert (told[-1].cause, told[-1].cause_data) == (Cause.COMMAND_NOT_FOUND, {"command": "***"})
+    assert status.count_end(GONE, asked=False).data == {"command": "***"}
+
+
+def test_the_same_is_told_once_and_another_cause_is_news(status: ChildStatus, told: list[ServerStatus]) -> None:
+    status.become(S.STARTING)
+    for reason in (GONE, GONE, Reason(GONE.text, Cause.CANNOT_START)):
+        status.become(S.FAILED, reason)
+    assert [each.cause for each in told[1:]] == [Cause.COMMAND_NOT_FOUND, Cause.CANNOT_START]
+
+
+def test_a_start_after_a_failure_keeps_its_cause_in_line_too(status: ChildStatus) -> None:
+    status.become(S.STARTING)
+    status.count_end(GONE, asked=False)
+    status.back_off(S.BACKOFF, 3.0)
+    assert status.value.next_retry_at == 8.0
+    status.queue(2)
+    assert status.value.reason == (
+        "waits for its turn to start, 2 before it; trying again after: command not found: ***"
+    )
+    assert status.value.cause is Cause.COMMAND_NOT_FOUND
+    status.count_end(Reason("restarted"), asked=True)
+    assert (status.failures, status.again.cause) == (0, None)
+
+
+def test_until_the_words_of_an_end_are_read_it_is_taken_for_the_one_before(status: ChildStatus) -> None:
+    read = attrs.evolve(GONE, remedy=Remedy("It lacks hush.", "Install it.", by_words=True))
+    status.become(S.STARTING)
+    status.count_end(read, asked=False)
+    status.back_off(S.BACKOFF, 3.0)
+    status.become(S.STARTING, status.again)
+    for reason, happened in ((GONE, "It lacks ***."), (Reason("", Cause.ENDED), "It ended by itself")):
+        status.become(S.BACKOFF, reason)
+        assert status.value.remedy is not None
+        assert status.value.remedy.happened.startswith(happened)
+
+
+def test_a_move_that_is_not_in_the_table_is_refused(status: ChildStatus) -> None:
+    with pytest.raises(ValueError, match="from stopped to ready"):
+        status.become(S.READY)

@@ -64,7 +64,9 @@ async def crash(life: Lifecycle) -> None:
     raise ConnectionLost("killed by SIGKILL", Cause.KILLED, signal="SIGKILL")
 
 
-async def test_a_run_begins_serves_and_ends_with_its_cause(nursery: trio.Nursery) -> None:
+async def test_a_run_begins_serves_and_ends_with_its_cause_and_the_next_tells_the_pause(
+    nursery: trio.Nursery,
+) -> None:
     told = Told(crash, event_details=lambda: {"pid": 77}, last_lines=lambda run: [f"last words of run {run}"])
     nursery.start_soon(told.run)
 
@@ -80,16 +82,7 @@ async def test_a_run_begins_serves_and_ends_with_its_cause(nursery: trio.Nursery
     )
     assert ended.details["seconds"] == pytest.approx(100)
     assert ended.details["stderr"] == ["last words of run 1"]
-    assert "retrySeconds" in ended.details
-
-
-async def test_who_serves_again_says_how_long_it_was_away(nursery: trio.Nursery) -> None:
-    told = Told(crash)
-    nursery.start_soon(told.run)
-
-    ended = await told.ended()
     await until(lambda: told.kinds().count("ready") == 2, every=0.25, seconds=60)
-
     first, again = [event for event in told.events if event.kind is EventKind.READY]
     assert "awaySeconds" not in first.details
     pause = ended.details["retrySeconds"]
@@ -117,6 +110,8 @@ async def test_an_outage_that_began_under_the_daemon_before_is_told_as_one(nurse
     await until(lambda: told.kinds().count("ready") == 2, every=0.25, seconds=60)
 
     ready, again = [event.details for event in told.events if event.kind is EventKind.READY]
+    assert "seconds" not in first.details
+    assert (first.details["state"], first.details["retrySeconds"]) == ("backoff", pytest.approx(0.75))
     assert (first.details["awaySince"], ready["awaySince"], ready["awayOverRestart"]) == (-500, -500, True)
     assert float(str(ready["awaySeconds"])) > 501
     assert again["awaySince"] == second.details["awaySince"]
@@ -145,47 +140,6 @@ async def test_an_outage_goes_on_when_mcpd_stops_and_ends_when_the_server_is_swi
     assert "awaySince" not in (await ended_while_it_starts("switched off by an operator")).details
 
 
-async def test_one_that_never_served_says_when_it_is_started_next(nursery: trio.Nursery) -> None:
-    told = Told(fail)
-    nursery.start_soon(told.run)
-
-    second = await told.ended(2)
-
-    assert "seconds" not in second.details
-    assert second.details["state"] == "backoff"
-    assert float(str(second.details["retrySeconds"])) > 0
-    assert second.run == 2
-
-
-async def test_a_restart_names_who_asked_for_it_before_the_run_ends(nursery: trio.Nursery) -> None:
-    told = Told(serve)
-    nursery.start_soon(told.run)
-    await until(lambda: "ready" in told.kinds(), every=0.25, seconds=3)
-
-    told.child.restart()
-    ended = await told.ended()
-
-    assert told.kinds()[2:4] == ["restarted", "ended"]
-    assert told.events[2].details == {"by": "operator"}
-    assert (ended.cause, ended.details["asked"]) == (None, True)
-
-
-async def test_a_switch_and_a_stop_end_a_run_too(nursery: trio.Nursery) -> None:
-    told = Told(serve)
-    nursery.start_soon(told.run)
-    await until(lambda: "ready" in told.kinds(), every=0.25, seconds=3)
-
-    told.child.switch_off("switched off by an operator")
-    ended = await told.ended()
-    assert (ended.text, ended.cause, ended.details["state"]) == ("switched off by an operator", None, "stopped")
-
-    told.child.switch_on()
-    await until(lambda: told.kinds().count("ready") == 2, every=0.25, seconds=3)
-    told.supervisor.announce_stop()
-    told.stop.cancel()
-    assert (await told.ended(2)).text == "mcpd has stopped it"
-
-
 async def test_what_is_degraded_says_why_once_and_when_it_is_well_again(nursery: trio.Nursery) -> None:
     silent = Reason("does not answer pings", Cause.NOISE)
 
@@ -205,30 +159,30 @@ async def test_what_is_degraded_says_why_once_and_when_it_is_well_again(nursery:
     assert told.events[3].details == {"again": True}
 
 
-async def test_what_is_put_to_rest_ends_as_dormant_and_is_not_blamed(nursery: trio.Nursery) -> None:
+async def test_a_run_that_somebody_ends_says_who_did_and_is_not_blamed(nursery: trio.Nursery) -> None:
     told = Told(serve)
     nursery.start_soon(told.run)
-    await until(lambda: "ready" in told.kinds(), every=0.25, seconds=3)
 
-    told.child.go_idle()
-    ended = await told.ended()
+    off = "switched off by an operator"
 
-    assert (ended.details["state"], ended.cause, ended.text) == (
-        "dormant",
-        None,
-        "nobody has used it for a while",
-    )
+    def stop() -> None:
+        told.supervisor.announce_stop()
+        told.stop.cancel()
 
+    deeds: list[tuple[Callable[[], object], str, str]] = [
+        (told.child.restart, "", "backoff"),
+        (lambda: told.child.switch_off(off), off, "stopped"),
+        (told.child.go_idle, "nobody has used it for a while", "dormant"),
+        (stop, "mcpd has stopped it", "stopped"),
+    ]
+    for times, (deed, text, state) in enumerate(deeds, start=1):
+        told.child.switch_on()
+        told.child.wake()
+        await until(lambda: told.kinds().count("ready") == times, every=0.25, seconds=3)  # noqa: B023
+        deed()
+        ended = await told.ended(times)
+        assert (ended.cause, ended.details["state"]) == (None, state)
+        assert ended.text == text or times == 1
 
-async def test_waiting_in_the_queue_of_starts_is_no_event() -> None:
-    events: list[Event] = []
-    specs = [ChildSpec(name=f"s{number}", run=serve, policy=Restart()) for number in range(5)]
-    supervisor = Supervisor(
-        specs, starts=1, on_status=lambda *_: None, rng=lambda: 0.5, wall=trio.current_time, note=events.append
-    )
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(supervisor.run)
-        await until(lambda: sum(event.kind is EventKind.READY for event in events) == 5, every=0.25, seconds=3)
-        nursery.cancel_scope.cancel()
-
-    assert {str(event.kind) for event in events} == {"started", "ready", "ended"}
+    assert told.kinds()[2:4] == ["restarted", "ended"]
+    assert (told.events[2].details, told.events[3].details["asked"]) == ({"by": "operator"}, True)

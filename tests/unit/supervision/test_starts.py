@@ -64,38 +64,6 @@ async def within(seconds: float, start: QueuedStart) -> bool:
     return start.granted.is_set()
 
 
-async def test_so_many_have_a_place_and_the_others_follow_as_they_came(nursery: trio.Nursery) -> None:
-    machine = Machine(nursery, places=2)
-    first, second, third, fourth = (machine.ask() for _ in range(4))
-    assert [start.granted.is_set() for start in (first, second, third, fourth)] == [True, True, False, False]
-    second.leave()
-    second.leave()
-    assert [third.granted.is_set(), fourth.granted.is_set()] == [True, False]
-
-
-async def test_everybody_in_line_is_told_how_many_are_before_it(nursery: trio.Nursery) -> None:
-    told: dict[str, list[int]] = {"a": [], "b": [], "c": []}
-    machine = Machine(nursery)
-    holder = machine.ask()
-    a, _b, _c = (machine.starts.ask(Rank.OTHER, before.append) for before in told.values())
-    holder.leave()
-    assert a.granted.is_set()
-    assert {name: before[-1] for name, before in told.items()} == {"a": 0, "b": 0, "c": 1}
-    assert told["c"] == [2, 1]
-
-
-async def test_who_is_called_goes_first_then_who_was_in_use_then_the_others(nursery: trio.Nursery) -> None:
-    machine = Machine(nursery)
-    holder, other, late = machine.ask(Rank.SERVED), machine.ask(), machine.ask()
-    served, called = machine.ask(Rank.SERVED), machine.ask(Rank.CALLED)
-    late.hurry()
-    order = []
-    for leaving in (holder, called, late, served):
-        leaving.leave()
-        order.append([start.granted.is_set() for start in (called, late, served, other)])
-    assert order == [[True] + [False] * 3, [True] * 2 + [False] * 2, [True] * 3 + [False], [True] * 4]
-
-
 @pytest.mark.parametrize("rank", [Rank.CALLED, Rank.SERVED])
 async def test_who_is_missed_does_not_wait_for_those_that_nobody_misses(
     rank: Rank, nursery: trio.Nursery
@@ -129,14 +97,6 @@ async def test_who_is_called_at_its_place_takes_none_of_those_that_others_miss(n
     assert machine.ask(Rank.SERVED).granted.is_set()
 
 
-async def test_who_leaves_the_line_is_passed_over(nursery: trio.Nursery) -> None:
-    machine = Machine(nursery)
-    holder, gone, last = machine.ask(), machine.ask(), machine.ask()
-    gone.leave()
-    holder.leave()
-    assert [gone.granted.is_set(), last.granted.is_set()] == [False, True]
-
-
 async def test_who_runs_elsewhere_waits_for_a_place_and_keeps_it_briefly(nursery: trio.Nursery) -> None:
     machine = Machine(nursery)
     machine.ask(spawns=False)
@@ -147,16 +107,11 @@ async def test_who_runs_elsewhere_waits_for_a_place_and_keeps_it_briefly(nursery
     assert machine.looks == 0
 
 
-@pytest.mark.parametrize("used", [0.0, 0.05], ids=["hangs", "downloads"])
-async def test_who_waits_gives_its_place_away_soon(used: float, nursery: trio.Nursery) -> None:
+@pytest.mark.parametrize("used", [0.0, 0.05, None], ids=["hangs", "downloads", "cannot be seen"])
+async def test_who_waits_gives_its_place_away_soon(used: float | None, nursery: trio.Nursery) -> None:
     machine = Machine(nursery)
-    machine.uses[1] = share(used)
-    machine.ask(mark=1)
-    assert await within(QUICKLY + 0.01, machine.ask())
-
-
-async def test_who_cannot_be_seen_counts_as_waiting(nursery: trio.Nursery) -> None:
-    machine = Machine(nursery)
+    if used is not None:
+        machine.uses[1] = share(used)
     machine.ask(mark=1)
     assert await within(QUICKLY + 0.01, machine.ask())
 
@@ -179,21 +134,6 @@ async def test_who_works_keeps_its_place_until_it_is_over(work: str, nursery: tr
     assert waiting.granted.is_set()
 
 
-async def test_who_never_finishes_does_not_keep_its_place_for_ever(nursery: trio.Nursery) -> None:
-    machine = Machine(nursery)
-    machine.uses[1] = share(1.0)
-    machine.ask(mark=1)
-    assert await within(HOLD_SECONDS + LOOK_SECONDS, machine.ask())
-
-
-async def test_what_has_not_begun_to_run_keeps_its_place_for_as_long(nursery: trio.Nursery) -> None:
-    machine = Machine(nursery)
-    machine.ask()
-    waiting = machine.ask()
-    assert not await within(HOLD_SECONDS - 1, waiting)
-    assert await within(1 + LOOK_SECONDS, waiting)
-
-
 async def test_a_second_process_of_the_same_start_is_looked_at_afresh(nursery: trio.Nursery) -> None:
     machine = Machine(nursery)
     machine.uses[1], machine.uses[2] = share(0.0), share(1.0)
@@ -213,24 +153,28 @@ async def test_while_nobody_can_look_places_are_kept_and_looking_goes_on(nursery
     assert await within(QUICKLY + 0.01, waiting)
 
 
-async def test_looking_goes_on_after_nobody_has_waited(nursery: trio.Nursery) -> None:
+@pytest.mark.parametrize("mark", [1, None], ids=["it works", "it has not begun to run"])
+async def test_who_never_finishes_does_not_keep_its_place_for_ever(
+    mark: int | None, nursery: trio.Nursery
+) -> None:
     machine = Machine(nursery)
-    await trio.testing.wait_all_tasks_blocked()
+    machine.uses[1] = share(1.0)
+    machine.ask(mark=mark)
+    waiting = machine.ask()
+    assert not await within(HOLD_SECONDS - 1, waiting)
+    assert await within(1 + LOOK_SECONDS, waiting)
+
+
+async def test_nobody_looks_while_nobody_waits_for_a_place_and_then_looking_goes_on(
+    nursery: trio.Nursery,
+) -> None:
+    machine = Machine(nursery)
     for _ in range(3):
+        before = machine.looks
         holder = machine.ask(mark=1)
         await trio.sleep(100)
+        assert machine.looks <= before + 1
         following = machine.ask()
         assert await within(QUICKLY + 0.01, following)
-        holder.leave()
-        following.leave()
-
-
-async def test_nobody_looks_while_nobody_waits_for_a_place(nursery: trio.Nursery) -> None:
-    machine = Machine(nursery)
-    holder = machine.ask(mark=1)
-    await trio.sleep(100)
-    assert machine.looks == 0
-    machine.ask()
-    holder.leave()
-    await trio.sleep(100)
-    assert machine.looks <= 1
+        for start in (holder, following, following):
+            start.leave()

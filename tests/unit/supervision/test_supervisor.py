@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import attrs
 import pytest
 import trio
 import trio.testing
@@ -11,7 +10,7 @@ from daemon.config.tuning import Restart
 from daemon.errors import CannotStart
 from daemon.states import SERVING, ServerState
 from daemon.supervision.lifecycle import ChildSpec, Lifecycle
-from daemon.supervision.starts import BRIEF_SECONDS, IDLE_LOOKS, LOOK_SECONDS
+from daemon.supervision.starts import IDLE_LOOKS, LOOK_SECONDS
 from daemon.supervision.supervisor import Supervisor
 from tests.plays import (
     BACKOFF,
@@ -143,23 +142,6 @@ async def test_whoever_is_stopped_in_line_never_starts() -> None:
         assert stage.states("off") == [QUEUED, STOPPING, STOPPED, ServerState.DISABLED]
 
 
-async def test_a_server_elsewhere_that_hangs_keeps_its_place_briefly() -> None:
-    far = attrs.evolve(Actor(HANG).spec("far"), spawns=False)
-    near = Actor(FOREVER)
-    async with supervised(starts=1) as stage:
-        await join_in_turn(stage, far, near.spec("near"))
-        await trio.sleep(10)
-        assert near.starts == [BRIEF_SECONDS]
-
-
-async def test_a_failed_start_gives_its_place_back() -> None:
-    failing = [Actor(play(LOST)).spec(f"f{i}") for i in range(20)]
-    good = Actor(FOREVER)
-    async with supervised(*failing, good.spec("good"), starts=1):
-        await trio.sleep(100)
-        assert len(good.starts) == 1
-
-
 async def _group_with_cancelled(life: Lifecycle) -> None:
     with trio.CancelScope() as inner:
         inner.cancel()
@@ -182,14 +164,9 @@ async def _recursion(life: Lifecycle) -> None:
 BUGS: dict[str, Play] = {
     "Exception": play(Exception("bug")),
     "ExceptionGroup": play(ExceptionGroup("bugs", [ValueError("one"), KeyError("two")])),
-    "nested group": play(ExceptionGroup("bugs", [ExceptionGroup("more", [OSError("one")])])),
     "RecursionError": _recursion,
-    "KeyError": play(KeyError("bug")),
     "UnicodeDecodeError": play(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bug")),
-    "MemoryError": play(MemoryError()),
     "StopAsyncIteration": play(StopAsyncIteration()),
-    "AssertionError": play(AssertionError("bug")),
-    "BrokenResourceError": play(trio.BrokenResourceError()),
     "TooSlowError": play(trio.TooSlowError()),
     "group of ours": play(ExceptionGroup("lost", [LOST])),
     "group with Cancelled": _group_with_cancelled,
@@ -201,32 +178,24 @@ async def test_no_exception_of_one_child_reaches_its_siblings(bug: str) -> None:
     broken, siblings = Actor(BUGS[bug]), [Actor(FOREVER) for _ in range(5)]
     specs = [actor.spec(f"s{i}") for i, actor in enumerate(siblings)]
     async with supervised(broken.spec("broken"), *specs):
-        await trio.sleep(600)
+        await trio.sleep(40)
         assert len(broken.starts) > 5
         assert [actor.incarnations for actor in siblings] == [[1]] * 5
         assert all(actor.live == 1 for actor in siblings)
 
 
-async def test_a_bug_of_ours_is_named_in_the_reason() -> None:
-    async with supervised(Actor(play(KeyError("bug"))).spec()) as stage:
-        assert "mcpd's own fault: KeyError" in (await stage.reach(BACKOFF)).reason
+OURS = ExceptionGroup("two", [ValueError("noise"), ExceptionGroup("inner", [CannotStart("gone")])])
 
 
-async def test_a_group_is_told_by_the_error_that_is_ours() -> None:
-    group = ExceptionGroup("two", [ValueError("noise"), ExceptionGroup("inner", [CannotStart("gone")])])
-    async with supervised(Actor(play(group)).spec()) as stage:
-        assert (await stage.reach(FAILED)).reason == "gone"
-
-
-async def test_two_children_of_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="two children are named 'a'"):
-        Supervisor(
-            [Actor().spec(), Actor().spec()],
-            starts=1,
-            on_status=lambda *_: None,
-            rng=lambda: 0.0,
-            wall=lambda: 0.0,
-        )
+@pytest.mark.parametrize(
+    ("error", "state", "reason"),
+    [(KeyError("bug"), BACKOFF, "mcpd's own fault: KeyError"), (OURS, FAILED, "gone")],
+)
+async def test_a_bug_of_ours_is_named_in_the_reason_and_a_group_by_its_error_that_is_none(
+    error: Exception, state: ServerState, reason: str
+) -> None:
+    async with supervised(Actor(play(error)).spec()) as stage:
+        assert (await stage.reach(state)).reason.startswith(reason)
 
 
 # --- the end ------------------------------------------------------------------------------------------------
@@ -295,17 +264,6 @@ async def test_children_stop_in_parallel() -> None:
 # --- children that come and go ----------------------------------------------------
 
 
-async def test_a_child_that_is_added_is_started_and_nobody_else_is_touched() -> None:
-    old, new = Actor(FOREVER), Actor(FOREVER)
-    async with supervised(old.spec()) as stage:
-        await stage.reach(READY)
-        child = stage.supervisor.add(new.spec("new"))
-        with trio.fail_after(5):
-            assert await child.status.wait_settled()
-        assert (old.incarnations, new.incarnations) == ([1], [1])
-        assert list(stage.supervisor.children) == ["a", "new"]
-
-
 async def test_a_child_may_be_added_before_the_supervisor_runs() -> None:
     supervisor = Supervisor([], starts=1, on_status=lambda *_: None, rng=lambda: 0.0, wall=trio.current_time)
     children = supervisor.children
@@ -317,11 +275,14 @@ async def test_a_child_may_be_added_before_the_supervisor_runs() -> None:
     assert (children, child.status.value.state) == ({}, STOPPED)
 
 
-async def test_a_child_that_is_removed_is_stopped_cleanly_and_alone() -> None:
-    going, staying = Actor(FOREVER, cleanup=3.0), Actor(FOREVER)
-    async with supervised(going.spec(), staying.spec("b")) as stage:
+async def test_children_come_and_go_cleanly_and_alone_and_leave_their_names() -> None:
+    going, staying, again = Actor(FOREVER, cleanup=3.0), Actor(FOREVER), Actor(FOREVER)
+    async with supervised(going.spec()) as stage:
         child = stage.child
         await stage.reach(READY)
+        with trio.fail_after(5):
+            assert await stage.supervisor.add(staying.spec("b")).status.wait_settled()
+        assert (going.incarnations, staying.incarnations) == ([1], [1])
         await stage.supervisor.remove("a", "no longer configured")
         assert trio.current_time() == 3.0
         assert (going.live, staying.live, staying.incarnations) == (0, 1, [1])
@@ -332,6 +293,9 @@ async def test_a_child_that_is_removed_is_stopped_cleanly_and_alone() -> None:
         child.wake()
         await trio.sleep(DAY)
         assert going.incarnations == [1]
+        stage.supervisor.add(again.spec())
+        await trio.testing.wait_all_tasks_blocked()
+        assert (going.live, staying.incarnations, again.incarnations) == (0, [1], [1])
 
 
 async def test_who_waits_for_a_child_learns_that_it_is_removed() -> None:
@@ -343,7 +307,7 @@ async def test_who_waits_for_a_child_learns_that_it_is_removed() -> None:
             assert not await child.status.wait_settled()
 
 
-async def test_a_retired_child_goes_on_while_another_has_its_name() -> None:
+async def test_a_retired_child_goes_on_while_another_has_its_name_and_stops_with_the_supervisor() -> None:
     first, second = Actor(FOREVER, cleanup=3.0), Actor(FOREVER)
     async with supervised(first.spec()) as stage:
         await stage.reach(READY)
@@ -354,24 +318,8 @@ async def test_a_retired_child_goes_on_while_another_has_its_name() -> None:
         await stage.supervisor.end(retired, "nobody calls it any more")
         assert (first.live, second.live) == (0, 1)
         assert retired.status.value.reason == "nobody calls it any more"
-
-
-async def test_a_retired_child_stops_with_its_supervisor() -> None:
-    actor = Actor(FOREVER)
-    async with supervised(actor.spec()) as stage:
-        await stage.reach(READY)
-        retired = stage.supervisor.retire("a")
-    assert (actor.live, retired.status.value.state) == (0, STOPPED)
-
-
-async def test_a_removed_name_can_be_given_again() -> None:
-    first, second = Actor(FOREVER), Actor(FOREVER)
-    async with supervised(first.spec()) as stage:
-        await stage.reach(READY)
-        await stage.supervisor.remove("a", "gone")
-        stage.supervisor.add(second.spec())
-        await stage.reach(READY)
-        assert (first.live, second.live) == (0, 1)
+        late = stage.supervisor.retire("a")
+    assert (second.live, late.status.value.state) == (0, STOPPED)
 
 
 async def test_a_stop_while_a_child_is_being_switched_leaves_nothing() -> None:
