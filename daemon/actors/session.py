@@ -154,7 +154,7 @@ class Session:
             key=self.key,
             client=self._client.name,
             protocol=connection.protocol,
-            token=self._client.principal.token,
+            token=self._client.token,
             profile=selection.profile.name,
             surface=selection.surface.name,
             servers=selection.servers,

@@ -218,6 +218,11 @@ class Client:
         )
         self.select(config)
 
+    @property
+    def token(self) -> str:
+        """The name of its token; empty without a token or a name."""
+        return self.principal.token
+
     def wish(self, hello: Mapping[str, object]) -> None:
         """Take a bridge's wishes. An unknown name denies everything: a typo must not widen a profile."""
         name, surface, lazy = hello.get("profile"), hello.get("surface"), hello.get("lazy")

@@ -67,14 +67,6 @@ class CountedUpstream(Protocol):
         """Calls in the queue."""
 
 
-class CountedServer(Protocol):
-    """A server, which may have instances."""
-
-    @property
-    def instances(self) -> Instances | None:
-        """None if all clients share one."""
-
-
 def running(actors: Iterable[CountedUpstream]) -> dict[str, Values]:
     """Calls by server, those of its instances together."""
     in_flight: Counter[Labels] = Counter()
@@ -140,18 +132,6 @@ class Reading(msgspec.Struct, frozen=True):
         return Reading({**self.values, **memory(self.marks, resident)}, self.marks)
 
 
-class CountedSession(Protocol):
-    """The countable part of an open session."""
-
-    @property
-    def surface(self) -> str:
-        """The name of its surface."""
-
-    @property
-    def loaded(self) -> int:
-        """Tools that it has loaded."""
-
-
 @attrs.frozen(kw_only=True)
 class Exporter:
     """Exports the current metrics on request, to operators and to Prometheus over HTTP."""
@@ -160,9 +140,10 @@ class Exporter:
     catalog: Watch[Catalog]
     actors: Mapping[str, CountedUpstream]
     """Shared servers, and the instances of the others, by their own names."""
-    upstreams: Mapping[str, CountedServer]
-    """Running servers by name."""
-    sessions: Callable[[], Iterable[CountedSession]]
+    divided: Callable[[], Mapping[str, Instances]]
+    """Returns the instances of running servers, by server; without those that all clients share."""
+    sessions: Callable[[], Iterable[tuple[str, int]]]
+    """Returns the surface of each open session, and the number of its loaded tools."""
     version: str
     connections: Callable[[], Mapping[str, Connections]]
     """The connections through each door, by its name."""
@@ -186,11 +167,7 @@ def read(sources: Exporter) -> Reading:
     # One limit for counters and gauges: a server has all of its series, or none.
     servers = dict(islice(sources.catalog.value.servers.items(), MAX_SERVERS))
     actors = [each for each in sources.actors.values() if each.of in servers]
-    divided = {
-        name: each.instances
-        for name, each in sources.upstreams.items()
-        if name in servers and each.instances is not None
-    }
+    divided = {name: each for name, each in sources.divided().items() if name in servers}
     return Reading(
         {
             **_calls(sources.tally),
@@ -309,16 +286,16 @@ def _whole(sources: Exporter) -> dict[str, Values]:
         "mcpd_servers": {(): len(entries)},
         "mcpd_servers_unavailable": {(): sum(map(_is_unavailable, entries))},
         "mcpd_sessions": _by_surface(sessions, sources.tally.lists.keys() - {OPERATOR, OTHER}),
-        "mcpd_loaded_tools": {(): sum(session.loaded for session in sessions)},
+        "mcpd_loaded_tools": {(): sum(loaded for _, loaded in sessions)},
         "mcpd_build_info": {(sources.version,): 1},
         "mcpd_persistence_ok": {(): persistence.state == "ok"},
         "mcpd_persistence_unwritten": {(): persistence.waiting},
     }
 
 
-def _by_surface(sessions: Iterable[CountedSession], known: Collection[str]) -> Values:
+def _by_surface(sessions: Iterable[tuple[str, int]], known: Collection[str]) -> Values:
     counts = Counter(dict.fromkeys(known, 0))
-    counts.update(each.surface if each.surface in known else OTHER for each in sessions)
+    counts.update(surface if surface in known else OTHER for surface, _ in sessions)
     return _by_one(counts)
 
 

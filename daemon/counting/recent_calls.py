@@ -36,14 +36,6 @@ CALLS_PER_RECORD = 250
 """Calls formatted at once, in a third of a millisecond, before the event loop runs again."""
 
 
-class ShownToken(Protocol):
-    """The client's way in."""
-
-    @property
-    def token(self) -> str:
-        """The name of its token; empty without a token or a name."""
-
-
 class Caller(Protocol):
     """The client of a call."""
 
@@ -53,8 +45,8 @@ class Caller(Protocol):
     """The name and version that it gives."""
 
     @property
-    def principal(self) -> ShownToken:
-        """The authenticated principal behind the connection."""
+    def token(self) -> str:
+        """The name of its token; empty without a token or a name."""
 
 
 EndedCall: TypeAlias = tuple[Caller, str | None, str, float, str, str, str, float]
@@ -196,7 +188,7 @@ class RecentCalls:
         kept = islice(notes, max(0, len(notes) - KEPT), None)
         return len(notes), [
             RecentCall(
-                *(at, caller.number, named_key(key), caller.name, caller.principal.token),
+                *(at, caller.number, named_key(key), caller.name, caller.token),
                 *(server, (tool or label)[:NAME], seconds, outcome),
             )
             for caller, key, label, seconds, outcome, server, tool, at in kept

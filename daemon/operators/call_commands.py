@@ -137,7 +137,7 @@ def under_way(call: ClientCall | OperatorCall, context: OperatorContext) -> Call
     else:
         who = call.calls.client
         number, key = who.number, named_key(call.request.key)
-        client, token = who.name, who.principal.token
+        client, token = who.name, who.token
         method, tool, in_line = call.method, call.tool or call.label, call.in_line
         waits_for = _awaited(call)
     upstream = call.upstream

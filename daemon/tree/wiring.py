@@ -189,8 +189,13 @@ def _exporter(wiring: Wiring) -> Exporter:
         tally=wiring.tally,
         catalog=wiring.registry.catalog,
         actors=wiring.servers.actors,
-        upstreams=wiring.upstreams,
-        sessions=lambda: [session.statistics() for session in wiring.front.sessions.values()],
+        divided=lambda: {
+            name: each.instances for name, each in wiring.upstreams.items() if each.instances is not None
+        },
+        sessions=lambda: [
+            (each.surface, each.loaded)
+            for each in (session.statistics() for session in wiring.front.sessions.values())
+        ],
         persistence=wiring.recorder.persistence,
         version=wiring.around.facts.version,
         connections=wiring.connections,

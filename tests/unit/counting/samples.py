@@ -48,26 +48,11 @@ class FakeUpstream:
 
 
 @attrs.frozen(kw_only=True)
-class FakeServer:
-    """A server as far as it is counted."""
-
-    instances: FakeInstances | None = None
-
-
-@attrs.frozen(kw_only=True)
 class FakeInstances:
     """The instances of a server as far as they are counted."""
 
     begun: int = 0
     ended: int = 0
-
-
-@attrs.frozen(kw_only=True)
-class FakeSession:
-    """A session as far as it is counted."""
-
-    surface: str = "load"
-    loaded: int = 0
 
 
 def catalog(**written: Any) -> Catalog:
@@ -146,11 +131,8 @@ def exporter(tally: Tally | None = None, **changed: Any) -> Exporter:
             "time#3": FakeUpstream(name="time#3", of="time", children={1: 78}, in_flight=1),
             "time#7": FakeUpstream(name="time#7", of="time", children={1: 79}, in_flight=2, queued=1),
         },
-        "upstreams": {
-            "git": FakeServer(),
-            "time": FakeServer(instances=FakeInstances(begun=4, ended=2)),
-        },
-        "sessions": lambda: [FakeSession(loaded=3), FakeSession(loaded=1), FakeSession(surface="full")],
+        "divided": lambda: {"time": FakeInstances(begun=4, ended=2)},
+        "sessions": lambda: [("load", 3), ("load", 1), ("full", 0)],
         "persistence": Watch(Persistence(state=Condition.OK, waiting=4)),
         "version": "1.2.3",
         "connections": lambda: {

@@ -26,8 +26,6 @@ from tests.tallies import new_tally
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
 from tests.unit.counting.samples import (
     FakeInstances,
-    FakeServer,
-    FakeSession,
     FakeUpstream,
     catalog,
     eventful,
@@ -126,7 +124,7 @@ def test_sessions_are_counted_by_surface_also_where_there_are_none() -> None:
 
 
 def test_a_surface_that_nobody_knows_makes_no_label_of_its_own() -> None:
-    hostile = [FakeSession(surface=f"made-up {number}") for number in range(3)]
+    hostile = [(f"made-up {number}", 0) for number in range(3)]
     assert values("mcpd_sessions", sessions=lambda: hostile, tally=new_tally())["_other",] == 3
 
 
@@ -253,8 +251,8 @@ OF_INSTANCES = ("mcpd_instance_calls_in_flight", "mcpd_instance_calls_queued", "
 
 def reading(*instances: FakeUpstream, **counted: Any) -> Reading:
     """`time` with these instances."""
-    upstreams = {"time": FakeServer(instances=FakeInstances(**counted))}
-    return read(exporter(actors={each.name: each for each in instances}, upstreams=upstreams))
+    divided = {"time": FakeInstances(**counted)}
+    return read(exporter(actors={each.name: each for each in instances}, divided=lambda: divided))
 
 
 def instance(name: str, **more: Any) -> FakeUpstream:
