@@ -34,5 +34,25 @@ def pairwise(*factors: Iterable[Any]) -> list[Any]:
     return [pytest.param(*row, marks=() if row in each_run else pytest.mark.nightly) for row in rows]
 
 
+def each_once(*factors: Sequence[Any]) -> list[Any]:
+    """All combinations as parameters of a test; each run has every value once, and `nightly` the rest."""
+    last = max(map(len, factors))
+    each_run = {tuple(factor[number % len(factor)] for factor in factors) for number in range(last)}
+    return [
+        pytest.param(*row, marks=() if row in each_run else pytest.mark.nightly) for row in product(*factors)
+    ]
+
+
+def at_night(values: Iterable[Any], *each_run: Any) -> list[Any]:
+    """Values, or rows, as parameters of a test; each run has those that are named, and `nightly` the rest."""
+    return [
+        pytest.param(
+            *(value if isinstance(value, tuple) else [value]),
+            marks=() if value in each_run else pytest.mark.nightly,
+        )
+        for value in values
+    ]
+
+
 def _pairs(row: tuple[Any, ...]) -> set[tuple[Any, ...]]:
     return {(i, row[i], j, row[j]) for i, j in combinations(range(len(row)), 2)}

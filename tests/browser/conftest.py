@@ -8,11 +8,20 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from tests.browser.driving import Here, chromium, close_windows, console
+from tests.e2e.forking import FORKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="package", autouse=True)
+def forks() -> Iterator[None]:
+    """Daemons are forked here, too."""
+    FORKS.start()
+    yield
+    FORKS.stop()
 
 
 @pytest.fixture(scope="package")

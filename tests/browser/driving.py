@@ -101,7 +101,7 @@ def close_windows(browser: Browser, *, visitors: bool) -> None:
 @contextmanager
 def console(browser: Browser, config: dict[str, Any] | None = None) -> Iterator[Here]:
     """A daemon whose servers have settled."""
-    with running({"mcpServers": SERVERS, **(config or {})}, forked=False) as daemon:
+    with running({"mcpServers": SERVERS, **(config or {})}) as daemon:
         daemon.ready("git", "notes")
         parts = urlsplit(daemon.ask("ui")["link"])
         try:

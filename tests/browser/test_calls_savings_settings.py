@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 from tests.browser.driving import SIZES, Here, accessible, console, expect_words, row, settled
 from tests.e2e.harness import scripted
 from tests.e2e.test_summaries import at_hand
+from tests.pairwise import each_once
 from tests.unit.summaries.endpoint_server import status, well
 from tests.waiting import WAIT
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-    from tests.unit.summaries.endpoint_server import EndpointServer
+    from tests.pairwise import each_once
+from tests.unit.summaries.endpoint_server import EndpointServer
 
 pytestmark = pytest.mark.e2e
 
@@ -57,8 +59,7 @@ def opened(here: Here, path: str, **options: object) -> Page:
     return page
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize(("path", "size"), each_once(PAGES, [*SIZES]))
 def test_each_page_is_for_everybody(staged: tuple[Here, EndpointServer], path: str, size: str) -> None:
     here, _ = staged
     here.daemon.run("call", "notes/echo", "text=hi")
@@ -150,11 +151,3 @@ def test_a_model_is_listed_chosen_and_tried(staged: tuple[Here, EndpointServer])
     assert json.loads(here.daemon.config.read_text())["summaries"]["model"] == "large"
     for name in ("git", "notes"):
         here.daemon.run("enable", name)
-
-
-def test_who_may_only_look_has_no_controls(staged: tuple[Here, EndpointServer]) -> None:
-    here, _ = staged
-    page = here.signed_in("--read-only")
-    for path in ("/settings", "/calls"):
-        page.goto(here.address + path)
-        assert page.locator("main form[method=post]").count() == 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import threading
 from contextlib import contextmanager
@@ -181,73 +179,25 @@ def test_nothing_is_loaded_from_elsewhere_and_nothing_breaks_the_policy(here: He
     assert told == []
 
 
-def test_what_servers_say_is_shown_and_not_run(browser: Browser) -> None:
-    attack = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\u202etxet"
-    tool = {"name": "attack", "description": attack, "inputSchema": {"type": "object", "title": attack}}
-    with console(
-        browser, {"mcpServers": {"git": scripted(tools=[tool]), "notes": scripted(tools=["x"])}}
-    ) as opened:
-        page = opened.signed_in()
-        for path in ("tools?server=git", "tools/git/attack", "servers/git"):
-            page.goto(f"{opened.address}/{path}")
-            assert "owned" not in page.title()
-            assert page.locator("main script, main img").count() == 0
-        page.goto(f"{opened.address}/tools?server=git")
-        expect_words(page, "<script>document.title='owned'</script>")
-        expect_words(page, "\\u{202e}")
-
-
 # --- staying up to date -------------------------------------------------------------------------------------
 
 
-def test_a_server_that_is_killed_is_seen_to_go_and_to_come_back(browser: Browser) -> None:
+def test_a_page_follows_its_daemon_keeps_what_a_person_does_and_says_when_it_is_over(browser: Browser) -> None:
     with console(browser) as opened:
         page = settled(opened.signed_in())
         expect(row(page, "git")).to_contain_text("ready")
-        pid = opened.daemon.ask("status")["servers"]["git"]["pid"]
-        page.evaluate("window.never_reloaded = true")
-        os.kill(pid, signal.SIGKILL)
-        eventually(
-            lambda: opened.daemon.ask("status")["servers"]["git"]["pid"] not in {None, pid}, opened.daemon.said
-        )
-        expect(row(page, "git")).to_contain_text("ready")
-        opened.daemon.run("disable", "git")
-        expect(row(page, "git")).to_contain_text("disabled", timeout=WAIT * 1000)
-        assert page.evaluate("window.never_reloaded")
-
-
-def test_what_a_person_does_survives_a_change(browser: Browser) -> None:
-    with console(browser) as opened:
-        page = settled(opened.signed_in())
         page.get_by_role("button", name="Restart notes").focus()
-        opened.daemon.run("disable", "git")
+        opened.daemon.ask("switch", name="git", off=True)
         expect(row(page, "git")).to_contain_text("disabled", timeout=WAIT * 1000)
         assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Restart notes"
-
-
-def test_a_page_says_when_the_daemon_is_gone(browser: Browser) -> None:
-    with console(browser) as opened:
+        assert opened.daemon.run("ui", "--end") == "ended 1 session of the console\n"
+        expect_words(page, "no longer kept up to date")
         page = settled(opened.signed_in())
         assert opened.daemon.stop() == 0
         expect_words(page, "does not answer")
 
 
-def test_ending_all_sessions_ends_what_is_open(browser: Browser) -> None:
-    with console(browser) as opened:
-        page = settled(opened.signed_in())
-        assert opened.daemon.run("ui", "--end") == "ended 1 session of the console\n"
-        expect_words(page, "no longer kept up to date")
-
-
 # --- for everybody ------------------------------------------------------------------------------------------
-
-
-def test_a_form_works_without_a_script(browser: Browser) -> None:
-    with console(browser) as opened:
-        page = opened.signed_in(java_script_enabled=False)
-        page.get_by_role("button", name="Refresh the list of tools of git").click()
-        page.wait_for_url(f"{opened.address}*")
-        expect(page.get_by_role("status").first).to_be_visible()
 
 
 def focused(page: Page) -> str:
@@ -284,7 +234,7 @@ def test_what_destroys_asks_first_and_the_keyboard_is_enough(browser: Browser) -
 
 
 def test_nothing_listens_before_somebody_asks(browser: Browser) -> None:
-    with running({"mcpServers": {"git": scripted(tools=["x"])}}, forked=False) as daemon:
+    with running({"mcpServers": {"git": scripted(tools=["x"])}}) as daemon:
         assert "console:" not in daemon.said()
         port = int(daemon.run("ui", "--print").split(":")[2].partition("/")[0])
         with socket.create_connection(("127.0.0.1", port), timeout=WAIT):

@@ -15,7 +15,7 @@ import pytest
 from daemon.console.page_table import PAGES
 from tests.browser.driving import SCHEMES, SIZES, accessible, console, settled
 from tests.e2e.harness import changeable
-from tests.pairwise import pairwise
+from tests.pairwise import at_night, each_once
 from tests.scripted_server import tool
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ OF_ONE = (
     "/nowhere",
 )
 SHOWN = [*(page.path for page in PAGES if page.in_navigation), *OF_ONE]
+EACH_RUN = ("/servers", "/servers/git", f"/sessions/{quote(KEY, safe='')}", "/settings")
+"""What is used by keyboard and read without a script in each run, and not in the nightly one alone."""
 
 
 @pytest.fixture(scope="module")
@@ -88,11 +90,10 @@ def opened(bad: Here, path: str, **options: Any) -> Page:
     return page
 
 
-@pytest.mark.parametrize(("path", "size", "scheme"), pairwise(SHOWN, SIZES, SCHEMES))
+@pytest.mark.parametrize(("path", "size", "scheme"), each_once(SHOWN, [*SIZES], SCHEMES))
 def test_nothing_bars_anybody(bad: Here, path: str, size: str, scheme: Scheme) -> None:
     page = bad.visit(path, size, scheme)
-    for each in page.locator("details").all():
-        each.evaluate("each => each.open = true")
+    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     accessible(page)
 
 
@@ -117,7 +118,7 @@ PARTS_OF_A_TIME = 16
 """Tab stops within the two fields for a date and a time."""
 
 
-@pytest.mark.parametrize("path", SHOWN)
+@pytest.mark.parametrize("path", at_night(SHOWN, *EACH_RUN))
 def test_every_control_is_reached_with_the_keyboard_and_seen_to_be(bad: Here, path: str) -> None:
     page = bad.visit(path)
     page.evaluate("dispatchEvent(new Event('pagehide'))")  # nothing is replaced while keys are pressed
@@ -131,7 +132,7 @@ def test_every_control_is_reached_with_the_keyboard_and_seen_to_be(bad: Here, pa
     assert page.evaluate(MISSED) == []
 
 
-@pytest.mark.parametrize("path", SHOWN)
+@pytest.mark.parametrize("path", at_night(SHOWN, *EACH_RUN))
 def test_without_a_script_it_says_the_same(bad: Here, path: str) -> None:
     with_script, without = bad.visit(path), opened(bad, path, java_script_enabled=False)
     headings = [each.get_by_role("heading").all_inner_texts() for each in (with_script, without)]

@@ -96,12 +96,17 @@ def assert_harmless(page: Page) -> None:
     assert "49" not in page.title()
 
 
+@pytest.fixture(scope="module")
+def faults(attacked: Here) -> list[str]:
+    """What goes wrong on pages that are visited."""
+    told: list[str] = []
+    attacked.visit("/servers").on("pageerror", lambda error: told.append(str(error)))
+    return told
+
+
 @pytest.mark.parametrize("path", PATHS)
-def test_what_others_write_stays_text(attacked: Here, path: str) -> None:
-    page = attacked.signed_in()
-    faults: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.goto(f"{attacked.address}{path}")
+def test_what_others_write_stays_text(attacked: Here, faults: list[str], path: str) -> None:
+    page = attacked.visit(path)
     assert_harmless(page)
     if page.locator("body[data-live]").count():
         settled(page)
@@ -112,16 +117,13 @@ def test_what_others_write_stays_text(attacked: Here, path: str) -> None:
 
 
 @pytest.mark.parametrize("spelled", ["\\u0022\\u003e\\u003cimg/src=x\\u003e", "\\", "\\n\\ndata:x"])
-def test_what_an_address_spells_is_no_escape_in_what_a_stream_brings(attacked: Here, spelled: str) -> None:
-    page = attacked.signed_in()
-    faults: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.goto(f"{attacked.address}/servers?x={spelled}")
-    settled(page)
-    attacked.daemon.run("disable", "notes")
-    page.locator("tr", has_text="notes").locator(".chip.disabled").wait_for()
-    attacked.daemon.run("enable", "notes")
-    page.locator("tr", has_text="notes").locator(".chip.ready").wait_for()
+def test_what_an_address_spells_is_no_escape_in_what_a_stream_brings(
+    attacked: Here, faults: list[str], spelled: str
+) -> None:
+    page = settled(attacked.visit(f"/servers?x={spelled}"))
+    for off, state in ((True, "disabled"), (False, "ready")):
+        attacked.daemon.ask("switch", name="notes", off=off)
+        page.locator("tr", has_text="notes").locator(f".chip.{state}").wait_for()
     assert_harmless(page)
     assert faults == []
     back = page.locator("main input[name=back]").first.get_attribute("value")
@@ -130,6 +132,4 @@ def test_what_an_address_spells_is_no_escape_in_what_a_stream_brings(attacked: H
 
 
 def test_a_name_with_markup_is_shown_as_it_is(attacked: Here) -> None:
-    page = attacked.signed_in()
-    page.goto(f"{attacked.address}/tools?server=git")
-    expect_words(page, NAME[:40])
+    expect_words(attacked.visit("/tools?server=git"), NAME[:40])

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.driving import SCHEMES, SIZES, accessible, console, expect_words, row, settled
+from tests.browser.driving import console, expect_words, row, settled
 from tests.e2e.harness import changeable, scripted
-from tests.pairwise import pairwise
 from tests.waiting import WAIT
 
 if TYPE_CHECKING:
@@ -19,11 +18,9 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-    from tests.browser.driving import Here, Scheme
+    from tests.browser.driving import Here
 
 pytestmark = pytest.mark.e2e
-
-PATHS = ("/servers", "/servers?only=trouble&sort=name", "/servers/git", "/servers/broken")
 
 
 @pytest.fixture(scope="module")
@@ -113,11 +110,6 @@ def test_with_the_keyboard_alone_a_server_is_found_and_refreshed(own: Here) -> N
     _tab_to(page, "Refresh")
     page.keyboard.press("Enter")
     expect_words(page, "notes has listed 2 tools")
-
-
-@pytest.mark.parametrize(("path", "size", "scheme"), pairwise(PATHS, SIZES, SCHEMES))
-def test_nothing_bars_anybody(own: Here, path: str, size: str, scheme: Scheme) -> None:
-    accessible(own.visit(path, size, scheme))
 
 
 def test_who_may_only_read_has_no_buttons(own: Here) -> None:

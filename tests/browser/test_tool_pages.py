@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.driving import SCHEMES, SIZES, accessible, console, expect_words, row, settled
+from tests.browser.driving import console, expect_words, row, settled
 from tests.e2e.harness import scripted
-from tests.pairwise import pairwise
 from tests.scripted_server import tool
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-    from tests.browser.driving import Here, Scheme
+    from tests.browser.driving import Here
 
 pytestmark = pytest.mark.e2e
 
@@ -25,14 +24,6 @@ SCRIPT = "<script>document.title='taken'</script>\u202e"
 NAME = "a/b<img src=x onerror=document.title='taken'>"
 ENCODED = "a%2Fb%3Cimg%20src%3Dx%20onerror%3Ddocument.title%3D%27taken%27%3E"
 SCHEMA = {"type": "object", "properties": {"<b>x</b>": {"type": "string", "description": SCRIPT}}}
-PATHS = (
-    "/tools",
-    "/tools?category=s",
-    "/tools?q=read",
-    f"/tools/s/{ENCODED}",
-    "/sessions",
-    "/sessions/%2Fwork",
-)
 
 
 @pytest.fixture(scope="module")
@@ -114,10 +105,3 @@ def test_what_a_session_has_loaded_is_seen_and_taken_away(own: Here) -> None:
         page.get_by_label("Profile").select_option("review")
         page.get_by_role("button", name="Move it to this profile").click()
         expect_words(page, "The session has profile review now.")
-
-
-@pytest.mark.parametrize(("path", "size", "scheme"), pairwise(PATHS, SIZES, SCHEMES))
-def test_nothing_bars_anybody(own: Here, path: str, size: str, scheme: Scheme) -> None:
-    with own.daemon.client().hello(session="/work") as client:
-        client.load("read")
-        accessible(own.visit(path, size, scheme))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.forking import FORKS
-from tests.e2e.scripts import Clients
+from tests.e2e.scripts import PYTHON, Clients, Processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +21,15 @@ def forks() -> Iterator[None]:
     FORKS.stop()
 
 
-@pytest.fixture(scope="module")
-def clients() -> Iterator[Clients]:
-    """Clients on the SDKs, which follow scripts; their processes serve all tests of a file."""
-    with Clients() as clients:
-        yield clients
+@pytest.fixture(scope="package")
+def sdks() -> Iterator[Processes]:
+    """Clients on the SDKs, which follow scripts: starting one costs two seconds, so all tests share them."""
+    processes = Processes()
+    yield processes
+    processes.end()
+
+
+@pytest.fixture(scope="package")
+def clients(sdks: Processes) -> Clients:
+    """A client on the Python SDK."""
+    return sdks[PYTHON]

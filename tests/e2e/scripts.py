@@ -8,7 +8,7 @@ import select
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
@@ -113,7 +113,7 @@ class Clients:
                 do()
             except BaseException:
                 # It would wait for the rest of its job when the next one comes.
-                self._end()
+                self.end()
                 self._process = self._started()
                 raise
             self._tell("go on")
@@ -129,7 +129,7 @@ class Clients:
         answered, _, _ = select.select([self._process.stdout], [], [], WAIT)
         line = self._process.stdout.readline() if answered else b""
         if not line:
-            said = self._end()
+            said = self.end()
             self._process = self._started()
             pytest.fail(said)
         told: Json = json.loads(line)
@@ -140,16 +140,24 @@ class Clients:
             self._argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
 
-    def _end(self) -> str:
+    def end(self) -> str:
+        """End the process; returns what it wrote on stderr."""
         self._process.kill()
         _, errors = self._process.communicate()
         return errors.decode()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *exc: object) -> None:
-        self._end()
+class Processes(dict[tuple[str, ...], Clients]):
+    """The process of each SDK, by its command; started when it is first asked for."""
+
+    def __missing__(self, argv: tuple[str, ...]) -> Clients:
+        self[argv] = Clients(argv)
+        return self[argv]
+
+    def end(self) -> None:
+        """End all."""
+        for each in self.values():
+            each.end()
 
 
 def names(listing: Json) -> list[str]:

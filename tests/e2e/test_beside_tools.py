@@ -17,6 +17,7 @@ import pytest
 
 from tests.e2e.doors import HttpDoor
 from tests.e2e.harness import ROOT, Daemon, node_server, running
+from tests.pairwise import each_once
 from tests.waiting import WAIT
 
 if TYPE_CHECKING:
@@ -112,9 +113,9 @@ def directly() -> dict[str, list[dict[str, Any]]]:
     }
 
 
-@pytest.mark.parametrize("era", ["legacy", "auto"])
-@pytest.mark.parametrize("door_of", ["socket", "connect", "http"])
-@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize(
+    ("door_of", "server", "era"), each_once(["socket", "connect", "http"], [*SERVERS], ["auto", "legacy"])
+)
 def test_a_client_is_given_what_the_server_would_give_it(
     daemon: Daemon,
     door: HttpDoor,

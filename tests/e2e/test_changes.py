@@ -14,6 +14,7 @@ import pytest
 
 from tests.e2e.changing import SURFACES, Changing, Guest, Outcome
 from tests.e2e.harness import Daemon, running
+from tests.pairwise import at_night
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 ERAS = ["handshake", "modern"]
-ROUNDS = 20
+ROUNDS = 5
 CHANGES = 30
 LOOKS = 0.3
 """How often a client looks again before it calls."""
@@ -52,7 +53,7 @@ def all_run(guests: list[Guest]) -> list[int | None]:
 # --- while it is down ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", at_night(ERAS, "handshake"))
 def test_a_server_that_comes_back_with_another_list_runs_nothing_in_its_old_form(era: str) -> None:
     with Changing(era=era) as server, running(server.config()) as daemon:
         with everybody(server, daemon) as guests:
@@ -111,7 +112,9 @@ def test_a_server_that_comes_back_as_it_was_is_called_at_once() -> None:
 # --- while it is listed --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("era", "pages"), [("handshake", 1), ("handshake", 2), ("modern", 2)])
+@pytest.mark.parametrize(
+    ("era", "pages"), at_night([("handshake", 1), ("handshake", 2), ("modern", 2)], ("modern", 2))
+)
 def test_a_change_during_a_list_is_listed_again_before_anything_is_called(era: str, pages: int) -> None:
     with Changing(era=era, pages=pages) as server, running(server.config()) as daemon:
         with everybody(server, daemon) as guests:
@@ -130,7 +133,7 @@ def test_a_change_during_a_list_is_listed_again_before_anything_is_called(era: s
         assert not server.strange()
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", at_night(ERAS, "modern"))
 def test_a_change_during_the_very_first_list_is_not_missed(era: str) -> None:
     with Changing(era=era) as server:
         server.hold("list")
@@ -167,7 +170,7 @@ def test_a_call_is_refused_rather_than_sent_while_a_change_is_announced_and_not_
 # --- in the middle of calls ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", at_night(ERAS, "handshake"))
 def test_a_call_in_flight_is_answered_and_the_next_one_refused(era: str) -> None:
     with Changing(era=era) as server, running(server.config()) as daemon:
         with everybody(server, daemon) as guests:
@@ -288,7 +291,7 @@ def use(guest: Guest, witness: Witness, seed: int, over: threading.Event) -> Non
         witness.learn(outcome.announced if outcome.ran else guest.shown)
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", at_night(ERAS, "modern"))
 def test_a_server_that_changes_all_the_time_runs_nothing_that_is_known_to_be_stale(era: str) -> None:
     seed = random.randrange(10**9)
     witness = Witness()

@@ -24,6 +24,7 @@ from tests.e2e.conforming import (
 )
 from tests.e2e.doors import HttpDoor
 from tests.e2e.harness import ROOT, Daemon, free_port, running
+from tests.pairwise import each_once
 from tests.waiting import WAIT
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def door() -> HttpDoor:
     return HttpDoor()
 
 
-@pytest.fixture(scope="module", params=ROWS)
+@pytest.fixture(scope="module")
 def transport(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -76,7 +77,7 @@ def daemon(transport: str, door: HttpDoor) -> Iterator[Daemon]:
         yield daemon
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize(("transport", "revision"), each_once([*ROWS], REVISIONS), indirect=["transport"])
 async def test_what_the_suite_scores_passes_through_mcpd(
     daemon: Daemon, door: HttpDoor, transport: str, revision: str, tmp_path: Path
 ) -> None:

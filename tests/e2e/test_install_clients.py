@@ -154,6 +154,7 @@ def test_both_agents_call_a_tool_through_mcpd_and_have_their_own_server_again_af
     assert _servers(desk) == servers
 
 
+@pytest.mark.nightly
 def test_one_to_one_the_clients_names_of_tools_stay(desk: Desk) -> None:
     desk.mcpd("import", "--write", "--yes", "--from", "claude-code")
     desk.mcpd("start")
@@ -163,6 +164,7 @@ def test_one_to_one_the_clients_names_of_tools_stay(desk: Desk) -> None:
     assert "+9.0h" in desk.claude({"name": "mcp__time__convert_time", "arguments": ARGUMENTS})
 
 
+@pytest.mark.nightly
 def test_what_an_agents_own_rules_forbid_stays_forbidden(desk: Desk) -> None:
     graph, settings = desk.home / "graph.json", desk.home / ".claude" / "settings.json"
     graph.write_text(json.dumps({"type": "entity", "name": "Ada", "entityType": "person", "observations": []}))

@@ -18,6 +18,7 @@ import pytest
 from daemon.cli import control
 from tests.e2e.harness import Daemon, running, scripted
 from tests.e2e.killing import TOOLS, Cut, Line, Lives, Loader, loading
+from tests.pairwise import at_night
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -26,11 +27,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-ROUNDS = 3
-"""At the same time, on a state of its own each."""
-
 KILLS = 100
-"""Lives that are cut off in each: 300 in all."""
+"""Lives that are cut off in each round of a nightly run."""
 
 LIVES_BETWEEN_CHECKS = 5
 """Lives after each of which the file is looked at; what it has is also seen by each life, as it begins."""
@@ -44,7 +42,7 @@ LATEST_SECONDS = 0.8
 DRY_LIVES = 10
 """After so many in which nothing was acknowledged, one is waited for until something is."""
 
-WORDS = 10
+WORDS = 5
 """Operators' words, each of which is the last one of a life."""
 
 
@@ -71,15 +69,18 @@ class Tried:
         return self._count() > self._seen
 
 
-def test_no_kill_loses_what_was_acknowledged_or_spoils_the_file(tmp_path: Path) -> None:
-    places = [tmp_path / str(number) for number in range(ROUNDS)]
-    with ThreadPoolExecutor(ROUNDS) as rounds:
-        for each in [rounds.submit(kill_again_and_again, place) for place in places]:
+@pytest.mark.parametrize(("rounds", "kills"), at_night([(1, 25), (3, KILLS)], (1, 25)))
+def test_no_kill_loses_what_was_acknowledged_or_spoils_the_file(
+    tmp_path: Path, rounds: int, kills: int
+) -> None:
+    places = [tmp_path / str(number) for number in range(rounds)]
+    with ThreadPoolExecutor(rounds) as at_once:
+        for each in [at_once.submit(kill_again_and_again, place, kills) for place in places]:
             each.result()
 
 
-def kill_again_and_again(place: Path) -> None:
-    """One round."""
+def kill_again_and_again(place: Path, kills: int) -> None:
+    """One round, on a state of its own."""
     place.mkdir()
     seed = random.randrange(2**32)
     chance = random.Random(seed)
@@ -93,7 +94,7 @@ def kill_again_and_again(place: Path) -> None:
             epochs: dict[str, int] = {}
             longest = min(LATEST_SECONDS, LONGEST_LIFE * beginning(daemon, lives))
             tried = Tried(crowd)
-            for kill in range(KILLS):
+            for kill in range(kills):
                 lives.begin()
                 if tried.is_dry():
                     # A machine that has become slower: this life must get to something.

@@ -17,8 +17,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.bridge.stand_in import ARRIVED, STATUS
-from tests.e2e.harness import MCP1, ROOT, Daemon, RawClient, running, scripted
-from tests.e2e.scripts import CHANGED, LIST, PYTHON, TYPESCRIPT, Clients, call, link, names, refusal
+from tests.e2e.harness import ROOT, Daemon, RawClient, running, scripted
+from tests.e2e.scripts import (
+    CHANGED,
+    LIST,
+    PYTHON,
+    PYTHON1,
+    TYPESCRIPT,
+    Processes,
+    call,
+    link,
+    names,
+    refusal,
+)
+from tests.pairwise import at_night, each_once
 from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
@@ -39,34 +51,13 @@ HANG: Json = {"then": {"never": True}}
 KILLS = 20
 MANY = 50
 
-SDK_1 = """
-import json, sys
-import anyio
-from mcp import ClientSession, StdioServerParameters
-from mcp.client.stdio import stdio_client
-
-async def main(command, *arguments):
-    changed = anyio.Event()
-
-    async def on_message(message):
-        if getattr(getattr(message, "root", None), "method", "") == "notifications/tools/list_changed":
-            changed.set()
-
-    parameters = StdioServerParameters(command=command, args=list(arguments))
-    async with stdio_client(parameters) as (read, write):
-        async with ClientSession(read, write, message_handler=on_message) as session:
-            await session.initialize()
-            await session.list_tools()
-            lost = await session.call_tool("effect", {"then": {"never": True}})
-            await changed.wait()
-            tools = await session.list_tools()
-            said = await session.call_tool("echo", {"text": "again"})
-    code = lost.structuredContent["error"]["code"]
-    print(json.dumps([code, sorted(tool.name for tool in tools.tools), said.isError]))
-
-anyio.run(main, *sys.argv[1:])
-"""
-"""A client on the SDK 1.x, as an argument of its interpreter: it walks as `WALK` does."""
+KINDS: dict[str, tuple[tuple[str, ...], Json]] = {
+    "python-sdk-1": (PYTHON1, {}),
+    "python-sdk-2-legacy": (PYTHON, {"mode": "legacy"}),
+    "python-sdk-2-auto": (PYTHON, {"mode": "auto", "listen": True}),
+    "python-sdk-2-modern": (PYTHON, {"mode": "2026-07-28", "listen": True}),
+    "typescript-sdk": (TYPESCRIPT, {}),
+}
 
 WALK = (LIST, call("effect", **HANG), CHANGED, LIST, call("echo", text="again"))
 """List, lose a call, hear that the tools may have changed, list, call."""
@@ -186,22 +177,13 @@ def kill_when_executed(house: House, number: signal.Signals) -> None:
     house.restart(number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize(
-    ("argv", "job"),
-    [
-        pytest.param(PYTHON, {"mode": "legacy"}, id="python-sdk-2-legacy"),
-        pytest.param(PYTHON, {"mode": "auto", "listen": True}, id="python-sdk-2-auto"),
-        pytest.param(PYTHON, {"mode": "2026-07-28", "listen": True}, id="python-sdk-2-modern"),
-        pytest.param(TYPESCRIPT, {}, id="typescript-sdk"),
-    ],
-)
-def test_a_real_client_works_on(house: House, argv: tuple[str, ...], job: Json, number: signal.Signals) -> None:
+@pytest.mark.parametrize(("kind", "number"), each_once([*KINDS], [signal.SIGKILL, signal.SIGTERM]))
+def test_a_real_client_works_on(house: House, sdks: Processes, kind: str, number: signal.Signals) -> None:
+    argv, job = KINDS[kind]
     killer = threading.Thread(target=kill_when_executed, args=(house, number))
-    with Clients(argv) as clients:
-        killer.start()
-        outcome = clients.spawned(house.connect(), *WALK, **job)
-        killer.join(WAIT)
+    killer.start()
+    outcome = sdks[argv].spawned(house.connect(), *WALK, **job)
+    killer.join(WAIT)
 
     before, call, _, after, said = outcome.results
     assert refusal(call)["code"] == "UpstreamLost"
@@ -210,22 +192,10 @@ def test_a_real_client_works_on(house: House, argv: tuple[str, ...], job: Json, 
     assert house.effects() == 1
 
 
-def test_a_real_client_of_the_first_sdk_works_on(house: House) -> None:
-    command = [str(MCP1), "-c", SDK_1, *house.connect()]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as client:
-        kill_when_executed(house, signal.SIGKILL)
-        said, errors = client.communicate(timeout=WAIT)
-    assert client.returncode == 0, errors
-    assert json.loads(said) == ["UpstreamLost", TOOLS, False]
-    assert house.effects() == 1
-
-
 # --- every moment ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", at_night([signal.SIGKILL, signal.SIGTERM], signal.SIGTERM))
 def test_an_idle_client_is_told_that_the_tools_may_have_changed(house: House, number: signal.Signals) -> None:
     with at_work(house) as client:
         house.restart(number)
@@ -339,18 +309,11 @@ def test_a_bridge_ends_with_its_client_though_there_is_no_daemon(house: House) -
 # --- clients that come before the daemon ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("argv", "job"),
-    [
-        pytest.param(PYTHON, {"mode": "legacy"}, id="python-sdk-2-legacy"),
-        pytest.param(PYTHON, {"mode": "auto", "listen": True}, id="python-sdk-2-auto"),
-        pytest.param(PYTHON, {"mode": "2026-07-28", "listen": True}, id="python-sdk-2-modern"),
-        pytest.param(TYPESCRIPT, {}, id="typescript-sdk"),
-    ],
-)
+@pytest.mark.parametrize("kind", at_night(KINDS, "python-sdk-2-modern", "typescript-sdk"))
 def test_a_real_client_that_comes_first_gets_the_tools_of_the_daemon_that_comes(
-    house: House, argv: tuple[str, ...], job: Json
+    house: House, sdks: Processes, kind: str
 ) -> None:
+    argv, job = KINDS[kind]
     house.way.unlink()
     steps = (
         LIST,
@@ -360,8 +323,7 @@ def test_a_real_client_that_comes_first_gets_the_tools_of_the_daemon_that_comes(
         LIST,
         call("echo", text="hello"),
     )
-    with Clients(argv) as clients:
-        outcome = clients.spawned(house.connect(), *steps, **job)
+    outcome = sdks[argv].spawned(house.connect(), *steps, **job)
     alone, _, status, _, listed, said = outcome.results
     # Who takes the version for granted asks for no instructions.
     assert job.get("mode") == "2026-07-28" or STATUS in outcome.instructions

@@ -18,6 +18,7 @@ import pytest
 
 from daemon import __version__
 from tests.e2e.harness import ROOT, Daemon, own_directory, program, started
+from tests.pairwise import at_night
 from tests.waiting import WAIT
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def test_the_wheel_holds_what_an_installation_needs(packages: tuple[Path, Path])
     }
 
 
+@pytest.mark.nightly
 def test_a_wheel_of_the_source_distribution_is_the_same(packages: tuple[Path, Path], tmp_path: Path) -> None:
     wheel, source = packages
     with tarfile.open(source) as archive:
@@ -131,7 +133,7 @@ def running_in(home: dict[str, str]) -> Iterator[Installed]:
     assert not directory.exists()
 
 
-@pytest.mark.parametrize("installer", INSTALLERS)
+@pytest.mark.parametrize("installer", at_night(INSTALLERS, "uv"))
 def test_installed_into_an_empty_home_it_serves_a_real_server(
     packages: tuple[Path, Path], home: dict[str, str], running_in: Installed, installer: str
 ) -> None:
@@ -149,6 +151,7 @@ def test_installed_into_an_empty_home_it_serves_a_real_server(
         assert all((environment / "share" / name).is_file() for name in SHARED)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("order", [("mcpd", "python-daemon"), ("python-daemon", "mcpd")])
 def test_beside_python_daemon_one_of_both_says_in_whose_place_it_is(
     packages: tuple[Path, Path], home: dict[str, str], order: tuple[str, str]

@@ -12,6 +12,7 @@ from tests.e2e.harness import Daemon, RawClient, changeable, running
 from tests.e2e.raw_http import META
 from tests.e2e.whole_client import CAPABILITIES, WholeClient
 from tests.e2e.windows import Window
+from tests.pairwise import each_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,8 +116,7 @@ def call_on(client: RawClient, surface: str, tool: str, *, reading: bool = False
             return client.call(tool, args)
 
 
-@pytest.mark.parametrize("modern", [False, True], ids=["handshake", "modern"])
-@pytest.mark.parametrize("place", ["unix", "http", "websocket"])
+@pytest.mark.parametrize(("place", "modern"), each_once(["unix", "http", "websocket"], [False, True]))
 def test_the_user_of_the_client_that_calls_is_asked(daemon: Daemon, place: str, modern: bool) -> None:
     client = person(daemon, place, modern=modern)
     try:
@@ -148,7 +148,9 @@ def test_the_user_of_the_client_that_calls_is_asked(daemon: Daemon, place: str, 
 
 
 @pytest.mark.parametrize(
-    ("place", "modern"), [("unix", False), ("unix", True), ("http", False), ("websocket", True)]
+    ("place", "modern"),
+    # Over HTTP, clients of the modern era have no session.
+    [each for each in each_once(["unix", "http", "websocket"], [True, False]) if each.values != ("http", True)],
 )
 def test_what_is_allowed_for_the_session_is_asked_about_once_and_in_no_other_session(
     daemon: Daemon, place: str, modern: bool
@@ -293,8 +295,7 @@ class AsItself(Window):
         }
 
 
-@pytest.mark.parametrize("modern", [False, True], ids=["handshake client", "modern client"])
-@pytest.mark.parametrize("server", ["fs", "fs-modern"])
+@pytest.mark.parametrize(("server", "modern"), each_once(["fs", "fs-modern"], [True, False]))
 def test_rules_hold_for_a_server_that_is_shown_as_itself(
     daemon: Daemon, tmp_path: Path, server: str, modern: bool
 ) -> None:
@@ -321,8 +322,7 @@ def test_rules_hold_for_a_server_that_is_shown_as_itself(
         assert len(client.asked) == 2
 
 
-@pytest.mark.parametrize("modern", [False, True], ids=["handshake client", "modern client"])
-@pytest.mark.parametrize("server", ["fs", "fs-modern"])
+@pytest.mark.parametrize(("server", "modern"), each_once(["fs", "fs-modern"], [True, False]))
 def test_a_server_as_itself_is_allowed_by_an_operator_where_its_client_cannot_ask(
     daemon: Daemon, tmp_path: Path, server: str, modern: bool
 ) -> None:

@@ -16,6 +16,7 @@ import pytest
 from tests.e2e.changing import SURFACES, Changing, Guest, Outcome
 from tests.e2e.harness import running
 from tests.e2e.resuming import PROFILES, Bridged, Party, Way
+from tests.pairwise import at_night, each_once
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.e2e
 
 Json = dict[str, Any]
 
-KEYED = [pytest.param(None, id="unkeyed"), pytest.param("project", id="keyed")]
+KEYS = [None, "project"]
 ENDS = [signal.SIGKILL, signal.SIGTERM]
 
 
@@ -56,8 +57,7 @@ def is_refused(guest: Guest, version: int) -> None:
     assert guest.run_form().version == version
 
 
-@pytest.mark.parametrize("key", KEYED)
-@pytest.mark.parametrize("number", ENDS)
+@pytest.mark.parametrize(("key", "number"), each_once(KEYS, ENDS))
 def test_a_tool_that_changed_while_the_daemon_was_down_is_not_called_as_it_was(
     key: str | None, number: signal.Signals
 ) -> None:
@@ -72,7 +72,7 @@ def test_a_tool_that_changed_while_the_daemon_was_down_is_not_called_as_it_was(
         assert not server.strange()
 
 
-@pytest.mark.parametrize("key", KEYED)
+@pytest.mark.parametrize("key", at_night(KEYS, None))
 def test_a_tool_whose_change_the_store_has_already_is_not_called_as_it_was(key: str | None) -> None:
     with Changing() as server, running(server.config()) as daemon, ExitStack() as stack:
         way = Way(daemon)
@@ -85,7 +85,7 @@ def test_a_tool_whose_change_the_store_has_already_is_not_called_as_it_was(key: 
         assert not server.strange()
 
 
-@pytest.mark.parametrize("key", KEYED)
+@pytest.mark.parametrize("key", at_night(KEYS, "project"))
 def test_a_tool_that_is_as_it_was_is_called_at_once(key: str | None) -> None:
     with Changing() as server, running(server.config()) as daemon, ExitStack() as stack:
         way = Way(daemon)
@@ -98,7 +98,7 @@ def test_a_tool_that_is_as_it_was_is_called_at_once(key: str | None) -> None:
         assert not server.strange()
 
 
-@pytest.mark.parametrize("number", ENDS)
+@pytest.mark.parametrize("number", at_night(ENDS, signal.SIGKILL))
 def test_what_a_client_without_a_key_has_loaded_outlives_its_daemons(number: signal.Signals) -> None:
     with Changing() as server, running(server.config()) as daemon:
         way = Way(daemon)
@@ -117,7 +117,7 @@ def test_what_a_client_without_a_key_has_loaded_outlives_its_daemons(number: sig
             assert "the model" in shown
 
 
-@pytest.mark.parametrize("surface", SURFACES)
+@pytest.mark.parametrize("surface", at_night(SURFACES, "category", "load"))
 def test_a_client_that_names_its_key_itself_calls_nothing_as_it_was(surface: str) -> None:
     with Changing() as server, running(server.config()) as daemon:
         way = Way(daemon)
@@ -164,8 +164,7 @@ def is_shown(guest: Guest) -> bool:
 BY_NAME = ["browse", "search", "load", "full"]
 
 
-@pytest.mark.parametrize("key", KEYED)
-@pytest.mark.parametrize("since", [pytest.param(2, id="before"), pytest.param(3, id="meanwhile")])
+@pytest.mark.parametrize(("since", "key"), each_once([2, 3], KEYS))
 def test_no_server_takes_over_the_name_of_anothers_tool(tmp_path: Path, since: int, key: str | None) -> None:
     evil, bank = Party(tmp_path, "evil", since=since), Party(tmp_path, "bank", since=1)
     config = {"mcpServers": {"evil": evil.entry, "bank": bank.entry}, "profiles": PROFILES}
@@ -199,7 +198,7 @@ def in_category(guest: Guest, verb: str, **arguments: Any) -> Json:
     return guest.call(verb, {"category": "money", **arguments})
 
 
-@pytest.mark.parametrize("end", ["none", "kill"])
+@pytest.mark.parametrize("end", at_night(["none", "kill"], "kill"))
 def test_no_server_takes_over_a_name_within_a_category(tmp_path: Path, end: str) -> None:
     evil, bank = Party(tmp_path, "evil", since=2), Party(tmp_path, "bank", since=1)
     config = {

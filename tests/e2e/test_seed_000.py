@@ -13,7 +13,19 @@ import pytest
 
 from daemon.config.jsonc import decode
 from tests.e2e.harness import Daemon, program, running, scripted
-from tests.e2e.scripts import CHANGED, LIST, PYTHON, TYPESCRIPT, Clients, Outcome, call, names, refusal, zone
+from tests.e2e.scripts import (
+    CHANGED,
+    LIST,
+    PYTHON,
+    TYPESCRIPT,
+    Clients,
+    Outcome,
+    Processes,
+    call,
+    names,
+    refusal,
+    zone,
+)
 from tests.scripted_server import command, tool
 from tests.unit.config.test_examples import EXAMPLES, SERENA_2_1_DESKTOP_APP
 
@@ -234,11 +246,10 @@ def test_the_answer_is_structured_as_well(deferred: Any) -> None:
     ids=["python", "python-modern", "typescript"],
 )
 def test_what_is_found_is_announced_and_listed_from_then_on(
-    daemon: Daemon, argv: tuple[str, ...], job: dict[str, Any]
+    daemon: Daemon, sdks: Processes, argv: tuple[str, ...], job: dict[str, Any]
 ) -> None:
     search = call("search_tools", query="rename_symbol", max_results=1)
-    with Clients(argv) as clients:
-        seen = clients.session(daemon, LIST, search, CHANGED, LIST, hello={"profile": "deferred"}, **job)
+    seen = sdks[argv].session(daemon, LIST, search, CHANGED, LIST, hello={"profile": "deferred"}, **job)
 
     before, _, _, after = seen.results
     assert names(after) == [*names(before), "rename_symbol"]

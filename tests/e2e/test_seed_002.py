@@ -8,7 +8,19 @@ import pytest
 
 from tests.e2e.harness import Daemon, program, running
 from tests.e2e.loading import META_TOOLS, configured, repository, servers_in, three_servers, tools_in
-from tests.e2e.scripts import CHANGED, LIST, PYTHON, TYPESCRIPT, Clients, Outcome, call, names, refusal, zone
+from tests.e2e.scripts import (
+    CHANGED,
+    LIST,
+    PYTHON,
+    TYPESCRIPT,
+    Clients,
+    Outcome,
+    Processes,
+    call,
+    names,
+    refusal,
+    zone,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -217,18 +229,17 @@ def test_server_name_keeps_the_search_to_one_server(session: Any) -> None:
     ids=["python", "python-modern", "typescript"],
 )
 def test_what_is_loaded_is_announced_listed_and_called(
-    daemon: Daemon, argv: tuple[str, ...], job: dict[str, Any]
+    daemon: Daemon, sdks: Processes, argv: tuple[str, ...], job: dict[str, Any]
 ) -> None:
-    with Clients(argv) as clients:
-        seen = clients.session(
-            daemon,
-            LIST,
-            call("load_mcp_tool", names=["get_current_time", "git_log"]),
-            CHANGED,
-            LIST,
-            call("get_current_time", timezone="Asia/Taipei"),
-            **job,
-        )
+    seen = sdks[argv].session(
+        daemon,
+        LIST,
+        call("load_mcp_tool", names=["get_current_time", "git_log"]),
+        CHANGED,
+        LIST,
+        call("get_current_time", timezone="Asia/Taipei"),
+        **job,
+    )
 
     before, _, _, after, called = seen.results
     assert names(before) == META_TOOLS

@@ -70,7 +70,7 @@ LINES: dict[str, dict[str, list[str]]] = {
             "test_a_server_that_comes_back_with_another_list_runs_nothing_in_its_old_form",
             "test_a_server_that_changes_all_the_time_runs_nothing_that_is_known_to_be_stale",
         ],
-        "e2e/test_changes_clients.py": [
+        "e2e/test_clients.py": [
             "test_a_client_that_listens_sees_a_loaded_tool_leave_its_list_and_come_back",
             "test_a_client_that_does_not_listen_is_told_once_with_the_new_definition_and_goes_on",
         ],
@@ -86,7 +86,9 @@ LINES: dict[str, dict[str, list[str]]] = {
             "test_2_get_category_tools_returns_the_schemas_of_enabled_tools_only",
             "test_3_call_category_tool_runs_the_tool_at_its_server",
         ],
-        "e2e/test_clients.py": ["test_a_real_client_lists_describes_calls_and_is_refused"],
+        "e2e/test_clients.py": [
+            "test_a_real_client_lists_describes_calls_is_told_of_progress_and_is_refused",
+        ],
         "e2e/test_lifecycle.py": ["test_a_killed_server_comes_back_by_itself_and_its_neighbour_never_notices"],
     },
     "13.1 switched off: as it was": {

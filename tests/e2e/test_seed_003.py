@@ -19,7 +19,7 @@ import pytest
 
 from tests.e2e.harness import Daemon, left_behind, node_server, program, running
 from tests.e2e.loading import repository
-from tests.e2e.scripts import LIST, PYTHON, TYPESCRIPT, Clients, Outcome, call, names, refusal, zone
+from tests.e2e.scripts import LIST, PYTHON, TYPESCRIPT, Clients, Outcome, Processes, call, names, refusal, zone
 from tests.scripted_server import command
 from tests.unit.config.test_examples import EXAMPLES, SEMCODE
 
@@ -199,17 +199,16 @@ def test_any_tool_is_called_by_name(lazy: Any, name: str) -> None:
 
 @pytest.mark.parametrize("argv", [PYTHON, TYPESCRIPT], ids=["python", "typescript"])
 def test_lazily_exactly_the_meta_tools_are_listed_and_lead_to_a_result(
-    daemon: Daemon, argv: tuple[str, ...]
+    daemon: Daemon, sdks: Processes, argv: tuple[str, ...]
 ) -> None:  # test_lazy_mode_returns_meta_tools_only
-    with Clients(argv) as clients:
-        seen = clients.bridged(
-            daemon,
-            ["--lazy"],
-            LIST,
-            call("list_categories"),
-            call("get_tools", category="clock"),
-            call("call_tool", tool_name="get_current_time", arguments={"timezone": "UTC"}),
-        )
+    seen = sdks[argv].bridged(
+        daemon,
+        ["--lazy"],
+        LIST,
+        call("list_categories"),
+        call("get_tools", category="clock"),
+        call("call_tool", tool_name="get_current_time", arguments={"timezone": "UTC"}),
+    )
 
     listed, categories, tools, called = seen.results
     assert names(listed) == META_TOOLS

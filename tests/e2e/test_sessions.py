@@ -166,23 +166,22 @@ def test_requests_name_the_conversation_that_they_belong_to(daemon: Daemon) -> N
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-def test_a_real_client_finds_its_session_through_the_bridge(daemon: Daemon, mode: str) -> None:
-    options = ["--session", f"bridged {mode}"]
-    with Clients() as clients:
-        job: dict[str, Any] = {"mode": mode, "listen": mode != "legacy"}
-        first = clients.bridged(daemon, options, LIST, call("load_mcp_tool", names=["look"]), CHANGED, **job)
-        second = clients.bridged(daemon, options, LIST, call("look", at="this"), **job)
+def test_a_real_client_finds_its_session_through_the_bridge(
+    daemon: Daemon, clients: Clients, mode: str
+) -> None:
+    options, job = ["--session", f"bridged {mode}"], {"mode": mode, "listen": mode != "legacy"}
+    load = call("load_mcp_tool", names=["look"])
+    first = clients.bridged(daemon, options, LIST, load, CHANGED, **job)
+    second = clients.bridged(daemon, options, LIST, call("look", at="this"), **job)
     assert names(first.results[0]) == META_TOOLS
     assert names(second.results[0]) == [*META_TOOLS, "look"]
     assert second.last["text"] == '{"at": "this"}'
 
 
-def test_the_bridge_takes_its_key_from_the_environment(daemon: Daemon) -> None:
+def test_the_bridge_takes_its_key_from_the_environment(daemon: Daemon, clients: Clients) -> None:
     bridge = ["env", "MCPD_SESSION=from the environment", *daemon.command("connect", "--socket")]
-    with Clients() as clients:
-        load = call("load_mcp_tool", names=["look"])
-        clients.spawned([*bridge, str(daemon.socket)], load)
-        assert names(clients.spawned([*bridge, str(daemon.socket)], LIST).last) == [*META_TOOLS, "look"]
+    clients.spawned([*bridge, str(daemon.socket)], call("load_mcp_tool", names=["look"]))
+    assert names(clients.spawned([*bridge, str(daemon.socket)], LIST).last) == [*META_TOOLS, "look"]
     assert list(daemon.loaded("from the environment")) == ["t/look"]
 
 
