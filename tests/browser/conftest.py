@@ -28,7 +28,9 @@ def forks() -> Iterator[None]:
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # The sandbox needs what containers do not give to root; nothing from elsewhere is opened here.
-        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=chromium(), args=["--no-sandbox", "--disable-gpu", "--disable-gpu-rasterization"]
+        )
         yield browser
         browser.close()
 

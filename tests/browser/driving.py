@@ -64,7 +64,8 @@ class Here:
 
     def context(self, **options: Any) -> BrowserContext:
         """A browser of its own, with nobody's cookies."""
-        made = self.browser.new_context(viewport=options.pop("viewport", DESK), **options)
+        options = {"viewport": DESK, "reduced_motion": "reduce", **options}
+        made = self.browser.new_context(**options)
         made.set_default_timeout(WAIT * 1000)
         return made
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-    from tests.pairwise import each_once
 from tests.unit.summaries.endpoint_server import EndpointServer
 
 pytestmark = pytest.mark.e2e

@@ -80,6 +80,7 @@ def test_a_login_begins_with_a_button_and_ends_with_a_server_that_is_ready(guard
     expect_words(page, "Logged out. wiki is needs_auth")
 
 
+@pytest.mark.nightly
 def test_a_login_that_is_declined_is_said_to_be_and_can_be_begun_again(guarded: Here) -> None:
     page = page_of_wiki(guarded)
     page.locator("#server-overview").get_by_role("button", name="Log in to wiki").click()
@@ -93,6 +94,7 @@ def test_a_login_that_is_declined_is_said_to_be_and_can_be_begun_again(guarded: 
     assert state_of(guarded)["state"] == "needs_auth"
 
 
+@pytest.mark.nightly
 def test_a_code_is_shown_for_a_browser_elsewhere(guarded: Here) -> None:
     page = page_of_wiki(guarded, viewport=PHONE, java_script_enabled=True)
     page.get_by_role("button", name="Log in with a code").click()
