@@ -166,6 +166,24 @@ def members_before(others: Mapping[str, Raw]) -> bytes:
     return b"".join(b"%b:%b," % (_encode(key), bytes(value)) for key, value in others.items())
 
 
+def carried(declared: Raw) -> bytes:
+    """A client's `ClientCapabilities` without the tasks extension (SEP-2663): its methods are not routed.
+
+    A server would answer a call with a task that the client could never fetch. Unreadable ones stay as they
+    are.
+    """
+    told = bytes(declared)
+    if b"tasks" not in told and b"\\u" not in told:
+        return told
+    try:
+        members = _decode_members(told)
+        extensions = _decode_members(members["extensions"])
+        del extensions[META + "tasks"]
+    except (msgspec.MsgspecError, KeyError):
+        return told
+    return _encode({**members, "extensions": extensions})
+
+
 def members_of(params: Raw | None) -> dict[str, Raw]:
     """The raw members of any request's `params` except `_meta`; raises `msgspec.MsgspecError`."""
     members = {} if params is None else _decode_members(params)

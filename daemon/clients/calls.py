@@ -175,13 +175,11 @@ class ClientCall(Struct, eq=False, kw_only=True):
     @property
     def envelope(self) -> Mapping[str, bytes]:
         """The client's capabilities and log level, for a modern server (`ports.CallToSend.envelope`)."""
-        declared = {protocol.CAPABILITIES_KEY: bytes(self.declared or self.calls.server_requests.capabilities)}
-        rank = self.log_rank
-        return (
-            declared
-            if rank is None
-            else {**declared, protocol.LOG_LEVEL_KEY: msgspec.json.encode(LEVELS[rank])}
-        )
+        capabilities = self.declared or self.calls.server_requests.capabilities
+        told = {protocol.CAPABILITIES_KEY: protocol.carried(capabilities)}
+        if self.log_rank is not None:
+            told[protocol.LOG_LEVEL_KEY] = msgspec.json.encode(LEVELS[self.log_rank])
+        return told
 
     @property
     def log_rank(self) -> int | None:

@@ -275,16 +275,12 @@ def _definitions(servers: Mapping[str, ServerEntry]) -> dict[str, Values]:
     }
 
 
-def _is_unavailable(entry: ServerEntry) -> bool:
-    return not entry.disabled and not entry.of_use
-
-
 def _whole(sources: Exporter) -> dict[str, Values]:
     entries = sources.catalog.value.servers.values()
     sessions, persistence = list(sources.sessions()), sources.persistence.value
     return {
         "mcpd_servers": {(): len(entries)},
-        "mcpd_servers_unavailable": {(): sum(map(_is_unavailable, entries))},
+        "mcpd_servers_unavailable": {(): sum(not each.disabled and not each.of_use for each in entries)},
         "mcpd_sessions": _by_surface(sessions, sources.tally.lists.keys() - {OPERATOR, OTHER}),
         "mcpd_loaded_tools": {(): sum(loaded for _, loaded in sessions)},
         "mcpd_build_info": {(sources.version,): 1},

@@ -132,3 +132,24 @@ def test_a_subscription_is_told_which_of_its_wishes_are_met() -> None:
     honoured = {"toolsListChanged": True}
     told = read(protocol.of_subscription(b'"a"', notifications=honoured))
     assert told == {"notifications": honoured, "_meta": {protocol.SUBSCRIPTION_KEY: "a"}}
+
+
+@pytest.mark.parametrize(
+    ("declared", "carried"),
+    [
+        ("{}", "{}"),
+        ('{"tasks":{"list":{}}}', '{"tasks":{"list":{}}}'),
+        ('{"extensions":{"com.example/x":{"a":1}}}', '{"extensions":{"com.example/x":{"a":1}}}'),
+        (
+            '{"roots":{},"extensions":{"TASKS":{},"b":{"c":[1.0]}}}',
+            '{"roots":{},"extensions":{"b":{"c":[1.0]}}}',
+        ),
+        (r'{"extensions":{"TASK\u0053":{}}}', '{"extensions":{}}'),
+        ('{"extensions":["TASKS"]}', '{"extensions":["TASKS"]}'),
+        ('"TASKS"', '"TASKS"'),
+    ],
+)
+def test_no_server_is_promised_an_extension_whose_methods_are_not_routed(declared: str, carried: str) -> None:
+    name = "io.modelcontextprotocol/tasks"
+    escaped = declared.replace("TASK\\u0053", name[:-1] + "\\u0073").replace("TASKS", name)
+    assert protocol.carried(Raw(escaped.encode())) == carried.replace("TASKS", name).encode()
