@@ -20,48 +20,18 @@ from daemon.bridge.peek import (
     plain_call,
 )
 from daemon.wire import envelope
+from tests.unit.cases import cases
 
 TOOL = b'"tools/call"'
 
-REQUESTS: list[tuple[bytes, bytes | None, bytes | None]] = [
-    (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"id":2}}', b"1", TOOL),
-    (b'{"jsonrpc": "2.0", "id": "a b", "method": "tools/call", "params": {}}', b'"a b"', TOOL),
-    (b'{"method":"tools/call","params":{"id":2,"a":",\\"id\\":9}"},"jsonrpc":"2.0","id":7}', b"7", TOOL),
-    (b'{"method":"tools/call","params":{},"jsonrpc":"2.0","id":"x\\"y"}', b'"x\\"y"', TOOL),
-    (b'{"method":"tools/call","params":{},"id":-3,"jsonrpc":"2.0"}', b"-3", TOOL),
-    (b' { "method" : "tools/call" , "params" : {} , "id" : 4 } \r', b"4", TOOL),
-    (b'{"id":5,"params":{"method":"ping"},"method":"tools/call","jsonrpc":"2.0"}', b"5", TOOL),
-    (b'{"params":{"id":1,"method":"x"},"id":6,"method":"tools/call"}', b"6", TOOL),
-    (b'{"params":[{"id":1}],"method":"tools/call","id":8,"more":{"id":9}}', b"8", TOOL),
-    (b'{"jsonrpc":"2.0","method":"tools/call","params":{"id":1}}', None, TOOL),
-    (b'{"jsonrpc":"2.0","method":"notifications/initialized"}', None, b'"notifications/initialized"'),
-    (b'{"method":"notifications/progress","params":{"id":1}}', None, b'"notifications/progress"'),
-    (b'{"jsonrpc":"2.0","id":1,"result":{"method":"x"}}', b"1", None),
-    (b'{"jsonrpc":"2.0","result":{"method":"x"},"id":1}', b"1", None),
-    (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', None, b'"ping"'),
-    (b'{"jsonrpc":"2.0","id":[1],"method":"ping"}', None, b'"ping"'),
-    (b'{"jsonrpc":"2.0","id":{"id":1},"method":"ping"}', None, b'"ping"'),
-    (b'{"method":"tools/call","id":12}', b"12", TOOL),
-    (b'{"id":12,"method":"tools/call"}', b"12", TOOL),
-    (b'{"id":"\\u00e4","method":"tools/call"}', b'"\\u00e4"', TOOL),
-    ('{"id":"ä","method":"tools/call"}'.encode(), '"ä"'.encode(), TOOL),
-    (b"", None, None),
-    (b"\xff\x00", None, None),
-    (b"null", None, None),
-    (b"[]", None, None),
-    (b'[{"id":1,"method":"ping"}]', None, None),
-    (b"{", None, None),
-    (b"{}", None, None),
-    (b'{"id', None, None),
-    (b'"id":5}', None, None),
-]
 
-
-@pytest.mark.parametrize(("line", "request_id", "method"), REQUESTS)
+@cases("line", "request_id", "method", raw={"line", "request_id", "method"})
 def test_id_and_method_are_found_as_they_were_written(
     line: bytes, request_id: bytes | None, method: bytes | None
 ) -> None:
     assert peek(line + b"\n") == (request_id, method)
+    found = plain_call(line + b"\n")
+    assert found is None or (found, TOOL) == (request_id, method)
 
 
 IDS = st.one_of(st.integers(), st.text(max_size=20))
@@ -165,14 +135,6 @@ def test_only_an_acknowledgement_acknowledges() -> None:
         for kind in ("subscriptions/acknowledged", "tools/list_changed")
     ]
     assert [acknowledged(line) for line in told] == [b'"s"', None]
-
-
-@pytest.mark.parametrize(("line", "request_id", "method"), REQUESTS)
-def test_a_plain_call_is_what_it_is_at_a_longer_look(
-    line: bytes, request_id: bytes | None, method: bytes | None
-) -> None:
-    found = plain_call(line + b"\n")
-    assert found is None or (found, TOOL) == (request_id, method)
 
 
 @pytest.mark.parametrize(

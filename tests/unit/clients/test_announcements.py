@@ -32,6 +32,7 @@ from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer
 from tests.fakes_upstream import MODERN, Stage
 from tests.tallies import new_tally
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
 from tests.unit.wire.fakes import RecordingHandler, ScriptedLink
 
@@ -42,33 +43,51 @@ RELISTS = 0.04
 
 
 class Window:
-    """A client as a session sees it, and its list as it would be given now."""
+    """A client as a session sees it, and its lists as they would be given now."""
 
-    def __init__(self, habits: dict[str, Habit] | None = None, client: str = "test 1") -> None:
+    def __init__(
+        self, habits: dict[str, Habit] | None = None, client: str = "test 1", *, handshaken: bool = True
+    ) -> None:
         self.link = ScriptedLink(outbox := Outbox())
         peer = Peer(self.link, outbox, RecordingHandler(), strict=True)
         self.client = Client(config_of({}), SURFACES)
         self.client.name = client
-        self.it = ListChanges(peer, outbox, self.client, {} if habits is None else habits, handshaken=True)
-        self.tools: tuple[bytes, ...] = ()
+        self.it = ListChanges(
+            peer, outbox, self.client, {} if habits is None else habits, handshaken=handshaken
+        )
+        self.items: dict[Kind, tuple[bytes, ...]] = dict.fromkeys(Kind, ())
 
     @property
     def told(self) -> list[dict[str, Any]]:
         """What it was told."""
         return [json.loads(line) for line in self.link.sent]
 
+    def hears(self) -> list[str]:
+        """The methods that it was told since the last look, after another one of ours."""
+        self.it.announce_if_changed()
+        methods = [each["method"] for each in self.told]
+        self.link.sent.clear()
+        return methods
+
     def lists(self, key: str | None = None) -> None:
-        """It asks for its list, and gets all of it."""
+        """It asks for its tools, and gets all of them."""
         self.it.asked(key)
         self.gets(key)
 
-    def gets(self, key: str | None = None, *, first: bool = True, last: bool = True) -> None:
+    def lists_others(self) -> None:
+        """It gets all of its other lists."""
+        for kind in (Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE):
+            self.gets(kind=kind)
+
+    def gets(
+        self, key: str | None = None, *, first: bool = True, last: bool = True, kind: Kind = Kind.TOOL
+    ) -> None:
         """It gets a page."""
-        self.it.given((Kind.TOOL, key), self.tools, lambda: self.tools, first=first, last=last)
+        self.it.given((kind, key), self.items[kind], lambda: self.items[kind], first=first, last=last)
 
     def changes(self) -> None:
-        """Its list is another from now on."""
-        self.tools = (b"%d" % (len(self.tools) + 1), *self.tools)
+        """It has other tools from now on."""
+        self.items[Kind.TOOL] = (b"%d" % (len(self.items[Kind.TOOL]) + 1), *self.items[Kind.TOOL])
         self.it.announce_if_changed()
 
     async def wait(self, key: str | None = None) -> float:
@@ -114,12 +133,6 @@ async def test_who_was_given_a_list_is_told_once_until_it_looks_again(nursery: t
 # --- who is waited for -------------------------------------------------------------------------------------
 
 
-async def test_an_answer_comes_when_the_client_has_its_list_and_could_take_it_in(nursery: trio.Nursery) -> None:
-    window = Window()
-    window.lists()
-    assert await load(window, nursery) == pytest.approx(RELISTS + TAKING_IN)
-
-
 async def test_a_client_that_never_asks_is_waited_for_a_second_and_the_next_time_not_at_all(
     nursery: trio.Nursery,
 ) -> None:
@@ -143,33 +156,24 @@ async def test_a_client_that_lists_at_each_turn_and_never_when_told_is_held_ever
     """Some programs list their tools before each request to their model, hence after each answer."""
     window = Window()
     held = 0
-    for _ in range(100):
+    for _ in range(3 * MAX_OWED + 100):
         window.lists()
         held += await load(window, nursery, None) > 0
-    assert held == 7
+    assert held == 7 + 3, "and in the end once in so many"
 
 
-async def test_what_one_window_has_learned_the_next_one_of_its_kind_need_not(nursery: trio.Nursery) -> None:
+@pytest.mark.parametrize(
+    ("first", "second", "seconds"),
+    [("codex 1", "codex 1", 0), ("codex 1", "claude-code 2", PATIENCE), ("", "", PATIENCE)],
+)
+async def test_what_one_window_has_learned_the_next_one_of_its_kind_need_not(
+    nursery: trio.Nursery, first: str, second: str, seconds: float
+) -> None:
     habits = dict[str, Habit]()
-    first, second, other = (
-        Window(habits, "codex 1"),
-        Window(habits, "codex 1"),
-        Window(habits, "claude-code 2"),
-    )
-    for window in (first, second, other):
+    for name, held in ((first, PATIENCE), (second, seconds)):
+        window = Window(habits, name)
         window.lists()
-    assert await load(first, nursery, None) == pytest.approx(PATIENCE)
-    assert await load(second, nursery, None) == 0
-    assert await load(other, nursery) == pytest.approx(RELISTS + TAKING_IN)
-
-
-async def test_clients_without_a_name_are_not_taken_for_one_another(nursery: trio.Nursery) -> None:
-    habits = dict[str, Habit]()
-    first, second = Window(habits, ""), Window(habits, "")
-    for window in (first, second):
-        window.lists()
-    assert await load(first, nursery, None) == pytest.approx(PATIENCE)
-    assert await load(second, nursery) == pytest.approx(RELISTS + TAKING_IN)
+        assert await load(window, nursery, None) == pytest.approx(held)
 
 
 async def test_only_so_many_kinds_are_remembered_and_what_was_learned_last_is(nursery: trio.Nursery) -> None:
@@ -267,19 +271,6 @@ async def test_nobody_waits_for_a_client_that_was_not_told(nursery: trio.Nursery
     assert (await blind.wait(), await unsubscribed.wait()) == (0, 0)
 
 
-async def test_a_list_in_pages_is_there_with_its_last_one(nursery: trio.Nursery) -> None:
-    window = Window()
-    window.lists()
-    window.changes()
-    told = window.it.expect(None)
-    assert told is not None
-    window.it.asked(None)
-    window.gets(last=False)
-    assert not told.listed.is_set()
-    window.gets(first=False)
-    assert told.listed.is_set()
-
-
 @pytest.mark.parametrize("asked", [True, False])
 async def test_a_change_between_two_pages_keeps_nobody_waiting_who_waits_for_the_list(
     nursery: trio.Nursery, *, asked: bool
@@ -334,76 +325,39 @@ async def test_only_so_many_lists_are_kept(nursery: trio.Nursery) -> None:
     assert MAX_LISTS == MAX_KEYS
 
 
-def test_each_wait_in_vain_in_a_row_is_followed_by_twice_as_many_without() -> None:
-    habit, owed = Habit(), []
-    for _ in range(9):
-        habit = habit.unheard()
-        owed.append(habit.owed)
-        while not habit.listens:
-            habit = habit.heard(waited=False)
-    assert owed == [1, 2, 4, 8, 16, 32, MAX_OWED, MAX_OWED, MAX_OWED]
-
-
 PROMPTS, RESOURCES = LISTS[Kind.PROMPT].changed, LISTS[Kind.RESOURCE].changed
 
 
-class Reader:
-    """A client, and its lists as it would be given them now."""
-
-    def __init__(self) -> None:
-        self._link = ScriptedLink(outbox := Outbox())
-        peer = Peer(self._link, outbox, RecordingHandler(), strict=True)
-        self.it = ListChanges(peer, outbox, Client(config_of({}), SURFACES), {}, handshaken=True)
-        self.lists: dict[Kind, tuple[bytes, ...]] = dict.fromkeys(Kind, ())
-
-    def lists_all(self) -> None:
-        for kind, items in self.lists.items():
-            if kind is not Kind.TOOL:
-                self.gets(kind, items)
-
-    def gets(self, kind: Kind, items: tuple[bytes, ...], *, first: bool = True) -> None:
-        self.it.given((kind, None), items, lambda: self.lists[kind], first=first, last=True)
-
-    def told(self) -> list[str]:
-        """The methods that it was told since the last look, after another one of ours."""
-        self.it.announce_if_changed()
-        told = [json.loads(line)["method"] for line in self._link.sent]
-        self._link.sent.clear()
-        return told
-
-
 async def test_resources_and_their_templates_share_a_notification(nursery: trio.Nursery) -> None:
-    reader = Reader()
-    reader.lists_all()
-    reader.lists[Kind.RESOURCE] = reader.lists[Kind.TEMPLATE] = (b"1",)
-    assert reader.told() == [RESOURCES]
-    reader.lists_all()
-    reader.lists[Kind.TEMPLATE] = ()
-    assert reader.told() == [RESOURCES]
+    window = Window()
+    window.lists_others()
+    window.items[Kind.RESOURCE] = window.items[Kind.TEMPLATE] = (b"1",)
+    assert window.hears() == [RESOURCES]
+    window.lists_others()
+    window.items[Kind.TEMPLATE] = ()
+    assert window.hears() == [RESOURCES]
 
 
 async def test_what_is_followed_is_told_each_time(nursery: trio.Nursery) -> None:
-    reader = Reader()
-    reader.it.handshaken = False
-    reader.it.open[b"1"] = {LISTS[Kind.RESOURCE].wish: True}
+    window = Window(handshaken=False)
+    window.it.open[b"1"] = {LISTS[Kind.RESOURCE].wish: True}
     for kind in (Kind.RESOURCE, Kind.TEMPLATE):
-        reader.it.follow((kind, None), partial(reader.lists.__getitem__, kind))
+        window.it.follow((kind, None), partial(window.items.__getitem__, kind))
     for number in range(3):
-        reader.lists[Kind.TEMPLATE] = (b"%d" % number,)
-        reader.lists[Kind.PROMPT] = (b"%d" % number,)
-        assert reader.told() == [RESOURCES]
-    del reader.it.open[b"1"]
-    reader.it.unfollow()
-    reader.lists[Kind.TEMPLATE] = ()
-    assert reader.told() == []
+        window.items[Kind.TEMPLATE] = window.items[Kind.PROMPT] = (b"%d" % number,)
+        assert window.hears() == [RESOURCES]
+    del window.it.open[b"1"]
+    window.it.unfollow()
+    window.items[Kind.TEMPLATE] = ()
+    assert window.hears() == []
 
 
 async def test_a_list_that_cannot_be_made_costs_an_announcement(nursery: trio.Nursery) -> None:
-    reader, said = Reader(), list[str]()
-    reader.lists_all()
-    del reader.lists[Kind.PROMPT]
+    window, said = Window(), list[str]()
+    window.lists_others()
+    del window.items[Kind.PROMPT]
     sink = logger.add(lambda message: said.append(message.record["message"]), level="ERROR")
-    assert reader.told() == []
+    assert window.hears() == []
     logger.remove(sink)
     assert said == ["a fault of mcpd's own while listing prompts"]
 
@@ -440,54 +394,40 @@ async def test_a_profile_that_gives_them_up_takes_them_from_the_list(
 TOOL_LIST, PROMPT_LIST = LISTS[Kind.TOOL], LISTS[Kind.PROMPT]
 
 
-class Told:
-    """A client's subscriptions, and what the client was told."""
-
-    def __init__(self) -> None:
-        self._link = ScriptedLink(outbox := Outbox())
-        peer = Peer(self._link, outbox, RecordingHandler(), strict=True)
-        self.it = ListChanges(peer, outbox, Client(config_of({}), SURFACES), {})
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._link.sent]
-
-
 async def test_a_client_that_shook_hands_is_told_of_everything(nursery: trio.Nursery) -> None:
-    told = Told()
-    told.it.handshaken = True
-    told.it.announce(PROMPT_LIST)
-    told.it.announce(TOOL_LIST)
-    assert [each["method"] for each in told.lines] == [PROMPT_LIST.changed, TOOL_LIST.changed]
-    assert all("_meta" not in each["params"] for each in told.lines)
+    window = Window()
+    window.it.announce(PROMPT_LIST)
+    window.it.announce(TOOL_LIST)
+    assert [each["method"] for each in window.told] == [PROMPT_LIST.changed, TOOL_LIST.changed]
+    assert all("_meta" not in each["params"] for each in window.told)
 
 
 async def test_a_subscription_is_told_what_it_asked_for_until_it_ends(nursery: trio.Nursery) -> None:
-    told = Told()
-    told.it.open[b'"a"'] = {TOOL_LIST.wish: True}
-    told.it.open[b"2"] = {PROMPT_LIST.wish: True, TOOL_LIST.wish: True}
-    assert b"2" in told.it.open
-    told.it.announce(TOOL_LIST)
-    told.it.announce(PROMPT_LIST)
-    del told.it.open[b"2"]
-    assert not told.it.asking(PROMPT_LIST.wish)
-    told.it.announce(PROMPT_LIST)
-    ids = [each["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] for each in told.lines]
+    window = Window(handshaken=False)
+    window.it.open[b'"a"'] = {TOOL_LIST.wish: True}
+    window.it.open[b"2"] = {PROMPT_LIST.wish: True, TOOL_LIST.wish: True}
+    window.it.announce(TOOL_LIST)
+    window.it.announce(PROMPT_LIST)
+    del window.it.open[b"2"]
+    assert not window.it.asking(PROMPT_LIST.wish)
+    window.it.announce(PROMPT_LIST)
+    ids = [each["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] for each in window.told]
     assert ids == ["a", 2, 2]
 
 
 async def test_all_are_answered_when_the_daemon_ends_them(nursery: trio.Nursery) -> None:
-    told = Told()
+    window = Window(handshaken=False)
     for number in range(MAX_SUBSCRIPTIONS):
-        told.it.open[b"%d" % number] = {TOOL_LIST.wish: True}
-    told.it.end_all()
-    assert [each["id"] for each in told.lines] == list(range(MAX_SUBSCRIPTIONS))
-    assert {each["result"]["resultType"] for each in told.lines} == {"complete"}
-    assert told.it.open == {}
+        window.it.open[b"%d" % number] = {TOOL_LIST.wish: True}
+    window.it.end_all()
+    assert [each["id"] for each in window.told] == list(range(MAX_SUBSCRIPTIONS))
+    assert {each["result"]["resultType"] for each in window.told} == {"complete"}
+    assert window.it.open == {}
 
 
 def test_a_list_that_takes_the_place_of_another_counts_with_what_is_other() -> None:
     savings = Savings(tally := new_tally())
+    savings.client = "zed"
     for _ in range(3):
         savings.listed("load", None, sent=400, full=4400)
     assert savings.tokens == 1000
@@ -497,17 +437,10 @@ def test_a_list_that_takes_the_place_of_another_counts_with_what_is_other() -> N
     assert savings.tokens == 2000
     lists = tally.lists["load"]
     assert (lists.spared, lists.instead) == (8400, 400)
+    assert tally.clients["zed"].spared == 8400, "it is counted by the name that the client gives, too"
 
 
-@pytest.mark.parametrize(
-    ("surface", "sent", "full", "answer", "applies", "tokens", "counted"),
-    [
-        ("load", 400, 4400, 800, True, 900, (4000, 400)),
-        ("category", 1400, 200, 4000, True, -800, (0, 3200)),
-        ("full", 69_000, 69_000, 0, True, 0, (0, 0)),
-        ("load", 400, 4400, 800, False, None, (0, 0)),
-    ],
-)
+@cases("surface", "sent", "full", "answer", "applies", "tokens", "counted")
 def test_a_client_is_told_what_it_was_spared_less_what_it_was_sent_instead(
     surface: str,
     sent: int,
@@ -516,21 +449,14 @@ def test_a_client_is_told_what_it_was_spared_less_what_it_was_sent_instead(
     *,
     applies: bool,
     tokens: int | None,
-    counted: tuple[int, int],
+    counted: list[int],
 ) -> None:
     savings = Savings(tally := new_tally())
     savings.applies = applies
     savings.listed(surface, None, sent=sent, full=full)
     savings.answered(surface, answer)
     lists = tally.lists[surface]
-    assert (savings.tokens, (lists.spared, lists.instead)) == (tokens, counted)
-
-
-def test_it_is_counted_by_the_name_that_the_client_gives() -> None:
-    savings = Savings(tally := new_tally())
-    savings.client = "zed"
-    savings.listed("load", None, sent=400, full=4400)
-    assert tally.clients["zed"].spared == 4000
+    assert (savings.tokens, [lists.spared, lists.instead]) == (tokens, counted)
 
 
 def test_each_session_of_a_connection_has_its_own_list_and_only_so_many_are_known() -> None:

@@ -32,6 +32,7 @@ from daemon.states import ServerState
 from daemon.surfaces.surface import AwaitListing
 from daemon.wire.envelope import MAX_DEPTH, decode_strictly
 from tests.fakes_upstream import MODERN, Guest, Stage, described, error_of
+from tests.unit.cases import cases
 from tests.unit.clients.asking import called, greeted, on_full_surface
 from tests.unit.config.reading import config_of
 
@@ -62,7 +63,7 @@ def raw(value: object) -> Raw:
 # --- what passes through -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("result", [*RESULTS, b'{"resultType":"complete"}', b"null", b"[1 , 2]"])
+@cases("result", raw={"result"})
 async def test_a_result_reaches_a_client_of_the_handshake_era_byte_by_byte(
     stage: Stage, client: Client, result: bytes
 ) -> None:
@@ -71,18 +72,7 @@ async def test_a_result_reaches_a_client_of_the_handshake_era_byte_by_byte(
     assert await client.line() == b'{"jsonrpc":"2.0","id":"x","result":%b}' % result
 
 
-@pytest.mark.parametrize(
-    ("result", "told"),
-    [
-        (b"{}", b'{"resultType":"complete"}'),
-        (b"{ }", b'{"resultType":"complete"}'),
-        (b' { "a":1}', b'{"resultType":"complete","a":1}'),
-        (b'{"content":[]}', b'{"resultType":"complete","content":[]}'),
-        (b'{"n":[1, {"resultType":2}]}', b'{"resultType":"complete","n":[1, {"resultType":2}]}'),
-        (b'{"content":[],"resultType":"complete"}', b'{"content":[],"resultType":"complete"}'),
-        (b'{"resultType":"input_required"}', b'{"resultType":"input_required"}'),
-    ],
-)
+@cases("result", "told", raw={"result", "told"})
 async def test_a_modern_client_gets_a_result_type_exactly_where_the_server_gave_none(
     stage: Stage, client: Client, result: bytes, told: bytes
 ) -> None:
@@ -120,18 +110,7 @@ async def test_a_call_reaches_the_server_with_its_arguments_and_foreign_meta_uno
     assert sent.call.wants_progress
 
 
-@pytest.mark.parametrize(
-    ("wire", "upstream"),
-    [
-        (
-            b'{"code":-32602,"message":"bad","data":{"why":[1]}}',
-            {"code": -32602, "message": "bad", "data": {"why": [1]}},
-        ),
-        (b'{"code":1,"message":"m"}', {"code": 1, "message": "m", "data": None}),
-        (b'{"code":"E","message":7}', {"code": 0, "message": "7", "data": None}),
-        (b'"no object"', {"code": -32603, "message": "an error object that is not one", "data": None}),
-    ],
-)
+@cases("wire", "upstream", raw={"wire"})
 async def test_a_server_s_own_error_is_shown_whole_to_the_model(
     stage: Stage, client: Client, wire: bytes, upstream: dict[str, Any]
 ) -> None:

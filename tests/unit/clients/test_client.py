@@ -20,6 +20,7 @@ from daemon.clients.client import (
 )
 from daemon.surfaces.table import SURFACES
 from tests.fakes_upstream import FakeUpstream
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import servers
 from tests.unit.config.reading import config_of
 
@@ -47,19 +48,7 @@ def told(it: Client, config: Config) -> tuple[str, str, str]:
     return selection.profile.name, selection.surface.name, selection.denied
 
 
-@pytest.mark.parametrize(
-    ("hello", "profile", "surface"),
-    [
-        (None, "default", "load"),
-        ({}, "default", "load"),
-        ({"profile": "small"}, "small", "search"),
-        ({"surface": "browse"}, "default", "browse"),
-        ({"profile": "small", "surface": "category"}, "small", "category"),
-        ({"lazy": True}, "default", "browse"),
-        ({"lazy": False}, "default", "full"),
-        ({"profile": 7, "surface": ["x"], "lazy": "yes"}, "default", "load"),
-    ],
-)
+@cases("hello", "profile", "surface")
 def test_a_client_gets_what_it_asks_for_and_else_what_its_profile_says(
     hello: dict[str, Any] | None, profile: str, surface: str
 ) -> None:

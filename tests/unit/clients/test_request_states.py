@@ -30,7 +30,8 @@ from daemon.clients.input_required import (
 from daemon.errors import UpstreamUnavailable
 from daemon.surfaces.surface import Forward
 from daemon.wire.requests import PeerRequest
-from tests.unit.clients.inputs import ACCEPTED, QUESTION, ROOTS, SAMPLED, Told, raw
+from tests.unit.cases import cases
+from tests.unit.clients.inputs import QUESTION, Told, raw
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -137,14 +138,7 @@ async def test_answers_that_wait_have_so_many_bytes_together() -> None:
     assert not states.may_hold(11)
 
 
-@pytest.mark.parametrize(
-    ("result", "asks"),
-    [
-        (b'{"resultType":"input_required","inputRequests":{"k":{"method":"roots/list"}}}', ["roots/list"]),
-        (b' { "x": [1], "resultType" : "input_required" , "requestState": "s" }', []),
-        (b'{"resultType":"input_required","inputRequests":null}', []),
-    ],
-)
+@cases("result", "asks", raw={"result"})
 def test_a_result_that_asks_is_read(result: bytes, asks: list[str]) -> None:
     for each in (result, memoryview(result), Raw(result)):
         required = input_required_by(each)
@@ -194,27 +188,7 @@ def test_what_is_written_is_valid_for_the_sdk() -> None:
     assert found.request_state == "s"
 
 
-@pytest.mark.parametrize(
-    ("method", "response", "good"),
-    [
-        ("elicitation/create", ACCEPTED, True),
-        ("elicitation/create", {"action": "decline"}, True),
-        ("elicitation/create", {"action": "cancel", "content": None, "_meta": {}}, True),
-        ("elicitation/create", {"action": "ACCEPT"}, False),
-        ("elicitation/create", {"action": "accept", "content": [1]}, False),
-        ("elicitation/create", {}, False),
-        ("sampling/createMessage", SAMPLED, True),
-        ("sampling/createMessage", {**SAMPLED, "content": [{"type": "tool_use"}], "x": 1}, True),
-        ("sampling/createMessage", {**SAMPLED, "content": "Paris"}, False),
-        ("sampling/createMessage", {"role": "assistant"}, False),
-        ("roots/list", ROOTS, True),
-        ("roots/list", {"roots": []}, True),
-        ("roots/list", {"roots": None}, False),
-        ("roots/list", 12345, False),
-        ("roots/list", None, False),
-        ("tools/call", {}, False),
-    ],
-)
+@cases("method", "response", "good")
 def test_an_answer_has_what_its_method_asks_for(method: str, response: object, good: bool) -> None:
     assert fits(method, raw(response)) is good
 

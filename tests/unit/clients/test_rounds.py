@@ -17,6 +17,7 @@ from daemon.clients.server_requests import MAX_OF_SERVER
 from daemon.facts import Switched
 from daemon.history.event import Event, EventKind
 from tests.fakes_upstream import Stage, error_of
+from tests.unit.cases import cases
 from tests.unit.clients.inputs import ABLE, ACCEPTED, ANSWERS, META, QUESTION
 
 if TYPE_CHECKING:
@@ -229,14 +230,7 @@ async def test_a_server_that_asks_too_much_at_once_gets_nothing(stage: Stage, cl
     assert error_of(messages[-1])["code"] == "InputRefused"
 
 
-@pytest.mark.parametrize(
-    "result",
-    [
-        b'{"resultType":"input_required","inputRequests":[]}',
-        b'{"resultType":"input_required","inputRequests":{"k":"roots/list"}}',
-        b'{"resultType":"input_required","inputRequests":{"k":{"method":7}}}',
-    ],
-)
+@cases("result", raw={"result"})
 async def test_a_server_that_does_not_ask_as_mcp_has_it_is_an_error(
     stage: Stage, client: Client, result: bytes
 ) -> None:
@@ -244,16 +238,7 @@ async def test_a_server_that_does_not_ask_as_mcp_has_it_is_an_error(
     assert error_of(await client.get())["code"] == "UpstreamCallError"
 
 
-@pytest.mark.parametrize(
-    "result",
-    [
-        b'{"content":[{"type":"text","text":"\\"input_required\\""}]}',
-        b'{"content":[{"resultType":"input_required"}]}',
-        b'{"content":[],"x":"input_required"}',
-        b'{"resultType":7,"x":"input_required"}',
-        b'["input_required"]',
-    ],
-)
+@cases("result", raw={"result"})
 async def test_a_result_that_only_quotes_the_word_is_an_answer(
     stage: Stage, client: Client, result: bytes
 ) -> None:

@@ -27,6 +27,7 @@ from daemon.errors import UpstreamLost
 from daemon.safety.redact import CUT, HIDDEN, SHOWN, Redactor
 from daemon.wire.envelope import INVALID_PARAMS
 from daemon.wire.requests import PeerRequest
+from tests.unit.cases import cases
 from tests.unit.clients.asking import ALL, FORM, answer, asks, called, greeted, on_full_surface, question
 from tests.unit.wire.test_peer_requests import Noted
 
@@ -238,32 +239,7 @@ def raw(value: object) -> Raw:
     return Raw(json.dumps(value).encode())
 
 
-@pytest.mark.parametrize(
-    ("declared", "method", "params", "lacks"),
-    [
-        ({}, "roots/list", None, "roots"),
-        ({"roots": {}}, "roots/list", None, ""),
-        ({"roots": {"listChanged": True}}, "roots/list", {}, ""),
-        ({"roots": None}, "roots/list", {}, "roots"),
-        ({"roots": True}, "roots/list", {}, "roots"),
-        ({}, "sampling/createMessage", {"messages": []}, "sampling"),
-        ({"sampling": {}}, "sampling/createMessage", {"messages": []}, ""),
-        ({"sampling": {}}, "sampling/createMessage", TOOLS, "sampling.tools"),
-        ({"sampling": {}}, "sampling/createMessage", {"toolChoice": {}}, "sampling.tools"),
-        ({"sampling": {"tools": {}}}, "sampling/createMessage", TOOLS, ""),
-        # A client that does not know the context of servers ignores the wish (2025-11-25: "MAY ignore").
-        ({"sampling": {}}, "sampling/createMessage", {"includeContext": "thisServer"}, ""),
-        ({}, "elicitation/create", FORM, "elicitation.form"),
-        ({"elicitation": {}}, "elicitation/create", FORM, ""),
-        ({"elicitation": {"form": {}}}, "elicitation/create", {**FORM, "mode": "form"}, ""),
-        ({"elicitation": {"url": {}}}, "elicitation/create", FORM, "elicitation.form"),
-        ({"elicitation": {"url": {}, "form": {}}}, "elicitation/create", FORM, ""),
-        ({"elicitation": {}}, "elicitation/create", URL, "elicitation.url"),
-        ({"elicitation": {"url": {}}}, "elicitation/create", URL, ""),
-        ([], "roots/list", {}, "roots"),
-        ({"roots": {}}, "roots/list", [], "params that can be read"),
-    ],
-)
+@cases("declared", "method", "params", "lacks")
 def test_what_a_client_lacks(declared: Any, method: str, params: Any, lacks: str) -> None:
     request = PeerRequest(method, None if params is None else raw(params), Noted())
     assert lacking(raw(declared), request) == lacks

@@ -23,6 +23,7 @@ from daemon.clients.workspace import (
 )
 from daemon.errors import UpstreamTimeout
 from daemon.wire.requests import RemoteError
+from tests.unit.cases import cases
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -170,17 +171,7 @@ async def test_a_home_that_is_named_is_a_workspace(places: Path) -> None:
     assert (workspace.directory, workspace.shown) == (str(places / "home"), "~")
 
 
-@pytest.mark.parametrize(
-    ("uris", "path"),
-    [
-        (["https://x.test/", "file:///a%20b/%C3%A4", "file:///c"], "/a b/ä"),
-        (["file://localhost/a"], "/a"),
-        (["file://elsewhere/a", "vscode-vfs://github/x", "a", ""], None),
-        (["file:///%FF", "file://[", "file:///b"], "/b"),
-        (["file:a"], "a"),
-        ([], None),
-    ],
-)
+@cases("uris", "path")
 def test_the_first_root_that_is_a_directory_here_is_meant(uris: list[str], path: str | None) -> None:
     assert first_directory(uris) == path
 

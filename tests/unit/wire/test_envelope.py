@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Envelope, decode, decode_strictly
 from daemon.wire.frames import MAX_ID_BYTES
+from tests.unit.cases import cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,73 +41,8 @@ def alternating(levels: int) -> bytes:
     return message(',"params":{{"x":{}{}}}'.format('[{"x":' * (pairs - 1) + "[{}]", "}]" * (pairs - 1)))
 
 
-BAD: dict[str, tuple[bytes, int, bytes, str]] = {
-    "nothing": (b"", PARSE, b"null", "Parse error"),
-    "broken": (b'{"jsonrpc":"2.0","id":7,', PARSE, b"null", "Parse error"),
-    "no json": (b"Server listening on stdio", PARSE, b"null", "Parse error"),
-    "two messages": (message() + message(), PARSE, b"null", "trailing characters"),
-    "trailing comma": (message(","), PARSE, b"null", "Parse error"),
-    "single quotes": (b"{'id':7}", PARSE, b"null", "Parse error"),
-    "comment": (message("/* */"), PARSE, b"null", "Parse error"),
-    "control character": (message(',"params":{"x":"\x01"}'), PARSE, b"null", "invalid character"),
-    "NUL after the end": (message() + b"\0", PARSE, b"null", "trailing characters"),
-    "bad escape": (message(r',"params":{"x":"\q"}'), PARSE, b"null", "escape"),
-    "leading zero": (message(',"params":{"x":01}'), PARSE, b"null", "invalid number"),
-    "NaN": (message(',"params":{"x":NaN}'), PARSE, b"null", "invalid character"),
-    "Infinity": (message(',"params":{"x":-Infinity}'), PARSE, b"null", "invalid character"),
-    "BOM": (b"\xef\xbb\xbf" + message(), PARSE, b"null", "invalid character (byte 0)"),
-    "UTF-16": (message().decode().encode("utf-16-le"), PARSE, b"null", "Parse error"),
-    "lone high surrogate": (message(r',"params":{"x":"\ud800 and on"}'), PARSE, b"null", "Parse error"),
-    "lone low surrogate": (message(r',"params":{"x":"\udc00 and on"}'), PARSE, b"null", "Parse error"),
-    "surrogates in the wrong order": (message(r',"params":{"x":"\ude00\ud83d"}'), PARSE, b"null", "surrogate"),
-    "lone surrogate in the id": (message(request_id=r'"\ud800 and on"'), PARSE, b"null", "Parse error"),
-    "lone surrogate at the end": (message(r',"params":{"x":"\ud800"}'), PARSE, b"null", "Parse error"),
-    "invalid UTF-8": (message(',"params":{"x":"') + b'\xff"}}', PARSE, b"null", "not UTF-8 at byte"),
-    "overlong UTF-8": (b'{"x":"\xc0\x80"}', PARSE, b"null", "not UTF-8 at byte 6"),
-    "surrogate in UTF-8": (b'{"x":"\xed\xa0\x80"}', PARSE, b"null", "not UTF-8 at byte 6"),
-    "invalid UTF-8 in a key": (b'{"method":1,"\xff":2,"id":7}', PARSE, b"null", "not UTF-8 at byte 13"),
-    "bomb": (nested(20_000), PARSE, b"null", "nested too deeply"),
-    "unclosed bomb": (b'{"jsonrpc":"2.0","id":7,"params":' + b"[" * 100_000, PARSE, b"null", "Parse error"),
-    "one level too deep": (nested(129), REQUEST, b"7", "nested deeper than 128 levels"),
-    "objects too deep": (nested(200, '{"x":', "}").replace(b":}", b":0}"), REQUEST, b"7", "nested deeper"),
-    "too deep by turns": (alternating(130), REQUEST, b"7", "nested deeper than 128 levels"),
-    "too deep and wide": (
-        nested(129).replace(b',"params":{', b',"params":{"w":[[],{}],'),
-        REQUEST,
-        b"7",
-        "nested deeper than 128 levels",
-    ),
-    "much too deep by turns": (alternating(300), REQUEST, b"7", "nested deeper than 128 levels"),
-    "empty batch": (b"[]", REQUEST, b"null", "batches are not supported"),
-    "batch": (b"[%b]" % message(), REQUEST, b"null", "batches are not supported"),
-    "number": (b"5", REQUEST, b"null", "Expected `object`, got `int`"),
-    "string": (b'"text"', REQUEST, b"null", "Expected `object`, got `str`"),
-    "null": (b"null", REQUEST, b"null", "Expected `object`, got `null`"),
-    "no jsonrpc": (b'{"id":7,"method":"m"}', REQUEST, b"7", '"jsonrpc" must be "2.0"'),
-    "empty object": (b"{}", REQUEST, b"null", '"jsonrpc" must be "2.0"'),
-    "old jsonrpc": (b'{"jsonrpc":"1.0","id":"a","method":"m"}', REQUEST, b'"a"', '"jsonrpc" must be "2.0"'),
-    "jsonrpc as a number": (b'{"jsonrpc":2.0,"id":7,"method":"m"}', REQUEST, b"7", "Expected `str`"),
-    "method as a number": (b'{"jsonrpc":"2.0","id":"x","method":1}', REQUEST, b'"x"', "$.method"),
-    "method as null": (b'{"jsonrpc":"2.0","id":-1,"method":null}', REQUEST, b"-1", "$.method"),
-    "no method, bad id": (b'{"jsonrpc":"2.0","id":[1],"method":1}', REQUEST, b"null", "$.method"),
-    "id null": (message(request_id="null"), REQUEST, b"null", "id must be a string or an integer"),
-    "id float": (message(request_id="1.5"), REQUEST, b"null", "id must be a string or an integer"),
-    "id with an exponent": (message(request_id="1e3"), REQUEST, b"null", "id must be a string or an integer"),
-    "id bool": (message(request_id="true"), REQUEST, b"null", "id must be a string or an integer"),
-    "id object": (message(request_id='{"a":1}'), REQUEST, b"null", "id must be a string or an integer"),
-    "id array": (message(request_id="[1]"), REQUEST, b"null", "id must be a string or an integer"),
-    "params array": (message(',"params":[1]'), PARAMS, b"7", "params must be an object"),
-    "params null": (message(',"params":null'), PARAMS, b"7", "params must be an object"),
-    "params string": (message(',"params":"x"'), PARAMS, b"7", "params must be an object"),
-    "two ids": (b'{"jsonrpc":"2.0","id":7,"id":8,"method":"m"}', REQUEST, b"null", "Invalid Request"),
-    "two methods": (b'{"jsonrpc":"2.0","id":7,"method":"m","method":"n"}', REQUEST, b"7", "given twice"),
-    "two params": (message(',"params":{},"params":{"x":1}'), REQUEST, b"7", "given twice"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_a_bad_message_is_refused_with_the_code_the_id_and_the_reason(case: str) -> None:
-    line, code, request_id, text = BAD[case]
+def check_refusal(line: bytes, code: int, request_id: bytes, text: str) -> None:
+    """A line is refused with this code, id and reason; what is no JSON, from a server, too."""
     with pytest.raises(BadMessage) as caught:
         decode_strictly(line)
     fault = caught.value
@@ -115,6 +51,35 @@ def test_a_bad_message_is_refused_with_the_code_the_id_and_the_reason(case: str)
     assert str(fault) == fault.message
     refused = b"".join(map(bytes, envelope.error_response(fault.request_id, fault.code, fault.message)))
     assert msgspec.json.decode(refused)["error"]["code"] == code
+    if code == PARSE and "not UTF-8" not in text:
+        with pytest.raises(BadMessage):
+            decode(line)
+
+
+@cases("line", "code", "request_id", "text", raw={"line", "request_id"})
+def test_a_bad_message_is_refused_with_the_code_the_id_and_the_reason(
+    line: bytes, code: int, request_id: bytes, text: str
+) -> None:
+    check_refusal(line, code, request_id, text)
+
+
+TOO_DEEP = {
+    "by one level": nested(129),
+    "objects": nested(200, '{"x":', "}").replace(b":}", b":0}"),
+    "by turns": alternating(130),
+    "and wide": nested(129).replace(b',"params":{', b',"params":{"w":[[],{}],'),
+    "much, by turns": alternating(300),
+}
+
+
+@pytest.mark.parametrize("line", TOO_DEEP.values(), ids=TOO_DEEP)
+def test_what_is_nested_too_deeply_is_refused_under_its_id(line: bytes) -> None:
+    check_refusal(line, REQUEST, b"7", "nested deeper than 128 levels")
+
+
+def test_a_bomb_of_brackets_is_no_json() -> None:
+    check_refusal(nested(20_000), PARSE, b"null", "nested too deeply")
+    check_refusal(b'{"jsonrpc":"2.0","id":7,"params":' + b"[" * 100_000, PARSE, b"null", "Parse error")
 
 
 GOOD_IDS = [
@@ -136,15 +101,7 @@ def test_an_id_is_kept_byte_for_byte(request_id: str) -> None:
     assert raw(decode_strictly(message(request_id=request_id)).id) == request_id.encode()
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b' {"jsonrpc" : "2.0" ,\t"id" : 7 , "method":"m"\r, "params" : {"x":1} } \r',
-        message(',"params":{"x":1},"extra":[1,{"id":8}]'),
-        b'{"jsonrpc":"2.0","id":7,"method":"\\u006d","params":{"x":1}}',
-        '{"jsonrpc":"2.0","id":7,"method":"m","params":{"x":1},"é":"深🙂"}'.encode(),
-    ],
-)
+@cases("line", raw={"line"})
 def test_a_message_may_be_written_in_many_ways(line: bytes) -> None:
     read = decode_strictly(line)
     assert (read.method, raw(read.id)) == ("m", b"7")
@@ -196,15 +153,7 @@ def test_a_long_message_may_be_nested_as_deeply_as_a_short_one(
                 decode_strictly(line)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        # As long as if it were compact: what is left out makes room for what is said twice.
-        b'{"id":1,"id":2222,"method":"m","params":{},"x":1}',
-        b'{"jsonrpc":"2.0","id":1,"method":"m","id":2,"params":{}}',
-        b'{"jsonrpc":"2.0","method":"m","params":{"a":1},"params":{},"id":1}',
-    ],
-)
+@cases("line", raw={"line"})
 def test_a_message_that_says_something_twice_is_refused_however_long_it_is(line: bytes) -> None:
     with pytest.raises(BadMessage):
         decode_strictly(line)
@@ -225,13 +174,6 @@ def test_a_message_that_says_something_twice_is_refused_however_long_it_is(line:
 )
 def test_what_a_server_says_is_only_routed(line: bytes) -> None:
     assert isinstance(decode(line), Envelope)
-
-
-@pytest.mark.parametrize("case", ["broken", "no json", "BOM", "NaN", "bomb", "lone high surrogate"])
-def test_what_is_no_json_is_refused_from_a_server_too(case: str) -> None:
-    with pytest.raises(BadMessage) as caught:
-        decode(BAD[case][0])
-    assert caught.value.code == PARSE
 
 
 @pytest.mark.parametrize(
@@ -290,9 +232,6 @@ def test_whatever_is_taken_strictly_is_json_of_the_right_shape(line: bytes) -> N
     assert value["jsonrpc"] == "2.0"
     assert isinstance(value.get("id", 0), int | str)
     assert isinstance(value.get("params", {}), dict)
-
-
-# --- the id of a message that was too long to keep --------------------------------------------------------
 
 
 # --- written ----------------------------------------------------------------------------------------------

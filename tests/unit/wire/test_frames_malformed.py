@@ -18,6 +18,7 @@ from daemon.wire.frames import (
     mended,
     with_whole_characters,
 )
+from tests.unit.cases import cases
 
 MEMBERS = b'{ } [ ] : , " "id" "method" "params" "id":1 "id":"a" -1 1.5 true null \\ \\" jsonrpc'.split(b" ")
 JSONISH = st.lists(st.sampled_from([*MEMBERS, b" ", b"\n"]) | st.binary(max_size=3), max_size=25).map(b"".join)
@@ -26,19 +27,7 @@ JSONISH = st.lists(st.sampled_from([*MEMBERS, b" ", b"\n"]) | st.binary(max_size
 # --- halves of characters ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("line", "mended"),
-    [
-        (rb'"\ud83d"', rb'"\ufffd"'),
-        (rb'"\uDE00!"', rb'"\ufffd!"'),
-        (rb'"\\\ud83d"', rb'"\\\ufffd"'),
-        (rb'"\ud83d\ud83d\ude00"', rb'"\ufffd\ud83d\ude00"'),
-        (rb'"\ud83d\ude00\ude00"', rb'"\ud83d\ude00\ufffd"'),
-        (rb'"\ud83d\n"', rb'"\ufffd\n"'),
-        (rb'"\\ud83d\ude00"', rb'"\\ud83d\ufffd"'),
-        (rb'{"a":"\udead","b":"\uDBFF"}', rb'{"a":"\ufffd","b":"\ufffd"}'),
-    ],
-)
+@cases("line", "mended", raw={"line", "mended"})
 def test_half_a_character_becomes_the_one_that_says_so(line: bytes, mended: bytes) -> None:
     assert with_whole_characters(line) == mended
 
@@ -110,36 +99,12 @@ def test_a_request_answers_nothing() -> None:
     assert id_answered(b'{"id":7,"params":{"x":"\x01"},"method":"ping"}') == b"null"
 
 
-@pytest.mark.parametrize(
-    ("head", "request_id"),
-    [
-        (b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"x":"', b"7"),
-        (b'{"id" : "a\\"b" ,"params":{', b'"a\\"b"'),
-        (b'{"method":"m","id":-3,"params":{', b"-3"),
-        (b'{"method":"m","params":{"id":9,"x":"', b"null"),
-        (b'{"result":{"id":9,"x":"', b"null"),
-        (b'{"error":{"id":9,"x":"', b"null"),
-        (b'{"id":"unclosed', b"null"),
-        (b'{"id":null,"params":{', b"null"),
-        (b'{"method":"m","params"', b"null"),
-        (b"x" * 256, b"null"),
-        (b"", b"null"),
-    ],
-)
+@cases("head", "request_id", raw={"head", "request_id"})
 def test_only_an_id_that_stands_before_the_payload_is_believed(head: bytes, request_id: bytes) -> None:
     assert id_in_head(head) == request_id
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        b'{"method":"m","id":123',
-        b'{"id":1.5,"params":{',
-        b'{"id":1e3,"params":{',
-        b'{"id":{"id":5},"params":{',
-        b'{"extra":{"id":5},"id":7,"params":{',
-    ],
-)
+@cases("head", raw={"head"})
 def test_an_id_that_is_cut_or_no_integer_or_within_something_else_is_nobodys(head: bytes) -> None:
     assert id_in_head(head) == b"null"
 

@@ -17,6 +17,7 @@ from daemon.protocol import cancelled
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer
 from daemon.wire.requests import RemoteError
+from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingExchange, RecordingHandler, ScriptedLink
 
 if TYPE_CHECKING:
@@ -125,41 +126,14 @@ async def test_a_servers_request_that_is_no_utf8_is_noise_and_its_id_never_writt
     assert not server.link.sent
 
 
-@pytest.mark.parametrize(
-    ("line", "ending"),
-    [
-        ('{"id":%d,"result":{ "x" : 1.0,\t"y":"\\u00e9é" }}', ("answered", '{ "x" : 1.0,\t"y":"\\u00e9é" }')),
-        ('{"id":"%d","result":{}}', ("answered", "{}")),
-        ('{"id":%d,"result":{},"error":{"code":-1}}', ("refused", '{"code":-1}')),
-        (r'{"id":%d,"result":{"x":"\ud83d, and on"}}', ("answered", r'{"x":"\ufffd, and on"}')),
-    ],
-    ids=["byte for byte", "text id", "error first", "lone surrogate"],
-)
-async def test_an_answer_reaches_its_owner_once(server: Talk, line: str, ending: tuple[str, str]) -> None:
+@cases("line", "ending")
+async def test_an_answer_reaches_its_owner_once(server: Talk, line: str, ending: list[str]) -> None:
     uid, exchange = server.ask()
     server.link.receive(line.replace("%d", str(uid)).encode(), answer(uid, "2"))
-    assert exchange.endings == [ending]
+    assert exchange.endings == [tuple(ending)]
 
 
-@pytest.mark.parametrize(
-    "request_id",
-    [
-        "0",
-        "99",
-        "-1",
-        "1.0",
-        "1e0",
-        "null",
-        "true",
-        "[1]",
-        '{"a":1}',
-        '"x"',
-        '""',
-        '" 1"',
-        '"1.0"',
-        str(10**30),
-    ],
-)
+@cases("request_id")
 async def test_an_answer_to_nobodys_id_is_dropped(server: Talk, request_id: str) -> None:
     _, exchange = server.ask()
     server.link.receive(b'{"id":%b,"result":{}}' % request_id.encode())

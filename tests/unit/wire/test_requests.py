@@ -9,6 +9,7 @@ import trio
 from msgspec import Raw
 
 from daemon.wire.requests import RemoteError, Requests
+from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingExchange
 
 if TYPE_CHECKING:
@@ -60,16 +61,7 @@ async def test_progress_after_the_answer_is_dropped() -> None:
     assert exchange.progress == []
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        b"[]",
-        b"5",
-        b'{"progressToken":{}}',
-        b"{}",
-        b'{"progressToken":1,"progress":1,"message":"\xff"}',
-    ],
-)
+@cases("params", raw={"params"})
 async def test_progress_that_is_nobodys_or_cannot_be_read_goes_no_further(params: bytes) -> None:
     requests, exchange = Requests(), RecordingExchange()
     assert requests.open(exchange) == 1

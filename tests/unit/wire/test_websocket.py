@@ -30,6 +30,7 @@ from daemon.wire import websocket_link
 from daemon.wire.outbox import OUT, Outbox
 from daemon.wire.websocket_link import GOODBYE_SECONDS, PacedConnection, WebSocketLink, WebSocketStream
 from daemon.wire.writing import STUCK_SECONDS
+from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingReceiver
 from tests.unit.wire.far_end import FarEnd
 from tests.unit.wire.linked import MIB, open_descriptors, wait_until
@@ -269,18 +270,7 @@ async def test_what_was_read_with_the_handshake_comes_first() -> None:
         assert both.receiver.lines == [b"[%d]" % number for number in range(21)]
 
 
-@pytest.mark.parametrize(
-    ("said", "code", "why"),
-    [
-        (b"\x81\x02{}", 1002, "unmasked"),
-        (b"\xc1\x80mask", 1002, "Reserved bit"),
-        (b"\x83\x80mask", 1002, "opcode"),
-        (b"\x09\x80mask", 1002, "fragment"),
-        (b"\x80\x80mask", 1002, "CONTINUATION"),
-        (b"\x88\x81mask\x00", 1002, "CLOSE"),
-        (b"\x81\x81\0\0\0\0\xff", 1007, "utf-8"),
-    ],
-)
+@cases("said", "code", "why", raw={"said"})
 async def test_what_breaks_the_protocol_is_told_so(said: bytes, code: int, why: str) -> None:
     async with pair() as both:
         await both.far.send_all(said)

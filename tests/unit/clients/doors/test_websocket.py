@@ -23,6 +23,7 @@ from daemon.config.tuning import Limits
 from daemon.protocol import HELLO
 from daemon.wire.outbox import Outbox
 from daemon.wire.writing import STUCK_SECONDS
+from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingReceiver
 from tests.unit.wire.far_end import FarEnd
 from tests.unit.wire.linked import open_descriptors
@@ -126,19 +127,7 @@ async def test_the_session_is_told_what_the_path_says_before_anything_of_the_cli
         assert caller.session.visitor is WHO
 
 
-@pytest.mark.parametrize(
-    ("changed", "status", "text"),
-    [
-        ({"sec-websocket-protocol": "chat"}, 400, "offer the subprotocol mcp"),
-        ({"sec-websocket-protocol": ""}, 400, "offer the subprotocol mcp"),
-        ({"sec-websocket-version": "8"}, 426, "Sec-WebSocket-Version"),
-        ({"method": "POST"}, 426, "GET with"),
-        ({"upgrade": "h2c"}, 426, "Upgrade: websocket"),
-        ({"connection": "close"}, 400, "Connection: Upgrade"),
-        ({"sec-websocket-key": ""}, 400, "Sec-WebSocket-Key"),
-        ({"sec-websocket-key": "c2hvcnQ="}, 400, "Sec-WebSocket-Key"),
-    ],
-)
+@cases("changed", "status", "text")
 def test_what_is_no_handshake_of_ours_is_told_so(changed: dict[str, str], status: int, text: str) -> None:
     reader = RequestReader()
     reader.feed(OPENING)

@@ -12,6 +12,7 @@ import trio.testing
 from daemon.clients.approvals import ASK_SECONDS
 from daemon.clients.client import Principal
 from tests.fakes_upstream import error_of, tool
+from tests.unit.cases import cases
 from tests.unit.clients.permissions.agreeing import (
     ASKS,
     DENIES,
@@ -99,25 +100,7 @@ async def test_what_is_allowed_for_the_session_is_not_asked_about_again_until_it
     assert len(stage.alpha.sent) == 2
 
 
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        ({"action": "decline"}, "or the client itself where it runs without one"),
-        ({"action": "cancel"}, "or the client itself where it runs without one"),
-        (accept("refuse"), "the user has refused"),
-        (accept("whatever"), "no choice that was offered"),
-        (accept("Allow once"), "no choice that was offered"),
-        (
-            {"action": "cancel", "content": {"choice": "allow once"}},
-            "or the client itself where it runs without one",
-        ),
-        ({"content": {"choice": "allow once"}}, "no choice that was offered"),
-        ({"action": "accept"}, "no choice that was offered"),
-        ({"action": "accept", "content": {"choice": ["allow once"]}}, "no choice that was offered"),
-        ({"action": "accept", "content": {}}, "no choice that was offered"),
-        ({}, "no choice that was offered"),
-    ],
-)
+@cases("answer", "why")
 async def test_whatever_is_no_agreement_sends_nothing_and_says_what_is_left_to_do(
     stage: Stage, client: Client, answer: Any, why: str
 ) -> None:

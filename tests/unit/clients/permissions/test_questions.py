@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from daemon.clients.approvals import MAX_SHOWN, question
 from daemon.config.redaction import Redactors
 from daemon.safety.escape import hidden_in
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
 from tests.unit.config.reading import config_of
 
@@ -66,18 +67,7 @@ def test_who_has_no_session_cannot_choose_one() -> None:
     assert schema["properties"]["choice"]["enum"] == ["allow once", "refuse"]
 
 
-@pytest.mark.parametrize(
-    ("annotations", "rules", "said"),
-    [
-        ({"readOnlyHint": True}, [{"match": "fs/write", "then": "ask"}], "read-only, open-world. * fs/write."),
-        ({"destructiveHint": False, "openWorldHint": False}, [], "not destructive."),
-        (
-            {},
-            [{"annotations": {"destructive": True}, "then": "ask"}],
-            "destructive, open-world. * destructive: true.",
-        ),
-    ],
-)
+@cases("annotations", "rules", "said")
 def test_why_the_user_is_asked_stands_behind_the_call(annotations: Any, rules: Any, said: str) -> None:
     about = tool("fs", "write", annotations=annotations)
     message = asked(b"{}", about=about, profile=profile_of(*rules))["message"]

@@ -8,6 +8,7 @@ import pytest
 
 from daemon.model import Kind
 from tests.fakes_upstream import MODERN, Client, Stage
+from tests.unit.cases import cases
 
 TEMPLATE = "note://{id}"
 GIVEN = "mcpd://beta/note://{id}"
@@ -29,21 +30,7 @@ async def test_the_second_of_two_templates_is_listed_as_this_test_knows_it(clien
     assert [each["uriTemplate"] for each in listed] == [TEMPLATE, GIVEN]
 
 
-@pytest.mark.parametrize(
-    ("ref", "server", "own"),
-    [
-        (b'"type":"ref/prompt","name":"ask"', "alpha", {"type": "ref/prompt", "name": "ask"}),
-        (b'"type":"ref/prompt","name":"beta__ask"', "beta", {"type": "ref/prompt", "name": "ask"}),
-        (b'"type":"ref/resource","uri":"note://{id}"', "alpha", {"type": "ref/resource", "uri": TEMPLATE}),
-        (
-            b'"type":"ref/resource","uri":"%b"' % GIVEN.encode(),
-            "beta",
-            {"type": "ref/resource", "uri": TEMPLATE},
-        ),
-        (b'"type":"ref/resource","uri":"note://1"', "alpha", {"type": "ref/resource", "uri": "note://1"}),
-        (b'"type":"ref/resource","uri":"note://7"', "alpha", {"type": "ref/resource", "uri": "note://7"}),
-    ],
-)
+@cases("ref", "server", "own", raw={"ref"})
 async def test_a_completion_is_asked_of_its_server_and_only_the_name_is_replaced(
     client: Client, stage: Stage, ref: bytes, server: str, own: dict[str, str]
 ) -> None:
@@ -72,22 +59,7 @@ async def test_a_server_that_completes_nothing_has_no_completions(
     assert (await client.get())["result"] == {**kind, "completion": {"values": []}}
 
 
-@pytest.mark.parametrize(
-    ("ref", "code"),
-    [
-        (None, -32602),
-        ({}, -32602),
-        ([], -32602),
-        ("ref/prompt", -32602),
-        ({"type": "ref/tool", "name": "ask"}, -32602),
-        ({"type": 7}, -32602),
-        ({"type": "ref/prompt"}, -32602),
-        ({"type": "ref/prompt", "name": 7}, -32602),
-        ({"type": "ref/prompt", "name": "none"}, -32602),
-        ({"type": "ref/resource"}, -32602),
-        ({"type": "ref/resource", "uri": "none:"}, -32002),
-    ],
-)
+@cases("ref", "code")
 async def test_what_refers_to_nothing_is_refused(client: Client, ref: object, code: int) -> None:
     params = {} if ref is None else {"ref": ref}
     assert (await client.request("completion/complete", params))["error"]["code"] == code

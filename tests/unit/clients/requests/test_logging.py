@@ -9,6 +9,7 @@ import pytest
 
 from daemon.protocol import LOG_LEVEL_KEY, LOG_MESSAGE
 from tests.fakes_upstream import MODERN, Client, Stage
+from tests.unit.cases import cases
 from tests.unit.clients.members import raw
 
 if TYPE_CHECKING:
@@ -48,18 +49,7 @@ async def test_a_modern_client_cannot_set_a_level_for_more_than_a_request(nurser
     assert answer["error"]["code"] == -32601
 
 
-@pytest.mark.parametrize(
-    ("meta", "level", "gets"),
-    [
-        ({}, None, True),
-        ({}, "debug", True),
-        ({}, "error", False),
-        (MODERN, None, False),
-        ({**MODERN, LOG_LEVEL_KEY: "debug"}, None, True),
-        ({**MODERN, LOG_LEVEL_KEY: "error"}, None, False),
-        ({**MODERN, LOG_LEVEL_KEY: "loud"}, None, False),
-    ],
-)
+@cases("meta", "level", "gets")
 async def test_a_line_of_ones_own_call_comes_with_it(
     stage: Stage, nursery: trio.Nursery, meta: dict[str, Any], level: str | None, *, gets: bool
 ) -> None:

@@ -15,6 +15,7 @@ from daemon.clients.requests.forwarding import MAX_URI
 from daemon.facts import Switched
 from daemon.model import Kind
 from tests.fakes_upstream import MODERN, Client, Stage
+from tests.unit.cases import cases
 
 if TYPE_CHECKING:
     import trio
@@ -72,16 +73,7 @@ async def test_resources_and_templates_are_listed_as_their_servers_wrote_them(cl
     }
 
 
-@pytest.mark.parametrize(
-    ("asked", "server", "own"),
-    [
-        ("file:///logo.png", "alpha", "file:///logo.png"),
-        ("file:///both", "alpha", "file:///both"),
-        ("mcpd://beta/file%3A%2F%2F%2Fboth", "beta", "file:///both"),
-        ("book://978/page/5", "alpha", "book://978/page/5"),
-        ("mcpd://beta/book%3A%2F%2F1%2Fpage%2F2", "beta", "book://1/page/2"),
-    ],
-)
+@cases("asked", "server", "own")
 async def test_a_resource_is_read_from_its_server_under_the_servers_uri(
     client: Client, stage: Stage, asked: str, server: str, own: str
 ) -> None:

@@ -15,6 +15,7 @@ from daemon.clients.doors.http.exchange import PLAIN, Refusal
 from daemon.clients.doors.http.reading import Head
 from daemon.wire.outbox import Outbox
 from daemon.wire.writing import STUCK_SECONDS
+from tests.unit.cases import cases
 from tests.unit.clients.doors.http.visiting import visiting
 
 if TYPE_CHECKING:
@@ -200,17 +201,7 @@ def test_pages_for_people_are_below_one_path(path: str, is_ours: bool) -> None:
     assert is_console(Head(method="GET", path=path, headers={}, peer="")) is is_ours
 
 
-@pytest.mark.parametrize(
-    ("path", "host", "origin", "is_own"),
-    [
-        ("/ui/x", "127.0.0.1:7337", "http://127.0.0.1:7337", True),
-        ("/ui/x", "mcp.example.org", "https://MCP.example.org", True),
-        ("/ui/x", "127.0.0.1:7337", "http://127.0.0.1:9999", False),
-        ("/ui/x", "127.0.0.1:7337", "null", False),
-        ("/ui/x", "", "", False),
-        ("/mcp", "127.0.0.1:7337", "http://127.0.0.1:7337", False),
-    ],
-)
+@cases("path", "host", "origin", "is_own")
 def test_a_page_of_our_own_has_our_host_and_port(path: str, host: str, origin: str, is_own: bool) -> None:
     head = Head(method="POST", path=path, headers={"host": host}, peer="")
     assert is_own_page(head, origin) is is_own

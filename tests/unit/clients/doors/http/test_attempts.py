@@ -13,6 +13,7 @@ from daemon.clients.doors.http.admission import (
     Attempts,
     neighbourhood,
 )
+from tests.unit.cases import cases
 
 
 class Clock:
@@ -51,17 +52,7 @@ def test_who_stays_away_long_enough_begins_anew(attempts: Attempts, clock: Clock
     assert attempts.failed("10.0.0.1") == 0.0
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("10.0.0.1", "10.0.0.2", False),
-        ("10.0.0.1", "::ffff:10.0.0.1", True),
-        ("2001:db8::1", "2001:db8::ffff:1:2:3", True),
-        ("2001:db8::1", "2001:db8:0:1::1", False),
-        ("fe80::1%eth0", "fe80::2%eth1", True),
-        ("", "unknown", False),
-    ],
-)
+@cases("one", "other", "same")
 def test_whoever_has_an_address_of_ipv6_has_its_neighbours(one: str, other: str, same: bool) -> None:
     assert (neighbourhood(one) == neighbourhood(other)) is same
 

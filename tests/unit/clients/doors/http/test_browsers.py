@@ -5,22 +5,13 @@ from __future__ import annotations
 import pytest
 
 from daemon.clients.doors.http.admission import MAX_AGE, SENT, allowances, is_preflight, origin_of
+from tests.unit.cases import cases
 from tests.unit.clients.doors.http.admissions import head
 
 PAGE = "https://app.example"
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("https://App.example", "https://app.example:443", True),
-        ("http://app.example:80", "http://app.example", True),
-        ("https://app.example:80", "https://app.example", False),
-        ("http://app.example", "https://app.example", False),
-        ("vscode-webview://X", "vscode-webview://x", True),
-        ("http://[::1]:80", "http://[::1]", True),
-    ],
-)
+@cases("one", "other", "same")
 def test_origins_are_compared_as_browsers_write_them(one: str, other: str, same: bool) -> None:
     assert (origin_of(one) == origin_of(other)) is same
 

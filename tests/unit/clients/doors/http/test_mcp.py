@@ -12,6 +12,7 @@ from daemon import protocol
 from daemon.clients.doors.http.exchange import Refusal
 from daemon.clients.doors.http.http_sessions import RequestNames
 from daemon.clients.doors.http.mcp import CANCELLED, MAX_LINKS, named_in
+from tests.unit.cases import cases
 from tests.unit.clients.doors.http.answering import (
     ALICE,
     BOB,
@@ -234,18 +235,7 @@ async def test_half_characters_are_mended_as_on_every_door() -> None:
         assert endpoint.served[0].requests[-1][2] == b'{"name":"\\ufffd"}'
 
 
-@pytest.mark.parametrize(
-    ("header", "path"),
-    [
-        ("/srv/app", "/srv/app"),
-        ("/srv/a%20b/%C3%A4", "/srv/a b/ä"),
-        ("/ä".encode().decode("latin-1"), "/ä"),
-        ("/\xe4", "/ä"),
-        ("/100%", "/100%"),
-        ("src", "src"),
-        ("", ""),
-    ],
-)
+@cases("header", "path")
 def test_a_workspace_may_be_percent_encoded(header: str, path: str) -> None:
     assert named_in({"mcpd-workspace": header}) == RequestNames(None, path)
 

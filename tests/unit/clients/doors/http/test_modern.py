@@ -12,6 +12,7 @@ from msgspec import Raw
 from daemon.clients.doors.http.mcp import HEADER_MISMATCH, fault_of, marked_fault_of
 from daemon.protocol import CAPABILITIES_KEY, MODERN_VERSION, VERSION_KEY
 from daemon.wire.envelope import INVALID_PARAMS, METHOD_NOT_FOUND
+from tests.unit.cases import cases
 
 META = {VERSION_KEY: MODERN_VERSION, CAPABILITIES_KEY: {}}
 
@@ -35,20 +36,7 @@ def test_a_request_that_agrees_with_itself_passes() -> None:
     assert judged("resources/read", headers={"mcp-name": "file:///a"}, uri="file:///a") is None
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"mcp-name": ""},
-        {"mcp-name": "other"},
-        {"mcp-name": "echo, echo"},
-        {"mcp-name": "=?base64?!?="},
-        {"mcp-name": "=?base64?ZWNobx==?="},
-        {"mcp-name": "echo", "mcp-method": "tools/list"},
-        {"mcp-name": "echo", "mcp-method": ""},
-        {"mcp-name": "echo", "mcp-protocol-version": ""},
-        {"mcp-name": "echo", "mcp-protocol-version": "2025-11-25"},
-    ],
-)
+@cases("headers")
 def test_headers_that_contradict_the_body_are_refused(headers: dict[str, str]) -> None:
     assert judged(headers=headers, name="echo") == HEADER_MISMATCH
 
@@ -81,18 +69,7 @@ TOOL = json.dumps(
 ).encode()
 
 
-@pytest.mark.parametrize(
-    ("headers", "arguments", "is_right"),
-    [
-        ({"mcp-param-region": "eu"}, {"region": "eu"}, True),
-        ({"mcp-param-region": encoded("é")}, {"region": "é"}, True),
-        ({}, {"n": 1}, True),
-        ({"mcp-param-other": "x"}, {}, True),
-        ({}, {"region": "eu"}, False),
-        ({"mcp-param-region": "us"}, {"region": "eu"}, False),
-        ({"mcp-param-region": "eu"}, {}, False),
-    ],
-)
+@cases("headers", "arguments", "is_right")
 def test_an_argument_that_a_header_repeats_must_be_the_same(
     headers: dict[str, str], arguments: dict[str, Any], *, is_right: bool
 ) -> None:
