@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -12,20 +13,19 @@ import pytest
 
 from daemon.bridge.ends import (
     FIRST_SECONDS,
-    HUNG_UP,
     LONGEST_SECONDS,
-    MUTE,
     STABLE_SECONDS,
-    TURNED_AWAY,
     Retry,
     Stdout,
     reach,
 )
+from daemon.bridge.unreachable import CLIENTS, OPERATORS, Door, explain, is_installed
 from tests.unit.cli.daemons import listen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 MIB = 1024 * 1024
 
@@ -55,13 +55,6 @@ def test_a_connection_never_blocks_and_a_full_queue_is_not_waited_for(sockets: P
         for link, _, _ in links:
             if link is not None:
                 link.close()
-
-
-def test_every_trouble_names_the_socket_and_a_remedy() -> None:
-    for text in (TURNED_AWAY, HUNG_UP, MUTE):
-        said = text.format(path="/run/x.sock", seconds=60.0)
-        assert said.startswith("the daemon at /run/x.sock ")
-        assert "`" in said
 
 
 def test_delays_double_to_a_bound_half_of_each_is_chance_and_success_forgives_them() -> None:
@@ -145,3 +138,57 @@ def test_terminals_and_files_get_portions_that_do_not_block(tmp_path: Path) -> N
         while sent < len(data):
             sent += stdout.give(data[sent:])
     assert (tmp_path / "out").read_bytes() == data
+
+
+@pytest.fixture(autouse=True)
+def no_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home without units, whatever the tester has installed."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+
+
+@pytest.mark.parametrize(
+    "number", [errno.ENOENT, errno.ECONNREFUSED, errno.EACCES, errno.ENOTDIR, errno.EAGAIN]
+)
+@pytest.mark.parametrize("door", [CLIENTS, OPERATORS])
+def test_each_reason_is_in_words_and_has_a_remedy(number: int, door: Door) -> None:
+    problem, helps = explain("/run/x.sock", OSError(number, os.strerror(number)), door)
+    assert problem.startswith("cannot reach the daemon at /run/x.sock: ")
+    assert f"({errno.errorcode[number]})" in problem
+    assert "mcpd run" in helps
+    assert "systemctl" not in helps
+
+
+@pytest.mark.parametrize("door", [CLIENTS, OPERATORS])
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES, errno.EPIPE, errno.EAGAIN])
+def test_the_unit_is_named_where_it_is_installed(
+    number: int, door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "systemd/user").mkdir(parents=True)
+    (tmp_path / "systemd/user" / door.unit).touch()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert f", `systemctl --user start {door.unit}`" in explain("/p", OSError(number, ""), door)[1]
+
+
+def test_a_unit_is_looked_for_where_systemd_does(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path)}
+    assert not is_installed("mcpd.service", environ)
+    for place in (".config", ".local/share"):
+        unit = tmp_path / place / "systemd/user/mcpd.service"
+        unit.parent.mkdir(parents=True)
+        unit.symlink_to("/nowhere")
+        assert is_installed("mcpd.service", environ)
+        unit.unlink()
+
+
+def test_the_door_is_named_as_its_commands_name_it() -> None:
+    missing = OSError(errno.ENOENT, "")
+    assert "--socket P or $MCPD_SOCKET" in "".join(explain("/p", missing, CLIENTS))
+    assert "--socket P or $MCPD_SOCKET" in "".join(explain("/p", missing, OPERATORS))
+    assert "--control P" in "".join(explain("/p", missing, OPERATORS))
+
+
+def test_anything_else_is_what_the_system_says() -> None:
+    assert "AF_UNIX path too long" in "".join(explain("/p", OSError("AF_UNIX path too long"), CLIENTS))
+    assert "No buffer space" in "".join(explain("/p", OSError(errno.ENOBUFS, "No buffer space"), CLIENTS))

@@ -86,13 +86,13 @@ def test_no_bytes_are_too_odd_to_be_looked_at(line: bytes) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        b'{"a":"' + b'\\"' * 120_000,
-        b'{"a":' + b'"' * 250_000,
-        b'{"a":' + b"[" * 250_000,
-        b'{"a":' + b'"id":' * 50_000,
-        b'{"requestId":"' + b'"requestId":"\\' * 15_000,
-        b"{" + b" " * 250_000 + b"x",
-        b'{"method":"x","params":"' + b',"id":' * 40_000,
+        b'{"a":"' + b'\\"' * 24_000,
+        b'{"a":' + b'"' * 50_000,
+        b'{"a":' + b"[" * 50_000,
+        b'{"a":' + b'"id":' * 10_000,
+        b'{"requestId":"' + b'"requestId":"\\' * 3_000,
+        b"{" + b" " * 50_000 + b"x",
+        b'{"method":"x","params":"' + b',"id":' * 8_000,
     ],
 )
 def test_a_hostile_line_is_read_in_linear_time(line: bytes) -> None:

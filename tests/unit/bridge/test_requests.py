@@ -39,17 +39,6 @@ def test_requests_that_were_sent_to_their_end_may_have_run_unless_the_daemon_say
     assert (len(requests), requests.kept) == (0, 0)
 
 
-def test_a_settled_request_is_no_longer_open() -> None:
-    requests = OpenRequests()
-    requests.note_call(b"1", 10, b"call")
-    requests.note(b'"1"', CALL, 20)
-    entry = requests.settle(b"1")
-    assert entry is not None
-    assert (entry.id, entry.method, entry.end, entry.line) == (b"1", CALL, 10, b"call")
-    assert requests.settle(b"1") is None
-    assert len(requests) == 1
-
-
 def test_calls_and_requests_without_effect_are_kept_within_bounds_of_their_own() -> None:
     requests = OpenRequests()
     for method in (*WITHOUT_EFFECT, CALL, b'"prompts/new"', None):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -130,19 +129,6 @@ def test_the_hello_is_sent_to_every_daemon_once() -> None:
     talk.returns()
     assert talk.got == [*parsed(hello), PING]
     assert len(talk.resumed) == 1
-    talk.close()
-
-
-@pytest.mark.parametrize("hello", [b"", line({"method": "mcpd/hello", "params": {"session": "k"}})])
-def test_every_daemon_but_the_first_is_told_when_the_first_one_spoke(hello: bytes) -> None:
-    talk = Talk(hello)
-    before = time.time()
-    talk.handshake()
-    after = time.time()
-    for _ in range(3):
-        talk.restarts()
-    assert len(talk.resumed) == 3
-    assert all(before - 0.001 <= began <= after for began in talk.resumed)
     talk.close()
 
 

@@ -20,7 +20,6 @@ from daemon.bridge.requests import (
     RESOURCES_LIST,
     TEMPLATES_LIST,
     TOOLS_LIST,
-    WAIT_SECONDS,
     Item,
 )
 from daemon.bridge.stand_in import FULL, INSTRUCTIONS, LOST, STATUS, TORN, absent, refuse
@@ -28,6 +27,7 @@ from daemon.catalog.kinds import LISTS
 from daemon.clients.requests.initialize import capabilities, discover_result, initialize_result
 from daemon.clients.requests.tools import list_result
 from daemon.surfaces.surface import ALWAYS_LOAD
+from tests.unit.cases import cases
 
 TROUBLE = "cannot reach the daemon at /run/x.sock"
 MODERN = {"_meta": {protocol.VERSION_KEY: protocol.MODERN_VERSION, protocol.CAPABILITIES_KEY: {}}}
@@ -111,15 +111,7 @@ def test_a_ping_is_answered() -> None:
     assert answer(PING, request_id=b'"p"') == {"id": "p", "result": {}}
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        b'{"method":"tools/list","id":7,"params":[]}\n',
-        b'{"method":"tools/list","id":7,"params":{]}\n',
-        b'{"method":"tools/list","id":7,"params":\xff}\n',
-        b'{"method":"tools/list","id":7,"params":' + b"[" * 100_000 + b"\n",
-    ],
-)
+@cases("written", raw={"written"})
 def test_what_cannot_be_read_has_no_answer_of_its_own(written: bytes) -> None:
     assert stand_in.answer(Item(b"7", TOOLS_LIST, written, 0.0), TROUBLE) is None
     assert not stand_in.asks_for_status(written.replace(b"list", STATUS.encode()))
@@ -129,13 +121,6 @@ def test_neither_has_what_is_not_known_nor_a_notification() -> None:
     for method in (CALL, b'"prompts/get"'):
         assert stand_in.answer(Item(b"7", method, line(method), 0.0), TROUBLE) is None
     assert stand_in.answer(Item(None, PING, line(PING), 0.0), TROUBLE) is None
-
-
-def test_a_call_waits_longest_and_a_handshake_not_as_long_as_a_list() -> None:
-    order = [PING, INITIALIZE, TOOLS_LIST, CALL]
-    assert sorted(order, key=stand_in.patience) == order
-    assert stand_in.patience(DISCOVER) == stand_in.patience(INITIALIZE)
-    assert stand_in.patience(CALL) == WAIT_SECONDS
 
 
 def test_only_a_call_of_the_tool_asks_for_it() -> None:

@@ -22,8 +22,8 @@ from daemon.clients.attachment import Attachment
 from daemon.clients.attachments import MAX_HELD, MAX_KEYS, Attachments
 from daemon.clients.client import LOCAL_USER, Client, Principal, local_user
 from daemon.clients.sessions import RETRY_SECONDS
-from daemon.errors import McpdError, ToolDisabled
-from daemon.facts import Configured, DefinitionsListed, NamesRecalled
+from daemon.errors import McpdError
+from daemon.facts import DefinitionsListed, NamesRecalled
 from daemon.model import GivenName, Kind
 from daemon.protocol import SESSION_KEY
 from daemon.surfaces.surface import Forward, Loading, Reply
@@ -60,14 +60,6 @@ def attached(
 def asked(hello: dict[str, Any] | None = None, **written: Any) -> tuple[Stage, Attachment]:
     stage = Stage(**written)
     return stage, attached(stage, hello)
-
-
-def test_tools_that_a_call_has_loaded_are_remembered_as_they_are_now() -> None:
-    _stage, guest = asked()
-    guest.load(Loading(tools=(("alpha", "echo"), ("alpha", "gone")), source=Source.AUTO))
-    (loaded,) = guest.state.loaded.tools.values()
-    assert (loaded.key, loaded.epoch, loaded.source) == (("alpha", "echo"), 1, "auto")
-    assert guest.view().loaded is guest.state.loaded
 
 
 def test_what_the_profile_does_not_show_is_not_loaded() -> None:
@@ -218,9 +210,9 @@ def resumed(began: object, stage: Stage | None = None) -> tuple[Stage, Attachmen
     return stage, attached(stage, {"resumed": began})
 
 
-def changes(stage: Stage, at: float) -> None:
+def changes(stage: Stage, at: float, description: str = "another") -> None:
     """A server lists another `echo` at that time."""
-    tools = tools_of("alpha", tool("echo", description="another"), "add")
+    tools = tools_of("alpha", tool("echo", description=description), "add")
     stage.learn(DefinitionsListed(kind=Kind.TOOL, server="alpha", incarnation=1, definitions=tools, at=at))
 
 
@@ -236,12 +228,8 @@ def test_who_was_here_before_was_shown_what_has_not_changed_since() -> None:
     changes(stage, time.time() + 30)
     assert guest.view().shown(ECHO) == now(stage)
     assert guest.view().shown(("alpha", "gone")) is None
-
-
-def test_how_who_was_here_before_was_shown_what_has_changed_nobody_knows() -> None:
-    stage, guest = resumed(time.time() + 60)
-    changes(stage, time.time() + 90)
-    assert guest.view().shown(ECHO) == UNKNOWN
+    changes(stage, time.time() + 90, "a third")
+    assert guest.view().shown(ECHO) == UNKNOWN, "nobody knows what was shown of what has changed since"
     assert guest.view().shown(("alpha", "add")) == now(stage, "add")
     guest.was_told(ECHO)
     assert guest.view().shown(ECHO) == now(stage)
@@ -250,15 +238,10 @@ def test_how_who_was_here_before_was_shown_what_has_changed_nobody_knows() -> No
 @pytest.mark.parametrize("began", [1.0, "yesterday", [], True])
 def test_who_was_here_before_this_life_was_shown_what_the_store_knows_of(began: object) -> None:
     stage, guest = resumed(began)
-    assert guest.view().shown(ECHO) == UNKNOWN
+    attached(stage, state=guest.state).was_shown([ECHO])
+    assert guest.view().shown(ECHO) == UNKNOWN, "whatever others of its session were shown"
     guest.was_shown([ECHO])
     assert guest.view().shown(ECHO) == now(stage)
-
-
-def test_what_others_of_its_session_were_shown_who_was_here_before_was_not() -> None:
-    stage, guest = resumed(1.0)
-    attached(stage, state=guest.state).was_shown([ECHO])
-    assert guest.view().shown(ECHO) == UNKNOWN
 
 
 def test_a_session_of_an_earlier_life_was_shown_what_has_not_changed_since_it_began() -> None:
@@ -282,22 +265,15 @@ def test_a_name_that_came_to_a_tool_later_was_not_shown_as_its_own() -> None:
 
 def test_what_was_loaded_and_has_changed_is_loaded_anew_when_the_client_is_told() -> None:
     stage, guest = asked()
-    guest.load(Loading(tools=(("alpha", "echo"),), source=Source.AUTO))
+    guest.load(Loading(tools=(ECHO, ("alpha", "gone")), source=Source.AUTO))
+    (loaded,) = guest.state.loaded.tools.values()
+    assert (loaded.key, loaded.epoch, loaded.source) == (ECHO, 1, "auto")
     stage.lists("alpha", tool("echo", description="another"))
     (stale,) = guest.view().loaded.tools.values()
     assert stale.verdict.status == "invalid_changed"
     guest.was_told(("alpha", "echo"))
     (fresh,) = guest.view().loaded.tools.values()
     assert (fresh.verdict.status, fresh.source) == ("valid", "auto")
-
-
-@pytest.mark.parametrize("hello", [{"lazy": False}, {"profile": "eager"}])
-def test_where_loading_on_demand_is_switched_off_no_session_is_read(hello: dict[str, Any]) -> None:
-    _stage, guest = asked(hello, profiles={"eager": {"lazy": False}})
-    guest.was_shown([("alpha", "echo")])
-    view = guest.view()
-    assert view.shown(("alpha", "echo")) is None
-    assert view.loaded is not guest.state.loaded
 
 
 def test_the_core_tools_of_a_profile_that_names_none_are_chosen_once_for_each_client() -> None:
@@ -336,17 +312,6 @@ def test_a_request_has_what_its_client_gets_as_it_comes_in() -> None:
     guest._client.move("default")
     assert guest.request(b"8", 4, modern=True).surface.name == "load"
     assert request.surface.name == "search"
-
-
-def test_a_request_whose_profile_has_left_the_configuration_sees_nothing() -> None:
-    stage = Stage(profiles=PROFILES)
-    guest = attached(stage, {"profile": "small"})
-    guest.view(1)
-    without = attrs.evolve(stage.config, profiles={"default": stage.config.profiles["default"]})
-    stage.learn(Configured(config=without, now=1.0))
-    with pytest.raises(ToolDisabled, match="no profile 'small'"):
-        guest.view(1)
-    assert guest.view().profile.name == "small", "what it was given is compared by what it had"
 
 
 def attachments(stage: Stage, nursery: trio.Nursery, changed: Callable[[], None] = lambda: None) -> Attachments:
@@ -418,14 +383,6 @@ async def test_the_requests_that_wait_are_bounded_and_an_id_waits_once(
     stage.memory.open.set()
 
 
-async def test_the_sessions_of_one_connection_are_bounded_and_the_first_makes_room(
-    stage: Stage, it: Attachments
-) -> None:
-    for number in range(MAX_KEYS + 1):
-        await present(it, f"k{number}")
-    assert set(stage.sessions.named) == {f"k{number}" for number in range(1, MAX_KEYS + 1)}
-
-
 async def test_it_hears_of_every_change_until_it_leaves(stage: Stage, nursery: trio.Nursery) -> None:
     heard: list[int] = []
     it = attachments(stage, nursery, lambda: heard.append(1))
@@ -466,16 +423,24 @@ async def test_a_session_with_a_call_in_flight_does_not_make_room(stage: Stage, 
     assert "k" not in stage.sessions.named
 
 
-async def test_a_session_is_on_disk_before_its_first_request_is_served(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
-    written, kept = trio.Event(), stage.memory.kept
+def written_late(stage: Stage) -> tuple[trio.Event, list[str]]:
+    """The first session is on disk when the event is set; the keys of all that were written."""
+    written, kept, keys = trio.Event(), stage.memory.kept, list[str]()
 
     async def wait_written(key: str) -> bool:
-        await written.wait()
+        keys.append(key)
+        if key == keys[0]:
+            await written.wait()
         return await kept(key)
 
     stage.memory.kept = wait_written  # type: ignore[method-assign]
+    return written, keys
+
+
+async def test_a_session_is_on_disk_before_its_first_request_is_served(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    written, _ = written_late(stage)
     it = attachments(stage, nursery)
     served: list[Attachment] = []
     assert it.present("k") is None
@@ -545,27 +510,10 @@ def back(stage: Stage, nursery: trio.Nursery, uid: int | None = None, **more: ob
     return it
 
 
-async def test_a_bridge_that_comes_back_is_in_use_before_it_asks_for_anything(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
-    back(stage, nursery)
-    await trio.testing.wait_all_tasks_blocked()
-    assert len(list(stage.sessions.named)) == 1
-
-
 async def test_a_bridges_session_stays_while_it_is_recalled_whoever_else_comes(
     stage: Stage, nursery: trio.Nursery
 ) -> None:
-    written, kept = trio.Event(), stage.memory.kept
-    first: list[str] = []
-
-    async def wait_written(key: str) -> bool:
-        first.append(key)
-        if key == first[0]:
-            await written.wait()
-        return await kept(key)
-
-    stage.memory.kept = wait_written  # type: ignore[method-assign]
+    written, first = written_late(stage)
     it = back(stage, nursery)
     await trio.testing.wait_all_tasks_blocked()
     for number in range(MAX_KEYS + 1):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import pytest
 from msgspec import Raw
 
@@ -22,6 +21,7 @@ from daemon.errors import (
 )
 from daemon.model import Kind
 from tests.fakes_upstream import MODERN, Client, Stage
+from tests.unit.cases import cases
 from tests.unit.clients.asking import asks, called, greeted, on_full_surface
 from tests.unit.clients.inputs import ABLE, META
 from tests.unit.clients.inputs import asks as asks_about
@@ -29,7 +29,6 @@ from tests.unit.clients.inputs import asks as asks_about
 if TYPE_CHECKING:
     import trio
 
-    from daemon.history.event import Event
     from tests.fakes_upstream import Guest
 
 
@@ -41,18 +40,6 @@ def full() -> Stage:
 @pytest.fixture
 async def known(full: Stage, nursery: trio.Nursery) -> Guest:
     return await greeted(full, nursery)
-
-
-async def test_a_call_is_answered_counted_and_forgotten(full: Stage, known: Guest) -> None:
-    await called(full, known.client)
-    assert known.session.in_flight == 1
-    full.answer(full.alpha.sent[0])
-    full.answer(full.alpha.sent[0])
-    assert (await known.client.get())["result"] == {"content": []}
-    assert known.session.in_flight == 0
-    assert [(label, outcome) for _, label, _, outcome in full.log.notes] == [("alpha/echo", "ok")]
-    assert full.alpha.recorded[0][1] is True
-    assert (await known.client.request("ping", request_id=8))["id"] == 8
 
 
 async def test_what_a_server_asks_is_withdrawn_on_the_stream_of_its_call(full: Stage, known: Guest) -> None:
@@ -98,29 +85,21 @@ async def test_a_bridge_is_given_back_what_no_server_was_sent(
         assert (said["method"], said["params"]) == ("mcpd/unsent", {"ids": ["eight"]})
 
 
-@pytest.mark.parametrize(
-    ("result", "failed"),
-    [
-        (b'{"content":[],"isError":true}', True),
-        (b'{"isError" : true, "content":[{"type":"text","text":"%b"}]}' % (b"x" * 5000), True),
-        (b'{"content":[{"type":"text","text":"%b"}],"isError":true}' % (b"x" * 5000), True),
-        (b'{"content":"%b","isError":true,"structuredContent":{"x":"%b"}}' % (b"x" * 5000, b"x" * 5000), True),
-        (b'{"content":[],"isError":false}', False),
-        (b'{"content":[]}', False),
-        (rb'{"content":[{"type":"text","text":"{\"isError\":true}"}]}', False),
-        (b'{"content":[],"structuredContent":{"isError":true},"isError":false}', False),
-        (b'{"content":[],"structuredContent":{"isError":true}}', False),
-        (b'{"isError":"true"}', False),
-        (b'{"isError":true,"isError":7}', False),
-        (b'["isError":true]', False),
-        (b'{"isError":true,"content":"%b"}' % (b"x" * MAX_SEARCHED), False),
-        (b'{"content":[{"isError":true}]}', False),
-        (b'{"isError":true', False),
-    ],
-)
+@cases("result", "failed", raw={"result"})
 def test_a_tool_s_own_word_that_it_failed_is_seen_and_no_quotation(result: bytes, failed: bool) -> None:
     assert is_error(result) is failed
     assert is_error(Raw(result)) is failed
+
+
+def test_it_is_seen_in_a_long_result_and_not_looked_for_in_one_that_is_too_long() -> None:
+    of = (
+        '{"isError" : true, "content":"X"}',
+        '{"content":"X","isError":true}',
+        '{"a":"X","isError":true,"b":"X"}',
+    )
+    for result in of:
+        assert is_error(result.replace("X", "x" * 5000).encode())
+    assert not is_error(b'{"isError":true,"content":"%b"}' % (b"x" * MAX_SEARCHED))
 
 
 @pytest.mark.parametrize("outcome", ["ok", UpstreamLost.code])
@@ -138,14 +117,6 @@ async def test_a_request_that_goes_the_way_of_calls_is_none(stage: Stage, client
     assert counted.requests == {("prompts/get", outcome): 1}
     assert (counted.count, counted.outcomes, stage.tally.meta_calls) == (0, {}, {})
     assert most_called(counters(stage.tally)) == []
-
-
-async def test_a_call_is_one_and_no_request(stage: Stage, client: Client) -> None:
-    await client.call("alpha", "echo")
-    stage.answer(await stage.alpha.wait_sent())
-    await client.get()
-    assert stage.tally.servers["alpha"].requests == {}
-    assert most_called(counters(stage.tally)) == [("alpha", "echo")]
 
 
 @pytest.mark.parametrize(("meta", "became"), [(META, "parked"), (MODERN, "refused")])
@@ -167,19 +138,6 @@ async def test_what_a_client_is_asked_is_counted(
     await client.call("alpha", "echo", request_id="x")
     asks_about(stage, await stage.alpha.wait_sent(), "roots/list", None)
     assert stage.tally.servers["alpha"].relays == {("roots/list", became): 1}
-
-
-async def test_a_request_that_is_refused_by_a_bound_says_by_which_as_a_call_does(nursery: trio.Nursery) -> None:
-    noted: list[Event] = []
-    stage = Stage()
-    stage.context = attrs.evolve(stage.context, gather=noted.append)
-    stage.offers("alpha", Kind.PROMPT, "review")
-    stage.alpha.refusal = Overloaded("the server does not read", bound="bytes that wait for the server")
-    client = await stage.client(nursery)
-    await client.request("prompts/get", {"name": "review"})
-    assert [(event.server, event.details) for event in noted] == [
-        ("alpha", {"bound": "bytes that wait for the server"})
-    ]
 
 
 async def test_calls_that_end_together_are_recorded_together_after_their_answers_are_written(
@@ -231,14 +189,6 @@ async def test_an_error_has_its_code_its_text_and_its_details(
             "data": {"code": error.code, "detail": 7},
         }
     assert [each[3] for each in stage.log.notes] == [error.code] * 2
-
-
-async def test_a_request_that_is_in_flight_is_not_taken_twice(stage: Stage, nursery: trio.Nursery) -> None:
-    stage.offers("alpha", Kind.PROMPT, "p")
-    client = await stage.client(nursery)
-    await client.ask("prompts/get", {"name": "p"})
-    await stage.alpha.wait_sent()
-    assert (await client.request("prompts/get", {"name": "p"}))["error"]["code"] == -32600
 
 
 async def test_a_request_is_logged_and_counted_without_what_it_was_given(

@@ -11,7 +11,6 @@ import pytest
 from daemon.catalog.loaded import OTHERS, TOKENS
 from daemon.clients.client import (
     LOCAL_USER,
-    MAX_CHOSEN,
     Client,
     Principal,
     fault_of_choice,
@@ -61,42 +60,13 @@ def test_with_the_master_switch_off_everybody_gets_everything(hello: dict[str, A
     assert (selection.surface.name, selection.on_demand) == ("full", False)
 
 
-def test_what_a_client_gets_is_resolved_once_for_each_configuration_and_wish() -> None:
-    it, now = client(profiles=PROFILES), config(profiles=PROFILES)
-    first = it.select(now)
-    assert it.select(now) is first
-    assert it.select(config(profiles=PROFILES)) is not first
-    it.wish({"surface": "browse"})
-    assert it.select(now) is not first
-
-
-@pytest.mark.parametrize(
-    ("hello", "reason"),
-    [
-        ({"profile": "smal"}, "there is no profile 'smal' in mcpd's configuration; there are: default, small"),
-        (
-            {"surface": "brose"},
-            "there is no surface 'brose'; there are: auto, category, browse, search, load, ",
-        ),
-        ({"surface": "brose", "lazy": False}, "there is no surface 'brose'"),
-        ({"profile": "x" * 1000}, "there is no profile 'xxx"),
-    ],
-)
+@cases("hello", "reason")
 def test_what_does_not_exist_denies_everything_and_says_what_there_is(
     hello: dict[str, Any], reason: str
 ) -> None:
     denied = client(hello).select(config(profiles=PROFILES)).denied
     assert denied.startswith(reason)
     assert len(denied) < 300
-
-
-def test_a_default_profile_with_a_surface_that_nobody_has_denies_too() -> None:
-    assert "no surface 'category'" in Client(config(), {"full": SURFACES["full"]}).selection.denied
-
-
-def test_a_client_is_the_visitor_that_its_door_has_found_out() -> None:
-    assert client().principal is LOCAL_USER
-    assert Client(config(), SURFACES, local_user(12345)).principal.own_key("k") == "uid 12345: k"
 
 
 def test_a_profile_that_leaves_the_configuration_serves_nothing_and_one_that_comes_back_does() -> None:
@@ -168,22 +138,9 @@ CHOOSING: dict[str, Any] = {
 CONFIG = config_of({"mcpServers": servers("git", "hg", "fs"), "categories": CATEGORIES, "profiles": CHOOSING})
 
 
-@pytest.mark.parametrize(
-    ("said", "read"),
-    [
-        (None, ()),
-        (["git"], ("git",)),
-        (["hg", "git", "hg"], ("hg", "git")),
-        ("git", None),
-        ([], None),
-        (["git", 7], None),
-        ([""], None),
-        ({"git": 1}, None),
-        (["git"] * (MAX_CHOSEN + 1), None),
-    ],
-)
-def test_servers_are_named_in_a_list(said: object, read: tuple[str, ...] | None) -> None:
-    assert read_choice(said) == read
+@cases("said", "read")
+def test_servers_are_named_in_a_list(said: object, read: list[str] | None) -> None:
+    assert read_choice(said) == (None if read is None else tuple(read))
 
 
 @pytest.mark.parametrize(
@@ -224,11 +181,6 @@ def test_a_refusal_names_what_is_close_and_what_there_is_in_this_profile() -> No
     assert fault_of_choice(CONFIG, default, ()) == ""
 
 
-def test_the_daemons_own_user_names_its_own_keys() -> None:
-    assert local_user(os.getuid()) == LOCAL_USER
-    assert LOCAL_USER.own_key("k") == "k"
-
-
 def test_another_users_key_is_another_session() -> None:
     other = local_user(os.getuid() + 1).own_key("k")
     assert other == f"{OTHERS}{os.getuid() + 1}: k"
@@ -239,7 +191,3 @@ def test_another_users_key_is_another_session() -> None:
 def test_a_tokens_key_is_a_session_of_its_own() -> None:
     ci, other = (Principal(owner=f"{TOKENS}{name}: ", token=name) for name in ("ci", "other"))
     assert len({ci.own_key("k"), other.own_key("k"), LOCAL_USER.own_key("k")}) == 3
-
-
-def test_who_has_shown_nothing_may_use_every_profile_and_is_told_apart() -> None:
-    assert (LOCAL_USER.token, LOCAL_USER.profiles, LOCAL_USER.keeps) == ("", None, True)

@@ -202,25 +202,23 @@ async def test_a_client_is_not_asked_before_its_handshake_is_over(stage: Stage, 
     assert not refused(asked_apart(stage))
 
 
+async def test_of_two_clients_with_roots_none_is_asked_and_the_server_told_when_one_is_left(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    gone, _other = await greeted(stage, nursery), await greeted(stage, nursery)
+    assert refused(asked_apart(stage))
+    assert stage.alpha.told == []
+    gone.client.close()
+    await gone.ended.wait()
+    assert stage.alpha.told == [ROOTS_CHANGED]
+
+
 async def test_only_a_client_that_sees_the_server_is_asked(nursery: trio.Nursery) -> None:
     profiles = {"default": {"surface": "full", "categories": ["b"]}}
     stage = on_full_surface(
         profiles=profiles, categories={"a": {"description": "A", "server": "alpha"}, "b": {"server": "beta"}}
     )
     await greeted(stage, nursery)
-    assert refused(asked_apart(stage))
-    assert not refused(asked_apart(stage, server="beta"))
-
-
-async def test_a_client_with_chosen_servers_is_asked_by_those_alone(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
-    guest = await stage.connect(nursery)
-    await guest.client.tell("mcpd/hello", {"servers": ["beta"]})
-    params = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}}
-    await guest.client.request("initialize", params, request_id=0)
-    await guest.client.tell("notifications/initialized", {})
-    await trio.testing.wait_all_tasks_blocked()
     assert refused(asked_apart(stage))
     assert not refused(asked_apart(stage, server="beta"))
 

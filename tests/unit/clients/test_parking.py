@@ -363,31 +363,6 @@ async def test_a_session_is_one_client_to_a_server_over_whichever_connections_it
 # --- whoever goes ------------------------------------------------------------------------------------------
 
 
-async def test_a_client_that_goes_cancels_what_it_has_parked(stage: Stage, guest: Guest) -> None:
-    sent = await called(stage, guest.client)
-    _, told = asks(stage, sent)
-    await required(guest.client)
-    guest.client.close()
-    await guest.ended.wait()
-    assert stage.alpha.cancelled == [(sent.key, "the client is gone")]
-    assert told.errors == [(-32600, "the client is gone")]
-    assert not len(stage.context.states)
-
-
-async def test_what_a_client_never_comes_back_for_is_cancelled(
-    stage: Stage, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    guest = await stage.connect(nursery, WEB)
-    sent = await called(stage, guest.client)
-    _, told = asks(stage, sent)
-    await required(guest.client)
-    guest.client.close()
-    await trio.sleep(TTL + 2)
-    reason = f"the client has not answered within {TTL:g} s"
-    assert stage.alpha.cancelled == [(sent.key, reason)]
-    assert told.errors == [(-32600, reason)]
-
-
 async def test_an_answer_that_comes_while_its_call_is_parked_waits(call: Parked) -> None:
     call.stage.answer(call.sent, b'{"content":[],"n":1}')
     assert call.told.errors == [(-32600, "the call has ended")]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import mcp_types
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from daemon.clients.input_required import (
     MAX_HELD_BYTES,
@@ -24,7 +21,6 @@ from daemon.clients.input_required import (
     WaitingCall,
     asking_result,
     fits,
-    input_required_by,
     state_in,
 )
 from daemon.errors import UpstreamUnavailable
@@ -72,13 +68,6 @@ async def test_no_two_states_are_alike_and_none_can_be_guessed() -> None:
     assert all(state is not None and len(state) >= len(PREFIX) + 256 / 6 for state in given)
 
 
-@pytest.mark.parametrize("state", ["", PREFIX, PREFIX + "x", "\ud800", "x" * 10_000])
-async def test_a_state_that_was_never_given_is_good_for_nobody(state: str) -> None:
-    states = RequestStates()
-    states.give(Waits())
-    assert states.find(state, b"me") is None
-
-
 async def test_what_expires_is_given_up_once_and_the_rest_lives_on(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -107,15 +96,6 @@ async def test_what_expires_is_given_up_once_and_the_rest_lives_on(
     assert len(first.ended) == 2
 
 
-async def test_a_client_that_goes_ends_its_own() -> None:
-    states, mine, others = RequestStates(), Waits(client=1), Waits(client=("", "", None))
-    states.give(mine)
-    states.give(others)
-    states.leave(1)
-    assert (mine.ended, others.ended) == (["the client is gone"], [])
-    assert len(states) == 1
-
-
 async def test_there_are_so_many_of_a_client_of_a_server_and_in_all() -> None:
     states = RequestStates()
     for number in range(MAX_OF_CLIENT):
@@ -136,46 +116,6 @@ async def test_answers_that_wait_have_so_many_bytes_together() -> None:
     states.give(Waits(held=MAX_HELD_BYTES - 10))
     assert states.may_hold(10)
     assert not states.may_hold(11)
-
-
-@cases("result", "asks", raw={"result"})
-def test_a_result_that_asks_is_read(result: bytes, asks: list[str]) -> None:
-    for each in (result, memoryview(result), Raw(result)):
-        required = input_required_by(each)
-        assert required is not None
-        assert [request.method for request in (required.inputRequests or {}).values()] == asks
-
-
-@pytest.mark.parametrize(
-    "result", [b"{}", b'{"resultType":"complete"}', b"[]", b'"input_required"', b'{"x":"input_required"', b""]
-)
-def test_every_other_result_is_an_answer(result: bytes) -> None:
-    assert input_required_by(result) is None
-
-
-def test_a_state_keeps_its_bytes() -> None:
-    required = input_required_by(rb'{"resultType":"input_required","requestState":"\u0041\/"}')
-    assert required is not None
-    assert required.requestState is not UNSET
-    assert bytes(required.requestState) == rb'"\u0041\/"'
-
-
-@given(
-    asked=st.dictionaries(
-        st.text(max_size=5),
-        st.tuples(st.sampled_from(["elicitation/create", "roots/list"]), st.dictionaries(st.text(), st.text())),
-        min_size=1,
-    ),
-    state=st.text(min_size=1),
-)
-def test_what_is_written_is_read_back(asked: dict[str, tuple[str, Any]], state: str) -> None:
-    requests = {key: PeerRequest(method, raw(params), Told()) for key, (method, params) in asked.items()}
-    result = json.loads(asking_result(requests, state))
-    assert result == {
-        "resultType": "input_required",
-        "inputRequests": {key: {"method": method, "params": params} for key, (method, params) in asked.items()},
-        "requestState": state,
-    }
 
 
 def test_what_is_written_is_valid_for_the_sdk() -> None:

@@ -12,12 +12,10 @@ from loguru import logger
 from msgspec import Raw
 
 from daemon.clients.server_requests import (
-    DECLINED,
     MAX_DECLARED,
     MAX_OF_SERVER,
     MAX_OPEN,
     MISSING_CAPABILITY,
-    answer_instead,
     concerns_client,
     has,
     lacking,
@@ -28,7 +26,7 @@ from daemon.safety.redact import CUT, HIDDEN, SHOWN, Redactor
 from daemon.wire.envelope import INVALID_PARAMS
 from daemon.wire.requests import PeerRequest
 from tests.unit.cases import cases
-from tests.unit.clients.asking import ALL, FORM, answer, asks, called, greeted, on_full_surface, question
+from tests.unit.clients.asking import FORM, answer, asks, called, greeted, on_full_surface, question
 from tests.unit.wire.test_peer_requests import Noted
 
 if TYPE_CHECKING:
@@ -62,21 +60,7 @@ async def test_a_request_and_its_answer_pass_untouched(stage: Stage, client: Cli
     assert asked.back.said == [("result", b'{ "action":"accept", "x":1.50 }')]
 
 
-@pytest.mark.parametrize(
-    ("line", "kind", "told"),
-    [
-        (b'"result":"yes"', "refused", "not an object"),
-        (b'"result":[1]', "refused", "not an object"),
-        (b'"result":null', "refused", "not an object"),
-        (b'"error":{"code":-1,"message":"will not","data":[1]}', "error", ""),
-        (b'"error":"sorry"', "refused", "not an error object"),
-        (b'"error":{"code":"x","message":"m"}', "refused", "not an error object"),
-        (b'"result":{},"error":{"code":-1,"message":"both"}', "error", ""),
-        (b'"result":{},"result":' + b"[" * 200 + b"]" * 200, "error", ""),
-        (b'"result":{"a":"\xff"}', "error", ""),
-        (b'"result":{', "error", ""),
-    ],
-)
+@cases("line", "kind", "told", raw={"line"})
 async def test_answers_of_the_wrong_shape_are_errors_to_the_server_and_harm_nobody(
     stage: Stage, client: Client, line: bytes, kind: str, told: str
 ) -> None:
@@ -226,15 +210,6 @@ def collected() -> Any:
     logger.remove(sink)
 
 
-def test_the_bounds_leave_room_for_several_servers() -> None:
-    assert MAX_OPEN >= 2 * MAX_OF_SERVER
-    assert ALL.keys() == {"roots", "sampling", "elicitation"}
-
-
-URL = {"mode": "url", "url": "https://x", "elicitationId": "1"}
-TOOLS: dict[str, Any] = {"messages": [], "tools": []}
-
-
 def raw(value: object) -> Raw:
     return Raw(json.dumps(value).encode())
 
@@ -243,17 +218,6 @@ def raw(value: object) -> Raw:
 def test_what_a_client_lacks(declared: Any, method: str, params: Any, lacks: str) -> None:
     request = PeerRequest(method, None if params is None else raw(params), Noted())
     assert lacking(raw(declared), request) == lacks
-
-
-def test_an_elicitation_is_declined_for_a_client_that_cannot_and_all_else_is_refused() -> None:
-    back = Noted()
-    answer_instead(PeerRequest("elicitation/create", None, back), "elicitation.form")
-    answer_instead(PeerRequest("sampling/createMessage", None, back), "sampling")
-    declined, refused = back.said
-    assert declined == ("result", DECLINED)
-    assert json.loads(DECLINED) == {"action": "decline"}
-    assert refused[1] == -32601
-    assert "it has not declared sampling" in refused[2]
 
 
 def test_what_is_declared_can_be_asked_for_by_name() -> None:

@@ -265,20 +265,6 @@ async def test_a_client_that_does_not_answer_is_not_waited_for_without_end(
     assert trio.current_time() - began == pytest.approx(WORKSPACE_SECONDS)
 
 
-async def test_a_fault_is_looked_at_again_with_the_next_call(
-    stage: Stage, nursery: trio.Nursery, place: str
-) -> None:
-    instances = divided(stage, by_workspace=True)
-    client = await stage.client(nursery)
-    await client.tell(HELLO, {"workspace": f"{place}/new"})
-    await ask_echo(client)
-    refused = error_of(await client.get())
-    assert refused["code"] == "NoWorkspace"
-    assert "new' does not exist" in refused["message"]
-    await trio.Path(place, "new").mkdir()
-    assert (await newest(client, instances)).name == f"alpha@{place}/new"
-
-
 async def test_a_first_call_is_judged_by_what_the_instance_lists_that_it_goes_to(nursery: trio.Nursery) -> None:
     rules = [{"annotations": {"destructive": True}, "then": "deny"}]
     stage = on_full_surface(profiles={"default": {"surface": "full", "permissions": rules}})

@@ -10,14 +10,13 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.catalog.loaded import MAX_KEY, Loaded, LoadedStatus, LoadedTool, SessionRecord, Source, Verdict
+from daemon.catalog.loaded import MAX_KEY, Loaded, LoadedStatus, SessionRecord, Source, Verdict
 from daemon.clients.grants import GRACE
 from daemon.clients.sessions import (
     CALLED_AT_ONCE,
     JUDGED_AT_ONCE,
     MAX_LEFT,
     RETRY_SECONDS,
-    Sessions,
     SessionState,
     fault_of_key,
     unload,
@@ -29,10 +28,8 @@ from tests.fakes_upstream import Stage, tool, tools_of
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from daemon.model import ToolKey
 
-
-ECHO = ("alpha", "echo")
+ECHO, ADD = ("alpha", "echo"), ("alpha", "add")
 
 
 async def joined(stage: Stage, key: str = "k") -> SessionState:
@@ -130,7 +127,7 @@ async def test_a_session_that_cannot_be_recalled_begins_empty_and_is_put_togethe
     stored = stage.memory.records["k"]
     stage.memory.failure = failure
     state = await joined(stage)
-    assert not state.whole
+    assert (state.whole, state.began) == (False, 0.0), "it may have been shown anything"
     load(stage, state, "add")
     assert stage.memory.records["k"] is stored, "half a session must not replace a whole one"
     assert stage.memory.parts["k"].loaded is state.loaded, "nobody might ask for it again"
@@ -294,18 +291,6 @@ async def test_it_is_remembered_for_a_while_what_sessions_were_shown_that_nobody
     assert known == [None, shown.schema_hash, shown.schema_hash]
 
 
-async def test_a_session_that_could_not_be_recalled_may_have_been_shown_anything(
-    stage: Stage, mock_clock: MockClock
-) -> None:
-    stage.memory.failure = McpdError("away")
-    assert (await joined(stage)).began == 0.0
-    assert not stage.memory.records
-    stage.memory.failure = None
-    mock_clock.jump(RETRY_SECONDS)
-    assert (await stage.sessions.recall("k")).began is None
-    assert "k" in stage.memory.records
-
-
 async def test_what_a_session_may_call_stays_for_a_while_after_its_last_connection(
     stage: Stage, mock_clock: MockClock
 ) -> None:
@@ -331,84 +316,42 @@ async def test_what_a_session_may_call_is_changed_in_use_or_not(stage: Stage, mo
     assert not stage.sessions.unnamed().grants
 
 
-ONE, TWO = ("alpha", "one"), ("alpha", "two")
-
-
-def loaded(*keys: ToolKey) -> Loaded:
-    return Loaded(
-        {
-            key: LoadedTool(key=key, schema_hash="h", epoch=1, source=Source.MANUAL, at=float(place))
-            for place, key in enumerate(keys)
-        }
-    )
-
-
-@attrs.define
-class FakeMemory:
-    """Keeps records; what another daemon has written shows with a look."""
-
-    records: dict[str, SessionRecord] = attrs.field(factory=dict)
-    elsewhere: dict[str, SessionRecord] = attrs.field(factory=dict)
-    shared: bool = True
-    works: bool = True
-
-    def keep(self, record: SessionRecord) -> None:
-        self.records[record.key] = record
-
-    def touch(self, key: str, at: float) -> None:
-        """Nothing depends on it here."""
-
-    async def kept(self, key: str) -> bool:
-        return self.works and key in self.records
-
-    async def recall(self, key: str) -> SessionRecord | None:
-        return self.records.get(key)
-
-    async def look(self) -> None:
-        self.records |= self.elsewhere
-
-
-def sessions_of(memory: FakeMemory) -> Sessions:
-    return Sessions(Stage().catalog, memory, wall=lambda: 1.0)
-
-
-async def test_a_session_in_use_loses_it_hears_of_it_and_is_stored() -> None:
-    memory = FakeMemory({"k": SessionRecord(key="k", loaded=loaded(ONE, TWO))})
-    sessions = sessions_of(memory)
-    state = await sessions.recall("k")
-    sessions.join(state, "client 1")
+async def test_what_a_session_in_use_unloads_it_hears_of_once_and_stores(
+    stage: Stage, state: SessionState
+) -> None:
+    load(stage, state, "echo", "add")
     heard: list[str] = []
     state.listen(lambda: heard.append("changed"), "owner")
-    assert await unload(sessions, memory, "k", [ONE])
-    assert ([*state.loaded.tools], heard) == ([TWO], ["changed"])
-    assert [*memory.records["k"].loaded.tools] == [TWO]
+    for _ in range(2):
+        assert await unload(stage.sessions, stage.memory, "k", [ECHO])
+        assert ([*state.loaded.tools], heard) == ([ADD], ["changed"])
+        assert [*stage.memory.records["k"].loaded.tools] == [ADD]
 
 
-async def test_a_session_without_a_key_loses_it_and_nothing_is_stored() -> None:
-    memory = FakeMemory()
-    sessions = sessions_of(memory)
-    state, other = sessions.unnamed(), sessions.unnamed()
+async def test_a_session_without_a_key_gives_it_up_and_nothing_is_stored(stage: Stage) -> None:
+    state, other = stage.sessions.unnamed(), stage.sessions.unnamed()
     for each in (state, other):
-        each.become(loaded(ONE))
-    assert await unload(sessions, memory, state.identity, [ONE])
-    assert ([*state.loaded.tools], [*other.loaded.tools], memory.records) == ([], [ONE], {})
+        load(stage, each, "echo")
+    for identity in (state.identity, "nobody"):
+        assert await unload(stage.sessions, stage.memory, identity, [ECHO])
+    assert ([*state.loaded.tools], [*other.loaded.tools], stage.memory.records) == ([], [ECHO], {})
 
 
-async def test_what_another_daemon_has_stored_is_looked_at_first() -> None:
-    memory = FakeMemory(elsewhere={"k": SessionRecord(key="k", loaded=loaded(ONE, TWO))})
-    assert await unload(sessions_of(memory), memory, "k", [TWO])
-    assert [*memory.records["k"].loaded.tools] == [ONE]
+@pytest.mark.parametrize("works", [True, False])
+async def test_what_another_daemon_has_stored_is_looked_at_first_and_a_disk_that_fails_is_told(
+    stage: Stage, state: SessionState, monkeypatch: pytest.MonkeyPatch, *, works: bool
+) -> None:
+    load(stage, state, "echo", "add")
+    stage.sessions.part(state)
+    elsewhere = stage.memory.records.pop("k")
 
+    async def look() -> None:
+        stage.memory.keep(elsewhere)
 
-async def test_it_says_when_that_is_not_on_disk() -> None:
-    memory = FakeMemory({"k": SessionRecord(key="k", loaded=loaded(ONE))}, works=False)
-    assert not await unload(sessions_of(memory), memory, "k", [ONE])
+    async def kept(key: str) -> bool:
+        return works and key in stage.memory.records
 
-
-async def test_what_is_not_loaded_changes_nothing_and_nobody_is_told() -> None:
-    memory = FakeMemory()
-    sessions = sessions_of(memory)
-    state = sessions.unnamed()
-    state.listen(lambda: (_ for _ in ()).throw(AssertionError("told")), "owner")
-    assert await unload(sessions, memory, state.identity, [ONE])
-    assert await unload(sessions, memory, "nobody", [ONE])
+    monkeypatch.setattr(stage.memory, "look", look)
+    monkeypatch.setattr(stage.memory, "kept", kept)
+    assert await unload(stage.sessions, stage.memory, "k", [ECHO]) is works
+    assert [*stage.memory.records["k"].loaded.tools] == [ADD]

@@ -144,12 +144,6 @@ async def test_what_cannot_be_a_workspace_is_told_with_what_to_do(said: object, 
     assert workspace.shown == workspace.fault
 
 
-async def test_a_loop_of_links_is_no_workspace(places: Path) -> None:
-    (places / "one").symlink_to(places / "two")
-    (places / "two").symlink_to(places / "one")
-    assert "Too many levels of symbolic links" in (await found({"workspace": str(places / "one")})).fault
-
-
 async def test_a_bad_root_is_told_and_nothing_is_taken_in_its_place(places: Path) -> None:
     workspace = await found({"directory": str(places / "started")}, Rooted(["file:///no/such/root"]))
     assert workspace.directory is None

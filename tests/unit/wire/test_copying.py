@@ -18,10 +18,12 @@ from tests.unit.wire.linked import MIB, open_descriptors, receive_all
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from trio.testing import MockClock
+
+pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 AUTHORITY = trustme.CA()
 SECONDS = 30
+SOME = MIB // 16
 
 Stream = trio.SSLStream[trio.SocketStream]
 
@@ -60,10 +62,10 @@ async def test_bytes_go_both_ways_and_each_end_is_passed_on_after_them() -> None
             async with plain_end(near) as plain:
                 assert not plain.getblocking()
                 async with as_stream(plain) as inner:
-                    nursery.start_soon(far.send_all, b"question" * MIB)
-                    assert await receive_all_of(inner, 8 * MIB) == b"question" * MIB
-                    nursery.start_soon(inner.send_all, b"answers!" * MIB)
-                    assert len(await receive_all_of(far, 8 * MIB)) == 8 * MIB
+                    nursery.start_soon(far.send_all, b"question" * SOME)
+                    assert await receive_all_of(inner, 8 * SOME) == b"question" * SOME
+                    nursery.start_soon(inner.send_all, b"answers!" * SOME)
+                    assert len(await receive_all_of(far, 8 * SOME)) == 8 * SOME
                     nursery.start_soon(far.aclose)
                     assert await inner.receive_some() == b""
 
@@ -113,40 +115,19 @@ async def test_a_peer_that_hangs_up_without_a_word_has_ended_its_direction_only(
             async with plain_end(near) as plain, as_stream(plain) as inner:
                 await far.send_all(b"bye")
                 await far.transport_stream.send_eof()
-                assert await receive_all_of_stream(inner) == b"bye"
+                assert await receive_all(inner) == b"bye"
 
 
-async def receive_all_of_stream(inner: trio.SocketStream) -> bytes:
-    return await receive_all(inner)
-
-
-async def test_a_peer_that_is_gone_ends_the_plain_end() -> None:
+@pytest.mark.parametrize("is_gone", [True, False])
+async def test_a_peer_that_is_gone_or_says_what_is_no_tls_ends_the_plain_end(*, is_gone: bool) -> None:
     async with encrypted() as (near, far):
         with trio.fail_after(SECONDS):
             async with plain_end(near) as plain, as_stream(plain) as inner:
-                await trio.aclose_forcefully(far)
+                if is_gone:
+                    await trio.aclose_forcefully(far)
+                else:
+                    await far.transport_stream.send_all(b"GET / HTTP/1.1\r\n\r\n" * 10)
                 assert await inner.receive_some() == b""
-
-
-async def test_bytes_that_are_no_tls_end_the_plain_end() -> None:
-    async with encrypted() as (near, far):
-        with trio.fail_after(SECONDS):
-            async with plain_end(near) as plain, as_stream(plain) as inner:
-                await far.transport_stream.send_all(b"GET / HTTP/1.1\r\n\r\n" * 10)
-                assert await inner.receive_some() == b""
-
-
-async def test_a_peer_that_reads_nothing_holds_the_writer_back() -> None:
-    async with encrypted() as (near, far):
-        with trio.fail_after(SECONDS):
-            async with plain_end(near) as plain:
-                sent = 0
-                with pytest.raises(trio.TooSlowError):
-                    await fill(plain)
-                sent = plain.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-                assert sent
-                plain.close()
-                await trio.aclose_forcefully(far)
 
 
 async def fill(plain: socket.socket) -> None:
@@ -167,7 +148,7 @@ async def fill(plain: socket.socket) -> None:
     raise trio.TooSlowError
 
 
-async def test_a_slow_peer_is_waited_for_and_not_for_ever(autojump_clock: MockClock) -> None:
+async def test_a_slow_peer_is_waited_for_and_not_for_ever() -> None:
     async with encrypted() as (near, _):
         began = trio.current_time()
         async with plain_end(near) as plain:
@@ -177,7 +158,7 @@ async def test_a_slow_peer_is_waited_for_and_not_for_ever(autojump_clock: MockCl
         assert LAST_SECONDS <= trio.current_time() - began <= LAST_SECONDS + 1
 
 
-async def test_a_peer_that_does_not_hang_up_is_waited_for_a_moment(autojump_clock: MockClock) -> None:
+async def test_a_peer_that_does_not_hang_up_is_waited_for_a_moment() -> None:
     async with encrypted() as (near, _):
         began = trio.current_time()
         async with plain_end(near) as plain:
@@ -185,7 +166,7 @@ async def test_a_peer_that_does_not_hang_up_is_waited_for_a_moment(autojump_cloc
         assert trio.current_time() - began <= GOODBYE_SECONDS + 0.1
 
 
-async def test_a_stop_lets_a_farewell_out(autojump_clock: MockClock) -> None:
+async def test_a_stop_lets_a_farewell_out() -> None:
     async with encrypted() as (near, far):
         with trio.CancelScope() as stop:
             async with plain_end(near) as plain:

@@ -56,32 +56,21 @@ def test_any_text_as_python_escapes_it_is_whole_afterwards(text: str) -> None:
 # --- ids --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("line", "request_id"),
-    [
-        (b'{"jsonrpc":"2.0","id":7,"result":{"x":NaN}}', b"7"),
-        (b'{"result":{"x":[-Infinity,Infinity]},"jsonrpc":"2.0","id":"a"}', b'"a"'),
-        (b'{"result":{"x":"NaN \\" Infinity","y":NaN},"id":8}', b"8"),
-        (b'{"result":{"id":7', b"null"),
-        (b'{"result":{"x":NaN},"id":1.5}', b"null"),
-        (b'{"result":{"x":"%b","y":NaN},"id":7}' % (b"x" * MAX_READ_AGAIN), b"null"),
-        (b'{"id":7,"result":{"x":"%b","y":NaN}}' % (b"x" * MAX_READ_AGAIN), b"7"),
-    ],
-)
+@cases("line", "request_id", raw={"line", "request_id"})
 def test_the_id_of_what_is_no_json_is_found_where_that_is_certain(line: bytes, request_id: bytes) -> None:
     assert id_of_unreadable(line) == request_id
     assert id_answered(line) == request_id
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b'{"jsonrpc":"2.0","id":7,"result":{"structuredContent":{"method":"GET","v":NaN}}}',
-        b'{"result":{"method":"GET","v":NaN},"jsonrpc":"2.0","id":7}',
-        b'{"jsonrpc":"2.0","id":7,"result":{"method":"GET","x":"%b","v":NaN}}' % (b"x" * MAX_READ_AGAIN),
-        b'{"jsonrpc":"2.0","id":7,"error":{"method":"\x01"}}',
-    ],
-)
+def test_of_a_long_line_the_id_is_found_before_the_payload() -> None:
+    long = b"x" * MAX_READ_AGAIN
+    assert id_of_unreadable(b'{"result":{"x":"%b","y":NaN},"id":7}' % long) == b"null"
+    for member in (b"", b'"method":"GET",'):
+        line = b'{"id":7,"result":{%b"x":"%b","y":NaN}}' % (member, long)
+        assert id_of_unreadable(line) == id_answered(line) == b"7"
+
+
+@cases("line", raw={"line"})
 def test_a_method_within_a_payload_makes_no_request_of_an_answer(line: bytes) -> None:
     assert id_answered(line) == b"7"
 

@@ -50,16 +50,6 @@ async def test_an_oversized_line_is_told_by_its_head_and_the_next_one_comes_in()
             nursery.cancel_scope.cancel()
 
 
-async def test_what_the_owner_answers_goes_out_at_the_end_of_the_chunk_without_a_flush_of_his() -> None:
-    with trio.fail_after(30), socket_link() as (near, far):
-        near.then = answering(near, lambda line: line.upper())
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            await far.send_all(b"a\nb\n")
-            assert await receive(far, 4) == b"A\nB\n"
-            nursery.cancel_scope.cancel()
-
-
 async def test_a_peer_that_hangs_up_ends_the_link_and_its_unfinished_line_is_nobodys() -> None:
     with trio.fail_after(30), socket_link() as (near, far):
         async with trio.open_nursery() as nursery:
@@ -285,14 +275,15 @@ async def test_a_server_that_goes_while_it_is_held_is_forgotten() -> None:
 
 async def test_a_client_that_asks_for_much_at_once_is_answered_as_it_reads() -> None:
     asked = 4 * LINES_AT_ONCE
-    with trio.fail_after(30), socket_link(pause_at=MIB) as (near, far):
-        near.then = answering(near, lambda _: b"y" * (MIB - 1))
+    size = MIB // 8
+    with trio.fail_after(30), socket_link(pause_at=size) as (near, far):
+        near.then = answering(near, lambda _: b"y" * (size - 1))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             await far.send_all(b"more\n" * asked)
             await wait_all_tasks_blocked()
             assert len(near.lines) == LINES_AT_ONCE
-            assert await receive(far, asked * MIB)
+            assert await receive(far, asked * size)
             assert len(near.lines) == asked
             nursery.cancel_scope.cancel()
 
@@ -428,7 +419,7 @@ async def test_links_leak_no_descriptors_however_they_end(
 ) -> None:
     before = open_descriptors()
     with trio.fail_after(100 * STUCK_SECONDS):
-        for _ in range(20):
+        for _ in range(3):
             with socket_link(max_queue=1) as (near, far):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(near.run)

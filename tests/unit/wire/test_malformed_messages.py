@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from daemon.wire import envelope
 from daemon.wire.envelope import MAX_CONTAINERS, MAX_DEPTH, BadMessage, decode, decode_strictly
-from daemon.wire.frames import id_in_head
 from tests.fuzz.mutation import FROM_CLIENTS, FROM_SERVERS, malformed
-from tests.fuzz.oracles import UID, an_envelope, framing
+from tests.fuzz.oracles import UID, an_envelope
 from tests.fuzz.promises import depth, read
+from tests.unit.cases import cases
 
 INPUTS = 600
 PARSE, REQUEST = envelope.PARSE_ERROR, envelope.INVALID_REQUEST
@@ -38,31 +38,10 @@ def test_what_is_taken_has_the_members_that_the_standard_library_reads(
             an_envelope(line.replace(b"987654321", b"%d" % UID))
 
 
-@given(st.binary(max_size=200))
-def test_any_stream_gives_the_same_lines_however_it_is_cut(data: bytes) -> None:
-    framing(data)
-
-
-def test_a_stream_of_messages_gives_the_same_lines_when_it_is_cut_anywhere() -> None:
-    stream = b"\n".join(json.dumps(message).encode() for message in FROM_CLIENTS[:3])[:240]
-    for place in range(len(stream)):
-        framing(bytes([100, 2, place, 1]) + stream)
-
-
 # --- found by it --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b'{"method":1,"id":7,',
-        b'{"id":7,"jsonrpc":2.0,"method":"m","params":{"x":NaN}}',
-        b'[{"jsonrpc":"2.0","id":7',
-        b"[1,2] 3",
-        b'{"method":null}}',
-        b'{"method":1,"params":' + b"[" * 20_000 + b"]" * 20_000 + b"}",
-    ],
-)
+@cases("line", raw={"line"})
 def test_what_is_no_json_is_a_parse_error_even_if_a_member_before_the_fault_is_of_the_wrong_kind(
     line: bytes,
 ) -> None:
@@ -80,16 +59,6 @@ def test_what_is_no_json_is_a_parse_error_even_if_a_member_before_the_fault_is_o
 def test_an_id_that_is_none_is_never_repeated_in_the_refusal(bad: str, rest: str) -> None:
     fault = refusal(f'{{"jsonrpc":"2.0","id":{bad},"method":"m"{rest}}}'.encode())
     assert (fault.code, fault.request_id) == (REQUEST, b"null")
-
-
-@pytest.mark.parametrize("text", [b"a\x01b", b"\xff", b"\\q", b"\\ud800", b"\\u12", b"\t"])
-def test_an_id_that_would_make_the_refusal_unreadable_is_nobodys(text: bytes) -> None:
-    assert id_in_head(b'{"id":"%b","params":{"x":"' % text) == b"null"
-
-
-@pytest.mark.parametrize("text", [b'"\\u00e9"', '"é"'.encode(), b'"a\\"b"', b'""', b"12"])
-def test_an_id_in_a_head_is_believed_if_it_is_json(text: bytes) -> None:
-    assert id_in_head(b'{"id":%b,"params":{"x":"' % text) == text
 
 
 # --- nesting, exactly ---------------------------------------------------------------------------------------

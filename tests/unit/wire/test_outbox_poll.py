@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 import trio
 from loguru import logger
 from trio.testing import wait_all_tasks_blocked
 
-from daemon.wire.outbox import EVENTS_AT_ONCE, IN, MAX_SKIPS, OUT, Poll
+from daemon.wire.outbox import EVENTS_AT_ONCE, IN, OUT, Poll
+from tests.unit.wire.linked import open_descriptors
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -52,34 +51,6 @@ async def test_who_is_ready_is_called_until_he_is_not() -> None:
         os.write(write_fd, b"d")
         await wait_all_tasks_blocked()
         assert got == [b"a", b"b", b"c"]
-
-
-async def test_what_is_asked_for_may_change() -> None:
-    calls: list[int] = []
-    with pipe() as (_, write_fd):
-        poll = Poll(after=lambda: None)
-
-        def on_ready(ready: int) -> None:
-            calls.append(ready)
-            poll.watch(write_fd, IN, on_ready)
-
-        poll.watch(write_fd, OUT, on_ready)
-        await until(lambda: calls)
-        await wait_all_tasks_blocked()
-        assert calls == [OUT]
-        poll.watch(write_fd, 0, on_ready)
-
-
-async def test_what_cannot_be_watched_is_refused_and_the_rest_goes_on() -> None:
-    got: list[bytes] = []
-    with pipe() as (read_fd, write_fd):
-        poll = Poll(after=lambda: None)
-        poll.watch(read_fd, IN, reading(read_fd, got))
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            poll.watch(10**6, IN, lambda _: None)
-        os.write(write_fd, b"still here")
-        await until(lambda: got)
-        poll.watch(read_fd, 0, lambda _: None)
 
 
 async def test_what_was_left_to_be_written_is_written_after_all_who_were_ready() -> None:
@@ -148,36 +119,6 @@ async def test_a_fault_of_one_is_logged_and_the_others_are_served() -> None:
     assert "a bug" in told[0]
 
 
-async def test_what_is_to_be_done_soon_is_done_after_everybody_else_had_a_turn() -> None:
-    order: list[str] = []
-    with pipe() as (read_fd, write_fd):
-        poll = Poll(after=lambda: None)
-
-        def again() -> None:
-            order.append("ours")
-            if order.count("ours") < 3:
-                poll.soon(again)
-
-        def on_ready(_: int) -> None:
-            os.read(read_fd, 100)
-            again()
-
-        async def other() -> None:
-            while order.count("ours") < 3:
-                order.append("other")
-                await trio.lowlevel.checkpoint()
-
-        poll.watch(read_fd, IN, on_ready)
-        with trio.fail_after(30):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(other)
-                await until(lambda: order)
-                os.write(write_fd, b"x")
-        # Within a round of trio's the order is nobody's: two of ours may follow each other, a third may not.
-        assert "other" in order[order.index("ours") + 1 :]
-        poll.watch(read_fd, 0, on_ready)
-
-
 async def test_a_task_that_is_woken_by_what_came_gets_its_turn_although_more_keeps_coming() -> None:
     seen: list[int] = []
     with pipe() as (read_fd, write_fd):
@@ -221,50 +162,25 @@ async def test_more_than_fit_into_one_look_are_all_served() -> None:
             os.close(write_fd)
 
 
-async def test_lingering_that_brings_nothing_is_tried_ever_more_seldom_and_one_success_forgives() -> None:
-    poll = Poll(after=lambda: None)
-
-    def turns_without() -> int:
-        turns = 0
-        while not poll._next_linger():
-            turns += 1
-        return turns
-
-    assert turns_without() == 0
-    seldom = []
-    for _ in range(8):
-        poll._learn(paid=False)
-        seldom.append(turns_without())
-    assert seldom == [2, 4, 8, 16, 32, MAX_SKIPS, MAX_SKIPS, MAX_SKIPS]
-    poll._learn(paid=True)
-    assert turns_without() == 0
-    poll._learn(paid=False)
-    assert turns_without() == 2
-
-
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 async def test_a_poll_that_watches_nobody_holds_nothing_and_may_begin_again() -> None:
     got: list[bytes] = []
     poll = Poll(after=lambda: None)
     with pipe() as (read_fd, write_fd):
-        before = descriptors()
+        before = open_descriptors()
         for said in (b"one", b"two"):
             poll.watch(read_fd, IN, reading(read_fd, got))
             os.write(write_fd, said)
             await wait_all_tasks_blocked()
             assert got.pop() == said
             poll.watch(read_fd, 0, lambda _: None)
-            assert descriptors() == before
+            assert open_descriptors() == before
 
 
 async def test_the_last_one_may_be_forgotten_by_its_own_call_and_be_back_at_once() -> None:
     got: list[bytes] = []
     poll = Poll(after=lambda: None)
     with pipe() as (read_fd, write_fd):
-        before = descriptors()
+        before = open_descriptors()
 
         def on_ready(_: int) -> None:
             got.append(os.read(read_fd, 1))
@@ -275,7 +191,7 @@ async def test_the_last_one_may_be_forgotten_by_its_own_call_and_be_back_at_once
         os.write(write_fd, b"abc")
         poll.watch(read_fd, IN, on_ready)
         await until(lambda: got == [b"a", b"b", b"c"])
-        assert descriptors() == before
+        assert open_descriptors() == before
 
 
 def test_a_poll_ends_with_its_run_and_closes_its_descriptor() -> None:
@@ -285,10 +201,10 @@ def test_a_poll_ends_with_its_run_and_closes_its_descriptor() -> None:
 
     poll = Poll(after=lambda: None)
     with pipe() as (read_fd, _):
-        before = descriptors()
+        before = open_descriptors()
         for _ in range(2):
             trio.run(watch_something)
-            assert descriptors() == before
+            assert open_descriptors() == before
 
 
 async def test_guests_have_turns_in_order_and_everybody_else_has_one_between_any_two() -> None:

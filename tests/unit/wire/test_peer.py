@@ -103,13 +103,6 @@ def answer(uid: int, result: str = "{}") -> bytes:
 # --- the id map -------------------------------------------------------------------------------------------
 
 
-async def test_a_request_is_written_under_an_id_that_never_repeats(server: Talk) -> None:
-    ids = [server.ask()[0] for _ in range(100)]
-    assert len(set(ids)) == 100
-    assert [frame["id"] for frame in server.sent()] == ids
-    assert server.peer.requests.forwarded == 100
-
-
 async def test_shuffled_answers_find_their_owners(server: Talk) -> None:
     asked = [server.ask() for _ in range(200)]
     shuffled = random.Random(1).sample(asked, k=len(asked))
@@ -204,16 +197,6 @@ async def test_requests_and_notifications_reach_their_receiver(server: Talk) -> 
     )
     assert server.handler.requests == [(b'"a"', "ping", None), (b"2", "roots/list", b"{}")]
     assert server.handler.notifications == [("notifications/message", b'{"x":1}')]
-
-
-async def test_answers_and_refusals_go_out_under_the_others_own_id(client: Talk) -> None:
-    client.peer.answer(b'"\\u00e9"', b"{}")
-    client.peer.refuse(b"7", -32601, "no")
-    client.outbox.flush()
-    assert client.link.sent == [
-        b'{"jsonrpc":"2.0","id":"\\u00e9","result":{}}',
-        b'{"jsonrpc":"2.0","id":7,"error":{"code":-32601,"message":"no"}}',
-    ]
 
 
 async def test_blank_lines_are_no_messages(server: Talk) -> None:
@@ -311,34 +294,19 @@ async def test_requests_expire_in_the_end_however_lively_they_are(
 # --- the end of the link ----------------------------------------------------------------------------------
 
 
-async def test_when_the_link_ends_every_open_request_is_lost_exactly_once() -> None:
-    talk = Talk(strict=False)
-    with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_until_lost, talk.peer)
-            await wait_all_tasks_blocked()
-            answered, *waiting = (talk.ask() for _ in range(50))
-            talk.link.receive(answer(answered[0]))
-            talk.link.hang_up("exited with status 1")
-    talk.peer.requests.lose_all("again")
+async def test_when_the_link_ends_every_open_request_is_lost_exactly_once(server: Talk) -> None:
+    answered, *waiting = (server.ask() for _ in range(50))
+    server.link.receive(answer(answered[0]))
+    endings_then: list[int] = []
+    server.handler.at_the_end = lambda: endings_then.append(len(waiting[0][1].endings))
+    server.link.hang_up("exited with status 1")
+    await wait_all_tasks_blocked()
+    server.peer.requests.lose_all("again")
     assert answered[1].endings == [("answered", "{}")]
     lost = ("lost", "UpstreamLost: exited with status 1; whether the call ran is unknown")
     assert [exchange.endings for _, exchange in waiting] == [[lost]] * 49
-    assert talk.peer.requests.forwarded == 0
-
-
-async def test_the_owner_of_the_peer_is_told_of_the_end_before_those_who_wait() -> None:
-    talk = Talk(strict=False)
-    endings_then: list[int] = []
-    with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_until_lost, talk.peer)
-            await wait_all_tasks_blocked()
-            _, exchange = talk.ask()
-            talk.handler.at_the_end = lambda: endings_then.append(len(exchange.endings))
-            talk.link.hang_up("exited")
-    assert talk.handler.ends == ["exited"]
-    assert (endings_then, len(exchange.endings)) == ([0], 1)
+    assert server.peer.requests.forwarded == 0
+    assert (server.handler.ends, endings_then) == (["exited with status 1"], [0]), "its owner is told first"
 
 
 async def test_when_the_task_is_cancelled_every_open_request_is_lost_too() -> None:
@@ -365,16 +333,12 @@ class AnsweringExchange(RecordingExchange):
         self._client.answer(b"7", b"{}")
 
 
-async def test_what_the_owners_write_when_they_are_told_is_written_at_once() -> None:
-    talk = Talk(strict=False)
-    theirs = ScriptedLink(talk.outbox)
-    client = Peer(theirs, talk.outbox, RecordingHandler(), strict=True)
-    talk.peer.requests.open(AnsweringExchange(client))
-    with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_until_lost, talk.peer)
-            await wait_all_tasks_blocked()
-            talk.link.hang_up("gone")
+async def test_what_the_owners_write_when_they_are_told_is_written_at_once(server: Talk) -> None:
+    theirs = ScriptedLink(server.outbox)
+    client = Peer(theirs, server.outbox, RecordingHandler(), strict=True)
+    server.peer.requests.open(AnsweringExchange(client))
+    server.link.hang_up("gone")
+    await wait_all_tasks_blocked()
     assert theirs.sent == [b'{"jsonrpc":"2.0","id":7,"result":{}}']
 
 
@@ -394,11 +358,18 @@ class Asked:
             self.outcome = error
 
 
-async def test_who_asks_gets_the_result(server: Talk) -> None:
+@asynccontextmanager
+async def asking(server: Talk) -> AsyncIterator[Asked]:
+    """Somebody asks, until the block is over and he knows."""
     asked = Asked()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(asked.ask, server.peer)
         await wait_all_tasks_blocked()
+        yield asked
+
+
+async def test_who_asks_gets_the_result(server: Talk) -> None:
+    async with asking(server) as asked:
         (request,) = map(msgspec.json.decode, server.link.sent)
         assert (request["method"], request["params"]) == ("tools/list", {"cursor": None})
         server.link.receive(answer(request["id"], '{"tools":[]}'))
@@ -407,23 +378,11 @@ async def test_who_asks_gets_the_result(server: Talk) -> None:
 
 
 async def test_who_asks_gets_the_others_error_as_an_exception(server: Talk) -> None:
-    asked = Asked()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(asked.ask, server.peer)
-        await wait_all_tasks_blocked()
+    async with asking(server) as asked:
         server.link.receive(b'{"id":1,"error":{"code":-32601,"message":"no such method","data":[1]}}')
     assert isinstance(asked.outcome, RemoteError)
     assert (asked.outcome.code, asked.outcome.message, asked.outcome.data) == (-32601, "no such method", b"[1]")
     assert str(asked.outcome) == "no such method (-32601)"
-
-
-async def test_who_asks_is_told_when_the_link_ends(server: Talk) -> None:
-    asked = Asked()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(asked.ask, server.peer)
-        await wait_all_tasks_blocked()
-        server.link.hang_up("exited")
-    assert isinstance(asked.outcome, UpstreamLost)
 
 
 async def test_without_an_answer_in_time_the_request_is_cancelled(
@@ -439,10 +398,7 @@ async def test_without_an_answer_in_time_the_request_is_cancelled(
 
 
 async def test_who_asks_does_not_mind_progress_that_nobody_asked_for(server: Talk) -> None:
-    asked = Asked()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(asked.ask, server.peer)
-        await wait_all_tasks_blocked()
+    async with asking(server) as asked:
         server.progress(1)
         server.link.receive(answer(1))
     assert asked.outcome == b"{}"

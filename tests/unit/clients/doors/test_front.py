@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, cast
 import pytest
 import trio
 import trio.testing
-from loguru import logger
 
 from daemon.clients.client import Principal
 from daemon.clients.doors.listening import Front
 from daemon.errors import ConnectionLost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from daemon.wire.outbox import Link
 
 
@@ -47,14 +44,6 @@ def welcome(link: Link, number: int, visitor: Principal) -> Fated:
 ANN, BOB, UNLUCKY = (Principal(token=name) for name in ("ann", "bob", "thirteen"))
 LINK = cast("Link", None)
 """Nothing is done with it here."""
-
-
-@pytest.fixture
-def log() -> Iterator[list[str]]:
-    lines: list[str] = []
-    sink = logger.add(lines.append, format="{level} {message} {exception}")
-    yield lines
-    logger.remove(sink)
 
 
 async def test_each_connection_gets_a_session_with_a_number_of_its_own(nursery: trio.Nursery) -> None:

@@ -185,14 +185,6 @@ async def test_refusals_have_a_rate_and_who_comes_behind_them_is_served(
     assert trio.current_time() - began == pytest.approx(pauses * REFUSALS_PAUSE)
 
 
-async def test_the_oldest_stranger_makes_room() -> None:
-    strangers = Strangers(2)
-    first, second = strangers.join(), strangers.join()
-    assert not first.cancel_called
-    third = strangers.join()
-    assert [each.cancel_called for each in (first, second, third)] == [True, False, False]
-
-
 async def test_who_was_let_in_or_has_left_makes_room_for_nobody() -> None:
     strangers = Strangers(2)
     first, second = strangers.join(), strangers.join()

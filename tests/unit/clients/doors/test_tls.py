@@ -140,12 +140,6 @@ async def test_a_door_that_is_stopped_leaves_nothing_open(tls: Tls) -> None:
     assert open_descriptors() == before
 
 
-def test_a_renewed_certificate_is_taken_when_asked(tls: Tls, tmp_path: Path) -> None:
-    first = tls_context(tls)
-    files(tmp_path, OTHER.issue_cert("localhost"))
-    assert tls_context(tls) is not first
-
-
 @pytest.mark.parametrize("which", ["cert", "key"])
 def test_a_missing_file_is_named(tls: Tls, tmp_path: Path, which: str) -> None:
     (tmp_path / f"{which}.pem").unlink()
@@ -184,8 +178,8 @@ async def test_handshakes_have_their_turns_one_after_the_other(tls: Tls, autojum
     began = trio.current_time()
     with trio.fail_after(SECONDS):
         async with trio.open_nursery() as nursery:
-            for _ in range(10):
+            for _ in range(4):
                 nursery.start_soon(shake_hands, nursery)
-    assert done == 10
+    assert done == 4
     # Each has two steps at least: what the client says first, and what it says last.
-    assert trio.current_time() - began >= 19 * STEP_SECONDS
+    assert trio.current_time() - began >= 7 * STEP_SECONDS

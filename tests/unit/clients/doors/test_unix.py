@@ -43,7 +43,7 @@ async def test_no_descriptor_is_left_behind(nursery: trio.Nursery, path: Path, l
     (await door.greeted(nursery)).close()
     await trio.testing.wait_all_tasks_blocked()
     before = descriptors()
-    for text in [b"hello", b"a", b"b"] * 10:
+    for text in [b"hello", b"a", b"b"]:
         (await door.greeted(nursery, text)).close()
     await trio.testing.wait_all_tasks_blocked()
     assert descriptors() == before

@@ -26,7 +26,6 @@ from daemon.wire.writing import STUCK_SECONDS
 from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingReceiver
 from tests.unit.wire.far_end import FarEnd
-from tests.unit.wire.linked import open_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -140,20 +139,6 @@ def test_what_is_no_handshake_of_ours_is_told_so(changed: dict[str, str], status
     assert refused.value.status == status
 
 
-async def test_a_message_over_the_limit_closes_with_1009() -> None:
-    async with calling(client_message_bytes=1000) as caller:
-        await caller.say(TextMessage(data="1" * 1000 + "2"))
-        assert (await caller.hears_closing()).code == 1009
-
-
-async def test_a_fault_of_ours_closes_with_1011_and_tells_nothing_of_it() -> None:
-    async with calling() as caller:
-        await caller.say(TextMessage(data='"fail"'))
-        closing = await caller.hears_closing()
-        assert closing.code == 1011
-        assert "bug" not in (closing.reason or "")
-
-
 async def test_a_stop_closes_with_1001() -> None:
     async with calling() as caller:
         await caller.say(TextMessage(data="[1]"))
@@ -200,16 +185,6 @@ async def test_a_client_that_reads_nothing_is_cut_off_and_its_session_ends(autoj
         await caller.over.wait()
         assert STUCK_SECONDS <= trio.current_time() - began <= STUCK_SECONDS + 2
         assert not caller.front.sessions
-
-
-async def test_nothing_is_left_open() -> None:
-    async with calling():
-        pass
-    before = open_descriptors()
-    async with calling() as caller:
-        await caller.far.aclose()
-        await caller.over.wait()
-    assert open_descriptors() == before
 
 
 async def test_a_client_that_has_gone_before_the_answer_is_not_served() -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.clients.grants import GRACE, MAX_AGREED, MAX_GRANTS, MAX_LEFT, AgreedCalls, Grants, SessionGrants
+from daemon.clients.grants import MAX_AGREED, MAX_GRANTS, MAX_LEFT, AgreedCalls, Grants, SessionGrants
 from daemon.clients.input_required import TTL
 from tests.unit.catalog.samples import tool
 
@@ -39,14 +38,6 @@ def test_a_grant_holds_until_its_end(until: float | None, now: float) -> None:
     assert bool(grants.current(now)) == holds
 
 
-def test_a_grant_that_is_revoked_is_gone() -> None:
-    grants = Grants()
-    grants.allow(WRITE, "its user")
-    assert grants.revoke([("fs", "write"), ("fs", "read")]) == [("fs", "write")]
-    assert not grants.covers(WRITE, 0.0)
-    assert not grants
-
-
 def test_a_session_has_so_many_and_the_latest_stay() -> None:
     grants, tools = Grants(), [tool("fs", f"t{number}") for number in range(MAX_GRANTS + 1)]
     for each in tools:
@@ -69,17 +60,6 @@ def some() -> Grants:
     return grants
 
 
-async def test_grants_stay_for_a_while_when_a_session_has_left(mock_clock: MockClock) -> None:
-    left, grants = SessionGrants(lambda _key: None), some()
-    left.keep("k", grants)
-    mock_clock.jump(GRACE - 1)
-    assert left.take("k") is grants
-    assert not left.take("k")
-    left.keep("k", grants)
-    mock_clock.jump(GRACE)
-    assert not left.take("k")
-
-
 async def test_of_so_many_sessions_the_grants_stay_and_none_of_those_without() -> None:
     left = SessionGrants(lambda _key: None)
     for number in range(MAX_LEFT + 1):
@@ -88,14 +68,6 @@ async def test_of_so_many_sessions_the_grants_stay_and_none_of_those_without() -
     assert looked_at(left, "k1")
     left.keep("k1", Grants())
     assert not looked_at(left, "k1")
-
-
-async def test_the_grants_of_a_session_in_use_are_its_own() -> None:
-    used = attrs.make_class("Used", {"grants": attrs.field()})(some())
-    left = SessionGrants(lambda key: used.grants if key == "k" else None)
-    left.change("k", lambda grants: grants.revoke([("fs", "write")]))
-    assert not used.grants
-    assert not left.take("k")
 
 
 TOOL = ("fs", "write", "hash")

@@ -62,11 +62,6 @@ def test_a_tool_whose_name_goes_on_as_the_question_does_is_seen_to_end() -> None
     assert message.startswith(f'mcpd asks: fs/{quoted} wants to run with {{"path":"/"}}\n')
 
 
-def test_who_has_no_session_cannot_choose_one() -> None:
-    schema = asked(b"{}", session=False)["requestedSchema"]
-    assert schema["properties"]["choice"]["enum"] == ["allow once", "refuse"]
-
-
 @cases("annotations", "rules", "said")
 def test_why_the_user_is_asked_stands_behind_the_call(annotations: Any, rules: Any, said: str) -> None:
     about = tool("fs", "write", annotations=annotations)

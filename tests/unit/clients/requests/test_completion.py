@@ -11,7 +11,6 @@ from tests.fakes_upstream import MODERN, Client, Stage
 from tests.unit.cases import cases
 
 TEMPLATE = "note://{id}"
-GIVEN = "mcpd://beta/note://{id}"
 """How beta's template of that name is listed."""
 
 
@@ -23,11 +22,6 @@ def stage() -> Stage:
         stage.offers(server, Kind.RESOURCE, "note://1")
         stage.offers(server, Kind.TEMPLATE, TEMPLATE)
     return stage
-
-
-async def test_the_second_of_two_templates_is_listed_as_this_test_knows_it(client: Client) -> None:
-    listed = (await client.request("resources/templates/list"))["result"]["resourceTemplates"]
-    assert [each["uriTemplate"] for each in listed] == [TEMPLATE, GIVEN]
 
 
 @cases("ref", "server", "own", raw={"ref"})

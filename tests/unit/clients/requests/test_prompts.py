@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.errors import UpstreamLost
 from daemon.facts import Switched
 from daemon.model import Kind
-from daemon.states import ServerState
 from tests.fakes_upstream import MODERN, Client, Stage
 
 if TYPE_CHECKING:
@@ -49,12 +47,6 @@ async def test_the_prompts_of_all_servers_are_listed_as_they_wrote_them(client: 
     assert modern == {"resultType": "complete", "prompts": listed, "ttlMs": 0, "cacheScope": "private"}
 
 
-async def test_prompts_are_listed_while_their_server_is_down(stage: Stage, nursery: trio.Nursery) -> None:
-    stage.becomes("alpha", ServerState.BACKOFF)
-    client = await stage.client(nursery)
-    assert "greet" in await names(client)
-
-
 async def test_a_request_for_prompts_waits_for_the_server_that_has_not_listed_any(
     nursery: trio.Nursery,
 ) -> None:
@@ -89,11 +81,6 @@ async def test_a_prompt_goes_to_its_server_under_the_servers_name_and_all_else_a
     assert (await client.get())["params"] == {"progressToken": 7, "progress": 1}
     stage.answer(sent, b'{"messages": [ 1.0 ], "x":{"y":1}}')
     assert await client.line() == b'{"jsonrpc":"2.0","id":"p","result":{"messages": [ 1.0 ], "x":{"y":1}}}'
-
-
-async def test_a_prompt_without_arguments_is_asked_for_without_any(client: Client, stage: Stage) -> None:
-    await client.ask("prompts/get", {"name": "greet"})
-    assert params_of(await stage.alpha.wait_sent()) == ("prompts/get", {"name": "greet"})
 
 
 async def test_the_servers_error_is_the_answer(client: Client, stage: Stage) -> None:
@@ -156,30 +143,6 @@ async def test_a_server_that_is_down_is_waited_for_and_then_named(
     assert error["data"] == {"code": "UpstreamUnavailable", "server": "alpha"}
     assert "alpha" in error["message"]
     assert stage.alpha.woken == 1
-
-
-async def test_a_prompt_of_a_server_that_comes_up_is_asked_of_it(stage: Stage, nursery: trio.Nursery) -> None:
-    stage.alpha.up = False
-    client = await stage.client(nursery)
-    await client.ask("prompts/get", {"name": "greet"})
-    await stage.alpha.wait_woken()
-    stage.alpha.come_up()
-    stage.answer(await stage.alpha.wait_sent(), b'{"messages":[]}')
-    assert (await client.get())["result"] == {"messages": []}
-
-
-async def test_a_lost_answer_says_what_is_not_known(client: Client, stage: Stage) -> None:
-    await client.ask("prompts/get", {"name": "greet"})
-    stage.lose(await stage.alpha.wait_sent(), UpstreamLost("gone; whether the call ran is unknown"))
-    assert (await client.get())["error"]["data"] == {"code": "UpstreamLost"}
-
-
-async def test_a_cancelled_request_is_cancelled_at_the_server(client: Client, stage: Stage) -> None:
-    await client.ask("prompts/get", {"name": "greet"}, request_id="g")
-    sent = await stage.alpha.wait_sent()
-    await client.tell("notifications/cancelled", {"requestId": "g"})
-    await stage.alpha.wait_cancelled()
-    assert stage.alpha.cancelled[0][0] == sent.key
 
 
 async def test_a_profile_without_prompts_neither_declares_nor_serves_them(nursery: trio.Nursery) -> None:

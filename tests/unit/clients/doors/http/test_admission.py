@@ -11,7 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.clients.client import Principal
-from daemon.clients.doors.http.admission import FIRST_DELAY, LONGEST_DELAY, WANTED
+from daemon.clients.doors.http.admission import (
+    FIRST_DELAY,
+    FORGET_SECONDS,
+    LONGEST_DELAY,
+    MAX_ADDRESSES,
+    MAX_AGE,
+    SENT,
+    WANTED,
+    Attempts,
+    allowances,
+    is_preflight,
+    neighbourhood,
+    origin_of,
+)
 from daemon.clients.doors.http.exchange import Refusal
 from daemon.clients.doors.http.reading import Head
 from daemon.counting.tally import HTTP_REFUSALS
@@ -21,6 +34,7 @@ from tests.unit.clients.doors.http.admissions import ANN, CI, NOBODY, bearing, h
 
 if TYPE_CHECKING:
     from tests.unit.clients.doors.http.admissions import Hall
+
 
 OPEN: dict[str, Any] = {"address": "0.0.0.0:7337"}
 STRANGER = "203.0.113.7"
@@ -59,6 +73,7 @@ def test_a_page_that_is_configured_may_come_in_anywhere(origin: str) -> None:
         place = hall(origins=("https://App.example:443", "vscode-webview://0a1b"), **listen)
         place.admission.greet(head(origin=origin))
         assert place.admission.cors(head(origin=origin))["Access-Control-Allow-Origin"] == origin
+        assert place.admission.cors(head()) == {}, "who sends no origin is no page"
 
 
 @pytest.mark.parametrize("origin", ["http://localhost:6274", "https://127.0.0.1", "http://[::1]:5173"])
@@ -75,12 +90,6 @@ def test_any_other_page_is_refused_and_gets_no_header_that_lets_it_read_why(orig
     assert (refusal.status, place.counted) == (HTTPStatus.FORBIDDEN, {"origin": 1})
     assert place.admission.cors(request) == {}
     assert "listen.http.origins" in refusal.text
-
-
-def test_who_sends_no_origin_is_no_page_and_gets_no_headers_for_one() -> None:
-    place = hall()
-    place.admission.greet(head())
-    assert place.admission.cors(head()) == {}
 
 
 def test_a_token_says_who_comes_and_what_is_his() -> None:
@@ -208,15 +217,7 @@ def test_the_log_says_once_a_minute_who_was_refused_and_never_the_token(log: lis
     assert not any(ANN.value in line for line in log)
 
 
-@pytest.mark.parametrize(
-    ("address", "loopback", "taken"),
-    [
-        ("127.0.0.1:1", None, True),
-        ("0.0.0.0:1", None, False),
-        ("127.0.0.1:1", False, False),
-        ("0.0.0.0:1", True, True),
-    ],
-)
+@cases("address", "loopback", "taken")
 def test_what_the_listener_is_bound_to_decides_not_what_was_written(
     address: str, loopback: bool | None, taken: bool
 ) -> None:
@@ -246,3 +247,73 @@ def test_whatever_a_head_says_it_is_let_in_or_refused(headers: dict[str, str], p
             place.admission.visitor(request)
         assert all(value.isprintable() for value in place.admission.cors(request).values())
         place.admission.address(request)
+
+
+def test_who_stays_away_long_enough_begins_anew() -> None:
+    place, wrong = hall(), bearing("wrong", peer=STRANGER)
+    for _ in range(9):
+        refused(place, wrong)
+    for seconds, delay in ((FORGET_SECONDS, LONGEST_DELAY), (FORGET_SECONDS + 1, 0.0)):
+        place.now += seconds
+        assert refused(place, wrong).delay == delay
+
+
+@cases("one", "other", "same")
+def test_whoever_has_an_address_of_ipv6_has_its_neighbours(one: str, other: str, same: bool) -> None:
+    assert (neighbourhood(one) == neighbourhood(other)) is same
+
+
+def test_so_many_addresses_are_remembered_and_the_latest_stay() -> None:
+    attempts = Attempts(lambda: 50.0)
+    for number in range(MAX_ADDRESSES + 100):
+        attempts.failed(f"10.0.{number // 250}.{number % 250}")
+    assert len(attempts) == MAX_ADDRESSES
+    assert attempts.failed("10.0.0.200") == FIRST_DELAY
+    assert attempts.failed("10.0.0.1") == 0.0
+
+
+PAGE = "https://app.example"
+
+
+@cases("one", "other", "same")
+def test_origins_are_compared_as_browsers_write_them(one: str, other: str, same: bool) -> None:
+    assert (origin_of(one) == origin_of(other)) is same
+
+
+def test_a_page_may_read_the_response_and_the_session_in_it() -> None:
+    told = allowances(head(origin=PAGE), PAGE)
+    assert told["Access-Control-Allow-Origin"] == PAGE
+    assert "Mcp-Session-Id" in told["Access-Control-Expose-Headers"]
+    assert told["Vary"] == "Origin"
+    assert "Access-Control-Allow-Credentials" not in told
+    assert "Access-Control-Allow-Methods" not in told
+
+
+def preflight(**headers: str) -> dict[str, str]:
+    request = head(method="OPTIONS", origin=PAGE, access_control_request_method="POST", **headers)
+    assert is_preflight(request)
+    return dict(allowances(request, PAGE))
+
+
+def test_a_preflight_is_told_the_methods_and_all_headers_of_both_eras() -> None:
+    told = preflight(access_control_request_headers="Authorization, Mcp-Param-Region, Mcp-Session-Id")
+    assert told["Access-Control-Allow-Methods"] == "GET, POST, DELETE"
+    assert set(told["Access-Control-Allow-Headers"].split(", ")) == {*SENT, "mcp-param-region"}
+    assert told["Access-Control-Max-Age"] == str(MAX_AGE)
+
+
+@pytest.mark.parametrize("asked", ["x-forwarded-for", "mcp-param-a b", "mcp-param-", "mcp-param-ü", "", ",,"])
+def test_headers_that_no_page_needs_are_not_allowed(asked: str) -> None:
+    told = preflight(access_control_request_headers=asked)
+    assert set(told["Access-Control-Allow-Headers"].split(", ")) == SENT
+
+
+def test_a_page_from_elsewhere_may_reach_this_machine_only_if_it_asks() -> None:
+    key = "Access-Control-Allow-Private-Network"
+    assert key not in preflight()
+    assert preflight(access_control_request_private_network="true")[key] == "true"
+
+
+def test_options_without_a_question_is_no_preflight() -> None:
+    assert not is_preflight(head(method="OPTIONS", origin=PAGE))
+    assert not is_preflight(head(access_control_request_method="POST"))

@@ -114,13 +114,6 @@ async def test_a_stream_is_sent_as_it_comes_and_ends_its_connection(ask: Any) ->
         assert await visit.client.is_closed()
 
 
-async def test_a_head_has_no_body(ask: Any) -> None:
-    async with ask(Recorded(whole)) as visit:
-        visit.client.http = type(visit.client.http)(visit.client.http.our_role)
-        await visit.client.send("HEAD", "/ui")
-        assert (await visit.client.head()).status_code == 404
-
-
 @pytest.mark.parametrize(
     ("headers", "status"),
     [({"content-length": str(BODY_BYTES + 1)}, 413), ({"transfer-encoding": "chunked"}, 411)],

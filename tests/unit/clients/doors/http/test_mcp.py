@@ -16,7 +16,6 @@ from tests.unit.cases import cases
 from tests.unit.clients.doors.http.answering import (
     ALICE,
     BOB,
-    INITIALIZE,
     POST,
     at_the_door,
     begun,
@@ -141,24 +140,7 @@ async def test_the_end_of_a_connection_ends_its_links() -> None:
         assert endpoint.served[0].ends
 
 
-@pytest.mark.parametrize(
-    ("headers", "body", "status", "code"),
-    [
-        ({"content-type": "text/plain"}, b"{}", 415, None),
-        ({"content-encoding": "gzip"}, b"{}", 415, None),
-        ({"accept": "text/html"}, b"{}", 406, None),
-        ({}, b"{", 400, -32700),
-        ({}, b"[]", 400, -32600),
-        ({}, b'{"jsonrpc":"2.0","id":{},"method":"x"}', 400, -32600),
-        ({}, message("tools/list", 1), 400, None),  # neither a session nor an envelope
-        ({"mcp-session-id": "guessed"}, message("tools/list", 1), 404, None),
-        ({"mcpd-session": "x" * 999}, message("initialize", 1, **INITIALIZE), 400, None),
-        ({"mcp-protocol-version": "2026-07-28"}, message("tools/list", 1), 400, -32602),
-        ({"mcp-protocol-version": "1999-01-01"}, message("notifications/x"), 400, -32022),
-        ({"mcp-protocol-version": "2026-07-28"}, b'{"jsonrpc":"2.0","id":1,"result":{}}', 400, -32600),
-        ({}, modern("tools/list", 1)[1], 400, -32020),  # an envelope without its headers
-    ],
-)
+@cases("headers", "body", "status", "code", raw={"body"})
 async def test_what_cannot_be_served_is_refused(
     headers: dict[str, str], body: bytes, status: int, code: int | None
 ) -> None:

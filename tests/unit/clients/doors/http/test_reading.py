@@ -68,14 +68,7 @@ def test_a_head_is_read_without_its_query_and_with_both_values_of_a_header() -> 
     assert (head.method, head.path, head.headers["x"], head.peer) == ("GET", "/%7Eme/~you", "1, \xe9", "::1")
 
 
-@pytest.mark.parametrize(
-    ("target", "host", "path"),
-    [
-        (b"http://other.example:1/mcp?x", "other.example:1", "/mcp"),
-        (b"HTTPS://other.example", "other.example", ""),
-        (b"/http://other.example", "h", "/http://other.example"),
-    ],
-)
+@cases("target", "host", "path", raw={"target"})
 def test_an_absolute_target_names_the_host(target: bytes, host: str, path: str) -> None:
     head = head_of(b"POST " + target + b" HTTP/1.1\r\nHost: h\r\n\r\n")
     assert (head.headers["host"], head.path) == (host, path)

@@ -59,11 +59,6 @@ def test_what_compares_them_takes_the_same_time_for_all(file: TokenFile) -> None
     assert tokens(file)._same is hmac.compare_digest
 
 
-def test_at_first_none_was_used(file: TokenFile) -> None:
-    known = tokens(file)
-    assert (known.used, known.problem) == ({}, "")
-
-
 def kept_in(file: TokenFile) -> bytes:
     return file.path.read_bytes()
 
