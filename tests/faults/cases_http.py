@@ -6,9 +6,8 @@ import gzip
 import json
 from typing import Any
 
-from tests.faults.case import LATER, Case, Net
+from tests.faults.case import LATER
 from tests.faults.steps import (
-    AGAIN,
     UP,
     Behaves,
     Call,
@@ -16,47 +15,53 @@ from tests.faults.steps import (
     ForgetsSessions,
     Hold,
     Reaches,
-    Same,
     Served,
     Shows,
     Took,
+    again,
+    back,
+    case,
+    down,
+    net,
+    same,
 )
 from tests.faults.upstreams import NEVER, Act, http
 
 Json = dict[str, Any]
 
 SECRET = "canary-secret-88112"
+WAITS_LONG: Json = {"restart": LATER}
+SOON_GIVEN_UP: Json = {**WAITS_LONG, "timeouts": {"connect": 0.5}}
+SMALL: Json = {"limits": {"messageBytes": 100_000}}
+HASTY: Json = {"timeouts": {"call": 0.4}}
+LARGE = Call("bytes", {"count": 200_000}, code="UpstreamLost|RequestTooLarge")
 
 
-def case(name: str, kind: str, *steps: Any, entry: Json | None = None, **more: Any) -> Case:
-    """A case of one transport."""
-    secrets = more.pop("secrets", ())
-    effects = more.pop("effects", None)
-    server = Net(kind=kind, entry=entry or {}, **more)
-    return Case(name=f"{kind}: {name}", server=server, steps=steps, secrets=secrets, effects=effects)
-
-
-def calls(act: Act) -> dict[str, list[Act | None]]:
+def once(act: Act) -> dict[str, list[Act | None]]:
     """The first call meets this, later ones are answered."""
     return {"tools/call": [act, None]}
 
 
-ERROR = json.dumps({"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "not today"}}).encode()
+def effect(code: str, says: str = "") -> Call:
+    """A call that has an effect, and what becomes of it."""
+    return Call("effect", code=code, says=says)
+
+
+def greets(act: Act) -> dict[str, list[Act]]:
+    """Every handshake meets this."""
+    return {"server/discover": [act], "initialize": [act]}
+
+
+def error(code: int, message: str) -> bytes:
+    """A JSON-RPC error."""
+    return json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}).encode()
+
 
 STATUSES = (
     *(
-        case(
-            f"{status} to a call",
-            "http",
-            UP,
-            Call("effect", code=code, says=says),
-            Served(),
-            Call(),
-            on=calls(http(status, body)),
-        )
+        back(f"{status} to a call", net("http", on=once(http(status, body))), effect(code, says))
         for status, body, code, says in (
             ("500 Internal Server Error", b"<h1>oh no</h1>", "UpstreamCallError", "HTTP 500"),
-            ("500 Internal Server Error", ERROR, "UpstreamCallError", "not today"),
             ("502 Bad Gateway", b"", "UpstreamLost", "unknown"),
             ("503 Service Unavailable", b"", "UpstreamUnavailable", "not run"),
             ("429 Too Many Requests", b"", "UpstreamUnavailable", "not run"),
@@ -65,23 +70,18 @@ STATUSES = (
             ("404 Not Found", b"", "UpstreamCallError", "404"),
         )
     ),
+    back(
+        "an error in 500 to a call",
+        net("http", on=once(http("500 Internal Server Error", error(-32000, "not today")))),
+        effect("UpstreamCallError", "not today"),
+    ),
     case(
         "401 to a call",
-        "http",
-        UP,
-        Call("effect", code="UpstreamUnavailable"),
-        Reaches("needs_auth", reason="401"),
-        on=calls(http("401 Unauthorized")),
+        net("http", on=once(http("401 Unauthorized"))),
+        *(UP, effect("UpstreamUnavailable"), Reaches("needs_auth", reason="401")),
     ),
     *(
-        case(
-            f"{status} to the handshake",
-            "http",
-            Reaches(state, reason=status[:3]),
-            Call(code="UpstreamUnavailable"),
-            entry={"restart": LATER},
-            on={"server/discover": [http(status)], "initialize": [http(status)]},
-        )
+        down(f"{status} to the handshake", net("http", WAITS_LONG, on=greets(http(status))), state, status[:3])
         for status, state in (
             ("401 Unauthorized", "needs_auth"),
             ("403 Forbidden", "needs_auth"),
@@ -92,66 +92,44 @@ STATUSES = (
     ),
     case(
         "503 for a while",
-        "http",
-        Ended("503", 2),
-        Behaves(),
-        Served(),
-        Call(),
-        on={
-            "server/discover": [http("503 Service Unavailable")],
-            "initialize": [http("503 Service Unavailable")],
-        },
+        net("http", on=greets(http("503 Service Unavailable"))),
+        *(Ended("503", 2), Behaves(), Served(), Call()),
     ),
 )
 
+OTHERS_ANSWER = b'{"jsonrpc":"2.0","id":"nobody","result":{}}'
 BODIES = (
     *(
-        case(
+        back(
             f"{what} instead of an answer",
-            "http",
-            UP,
-            Call("effect", code=code),
-            Served(),
-            Call(),
             # No time only for what is waited for in vain.
-            entry={"timeouts": {"call": 0.5}} if "UpstreamTimeout" in code else None,
-            on=calls(act),
+            net("http", HASTY if "UpstreamTimeout" in code else None, on=once(act)),
+            effect(code),
         )
         for what, act, code in (
-            (
-                "a web page",
-                http("200 OK", b"<html>hello</html>", "text/html"),
-                "UpstreamLost|UpstreamCallError",
-            ),
+            ("a web page", http("200 OK", b"<html>", "text/html"), "UpstreamLost|UpstreamCallError"),
             ("nothing", http("200 OK", b"", "application/json"), "UpstreamLost|UpstreamCallError"),
             (
                 "half of JSON",
-                http("200 OK", b'{"jsonrpc":"2.0","id', "application/json"),
+                http("200 OK", b'{"jsonrpc', "application/json"),
                 "UpstreamLost|UpstreamCallError",
             ),
             (
                 "another's answer",
-                http("200 OK", b'{"jsonrpc":"2.0","id":"nobody","result":{}}', "application/json"),
+                http("200 OK", OTHERS_ANSWER, "application/json"),
                 "UpstreamLost|UpstreamTimeout",
             ),
             ("202", http("202 Accepted"), "UpstreamLost|UpstreamTimeout|UpstreamCallError"),
             (
                 "an error in 200",
-                http(
-                    "200 OK",
-                    b'{"jsonrpc":"2.0","id":null,"error":{"code":-5,"message":"no"}}',
-                    "application/json",
-                ),
+                http("200 OK", error(-5, "no"), "application/json"),
                 "UpstreamCallError|UpstreamLost",
             ),
             ("no HTTP", Act(raw=b"SSH-2.0-OpenSSH_9.2\r\n", close=1), "UpstreamLost"),
             ("nothing, and the end,", Act(close=1), "UpstreamLost"),
             (
                 "less than was announced",
-                Act(
-                    raw=b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{",
-                    close=1,
-                ),
+                Act(raw=b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", close=1),
                 "UpstreamLost",
             ),
             (
@@ -166,361 +144,201 @@ BODIES = (
             ),
         )
     ),
-    case(
+    same(
         "what unpacks to far more than the limit",
-        "http",
-        UP,
-        Call("effect", code="RequestTooLarge"),
-        Call(),
-        Same(),
-        entry={"limits": {"messageBytes": 100_000}},
-        on=calls(http("200 OK", gzip.compress(b" " * 20_000_000), "application/json", content_encoding="gzip")),
+        net(
+            "http",
+            SMALL,
+            on=once(
+                http("200 OK", gzip.compress(b" " * 20_000_000), "application/json", content_encoding="gzip")
+            ),
+        ),
+        effect("RequestTooLarge"),
     ),
-    case(
+    same(
         "an answer over the limit",
-        "http",
-        UP,
+        net("http", SMALL),
         Call("bytes", {"count": 200_000}, code="RequestTooLarge"),
-        Call(),
-        Same(),
-        entry={"limits": {"messageBytes": 100_000}},
     ),
 )
 
-BAD_REQUEST = http(
-    "400 Bad Request", b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Session not found"}}'
-)
+BAD_REQUEST = http("400 Bad Request", error(-32600, "Session not found"))
 """A server in use says so of a session that it does not know, and of what it does not like in a request."""
 
 SESSIONS = (
-    case(
+    again(
         "it has forgotten the session",
-        "http",
-        UP,
-        Call(),
-        ForgetsSessions(),
-        Call("effect", code="UpstreamUnavailable", says="not run"),
-        AGAIN,
-        Call("effect"),
-        session=True,
+        net("http", session=True),
+        *(Call(), ForgetsSessions(), effect("UpstreamUnavailable", "not run"), Served(), Call("effect")),
         effects=1,
     ),
-    case(
+    again(
         "it has forgotten the session with calls in flight",
-        "http",
-        UP,
-        Hold(2),
-        ForgetsSessions(),
-        Call(code="UpstreamUnavailable"),
-        AGAIN,
-        Call(),
-        session=True,
+        net("http", session=True),
+        *(Hold(2), ForgetsSessions(), Call(code="UpstreamUnavailable")),
     ),
     *(
-        case(
+        again(
             f"it ends the session with {status}",
-            "http",
-            UP,
-            Call("effect", code="UpstreamUnavailable"),
-            Served(),
-            AGAIN,
-            session=True,
-            on=calls(http(status, body)),
+            net("http", session=True, on=on),
+            *(effect("UpstreamUnavailable"), Served()),
         )
-        for status, body in (
-            ("404 Not Found", b""),
-            ("410 Gone", b""),
+        for status, on in (
+            ("404 Not Found", once(http("404 Not Found"))),
+            ("410 Gone", once(http("410 Gone"))),
+            (
+                "400 Bad Request",
+                {"tools/call": [BAD_REQUEST, None], "tools/list": [None, BAD_REQUEST, None]},
+            ),
         )
     ),
-    case(
-        "it ends the session with 400 Bad Request",
-        "http",
-        UP,
-        Call("effect", code="UpstreamUnavailable"),
-        Served(),
-        AGAIN,
-        session=True,
-        on={"tools/call": [BAD_REQUEST, None], "tools/list": [None, BAD_REQUEST, None]},
-    ),
-    case(
+    same(
         "it refuses a call alone with 400 Bad Request",
-        "http",
-        UP,
-        Call("effect", code="UpstreamCallError", says="Session not found"),
-        Call(),
-        Same(),
-        session=True,
-        on=calls(BAD_REQUEST),
+        net("http", session=True, on=once(BAD_REQUEST)),
+        effect("UpstreamCallError", "Session not found"),
     ),
 )
 
+ELSEWHERE = http("307 Temporary Redirect", location="http://127.0.0.1:9/elsewhere")
+IN_CIRCLES = http("307 Temporary Redirect", location="/mcp")
+
 REDIRECTS = (
-    case(
+    same(
         "a redirect to another origin",
-        "http",
-        UP,
-        Call("effect", code="UpstreamCallError|UpstreamLost"),
-        Call(),
-        Same(),
-        on=calls(http("307 Temporary Redirect", location="http://127.0.0.1:9/elsewhere")),
+        net("http", on=once(ELSEWHERE)),
+        effect("UpstreamCallError|UpstreamLost"),
     ),
-    case(
+    back(
         "a redirect to itself for ever",
-        "http",
-        UP,
-        Call("effect", code="UpstreamCallError|UpstreamLost"),
-        Served(),
-        on={"tools/call": [http("307 Temporary Redirect", location="/mcp")] * 30 + [None]},
+        net("http", on={"tools/call": [IN_CIRCLES] * 30 + [None]}),
+        effect("UpstreamCallError|UpstreamLost"),
     ),
-    case(
+    down(
         "TLS to a server that speaks none",
-        "http",
-        Reaches("backoff", reason=r"no answer within 0\.5 s"),
-        Call(code="UpstreamUnavailable"),
-        url="https://127.0.0.1:{port}/mcp",
-        entry={"restart": LATER, "timeouts": {"connect": 0.5}},
+        net("http", SOON_GIVEN_UP, url="https://127.0.0.1:{port}/mcp"),
+        *("backoff", r"no answer within 0\.5 s"),
     ),
-    case(
+    down(
         "a name that does not exist",
-        "http",
-        Reaches("backoff", reason="cannot connect"),
-        Call(code="UpstreamUnavailable"),
-        url="http://no-such-host.invalid:1/mcp",
-        entry={"restart": LATER, "timeouts": {"connect": 5}},
+        net("http", {**WAITS_LONG, "timeouts": {"connect": 5}}, url="http://no-such-host.invalid:1/mcp"),
+        *("backoff", "cannot connect"),
     ),
-    case(
+    down(
         "a secret in its url",
-        "http",
-        Reaches("backoff", reason="cannot connect"),
-        Call(code="UpstreamUnavailable"),
-        url="http://user:" + SECRET + "@127.0.0.1:{port}/" + SECRET + "?key=" + SECRET,
-        listens=False,
-        entry={"restart": LATER, "headers": {"Authorization": "Bearer " + SECRET}},
+        net(
+            "http",
+            {**WAITS_LONG, "headers": {"Authorization": f"Bearer {SECRET}"}},
+            url="http://user:" + SECRET + "@127.0.0.1:{port}/" + SECRET + "?key=" + SECRET,
+            listens=False,
+        ),
+        *("backoff", "cannot connect"),
         secrets=(SECRET,),
     ),
 )
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
 ENDPOINT = b"event: endpoint\ndata: /messages\n\n"
+ABROAD = b"event: endpoint\ndata: http://127.0.0.2:1/x\n\n"
 
 SSE = (
     *(
-        case(
-            f"the stream is {what}",
-            "sse",
-            Reaches(state, reason=reason),
-            Call(code="UpstreamUnavailable"),
-            entry={"restart": LATER},
-            on={"GET": [act]},
-        )
-        for what, act, state, reason in (
-            ("401", http("401 Unauthorized"), "needs_auth", "401"),
-            ("a web page", http("200 OK", b"<html>", "text/html"), "backoff", ""),
-            ("empty", Act(raw=HEAD, close=1), "backoff", "ended its stream"),
+        down(f"the stream is {what}", net("sse", entry, on={"GET": [act]}), state, reason)
+        for what, act, entry, state, reason in (
+            ("401", http("401 Unauthorized"), WAITS_LONG, "needs_auth", "401"),
+            ("a web page", http("200 OK", b"<html>", "text/html"), WAITS_LONG, "backoff", ""),
+            ("empty", Act(raw=HEAD, close=1), WAITS_LONG, "backoff", "ended its stream"),
+            ("of another origin", Act(raw=HEAD + ABROAD), WAITS_LONG, "backoff", "another origin"),
+            ("no HTTP", Act(raw=b"SSH-2.0-OpenSSH_9.2\r\n", close=1), WAITS_LONG, "backoff", "broke"),
             (
-                "of another origin",
-                Act(raw=HEAD + b"event: endpoint\ndata: http://127.0.0.2:1/x\n\n"),
-                "backoff",
-                "another origin",
+                "without an endpoint",
+                Act(raw=HEAD + b": hello\n\n"),
+                *(SOON_GIVEN_UP, "backoff", r"did not open its stream within 0\.5 s"),
             ),
-            ("no HTTP", Act(raw=b"SSH-2.0-OpenSSH_9.2\r\n", close=1), "backoff", "broke"),
         )
-    ),
-    case(
-        "the stream is without an endpoint",
-        "sse",
-        Reaches("backoff", reason=r"did not open its stream within 0\.5 s"),
-        Call(code="UpstreamUnavailable"),
-        entry={"restart": LATER, "timeouts": {"connect": 0.5}},
-        on={"GET": [Act(raw=HEAD + b": hello\n\n")]},
-    ),
-    case(
-        "comments and unknown events",
-        "sse",
-        UP,
-        Call(),
-        Same(),
-        on={
-            "GET": [
-                Act(raw=HEAD + b": hello\n\nevent: odd\ndata: 1\n\nretry: 5\n\n" + ENDPOINT + b": more\n\n")
-            ]
-        },
-    ),
-    case(
-        "nonsense in the stream",
-        "sse",
-        UP,
-        Call(),
-        Same(),
-        Shows("noise.count", least=2),
-        on={"GET": [Act(raw=HEAD + ENDPOINT + b"data: {\n\ndata: [1]\n\n")]},
-    ),
-    case(
-        "the stream ends during a call",
-        "sse",
-        UP,
-        Call("effect", code="UpstreamLost"),
-        AGAIN,
-        Call(),
-        on=calls(Act(close=1)),
     ),
     *(
-        case(
-            f"{status} to a call",
-            "sse",
-            UP,
-            Call(code=code),
-            Served(),
-            on={"POST": [*([None] * before), http(status), None]},
-        )
-        for status, code, before in (
-            ("500 Internal Server Error", "UpstreamCallError", 4),
-            ("503 Service Unavailable", "UpstreamUnavailable", 4),
-            ("502 Bad Gateway", "UpstreamLost", 4),
+        same(name, net("sse", on={"GET": [Act(raw=HEAD + text)]}), Shows("noise.count", least=noise))
+        for name, text, noise in (
+            (
+                "comments and unknown events",
+                b": hello\n\nevent: odd\ndata: 1\n\nretry: 5\n\n" + ENDPOINT + b": more\n\n",
+                0,
+            ),
+            ("nonsense in the stream", ENDPOINT + b"data: {\n\ndata: [1]\n\n", 2),
         )
     ),
-    case(
-        "an event over the limit",
-        "sse",
-        UP,
-        Call("bytes", {"count": 200_000}, code="UpstreamLost|RequestTooLarge"),
-        Served(),
-        entry={"limits": {"messageBytes": 100_000}},
+    again("the stream ends during a call", net("sse", on=once(Act(close=1))), effect("UpstreamLost")),
+    *(
+        back(
+            f"{status} to a call", net("sse", on={"POST": [*([None] * 4), http(status), None]}), Call(code=code)
+        )
+        for status, code in (
+            ("500 Internal Server Error", "UpstreamCallError"),
+            ("503 Service Unavailable", "UpstreamUnavailable"),
+            ("502 Bad Gateway", "UpstreamLost"),
+        )
     ),
+    back("an event over the limit", net("sse", SMALL), LARGE),
 )
 
 WEBSOCKET = (
     *(
-        case(
-            f"{status} instead of the upgrade",
-            "ws",
-            Reaches(state, reason=status[:3]),
-            Call(code="UpstreamUnavailable"),
-            entry={"restart": LATER},
-            on={"upgrade": [http(status)]},
+        down(f"{what} instead of the upgrade", net("ws", WAITS_LONG, on={"upgrade": [act]}), state, reason)
+        for what, act, state, reason in (
+            ("401 Unauthorized", http("401 Unauthorized"), "needs_auth", "401"),
+            ("404 Not Found", http("404 Not Found"), "backoff", "404"),
+            ("200 OK", http("200 OK"), "backoff", "200"),
+            ("no HTTP", Act(raw=b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), "backoff", ""),
         )
-        for status, state in (
-            ("401 Unauthorized", "needs_auth"),
-            ("404 Not Found", "backoff"),
-            ("200 OK", "backoff"),
-        )
-    ),
-    case(
-        "no HTTP instead of the upgrade",
-        "ws",
-        Reaches("backoff"),
-        Call(code="UpstreamUnavailable"),
-        entry={"restart": LATER},
-        on={"upgrade": [Act(raw=b"SSH-2.0-OpenSSH_9.2\r\n\r\n")]},
     ),
     *(
-        case(
+        again(
             f"closed with {code} during a call",
-            "ws",
-            UP,
-            Call("effect", code="UpstreamLost"),
-            Ended(str(code)),
-            AGAIN,
-            Call(),
-            on=calls(Act(close=code)),
+            net("ws", on=once(Act(close=code))),
+            *(effect("UpstreamLost"), Ended(str(code))),
         )
         for code in (1000, 1009, 1011)
     ),
-    case(
-        "nonsense",
-        "ws",
-        UP,
-        Call(),
-        Same(),
-        Shows("noise.count", least=1),
-        on={"tools/list": [Act(raw=b"{ nonsense")]},
-    ),
-    case(
-        "a message over the limit",
-        "ws",
-        UP,
-        Call("bytes", {"count": 200_000}, code="UpstreamLost"),
-        Ended("1009"),
-        Served(),
-        entry={"limits": {"messageBytes": 100_000}},
-    ),
+    same("nonsense", net("ws", on={"tools/list": [Act(raw=b"{ nonsense")]}), Shows("noise.count", least=1)),
+    back("a message over the limit", net("ws", SMALL), LARGE, Ended("1009")),
 )
 
 UNIX = (
-    case(
+    same(
         "half a line, then silence",
-        "unix",
-        UP,
-        Call("effect", code="UpstreamTimeout"),
-        Call(code="|UpstreamTimeout"),
-        Call(),
-        Same(),
-        entry={"timeouts": {"call": 0.4}},
-        on=calls(Act(raw=b'{"jsonrpc":"2.0",', never=True)),
+        net("unix", HASTY, on=once(Act(raw=b'{"jsonrpc":"2.0",', never=True))),
+        *(effect("UpstreamTimeout"), Call(code="|UpstreamTimeout")),
     ),
-    case(
+    again(
         "half a line, then the end",
-        "unix",
-        UP,
-        Call("effect", code="UpstreamLost"),
-        AGAIN,
-        Call(),
-        on=calls(Act(raw=b'{"jsonrpc":"2.0",', close=1)),
+        net("unix", on=once(Act(raw=b'{"jsonrpc":"2.0",', close=1))),
+        effect("UpstreamLost"),
     ),
-    case(
-        "every answer twice",
-        "unix",
-        UP,
-        Call("effect"),
-        Call(),
-        Same(),
-        on=calls(Act(raw=b'{"jsonrpc":"2.0","id":%ID%,"result":{"content":[]}}\n')),
-    ),
-    case(
-        "an answer that is no UTF-8",
-        "unix",
-        UP,
-        Call("effect", code="UpstreamCallError"),
-        Call(),
-        Same(),
-        on=calls(Act(raw=b'{"jsonrpc":"2.0","id":%ID%,"result":{"x":"\xff"}}\n', never=True)),
-    ),
-    case(
-        "an answer with an id as a string",
-        "unix",
-        UP,
-        Call("effect"),
-        Call(),
-        Same(),
-        on=calls(Act(raw=b'{"jsonrpc":"2.0","id":"%ID%","result":{"content":[]}}\n', never=True)),
-    ),
-    case(
-        "an answer with neither result nor error",
-        "unix",
-        UP,
-        Call("effect", code="UpstreamTimeout"),
-        Call(),
-        Same(),
-        entry={"timeouts": {"call": 0.4}},
-        on=calls(Act(raw=b'{"jsonrpc":"2.0","id":%ID%}\n', never=True)),
+    *(
+        same(
+            name,
+            net("unix", entry, on=once(Act(raw=b'{"jsonrpc":"2.0","id":' + text + b"}\n", never=never))),
+            effect(code),
+        )
+        for name, text, never, entry, code in (
+            ("every answer twice", b'%ID%,"result":{"content":[]}', False, None, ""),
+            ("an answer that is no UTF-8", b'%ID%,"result":{"x":"\xff"}', True, None, "UpstreamCallError"),
+            ("an answer with an id as a string", b'"%ID%","result":{"content":[]}', True, None, ""),
+            ("an answer with neither result nor error", b"%ID%", True, HASTY, "UpstreamTimeout"),
+        )
     ),
     case(
         "a socket that is no socket",
-        "unix",
+        net("unix", WAITS_LONG, url="/etc/hostname"),
         Reaches("backoff", reason="cannot connect"),
-        url="/etc/hostname",
-        entry={"restart": LATER},
     ),
     case(
         "its ping is never answered, and calls are",
-        "unix",
+        net(
+            "unix", {"timeouts": {"pingInterval": 0.1, "ping": 0.2, "missedPings": 1000}}, on={"ping": [NEVER]}
+        ),
         # Ready until pings are missed, which may be before anybody looks.
-        Reaches("ready|degraded"),
-        Took("ping", 3),
-        Call(),
-        Served(),
-        entry={"timeouts": {"pingInterval": 0.1, "ping": 0.2, "missedPings": 1000}},
-        on={"ping": [NEVER]},
+        *(Reaches("ready|degraded"), Took("ping", 3), Call(), Served()),
     ),
 )
 

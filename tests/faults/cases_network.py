@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.faults.case import LATER, Case, Net
+from tests.faults.case import LATER
 from tests.faults.steps import (
     AGAIN,
     UP,
@@ -21,298 +21,153 @@ from tests.faults.steps import (
     LinesEnd,
     Lists,
     Reaches,
-    Same,
     Served,
     Took,
     Withdraw,
+    again,
+    back,
+    case,
+    net,
+    same,
 )
 from tests.faults.upstreams import NEVER
 from tests.faults.wire import Fate, Toxic
 
 if TYPE_CHECKING:
-    from tests.faults.case import Step
+    from collections.abc import Callable
+
+    from tests.faults.case import Case, Step
 
 Json = dict[str, Any]
 
-LOST = "whether the call ran is unknown"
 STREAMS = ("unix", "ws", "sse")
 """Transports with one lasting connection: its end is the end of the run."""
 ALL = (*STREAMS, "http")
-PINGS: Json = {"pingInterval": 0.2, "ping": 0.5, "missedPings": 2}
+
+HASTY: Json = {"timeouts": {"call": 0.4}}
+LOST = Answers("UpstreamLost", "whether the call ran is unknown")
+TOLD_LOST = Call("effect", code="UpstreamLost", says="whether the call ran is unknown")
+LATE = Toxic(latency=0.02, jitter=0.02)
+SPOILT = Call(
+    "effect", code="|UpstreamTimeout|UpstreamLost|UpstreamCallError|UpstreamUnavailable|RequestTooLarge"
+)
 
 
-def net(kind: str, entry: Json | None = None, **more: Any) -> Net:
-    """A server behind a transport, and these keys of its configuration."""
-    return Net(kind=kind, entry=entry or {}, **more)
+def each(
+    shape: Callable[..., Case], name: str, kinds: tuple[str, ...], entry: Json | None, *steps: Step, **more: Any
+) -> list[Case]:
+    """A case of this shape for each of these transports."""
+    return [shape(name, net(kind, entry, **more), *steps) for kind in kinds]
 
 
-def each(name: str, kinds: tuple[str, ...], entry: Json | None, *steps: Step, **more: Any) -> list[Case]:
-    """A case for each of these transports."""
-    return [Case(name=f"{kind}: {name}", server=net(kind, entry, **more), steps=steps) for kind in kinds]
+def answers_meet(fate: Fate, spare: int = 0) -> Line:
+    """From now on this becomes of answers."""
+    return Line(down=Toxic(fate=fate, spare=spare))
 
 
 DOORS = (
-    *each(
+    case(
         "not there at first",
-        ("http",),
-        {"restart": LATER},
-        Reaches("backoff", reason="cannot connect"),
-        Call(code="UpstreamUnavailable", says="not sent"),
-        ComesBack(),
-        Served(),
-        AGAIN,
+        net("http", {"restart": LATER}, listens=False),
+        *(Reaches("backoff", reason="cannot connect"), Call(code="UpstreamUnavailable", says="not sent")),
+        *(ComesBack(), Served(), AGAIN),
+    ),
+    *each(
+        *(case, "not there for a while", ("ws", "sse"), None),
+        *(Ended("cannot connect", 3), ComesBack(), Served(), Call()),
         listens=False,
     ),
     *each(
-        "not there for a while",
-        ("ws", "sse"),
-        None,
-        Ended("cannot connect", 3),
-        ComesBack(),
-        Served(),
-        Call(),
-        listens=False,
+        *(back, "goes away and comes back", ("ws",), None),
+        *(Call(), GoesAway(), Ended("cannot connect"), ComesBack()),
     ),
-    *each(
-        "goes away and comes back",
-        ("ws",),
-        None,
-        UP,
-        Call(),
-        GoesAway(),
-        Ended("cannot connect"),
-        ComesBack(),
-        Served(),
-        Call(),
-    ),
-    *each(
-        "goes away with calls in flight",
-        ALL,
-        None,
-        UP,
-        Hold(5),
-        GoesAway(),
-        Answers("UpstreamLost", LOST),
-        ComesBack(),
-        Served(),
-    ),
+    *each(back, "goes away with calls in flight", ALL, None, Hold(5), GoesAway(), LOST, ComesBack()),
 )
 
 LINES = (
+    *each(again, "every line ends", ("ws",), None, Hold(3), LinesEnd(), LOST),
+    *each(again, "every line is reset", STREAMS, None, Hold(3), LinesEnd(reset=True), LOST),
+    *each(same, "a request's line is reset", ("http",), None, Hold(3), LinesEnd(reset=True), LOST),
+    *each(same, "a line in small pieces", ALL, None, Call(times=3), up=Toxic(slice=40), down=Toxic(slice=7)),
+    *each(same, "a line that is slow", ("unix", "http"), None, Call(), up=LATE, down=LATE),
     *each(
-        "every line ends", ("ws",), None, UP, Hold(3), LinesEnd(), Answers("UpstreamLost", LOST), AGAIN, Call()
+        *(case, "a black hole during a call", ("unix", "http"), HASTY),
+        *(UP, answers_meet(Fate.SWALLOW), Call(code="UpstreamTimeout", says="unknown"), Line()),
+        *(Call(code="|UpstreamTimeout"), Call()),
     ),
     *each(
-        "every line is reset",
-        STREAMS,
-        None,
-        UP,
-        Hold(3),
-        LinesEnd(reset=True),
-        Answers("UpstreamLost", LOST),
-        AGAIN,
-        Call(),
+        *(back, "a black hole that pings find", ("http",)),
+        {"timeouts": {"pingInterval": 0.2, "ping": 0.5, "missedPings": 2}},
+        *(answers_meet(Fate.SWALLOW), Ended("no answer to 2 pings"), Line(), AGAIN),
     ),
     *each(
-        "a request's line is reset",
-        ("http",),
-        None,
-        UP,
-        Hold(3),
-        LinesEnd(reset=True),
-        Answers("UpstreamLost", LOST),
-        Call(),
-        Same(),
+        *(case, "nothing is taken during a call", ("ws", "sse"), HASTY),
+        *(UP, Line(up=Toxic(fate=Fate.STALL)), Call(code="UpstreamTimeout"), Line()),
+        *(Call(code="|UpstreamTimeout"), Call()),
     ),
     *each(
-        "a line in small pieces", ALL, None, UP, Call(times=3), Same(), up=Toxic(slice=40), down=Toxic(slice=7)
-    ),
-    *each(
-        "a line that is slow",
-        ("unix", "http"),
-        None,
-        UP,
-        Call(),
-        Same(),
-        up=Toxic(latency=0.02, jitter=0.02),
-        down=Toxic(latency=0.02, jitter=0.02),
-    ),
-    *each(
-        "a black hole during a call",
-        ("unix", "http"),
-        {"timeouts": {"call": 0.4}},
-        UP,
-        Line(down=Toxic(fate=Fate.SWALLOW)),
-        Call(code="UpstreamTimeout", says="unknown"),
-        Line(),
-        Call(code="|UpstreamTimeout"),
-        Call(),
-    ),
-    *each(
-        "a black hole that pings find",
-        ("http",),
-        {"timeouts": PINGS},
-        UP,
-        Line(down=Toxic(fate=Fate.SWALLOW)),
-        Ended("no answer to 2 pings"),
-        Line(),
-        AGAIN,
-        Served(),
-    ),
-    *each(
-        "nothing is taken during a call",
-        ("ws", "sse"),
-        {"timeouts": {"call": 0.4}},
-        UP,
-        Line(up=Toxic(fate=Fate.STALL)),
-        Call(code="UpstreamTimeout"),
-        Line(),
-        Call(code="|UpstreamTimeout"),
-        Call(),
-    ),
-    *each(
-        "a black hole from the start",
-        ("unix", "sse"),
+        *(case, "a black hole from the start", ("unix", "sse")),
         {"timeouts": {"probe": 0.2, "initialize": 0.3, "connect": 0.5}},
-        Ended("no answer to initialize|did not open its stream"),
-        Line(),
+        *(Ended("no answer to initialize|did not open its stream"), Line()),
         Served("UpstreamUnavailable|UpstreamTimeout"),
         down=Toxic(fate=Fate.SWALLOW),
     ),
+    *each(again, "cut in the middle of an answer", STREAMS, None, answers_meet(Fate.CUT), TOLD_LOST, Line()),
     *each(
-        "cut in the middle of an answer",
-        STREAMS,
-        None,
-        UP,
-        Line(down=Toxic(fate=Fate.CUT)),
-        Call(code="UpstreamLost", says=LOST),
-        Line(),
-        AGAIN,
-        Call(),
-    ),
-    *each(
-        "half closed in the middle of an answer",
-        ("unix", "ws"),
-        None,
-        UP,
-        Line(down=Toxic(fate=Fate.HALF_CLOSE)),
-        Call(code="UpstreamLost", says=LOST),
-        Line(),
-        AGAIN,
-        Call(),
+        *(again, "half closed in the middle of an answer", ("unix", "ws"), None),
+        *(answers_meet(Fate.HALF_CLOSE), TOLD_LOST, Line()),
     ),
     *(
-        case
-        for fate, spare in (
-            (Fate.CUT, 5),
-            (Fate.RESET, 60),
-            (Fate.HALF_CLOSE, 60),
-            (Fate.CUT, 190),
-            (Fate.HALF_CLOSE, 190),
-        )
-        for case in each(
+        same(
             f"{fate.name} after {spare} bytes of an answer",
-            ("http",),
-            None,
-            UP,
-            Line(down=Toxic(spare=spare, fate=fate)),
-            Call("effect", code="UpstreamLost", says=LOST),
-            Line(),
-            Call(),
-            Same(),
+            net("http"),
+            *(answers_meet(fate, spare), TOLD_LOST, Line()),
+        )
+        for fate, spare in (
+            *((Fate.CUT, 5), (Fate.CUT, 190), (Fate.RESET, 60)),
+            *((Fate.HALF_CLOSE, 60), (Fate.HALF_CLOSE, 190)),
         )
     ),
     *each(
-        "garbled answers",
-        ("unix",),
-        {"timeouts": {"call": 0.5}},
-        UP,
-        Line(down=Toxic(fate=Fate.GARBLE)),
-        Call(code="|UpstreamTimeout|UpstreamLost|UpstreamCallError"),
-        Line(),
-        Call(code="|UpstreamTimeout|UpstreamLost|UpstreamUnavailable"),
+        *(case, "garbled answers", ("unix", "http"), {"timeouts": {"call": 0.5}}),
+        *(UP, answers_meet(Fate.GARBLE), SPOILT, Line(), SPOILT),
         Served("UpstreamUnavailable|UpstreamTimeout"),
-    ),
-    *each(
-        "garbled answers",
-        ("http",),
-        {"timeouts": {"call": 0.5}},
-        UP,
-        Line(down=Toxic(fate=Fate.GARBLE)),
-        Call(
-            "effect", code="|UpstreamTimeout|UpstreamLost|UpstreamCallError|UpstreamUnavailable|RequestTooLarge"
-        ),
-        Line(),
-        Served(),
     ),
 )
 
 TALK = (
     *each(
-        "a call is cancelled",
-        ("ws", "sse", "http"),
-        None,
-        UP,
-        Hold(3),
-        Withdraw(),
-        Took("notifications/cancelled", 3),
-        Call(),
-        Same(),
+        *(same, "a call is cancelled", ("ws", "sse", "http"), None),
+        *(Hold(3), Withdraw(), Took("notifications/cancelled", 3)),
     ),
     *each(
-        "a client goes away",
-        ("ws", "http"),
-        None,
-        UP,
-        CallFromAnother(),
-        Took("notifications/cancelled"),
-        Call(),
-        Same(),
+        *(same, "a client goes away", ("ws", "http"), None),
+        *(CallFromAnother(), Took("notifications/cancelled")),
     ),
     *each(
-        "never answers a call",
-        ("unix", "http"),
-        {"timeouts": {"call": 0.3}},
-        UP,
-        Call("sleep", code="UpstreamTimeout"),
-        Took("notifications/cancelled"),
-        Call(),
-        Same(),
+        *(same, "never answers a call", ("unix", "http"), HASTY),
+        *(Call("sleep", code="UpstreamTimeout"), Took("notifications/cancelled")),
     ),
-    *each(
+    case(
         "never answers the listing",
-        ("http",),
-        {"timeouts": {"list": 0.3}},
+        net("http", {"timeouts": {"list": 0.3}}, on={"tools/list": [NEVER]}),
         Reaches("degraded", reason="no answer to tools/list within 0.3 s"),
-        on={"tools/list": [NEVER]},
     ),
     *each(
-        "other tools, announced",
-        STREAMS,
-        None,
-        UP,
-        Lists(5),
-        EpochRises(0),
-        HasTools(["echo", "new"]),
-        Lists(["echo", "new"]),
-        EpochRises(1),
-        Call("new"),
-        Same(),
+        *(same, "other tools, announced", STREAMS, None),
+        *(
+            Lists(5),
+            EpochRises(0),
+            HasTools(["echo", "new"]),
+            Lists(["echo", "new"]),
+            EpochRises(1),
+            Call("new"),
+        ),
     ),
     *each(
-        "other tools after it was away",
-        ("unix", "sse"),
-        None,
-        UP,
-        Lists(5),
-        EpochRises(0),
-        GoesAway(),
-        HasTools(["echo"], announced=False),
-        ComesBack(),
-        AGAIN,
-        Lists(["echo"]),
-        EpochRises(1),
-        Call(),
+        *(case, "other tools after it was away", ("unix", "sse"), None),
+        *(UP, Lists(5), EpochRises(0), GoesAway(), HasTools(["echo"], announced=False), ComesBack()),
+        *(AGAIN, Lists(["echo"]), EpochRises(1), Call()),
     ),
 )
 

@@ -2,189 +2,137 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tests.faults.case import Case, Net, Stdio, Step
-from tests.faults.steps import AGAIN, UP, Answers, Call, Ended, Hold, Kill, Reaches, Same, Served, Shows
+from tests.faults.steps import (
+    UP,
+    Answers,
+    Call,
+    Ended,
+    Hold,
+    Kill,
+    Reaches,
+    Served,
+    Shows,
+    again,
+    case,
+    down,
+    net,
+    same,
+    stdio,
+)
 from tests.faults.upstreams import NEVER
 from tests.faults.visits import Asks, Floods, Operator, Reconfigures, Writes
+
+if TYPE_CHECKING:
+    from tests.faults.case import Case, Step
 
 Json = dict[str, Any]
 
 SECRET = "canary-secret-55013"
+NO_START = stdio(on={"start": {"exit": 78}})
+LOST = Answers("UpstreamLost|UpstreamUnavailable")
 
 
-def case(name: str, *steps: Step, server: Stdio | Net | None = None, **more: Any) -> Case:
-    """A case whose server is a sound child, if nothing else is said."""
-    return Case(name=name, server=server or Stdio(), steps=steps, **more)
+def unmoved(name: str, *steps: Step, **more: Any) -> Case:
+    """A sound server that notices nothing."""
+    return same(name, stdio(), *steps, **more)
 
+
+def order(method: str, name: str = "{name}", **params: Any) -> Operator:
+    """What an operator says of one server."""
+    return Operator(method, {"name" if method == "switch" else "server": name, **params})
+
+
+FAULTY = {
+    "nothing": (None, "no such file"),
+    "empty": ("", "\\$|empty|JSON"),
+    "half of itself": ('{"mcpServers": {"a": {"comm', "JSON|line|\\$"),
+    "a list": ("[]", "\\$"),
+    "zeros": ("\0" * 100, "JSON|line|\\$"),
+    "no UTF-8": ("\udcff", "UTF-8|decode"),
+    "a key that does not exist": ('{"mcpServers": {}, "sevrers": {}}', "sevrers"),
+    "a name that is a path": ('{"mcpServers": {"../..": {"command": "x"}}}', "\\.\\./"),
+    "a hundred faults": (
+        '{"mcpServers": {' + ",".join(f'"a{n}": {{"comand": "x"}}' for n in range(100)) + '}, "lazy": 5}',
+        "comand",
+    ),
+}
+SECRET_AND_FAULT = '{"mcpServers": {"a": {"command": "x", "env": {"K": "' + SECRET + '"}, "comand": "y"}}}'
 
 CONFIGURATIONS = (
     *(
-        case(
-            f"the configuration becomes {what}",
-            UP,
-            Writes(text),
-            Operator("reload", error=pattern),
-            Call(),
-            Same(),
-        )
-        for what, text, pattern in (
-            ("nothing", None, "no such file"),
-            ("empty", "", "\\$|empty|JSON"),
-            ("half of itself", '{"mcpServers": {"a": {"comm', "JSON|line|\\$"),
-            ("a list", "[]", "\\$"),
-            ("zeros", "\0" * 100, "JSON|line|\\$"),
-            ("no UTF-8", "\udcff", "UTF-8|decode"),
-            ("a key that does not exist", '{"mcpServers": {}, "sevrers": {}}', "sevrers"),
-            (
-                "a type that does not exist",
-                '{"mcpServers": {"a": {"type": "telepathy", "command": "x"}}, "lazy": 5}',
-                "telepathy",
-            ),
-            ("a server without a command", '{"mcpServers": {"a": {}}, "lazy": 5}', "command"),
-            (
-                "a variable that is not set",
-                '{"mcpServers": {"a": {"command": "${NO_SUCH_VARIABLE}"}}, "lazy": 5}',
-                "NO_SUCH_VARIABLE",
-            ),
-            ("a name that is a path", '{"mcpServers": {"../..": {"command": "x"}}}', "\\.\\./"),
-            (
-                "a hundred faults",
-                '{"mcpServers": {'
-                + ",".join(f'"a{n}": {{"comand": "x"}}' for n in range(100))
-                + '}, "lazy": 5}',
-                "comand",
-            ),
-        )
+        unmoved(f"the configuration becomes {what}", Writes(text), Operator("reload", error=pattern))
+        for what, (text, pattern) in FAULTY.items()
     ),
-    case("the same configuration, ten times", UP, *[Operator("reload")] * 10, Call(), Same()),
+    unmoved(
+        "a secret in a faulty configuration",
+        *(Writes(SECRET_AND_FAULT), Operator("reload", error="comand")),
+        secrets=(SECRET,),
+    ),
+    unmoved("the same configuration, ten times", *[Operator("reload")] * 10),
     case(
         "another environment",
-        UP,
-        Hold(2),
-        Reconfigures({"env": {"A": "1"}}),
-        Answers("UpstreamLost"),
-        Reaches("ready"),
-        Served(),
-        Call("env", says="A"),
+        stdio(),
+        *(UP, Hold(2), Reconfigures({"env": {"A": "1"}}), Answers("UpstreamLost")),
+        *(UP, Served(), Call("env", says="A")),
     ),
-    case("another description only", UP, Hold(1), Reconfigures({"description": "new"}), Call(), Same()),
+    unmoved("another description only", Hold(1), Reconfigures({"description": "new"})),
     case(
         "another command that does not exist, and back",
-        UP,
-        Reconfigures({"command": "/no/such"}),
-        Reaches("failed"),
-        Call(code="UpstreamUnavailable"),
+        stdio(),
+        *(UP, Reconfigures({"command": "/no/such"}), Reaches("failed"), Call(code="UpstreamUnavailable")),
     ),
-    case("taken out while it starts", server=Stdio(script={"on": {"initialize": {"never": True}}})),
-    case("taken out with calls in flight", UP, Hold(20)),
-    case(
-        "taken out while it waits for its next start",
-        Ended("exited"),
-        server=Stdio(script={"on": {"start": {"exit": 1}}}),
+    down(
+        "a secret in a command that does not exist",
+        stdio({"command": "/no/such", "args": ["--token", SECRET], "env": {"TOKEN": SECRET}}),
+        "failed",
+        secrets=(SECRET,),
     ),
-    case("taken out while its line is silent", UP, Hold(3), server=Net(kind="http")),
-    case("taken out before its stream is open", server=Net(kind="sse", on={"GET": [NEVER]})),
+    case("taken out while it starts", stdio(on={"initialize": {"never": True}})),
+    case("taken out with calls in flight", stdio(), UP, Hold(20)),
+    case("taken out while it waits for its next start", stdio(on={"start": {"exit": 1}}), Ended("exited")),
+    case("taken out while its line is silent", net("http"), UP, Hold(3)),
+    case("taken out before its stream is open", net("sse", on={"GET": [NEVER]})),
 )
 
 WORDS = (
-    case(
-        "restarted with calls in flight",
-        UP,
-        Hold(5),
-        Operator("restart", {"server": "{name}"}),
-        Answers("UpstreamLost"),
-        AGAIN,
-        Call(),
-    ),
+    again("restarted with calls in flight", stdio(), Hold(5), order("restart"), Answers("UpstreamLost")),
     case(
         "restarted while it is down",
-        Reaches("failed"),
-        Operator("restart", {"server": "{name}"}),
-        Reaches("failed", restarts=1),
-        server=Stdio(script={"on": {"start": {"exit": 78}}}),
+        NO_START,
+        *(Reaches("failed"), order("restart"), Reaches("failed", restarts=1)),
     ),
     case(
         "switched off with calls in flight, and on again",
-        UP,
-        Hold(5),
-        Operator("switch", {"name": "{name}", "off": True}),
-        Answers("UpstreamLost|UpstreamUnavailable"),
-        Reaches("disabled"),
-        Call(code="UnknownCategory"),
-        Operator("switch", {"name": "{name}", "off": False}),
-        UP,
-        Served(),
+        stdio(),
+        *(UP, Hold(5), order("switch", off=True), LOST, Reaches("disabled"), Call(code="UnknownCategory")),
+        *(order("switch", off=False), UP, Served()),
     ),
-    case(
+    unmoved(
         "a tool is switched off, and on again",
-        UP,
-        Operator("switch", {"name": "{name}/echo", "off": True}),
-        Call(code="ToolDisabled"),
-        Call("pid"),
-        Operator("switch", {"name": "{name}/echo", "off": False}),
-        Call(),
-        Same(),
+        *(order("switch", "{name}/echo", off=True), Call(code="ToolDisabled"), Call("pid")),
+        order("switch", "{name}/echo", off=False),
     ),
-    case(
-        "its list is asked for while it is down",
-        Reaches("failed"),
-        Operator("refresh", {"server": "{name}"}),
-        server=Stdio(script={"on": {"start": {"exit": 78}}}),
-    ),
+    case("its list is asked for while it is down", NO_START, Reaches("failed"), order("refresh")),
     case(
         "its list is asked for while it is frozen",
-        UP,
-        Kill("SIGSTOP"),
-        Operator("refresh", {"server": "{name}"}),
-        Kill("SIGCONT"),
-        Reaches("ready|degraded"),
-        Call(),
-        server=Stdio(entry={"timeouts": {"list": 0.3}}),
+        stdio({"timeouts": {"list": 0.3}}),
+        *(UP, Kill("SIGSTOP"), order("refresh"), Kill("SIGCONT"), Reaches("ready|degraded"), Call()),
     ),
     *(
-        case(f"{method} of nobody", UP, Operator(method, params, error="nobody"), Call(), Same())
-        for method, params in (
-            ("restart", {"server": "nobody"}),
-            ("refresh", {"server": "nobody"}),
-            ("switch", {"name": "nobody", "off": True}),
+        unmoved(f"{method} with {what}", Operator(method, params, error=error))
+        for method, what, params, error in (
+            ("restart", "the name of nobody", {"server": "nobody"}, "nobody"),
+            ("refresh", "the name of nobody", {"server": "nobody"}, "nobody"),
+            ("switch", "the name of nobody", {"name": "nobody", "off": True}, "nobody"),
+            ("search", "the wrong types", {"queries": 5}, "."),
+            ("no-such-word", "anything", {}, "."),
         )
     ),
-    *(
-        case(f"{method} with {what}", UP, Operator(method, params, error="."), Call(), Same())
-        for method, params, what in (
-            ("restart", {}, "nothing"),
-            ("switch", {"name": 5, "off": "x"}, "the wrong types"),
-            ("search", {"queries": 5}, "the wrong types"),
-            ("sessions", {"key": 5}, "the wrong types"),
-            ("no-such-word", {}, "anything"),
-        )
-    ),
-    case("a hundred times the status", UP, Asks("status", 100), Call(), Same(), Shows("restarts", least=0)),
-    case("sixty words at once", UP, Floods("status", 60), Call(), Same()),
-    case("two hundred words at once", UP, Floods("status", 200, refused=True), Call(), Same()),
+    unmoved("a hundred times the status", Asks("status", 100), Call(), Shows("restarts", least=0)),
+    unmoved("sixty words at once", Floods("status", 60)),
+    unmoved("two hundred words at once", Floods("status", 200, refused=True)),
 )
 
-SECRETS = (
-    case(
-        "a secret in a faulty configuration",
-        UP,
-        Writes(
-            '{"mcpServers": {"a": {"command": "x", "env": {"K": "' + SECRET + '"}, "comand": "y"}}, "lazy": 5}'
-        ),
-        Operator("reload", error="comand"),
-        Call(),
-        Same(),
-        secrets=(SECRET,),
-    ),
-    case(
-        "a secret in a command that does not exist",
-        Reaches("failed"),
-        Call(code="UpstreamUnavailable"),
-        server=Stdio(entry={"command": "/no/such", "args": ["--token", SECRET], "env": {"TOKEN": SECRET}}),
-        secrets=(SECRET,),
-    ),
-)
-
-CASES = (*CONFIGURATIONS, *WORDS, *SECRETS)
+CASES = (*CONFIGURATIONS, *WORDS)

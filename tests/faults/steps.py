@@ -12,13 +12,13 @@ import attrs
 import trio
 
 from tests.faults.arena import code_of
-from tests.faults.case import kill
+from tests.faults.case import Case, Net, Stdio, kill
 from tests.faults.wire import HARMLESS, LOOK_SECONDS, Toxic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tests.faults.case import Play
+    from tests.faults.case import Play, Step
     from tests.faults.upstreams import Act
 
 Json = dict[str, Any]
@@ -401,3 +401,44 @@ class Shut:
     async def take(self, play: Play) -> None:
         """Change the mode."""
         os.chmod(play.arena.daemon.directory / self.path.format(name=play.name), self.mode)  # noqa: PTH101
+
+
+# --- cases ----------------------------------------------------------------------------------------------------
+
+
+def stdio(entry: Json | None = None, **script: Any) -> Stdio:
+    """A child with this script, and these keys of its configuration."""
+    return Stdio(script=script, entry=entry or {})
+
+
+def net(kind: str, entry: Json | None = None, **more: Any) -> Net:
+    """A server behind a transport, and these keys of its configuration."""
+    return Net(kind=kind, entry=entry or {}, **more)
+
+
+def case(name: str, server: Stdio | Net | None, *steps: Step, **more: Any) -> Case:
+    """A case; one of a network has its transport before its name."""
+    return Case(
+        name=f"{server.kind}: {name}" if isinstance(server, Net) else name, server=server, steps=steps, **more
+    )
+
+
+def same(name: str, server: Stdio | Net, *steps: Step, **more: Any) -> Case:
+    """A fault that the server survives: calls are served afterwards, by the run that it began with."""
+    return case(name, server, UP, *steps, Call(), Same(), **more)
+
+
+def again(name: str, server: Stdio | Net, *steps: Step, **more: Any) -> Case:
+    """A fault that ends the server's run: calls are served afterwards, by another."""
+    return case(name, server, UP, *steps, AGAIN, Call(), **more)
+
+
+def back(name: str, server: Stdio | Net, *steps: Step, **more: Any) -> Case:
+    """A fault after which calls are served, at once or after a while, by whichever run."""
+    return case(name, server, UP, *steps, Served(), Call(), **more)
+
+
+def down(name: str, server: Stdio | Net, states: str, reason: str = "", says: str = "", **more: Any) -> Case:
+    """A server that does not come up: the reason is seen, and calls are refused as not sent."""
+    refused = Call(code="UpstreamUnavailable", says=says)
+    return case(name, server, Reaches(states, reason=reason), refused, **more)

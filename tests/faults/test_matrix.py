@@ -2,12 +2,16 @@
 
 Most are performed beside each other: one more thing that a daemon has to bear. Those that change what is for
 all (the file of the configuration, the memory) have the daemon to themselves, and what they leave is counted.
+
+Each run has the cases that `coverage.toml` names and those of clients without a server; `make nightly` has all.
 """
 
 from __future__ import annotations
 
 import random
+import tomllib
 import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import attrs
@@ -22,13 +26,21 @@ from tests.faults.conftest import SEED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from tests.faults.arena import Arena
 
 TABLES = (cases_stdio, cases_network, cases_http, cases_clients, cases_operators)
 
 CASES = {f"{table.__name__.rpartition('_')[2]}: {case.name}": case for table in TABLES for case in table.CASES}
+
+ROWS = tomllib.loads(Path(__file__).with_name("coverage.toml").read_text())
+NAMED = {test for rows in ROWS.values() for row in rows for test in row.get("tests", ())}
+
+
+def is_nightly(name: str) -> bool:
+    """Whether a case shows again what another one shows on each run."""
+    return name not in NAMED and (CASES[name].server is not None or CASES[name].alone)
+
 
 AT_ONCE = 6
 """Cases beside each other: they mostly wait, and more would be late on two cores."""
@@ -91,7 +103,9 @@ def performance(stage_for_all: Arena, short_path_for_all: Path, request: pytest.
     return found
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=[pytest.mark.nightly] * is_nightly(name)) for name in CASES]
+)
 def test_a_fault_does_what_is_expected_of_it_and_nothing_else(case: str, performance: Performance) -> None:
     error = performance.outcomes[case]
     if error is not None:

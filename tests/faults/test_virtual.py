@@ -7,7 +7,8 @@ The clock leaps whenever everybody waits, worker threads included, so a bound in
 from __future__ import annotations
 
 import socket
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from tests.faults.wire import DRIP, HARMLESS, Fate, Toxic, Wire
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -42,6 +43,7 @@ AGES = 1e6
 
 HOUR, DAY = 3600.0, 24 * 3600.0
 BLACK_HOLE = Toxic(fate=Fate.SWALLOW)
+Remotes = Callable[..., AbstractAsyncContextManager["Remote"]]
 
 
 @attrs.frozen
@@ -82,18 +84,23 @@ class Remote:
         return answer.error
 
 
+@pytest.fixture
+def remote(sockets: Path, rng: random.Random, autojump_clock: MockClock) -> Remotes:
+    """Puts a server behind a line, while a block runs on a clock that leaps."""
+    return partial(behind_a_line, sockets, rng)
+
+
 @asynccontextmanager
-async def remote(
+async def behind_a_line(
     directory: Path,
     rng: random.Random,
     kind: str = "unix",
     *,
     listens: bool = True,
     down: Toxic = HARMLESS,
-    timeouts: Timeouts | None = None,
-    restart: Restart | None = None,
+    **entry: Any,
 ) -> AsyncIterator[Remote]:
-    """A server behind a line, with mcpd's own defaults."""
+    """A server behind a line, with mcpd's own defaults but for these keys."""
     history = History()
     async with leaving_nothing(), trio.open_nursery() as nursery:
         server = SERVERS[kind]("s", history)
@@ -106,13 +113,7 @@ async def remote(
                 url = f"{kind}://127.0.0.1:{wire.reserve_port()}/mcp"
             if listens:
                 wire.answer()
-            configured = Server(
-                name="s",
-                type=TransportType(kind),
-                url=url,
-                timeouts=timeouts or Timeouts(),
-                restart=restart or Restart(),
-            )
+            configured = Server(name="s", type=TransportType(kind), url=url, **entry)
             async with at_work(configured, rng=rng.random) as found:
                 yield Remote(found, server, wire, history)
         nursery.cancel_scope.cancel()
@@ -122,10 +123,8 @@ async def remote(
 # --- what takes its time --------------------------------------------------------------------------------------
 
 
-async def test_a_server_that_goes_silent_is_not_called_ready_for_longer_than_a_minute(
-    sockets: Path, rng: random.Random, autojump_clock: MockClock
-) -> None:
-    async with remote(sockets, rng) as it:
+async def test_a_server_that_goes_silent_is_not_called_ready_for_longer_than_a_minute(remote: Remotes) -> None:
+    async with remote() as it:
         await it.ready()
         it.wire.down.toxic = BLACK_HOLE
         took = await it.until(lambda status: status.state not in SERVING)
@@ -133,54 +132,38 @@ async def test_a_server_that_goes_silent_is_not_called_ready_for_longer_than_a_m
         assert it.status.reason == "no answer to 3 pings of 10 s"
 
 
-async def test_a_call_into_a_black_hole_ends_within_its_time(
-    sockets: Path, rng: random.Random, autojump_clock: MockClock
-) -> None:
-    async with remote(sockets, rng) as it:
+@pytest.mark.parametrize("toxic", [BLACK_HOLE, DRIP])
+async def test_an_answer_that_drips_does_not_keep_its_call_alive(toxic: Toxic, remote: Remotes) -> None:
+    """A byte a second is no more a sign of life than none: a call has 60 s, and the answer needs minutes."""
+    async with remote() as it:
         await it.ready()
-        it.wire.down.toxic = BLACK_HOLE
+        it.wire.down.toxic = toxic
         began = trio.current_time()
-        assert isinstance(await it.outcome(), UpstreamLost | UpstreamTimeout)
-        assert trio.current_time() - began <= 62
+        assert isinstance(await it.outcome(x="x" * 500), UpstreamLost | UpstreamTimeout)
+        assert 59 <= trio.current_time() - began <= 62
 
 
-async def test_an_answer_that_drips_does_not_keep_its_call_alive(
-    sockets: Path, rng: random.Random, autojump_clock: MockClock
-) -> None:
-    """A byte a second is no sign of life of this call: it has 60 s, and the answer needs minutes."""
-    async with remote(sockets, rng) as it:
-        await it.ready()
-        it.wire.down.toxic = DRIP
-        began = trio.current_time()
-        assert isinstance(await it.outcome(x="x" * 500), UpstreamTimeout)
-        assert 60 <= trio.current_time() - began <= 62
-
-
-async def test_what_drips_arrives_if_there_is_time(
-    sockets: Path, rng: random.Random, autojump_clock: MockClock
-) -> None:
+async def test_what_drips_arrives_if_there_is_time(remote: Remotes) -> None:
     timeouts = Timeouts(call=HOUR, call_max=HOUR, ping_interval=HOUR, refresh=DAY)
-    async with remote(sockets, rng, timeouts=timeouts) as it:
+    async with remote(timeouts=timeouts) as it:
         await it.ready()
         it.wire.down.toxic = DRIP
         assert await it.outcome(x="x" * 500) is None
 
 
-@pytest.mark.parametrize("spare", [1, 30, 100, 250, 400])
+@pytest.mark.parametrize("spare", [1, 100, 400])
 async def test_a_line_that_is_cut_at_any_byte_of_the_handshake_is_tried_again(
-    spare: int, sockets: Path, rng: random.Random, autojump_clock: MockClock
+    spare: int, remote: Remotes
 ) -> None:
-    async with remote(sockets, rng, down=Toxic(spare=spare, fate=Fate.CUT)) as it:
+    async with remote(down=Toxic(spare=spare, fate=Fate.CUT)) as it:
         await it.until(lambda status: status.attempt >= 2)
         it.wire.down.toxic = HARMLESS
         assert await it.ready() <= 61
         assert await it.outcome() is None
 
 
-async def test_a_server_that_is_silent_from_the_start_is_tried_again_later_and_later(
-    sockets: Path, rng: random.Random, autojump_clock: MockClock
-) -> None:
-    async with remote(sockets, rng, down=BLACK_HOLE) as it:
+async def test_a_server_that_is_silent_from_the_start_is_tried_again_later_and_later(remote: Remotes) -> None:
+    async with remote(down=BLACK_HOLE) as it:
         await it.until(lambda status: status.attempt >= 1 and status.next_retry_at is not None)
         assert it.status.reason == "no answer to initialize within 30 s"
         ten = await it.until(lambda status: status.attempt >= 11)
@@ -189,36 +172,32 @@ async def test_a_server_that_is_silent_from_the_start_is_tried_again_later_and_l
         assert tries + 150 <= ten <= tries + 400
 
 
-async def test_a_day_of_outage_is_neither_given_up_nor_hammered(
-    sockets: Path, rng: random.Random, autojump_clock: MockClock
-) -> None:
-    async with remote(sockets, rng, listens=False) as it:
+async def test_hours_of_outage_are_neither_given_up_nor_hammered(remote: Remotes) -> None:
+    async with remote(listens=False) as it:
         await it.until(lambda status: status.attempt >= 1)
-        await trio.sleep(DAY)
-        assert 24 * 60 <= it.status.attempt <= 3000
+        await trio.sleep(DAY / 8)
+        assert 24 * 60 / 8 <= it.status.attempt <= 3000 / 8
         it.wire.answer()
         assert await it.ready() <= 61
         assert await it.outcome() is None
 
 
-async def test_a_black_hole_costs_fewer_than_1500_attempts_a_day(
-    sockets: Path, rng: random.Random, autojump_clock: MockClock
-) -> None:
-    async with remote(sockets, rng, down=BLACK_HOLE) as it:
+async def test_a_black_hole_costs_fewer_than_1500_attempts_a_day(remote: Remotes) -> None:
+    async with remote(down=BLACK_HOLE) as it:
         await it.until(lambda status: status.attempt >= 1)
-        await trio.sleep(DAY / 8)
-        assert it.status.attempt <= 1500 / 8
+        await trio.sleep(DAY / 24)
+        assert it.status.attempt <= 1500 / 24
         it.wire.down.toxic = HARMLESS
         # It may be in the middle of a try into the hole: 33 s, or 300 s where a handshake took too long before.
         assert await it.ready() <= 61 + 33 + 300
 
 
-@pytest.mark.parametrize("after", [0.0, 0.4, 1.0, 20.0])
+@pytest.mark.parametrize("after", [0.0, 0.4, 20.0])
 async def test_a_call_to_a_server_that_is_back_does_not_wait_for_the_next_try(
-    after: float, sockets: Path, rng: random.Random, autojump_clock: MockClock
+    after: float, remote: Remotes
 ) -> None:
     """However short the time since the last try: tries are a second apart, and a call waits for two."""
-    async with remote(sockets, rng, listens=False) as it:
+    async with remote(listens=False) as it:
         await it.until(lambda status: status.attempt >= 12)
         await trio.sleep(after)
         assert isinstance(await it.outcome(), UpstreamUnavailable)
@@ -228,10 +207,8 @@ async def test_a_call_to_a_server_that_is_back_does_not_wait_for_the_next_try(
         assert await it.outcome() is None
 
 
-async def test_one_that_comes_and_goes_is_forgiven_after_two_minutes_of_health(
-    sockets: Path, rng: random.Random, autojump_clock: MockClock
-) -> None:
-    async with remote(sockets, rng) as it:
+async def test_one_that_comes_and_goes_is_forgiven_after_two_minutes_of_health(remote: Remotes) -> None:
+    async with remote() as it:
         for _ in range(5):
             await it.ready()
             await trio.sleep(121)
@@ -243,10 +220,11 @@ async def test_one_that_comes_and_goes_is_forgiven_after_two_minutes_of_health(
 
 
 async def test_a_machine_that_slept_finds_a_live_line_alive_and_a_dead_one_within_a_minute(
-    sockets: Path, rng: random.Random, autojump_clock: MockClock
+    remote: Remotes,
+    autojump_clock: MockClock,
 ) -> None:
     """Even if the loop's clock had gone on meanwhile, which Linux spares it."""
-    async with remote(sockets, rng) as it:
+    async with remote() as it:
         await it.ready()
         autojump_clock.jump(8 * HOUR)
         assert await it.outcome() is None
@@ -288,9 +266,9 @@ async def test_a_name_that_nobody_resolves_is_given_up_and_tried_again(
 
 
 async def test_a_websocket_says_goodbye_and_does_not_wait_for_an_answer_that_nobody_would_hear(
-    sockets: Path, rng: random.Random, autojump_clock: MockClock
+    remote: Remotes,
 ) -> None:
-    async with remote(sockets, rng, "ws") as it:
+    async with remote("ws") as it:
         await it.ready()
         began = trio.current_time()
         with trio.fail_after(AGES):
@@ -302,13 +280,13 @@ async def test_a_websocket_says_goodbye_and_does_not_wait_for_an_answer_that_nob
 # --- chance ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(4))
 async def test_whatever_happens_in_whatever_order_there_is_one_connection_and_it_comes_back(
-    number: int, sockets: Path, rng: random.Random, autojump_clock: MockClock
+    number: int, remote: Remotes, rng: random.Random
 ) -> None:
     """Lines end, holes open, operators and calls come in between: ways to a new connection must not race."""
     timeouts = Timeouts(probe=1, initialize=3, list=3, call=5, ping_interval=5, ping=2, missed_pings=2)
-    async with remote(sockets, rng, timeouts=timeouts, restart=Restart(cap=4)) as it:
+    async with remote(timeouts=timeouts, restart=Restart(cap=4)) as it:
         child = it.stage.supervisor.children["s"]
         deeds: list[Callable[[], object]] = [
             it.wire.end_lines,
