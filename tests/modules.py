@@ -7,7 +7,7 @@ standard library is needed.
 from __future__ import annotations
 
 import ast
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -59,13 +59,24 @@ class Module:
         return list(_inside(self.tree))
 
     @cached_property
+    def docstrings(self) -> list[tuple[int, str]]:
+        """Every string that stands alone, of constants and fields, too, with the number of its line."""
+        return [
+            (node.lineno, node.value.value)
+            for node in self._statements
+            if isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ]
+
+    @cached_property
     def docstring_lines(self) -> set[int]:
         """Numbers of the lines that belong to docstrings, those of constants and fields included."""
+        starts = {line for line, _ in self.docstrings}
         found: set[int] = set()
         for node in self._statements:
-            match node:
-                case ast.Expr(value=ast.Constant(value=str())):
-                    found.update(_lines(node))
+            if isinstance(node, ast.Expr) and node.lineno in starts:
+                found.update(_lines(node))
         return found
 
     @cached_property
@@ -164,8 +175,14 @@ def read(root: Path, folder: str) -> dict[str, Module]:
     for path in sorted((root / folder).rglob("*.py")):
         name = ".".join(path.relative_to(root).with_suffix("").parts)
         short = name.removesuffix(".__init__")
-        found[short] = Module(short, path.read_text(encoding="utf-8"), is_package=short != name)
+        found[short] = _module(short, path.read_text(encoding="utf-8"), short != name)
     return found
+
+
+@cache
+def _module(name: str, source: str, is_package: bool) -> Module:
+    """One module for all rules of a run: parsed once."""
+    return Module(name, source, is_package=is_package)
 
 
 def circles(needs: dict[str, set[str]]) -> list[list[str]]:

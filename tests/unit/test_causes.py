@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
@@ -13,10 +12,10 @@ from daemon.causes import HEALTHY, Cause, Reason, of_errno, of_status
 ROOT = Path(__file__).parent.parent.parent
 
 
-@pytest.mark.parametrize("cause", Cause)
-def test_a_cause_is_a_word_of_lower_case_and_hyphens_made_of_its_name(cause: Cause) -> None:
-    assert cause.value == cause.name.lower().replace("_", "-")
-    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", cause.value)
+def test_a_cause_is_a_word_of_lower_case_and_hyphens_made_of_its_name() -> None:
+    for cause in Cause:
+        assert cause.value == cause.name.lower().replace("_", "-")
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)*", cause.value)
 
 
 def test_a_reason_is_redacted_in_words_and_data_and_keeps_its_numbers() -> None:
@@ -52,11 +51,7 @@ def test_an_errno_has_a_cause_even_if_nothing_is_known_of_it() -> None:
 
 def set_in(path: Path) -> set[str]:
     """The names of the causes that a module mentions as `Cause.NAME`."""
-    return {
-        node.attr
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Cause"
-    }
+    return set(re.findall(r"\bCause\.([A-Z_]+)\b", path.read_text()))
 
 
 def test_every_cause_is_set_somewhere() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.cases import cases
+
 ROOT = Path(__file__).parents[2]
 HOUSE = runpy.run_path(str(ROOT / "scripts" / "house"))
 
@@ -46,19 +48,7 @@ def bounded(root: Path, files: dict[str, str], **ceilings: int) -> Path:
     return root
 
 
-@pytest.mark.parametrize(
-    ("source", "lines"),
-    [
-        ("x = 1\n", 1),
-        ("x = (\n    1,\n\n)\n", 3),
-        ("# why\n\nx = 1  # and so on\n", 1),
-        ('"""Words."""\n\n\ndef f():\n    """More\n    words."""\n    return 1\n', 2),
-        ('x = 1\n"""What it is."""\n', 1),
-        ('x = """a\n\n# b"""\n', 3),
-        ('x = f"""a\n\n{y}"""\n', 3),
-        ('try:\n    x = 1\nexcept E:\n    """Words."""\n', 3),
-    ],
-)
+@cases("source", "lines")
 def test_code_is_what_is_neither_blank_nor_comment_nor_docstring(
     source: str, lines: int, tmp_path: Path
 ) -> None:
@@ -83,38 +73,14 @@ def test_modules_are_counted_and_those_that_stand_loose(tmp_path: Path) -> None:
     assert counted(tmp_path, files, "loose_modules") == ["daemon.a"]
 
 
-@pytest.mark.parametrize(
-    ("files", "floors"),
-    [
-        ({"daemon/a.py": "", "daemon/b.py": ""}, 1),
-        ({"daemon/a.py": "", "daemon/b.py": "import daemon.a", "daemon/c.py": "from daemon import a, b"}, 3),
-        ({"daemon/a/__init__.py": "", "daemon/a/x.py": "", "daemon/b/y.py": "from ..a import x"}, 2),
-        ({"daemon/a/x.py": "", "daemon/a/y.py": "import daemon.a.x", "daemon/b.py": "import os"}, 1),
-        ({"daemon/a.py": "def f():\n    import daemon.b", "daemon/b.py": ""}, 2),
-        ({"daemon/a.py": 'x = later("daemon.b")', "daemon/b.py": ""}, 2),
-        ({"daemon/a.py": "import daemon.b", "daemon/b.py": "import daemon.a"}, float("inf")),
-    ],
-)
+@cases("files", "floors")
 def test_floors_are_the_longest_way_of_imports_from_room_to_room(
     files: dict[str, str], floors: float, tmp_path: Path
 ) -> None:
     assert counted(tmp_path, files, "floors")[0] == floors
 
 
-@pytest.mark.parametrize(
-    ("source", "large"),
-    [
-        (f"class A:\n{methods(*MANY)}", []),
-        (f"class A:\n{methods(*MANY, 'm20')}", ["21 daemon.a A"]),
-        (f"class A:\n{methods(*MANY)}class B(A):\n{methods('m0')}", []),
-        (f"class A:\n{methods(*MANY)}class B(A):\n{methods('m20')}", ["21 daemon.a B"]),
-        (
-            f"class A:\n{methods(*MANY)}class B(x.A[int]):\n    y = 1\n    async def n(self): ...",
-            ["21 daemon.a B"],
-        ),
-        ("class A(dict):\n    y = 1", []),
-    ],
-)
+@cases("source", "large")
 def test_methods_are_counted_with_those_that_are_inherited_from_classes_of_ours(
     source: str, large: list[str], tmp_path: Path
 ) -> None:
@@ -169,20 +135,7 @@ def test_a_file_name_is_used_once_in_a_process(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("files", "faults"),
-    [
-        ({"a": "import daemon.wire.b", "b": "", "c": "import daemon.wire.a"}, 0),
-        ({"a": "import daemon.wire.c", "c": ""}, 1),
-        ({"a": "def f():\n    from daemon.wire import c", "c": ""}, 1),
-        ({"b": 'd = later("daemon.wire.part.d", "x")', "part/d": ""}, 1),
-        ({"part/d": "from daemon.wire.c import x", "c": ""}, 0),
-        ({"part/d": "import daemon.wire.part.f", "part/f": ""}, 1),
-        ({"part/f": "import daemon.wire.part.d", "part/d": ""}, 0),
-        ({"e": "import daemon.wire.b", "b": ""}, 0),
-        ({"b": "import daemon.wire.e", "e": ""}, 1),
-    ],
-)
+@cases("files", "faults")
 def test_imports_inside_a_room_go_by_its_order(files: dict[str, str], faults: int, tmp_path: Path) -> None:
     found = counted(
         tmp_path, {f"daemon/wire/{name}.py": source for name, source in files.items()}, "edges_against_order"
