@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.reliability.__main__ import ELSEWHERE, MEASURES, Measure, main, parser, take
-from bench.reliability.promise import BY_NAME, PROMISES, Finding, Scale, chosen, percentile, sliding
+from bench.reliability.promise import BY_NAME, PROMISES, Finding, Scale
 from bench.reliability.table import BEGIN, END, NOT_YET, Row, read, render, write
-from bench.reliability.volume import slope_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,14 +89,6 @@ def test_promises_that_were_not_measured_now_keep_their_line_and_their_run(tmp_p
     assert NOT_YET in doc.read_text()
 
 
-def test_a_file_without_a_place_for_the_table_is_left_as_it_is(tmp_path: Path) -> None:
-    doc = tmp_path / "doc.md"
-    doc.write_text("nothing")
-    with pytest.raises(ValueError, match="no place for the numbers"):
-        write(doc, [], "run")
-    assert doc.read_text() == "nothing"
-
-
 # --- measuring ----------------------------------------------------------------------------------------------
 
 
@@ -114,68 +105,7 @@ def test_a_measure_that_fails_is_a_promise_that_is_not_kept(capsys: pytest.Captu
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_only_what_was_asked_for_is_told() -> None:
-    measure = Measure(("R1", "R2"), lambda _scale: [finding("R1"), finding("R2")])
-    assert [each.name for each in take(measure, Scale(), ["R2"])] == ["R2"]
-
-
-def test_promises_are_chosen_by_name() -> None:
-    assert chosen("r1, R8") == ["R1", "R8"]
-    for wrong in ("R99", "", "R1,x"):
-        with pytest.raises(ValueError, match="no such promise"):
-            chosen(wrong)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--only", "R99"],
-        ["--share", "0"],
-        ["--share", "x"],
-        ["--soak", "-1"],
-        ["word"],
-        ["--write", "--doc", "/nowhere"],
-    ],
-)
-def test_words_that_make_no_sense_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    assert ended.value.code == 2
-    assert "error" in capsys.readouterr().err
-
-
-def test_numbers_are_cut_to_scale() -> None:
-    assert Scale(0.02).of(1000) == 20
-    assert Scale(0.0001).of(1000, least=3) == 3
-    assert Scale().is_full
-    assert not Scale(0.5).is_full
-    assert list(sliding(10, 3)) == [3, 3, 4]
-    assert sum(sliding(7, 10)) == 7
-
-
-def test_percentiles_are_values_that_were_measured() -> None:
-    assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
-    assert percentile(range(1, 101), 0.99) == 99
-    assert percentile([5.0], 0.99) == 5.0
-
-
-def test_a_slope_is_that_of_the_line_through_the_points() -> None:
-    assert slope_of([(0, 10), (10, 30), (20, 50)]) == 2.0
-    assert slope_of([(5, 10)]) == 0.0
-
-
 # --- the real thing, on a few of everything ------------------------------------------------------------------
-
-
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "bench.reliability", *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
 
 
 @pytest.mark.e2e
@@ -183,7 +113,9 @@ def test_a_run_measures_prints_and_writes(tmp_path: Path) -> None:
     doc = tmp_path / "doc.md"
     doc.write_text(EMPTY)
     wanted = ["R9", "R20", "R25"]
-    ran = run("--share", "0.001", "--only", ",".join(wanted), "--write", "--doc", str(doc))
+    words = ["--share", "0.001", "--only", ",".join(wanted), "--write", "--doc", str(doc)]
+    command = [sys.executable, "-m", "bench.reliability", *words]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert "measuring failed" not in ran.stdout, ran.stderr
     # How quick this machine is now, is not asked here.
     assert ran.returncode == ("NOT KEPT" in ran.stdout), ran.stderr

@@ -11,7 +11,6 @@ from bench.scale.balanced import Try, Way
 from bench.scale.beside import Beside
 from bench.scale.writers import writings
 from bench.tables import markdown, place_in, put, text
-from tests.e2e.harness import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,14 +49,6 @@ def test_a_table_takes_the_place_of_the_last_one_and_nothing_else_changes(place:
     assert place_in(path, *marks(place)) == (before, "\n\nnew\n\n", after)
 
 
-def test_a_document_without_a_place_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "scale.md"
-    path.write_text("words")
-    with pytest.raises(ValueError, match="no place for the numbers"):
-        put(path, *marks("beside"), "text")
-    assert path.read_text() == "words"
-
-
 def test_a_store_that_cannot_be_opened_is_no_measurement(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--writers", "postgresql:///nothing?host=/nowhere"]) == 1
     assert "not measured: " in capsys.readouterr().err
@@ -67,15 +58,3 @@ def test_a_file_is_written_by_one(tmp_path: Path) -> None:
     (found,) = writings(None, tmp_path)
     assert found.writers == 1
     assert 0 < found.p50 <= found.p99
-
-
-def test_the_document_names_only_files_that_exist() -> None:
-    words = DOCUMENT.read_text(encoding="utf-8")
-    for name in (
-        "daemon/state/sqlite.py",
-        "daemon/host/sockets.py",
-        "daemon/clients/doors/listening.py",
-        "daemon/state/writer.py",
-    ):
-        assert f"`{name}`" in words
-        assert (ROOT / name).exists()

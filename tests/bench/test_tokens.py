@@ -1,4 +1,4 @@
-"""The token benchmark, run as a developer runs it, on two small recorded lists."""
+"""The benchmarks of tokens and of answers' sizes, run as a developer runs them, on two small recorded lists."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 ROOT = Path(__file__).parents[2]
 SURFACES = ("category", "browse", "search", "load", "full")
+
+AIM = ("--tool", "shed/count_spades", "--need", "count spades", "--arguments", '{"path": "."}')
 
 WAIT = 180.0
 """Seconds for two daemons and a dozen conversations on a busy machine."""
 
 
-def bench(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bench.tokens", *words]
+def bench(*words: str, of: str = "tokens") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", f"bench.{of}", *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT, check=False)
 
 
@@ -44,8 +49,7 @@ def lists(tmp_path: Path) -> Path:
 
 @pytest.mark.e2e
 def test_every_surface_is_measured_and_reaches_the_call(lists: Path) -> None:
-    aim = ("--tool", "shed/count_spades", "--need", "count spades", "--arguments", '{"path": "."}')
-    done = bench(str(lists), *aim)
+    done = bench(str(lists), *AIM)
     assert done.returncode == 0, (done.stdout, done.stderr)
     lines = done.stdout.splitlines()
     assert lines[0].startswith("2 servers list 151 tools, 151 of them usable")
@@ -57,9 +61,7 @@ def test_every_surface_is_measured_and_reaches_the_call(lists: Path) -> None:
 @pytest.mark.e2e
 def test_a_set_too_small_to_save_anything_misses_the_goal(lists: Path) -> None:
     (lists / "pond.json").unlink()
-    done = bench(
-        str(lists), "--tool", "shed/count_spades", "--need", "count spades", "--arguments", '{"path": "."}'
-    )
+    done = bench(str(lists), *AIM)
     assert done.returncode == 1, (done.stdout, done.stderr)
     assert {line.split()[0] for line in done.stdout.splitlines() if line.endswith("FAIL")} == set(SURFACES[:-1])
 
@@ -71,28 +73,29 @@ def test_a_call_that_is_not_reached_is_no_measurement(lists: Path) -> None:
     assert "no tool shed/count_rakes is listed" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--tool", "barn/count"], "no list is named barn"),
-        (["--copies", "0"], "'0' is not a number over 0"),
-        (["--arguments", "[]"], "'[]' is not a JSON object"),
-    ],
-)
-def test_wrong_usage_says_what_is_wrong(lists: Path, words: list[str], said: str) -> None:
-    done = bench(str(lists), *words)
-    assert done.returncode == 2
-    assert said in done.stderr
+def test_wrong_usage_says_what_is_wrong(lists: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    for words, said in (
+        ([str(lists), "--tool", "barn/count"], "no list is named barn"),
+        ([str(tmp_path_factory.mktemp("empty"))], "has no *.json"),
+    ):
+        done = bench(*words)
+        assert done.returncode == 2
+        assert said in done.stderr
 
 
-def test_a_directory_without_lists_is_wrong_usage(tmp_path: Path) -> None:
-    done = bench(str(tmp_path))
-    assert done.returncode == 2
-    assert "has no *.json" in done.stderr
+def sizes_in(text: str) -> Iterator[tuple[str, int, int]]:
+    """The rows of the table: a meta-tool, and its largest answer in tokens before and after."""
+    for line in text.splitlines():
+        name, *numbers = line.replace(",", "").split() or [""]
+        if len(numbers) > 3 and numbers[0].isdigit() and numbers[1].isdigit():
+            yield name, int(numbers[0]), int(numbers[1])
 
 
-def test_help_has_an_example_and_the_exit_statuses() -> None:
-    done = bench("--help")
-    assert done.returncode == 0
-    assert "example:\n  python -m bench.tokens" in done.stdout
-    assert "exit status:" in done.stdout
+@pytest.mark.e2e
+def test_no_answer_is_above_the_limit_and_what_it_was_stands_beside_it(lists: Path) -> None:
+    done = bench(str(lists), of="answers")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    sizes = {name: (before, after) for name, before, after in sizes_in(done.stdout)}
+    assert sizes["get-category-tools"][0] > 50_000
+    assert all(after <= 8000 for _before, after in sizes.values())
+    assert {"list_categories", "get_tools", "search_tools", "load_mcp_server", "load_mcp_tool"} <= sizes.keys()
