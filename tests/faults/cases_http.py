@@ -98,6 +98,7 @@ STATUSES = (
 )
 
 OTHERS_ANSWER = b'{"jsonrpc":"2.0","id":"nobody","result":{}}'
+SHORT = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{"
 BODIES = (
     *(
         back(
@@ -129,7 +130,7 @@ BODIES = (
             ("nothing, and the end,", Act(close=1), "UpstreamLost"),
             (
                 "less than was announced",
-                Act(raw=b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", close=1),
+                Act(raw=SHORT, close=1),
                 "UpstreamLost",
             ),
             (

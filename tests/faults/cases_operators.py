@@ -58,7 +58,9 @@ FAULTY = {
         "comand",
     ),
 }
-SECRET_AND_FAULT = '{"mcpServers": {"a": {"command": "x", "env": {"K": "' + SECRET + '"}, "comand": "y"}}}'
+SECRET_AND_FAULT = (
+    '{"mcpServers": {"a": {"command": "x", "env": {"K": "' + SECRET + '"}, "comand": "y"}}, "lazy": 5}'
+)
 
 CONFIGURATIONS = (
     *(

@@ -97,7 +97,7 @@ ENDS = (
         stdio({"restart": {"base": 0.01, "intensity": 3, "cap": 60}}, on={"start": {"exit": 1}}),
         *(
             Reaches("crashloop", reason="exited with status 1"),
-            Call(code="UpstreamUnavailable", says="crashloop"),
+            Call(code="UpstreamUnavailable"),
         ),
     ),
     *(

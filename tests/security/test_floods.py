@@ -80,7 +80,7 @@ def test_a_definition_that_is_too_long_is_not_shown_and_the_operator_learns_why(
         assert "the limit is 262144" in daemon.status()["servers"]["wordy"]["quarantined"]["long"]
 
 
-def test_clients_that_take_all_descriptors_leave_some_to_operators_and_restarts() -> None:
+def test_clients_that_take_all_descriptors_leave_some_to_operators_and_restarts_and_keep_nobody_out() -> None:
     with ExitStack() as stack:
         daemon = Daemon(own_directory(), {"mcpServers": {"one": scripted(tools=["echo"])}}, {})
         daemon.forked = False
@@ -94,15 +94,23 @@ def test_clients_that_take_all_descriptors_leave_some_to_operators_and_restarts(
         child = daemon.ready()["one"]["pid"]
         assert resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)[0] == before[1]
         assert resource.prlimit(child, resource.RLIMIT_NOFILE)[0] == SOFT_FILES
+        here = stack.enter_context(daemon.client())
+        assert not here.run("one", "echo")["isError"]
         resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
+        hoard = stack.enter_context(ExitStack())
         for _ in range(FILES):  # the last of them wait in the backlog
-            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client = hoard.enter_context(socket.socket(socket.AF_UNIX))
             client.setblocking(False)
             client.connect(str(daemon.socket))
         eventually(lambda: "is kept for operators and servers" in daemon.said(), daemon.said)
+        assert not here.run("one", "echo")["isError"]
         os.kill(child, signal.SIGKILL)
         eventually(lambda: daemon.status()["servers"]["one"]["pid"] not in {None, child}, daemon.said)
         assert "one" in daemon.run("status")
+        eventually(lambda: not here.run("one", "echo")["isError"], daemon.said)
+        hoard.close()
+        with daemon.client() as late:
+            assert late.ask("ping")["result"] == {}
 
 
 def test_a_first_list_over_the_limit_is_the_servers_fault() -> None:

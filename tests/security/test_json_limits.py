@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from daemon.wire import envelope
 from daemon.wire.envelope import MAX_DEPTH, MAX_MEMBERS, BadMessage, decode, decode_strictly
@@ -75,29 +72,6 @@ def test_a_message_beyond_the_limits_is_refused(case: str) -> None:
 )
 def test_a_payload_within_the_limits_passes_byte_for_byte(params: bytes) -> None:
     assert decode_strictly(request(params)).params == msgspec.Raw(params)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    st.recursive(
-        st.text('":\\a,{é', max_size=5) | st.integers(),
-        lambda v: st.lists(v, max_size=4) | st.dictionaries(st.text('":\\a', max_size=5), v, max_size=4),
-        max_leaves=30,
-    ),
-    st.sampled_from([(",", ":"), (" , ", " : ")]),
-)
-def test_members_are_counted_whatever_strings_hold(value: Any, separators: tuple[str, str]) -> None:
-    # Enough of them that it is not the number of all colons that decides.
-    padding = ['":' * MAX_MEMBERS]
-    line = json.dumps([padding, value], separators=separators).encode()
-    assert envelope._members(line) == counted(value)
-
-
-def counted(value: Any) -> int:
-    """How many members the objects within a value have."""
-    if isinstance(value, dict):
-        return len(value) + sum(map(counted, value.values()))
-    return sum(map(counted, value)) if isinstance(value, list) else 0
 
 
 @pytest.mark.parametrize("case", ["NaN", "a lone high surrogate", "a byte order mark", "a batch", "a bomb"])

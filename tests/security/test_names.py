@@ -14,17 +14,26 @@ if TYPE_CHECKING:
     from tests.security.conftest import Watched
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["", ".", "..", "../x", "a/b", "a\x00b", "A", "-a", "_a", "a" * 65, "a\u202eb", "a b", "ä", "a\n", "con:"],
-)
-def test_no_server_is_called_like_a_path_or_like_nothing_that_can_be_read(name: str) -> None:
-    assert SERVER_NAME.fullmatch(name) is None
-
-
-@pytest.mark.parametrize("name", ["a", "con", "git-hub_2", "0", "a" * 64])
-def test_a_plain_name_may_be_a_servers(name: str) -> None:
-    assert SERVER_NAME.fullmatch(name)
+def test_no_server_is_called_like_a_path_or_like_nothing_that_can_be_read() -> None:
+    bad = (
+        "",
+        ".",
+        "..",
+        "../x",
+        "a/b",
+        "a\x00b",
+        "A",
+        "-a",
+        "_a",
+        "a" * 65,
+        "a\u202eb",
+        "a b",
+        "ä",
+        "a\n",
+        "con:",
+    )
+    assert not [name for name in bad if SERVER_NAME.fullmatch(name)]
+    assert all(SERVER_NAME.fullmatch(name) for name in ("a", "con", "git-hub_2", "0", "a" * 64))
 
 
 @pytest.mark.e2e

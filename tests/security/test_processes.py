@@ -84,9 +84,8 @@ def escaping(directory: Path, limit: int = 0, parent: str = "ends", *, veiled: b
         parent: whether its parent "stays" or "ends".
         veiled: whether it is not dumpable.
     """
-    return after(
-        f"{VEIL}{ESCAPE}" if veiled else ESCAPE, scripted(), str(directory / "pid"), str(limit), parent
-    )
+    script = f"{VEIL}{ESCAPE}" if veiled else ESCAPE
+    return after(script, scripted(), str(directory / "pid"), str(limit), parent)
 
 
 def hidden(daemon: Daemon) -> int:
@@ -114,10 +113,21 @@ def test_a_server_reads_neither_the_environment_nor_the_memory_of_the_daemon() -
         assert all(server["rssBytes"] > 0 for server in status.values())
 
 
-@pytest.mark.parametrize("limit", [0, -1])
-@pytest.mark.parametrize("parent", ["ends", "stays"])
-def test_what_left_its_session_and_took_its_mark_off_ends_with_its_server(limit: int, parent: str) -> None:
-    with unprivileged(lambda where: {"evil": escaping(where, limit, parent), "good": scripted()}) as daemon:
+@pytest.mark.parametrize(
+    ("limit", "parent", "veiled"),
+    [
+        *((0, "stays", True), (-1, "ends", False)),
+        pytest.param(0, "ends", False, marks=pytest.mark.nightly),
+        pytest.param(-1, "stays", False, marks=pytest.mark.nightly),
+    ],
+)
+def test_what_left_its_session_and_took_its_mark_off_ends_with_its_server(
+    limit: int, parent: str, veiled: bool
+) -> None:
+    def servers(where: Path) -> dict[str, Any]:
+        return {"evil": escaping(where, limit, parent, veiled=veiled), "good": scripted()}
+
+    with unprivileged(servers, veiled=veiled) as daemon:
         daemon.ready("good")
         pid = hidden(daemon)
         daemon.ask("switch", name="evil", off=True)
@@ -125,49 +135,24 @@ def test_what_left_its_session_and_took_its_mark_off_ends_with_its_server(limit:
         assert daemon.ask("status")["servers"]["good"]["state"] == "ready"
 
 
-def test_an_orphan_that_took_its_mark_off_is_killed_while_its_server_runs() -> None:
-    with unprivileged(lambda where: {"evil": escaping(where)}) as daemon:
-        daemon.ready()
-        pid = hidden(daemon)
-        eventually(lambda: not is_alive(pid), daemon.said)
-        assert f"killing processes that left their server, with all below them: [{pid}]" in daemon.said()
-        assert daemon.ask("status")["servers"]["evil"]["restarts"] == 0
-
-
-def test_what_hides_below_a_living_parent_is_counted_to_its_server() -> None:
-    limits = {"limits": {"memoryBytes": 1 << 30}}
-    with unprivileged(lambda where: {"evil": {**escaping(where, parent="stays"), **limits}}) as daemon:
-        alone = daemon.ready()["evil"]["rssBytes"]
-        assert alone > proc.resident(hidden(daemon)) + proc.resident(daemon.ready()["evil"]["pid"])
-
-
-def test_what_hides_ends_with_the_daemon() -> None:
-    with unprivileged(lambda where: {"evil": escaping(where, parent="stays")}) as daemon:
-        daemon.ready()
-        pid = hidden(daemon)
-        assert is_alive(pid)
-        assert daemon.stop() == 0
-        assert not is_alive(pid), daemon.said()
-        daemon.start()
-
-
-def test_what_no_longer_can_be_traced_is_killed_as_an_orphan_and_is_reaped() -> None:
-    with unprivileged(lambda where: {"evil": escaping(where, veiled=True)}, veiled=True) as daemon:
+@pytest.mark.parametrize("veiled", [False, True])
+def test_an_orphan_that_took_its_mark_off_is_killed_and_reaped_while_its_server_runs(veiled: bool) -> None:
+    with unprivileged(lambda where: {"evil": escaping(where, veiled=veiled)}, veiled=veiled) as daemon:
         daemon.ready()
         pid = hidden(daemon)
         eventually(lambda: not Path(f"/proc/{pid}").exists(), daemon.said)
         assert f"killing processes that left their server, with all below them: [{pid}]" in daemon.said()
+        assert daemon.ask("status")["servers"]["evil"]["restarts"] == 0
 
 
-def test_what_no_longer_can_be_traced_ends_with_its_server() -> None:
-    def servers(where: Path) -> dict[str, Any]:
-        return {"evil": escaping(where, parent="stays", veiled=True), "good": scripted()}
-
-    with unprivileged(servers, veiled=True) as daemon:
-        daemon.ready("good")
-        pid = hidden(daemon)
-        daemon.ask("switch", name="evil", off=True)
-        eventually(lambda: not is_alive(pid), daemon.said)
+def test_what_hides_below_a_living_parent_is_counted_to_its_server_and_ends_with_the_daemon() -> None:
+    limits = {"limits": {"memoryBytes": 1 << 30}}
+    with unprivileged(lambda where: {"evil": {**escaping(where, parent="stays"), **limits}}) as daemon:
+        evil, pid = daemon.ready()["evil"], hidden(daemon)
+        assert evil["rssBytes"] > proc.resident(pid) + proc.resident(evil["pid"])
+        assert daemon.stop() == 0
+        assert not is_alive(pid), daemon.said()
+        daemon.start()
 
 
 COMMAND = """
@@ -175,10 +160,7 @@ import json, os, socket, time
 said = {}
 while not (os.path.exists(WORDS[0] + "/mcpd/control.sock") and os.path.exists(WORDS[0] + "/mcpd/mcpd.sock")):
     time.sleep(0.01)
-ASKED = {
-    "control.sock": ("switch", {"name": "good", "off": False}),
-    "mcpd.sock": ("ping", {}),
-}
+ASKED = {"control.sock": ("switch", {"name": "good", "off": False}), "mcpd.sock": ("ping", {})}
 for fork in (False, True):
     if fork and os.fork():
         os.wait()
@@ -209,11 +191,11 @@ def answered(daemon: Daemon) -> dict[str, str]:
 
 
 def test_a_server_gives_the_daemon_no_orders_and_calls_nobody() -> None:
-    with unprivileged(
-        lambda where: {"evil": after(COMMAND, scripted(), str(where)), "good": scripted()}
-    ) as daemon:
-        status = daemon.ready()
-        assert len(status) == 2
+    def servers(where: Path) -> dict[str, Any]:
+        return {"evil": after(COMMAND, scripted(), str(where)), "good": scripted()}
+
+    with unprivileged(servers) as daemon:
+        daemon.ready("evil", "good")
         assert set(answered(daemon).values()) == {""}
         refused = daemon.ask("status")["connections"]
         assert [refused[door]["refused"] for door in ("clients", "operators")] == [{"server": 2}] * 2
@@ -235,7 +217,12 @@ SEEN_AGAIN = COMMAND.replace("os.setsid()", "ctypes.CDLL(None).prctl(4, 1, 0, 0,
 
 
 @pytest.mark.parametrize(
-    "script", [VEIL + COMMAND, VEIL + SEEN_AGAIN, DEEPER], ids=["both", "only the one above", "deeper"]
+    "script",
+    [
+        pytest.param(VEIL + COMMAND, id="both"),
+        pytest.param(VEIL + SEEN_AGAIN, id="only the one above", marks=pytest.mark.nightly),
+        pytest.param(DEEPER, id="deeper"),
+    ],
 )
 def test_a_server_that_no_longer_can_be_traced_gives_no_orders_either(script: str) -> None:
     def servers(where: Path) -> dict[str, Any]:
@@ -254,13 +241,8 @@ def test_a_server_that_the_configuration_names_may_be_a_client_and_no_operator()
 
     with unprivileged(servers, listen={"servers": ["agent"]}) as daemon:
         daemon.ready()
-        answers = answered(daemon)
-        assert {name: "result" in answer for name, answer in answers.items()} == {
-            "control.sockFalse": False,
-            "control.sockTrue": False,
-            "mcpd.sockFalse": True,
-            "mcpd.sockTrue": True,
-        }
+        for name, answer in answered(daemon).items():
+            assert ("result" in answer) == name.startswith("mcpd.sock"), name
 
 
 def test_one_process_that_takes_all_connections_locks_nobody_out() -> None:
