@@ -86,10 +86,7 @@ def error_code(content: bytes) -> str:
 
 
 def credentials(client_id: str, secret: str | None, method: str) -> tuple[dict[str, str], dict[str, str]]:
-    """A client's authentication (RFC 6749, section 2.3.1): headers, and form fields.
-
-    `method`: none, client_secret_post or client_secret_basic.
-    """
+    """Headers and fields of client_secret_post or client_secret_basic (RFC 6749, 2.3.1), or of none."""
     if secret is None or method == "none":
         return {}, {"client_id": client_id}
     if method == "client_secret_post":
@@ -99,10 +96,7 @@ def credentials(client_id: str, secret: str | None, method: str) -> tuple[dict[s
 
 
 def times(expires_in: float | str | None, now: float) -> tuple[float | None, float | None]:
-    """Renewal time and end of a token, in seconds since the epoch; None if unknown.
-
-    `expires_in` is the authorization server's text or number of seconds.
-    """
+    """Renewal time and end of a token (seconds since the epoch), by the server's `expires_in`; None: unknown."""
     try:
         seconds = float(expires_in) if expires_in is not None else None
     except ValueError:
@@ -151,8 +145,7 @@ class UnsafeAddress(httpx2.TransportError):
 def refuse_unsafe(url: httpx2.URL, *, local: bool) -> None:
     """Refuse a url to which neither mcpd nor the user's browser may go; `local`: the MCP server is on loopback.
 
-    Raises:
-        UnsafeAddress: the text names the origin, never more.
+    Raises `UnsafeAddress`: the text names the origin, never more.
     """
     place = f"{url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
     loopback = is_loopback(url.host)
@@ -384,9 +377,8 @@ def _serves(login: Login, rejected: str | None, scope: str | None) -> bool:
 async def renew(login: Login, client: httpx2.AsyncClient) -> Login:
     """Renew a login (RFC 6749, section 6). The caller holds its lock, and keeps the result.
 
-    Raises:
-        LoginOver: the authorization server refuses.
-        httpx2.TransportError: it is unreachable or misbehaves at present.
+    Raises `LoginOver`: the authorization server refuses; `httpx2.TransportError`: it is unreachable or
+    misbehaves at present.
     """
     form = {"grant_type": "refresh_token", "refresh_token": login.refresh_token or ""}
     if login.resource is not None:
@@ -415,10 +407,8 @@ async def renew(login: Login, client: httpx2.AsyncClient) -> Login:
 async def revoke(login: Login) -> bool:
     """End a login at its authorization server (RFC 7009); False if that offers no way.
 
-    The refresh token goes first: most servers end its access tokens, too.
-
-    Raises:
-        httpx2.TransportError: the authorization server is unreachable, or refuses.
+    The refresh token goes first: most servers end its access tokens, too. Raises `httpx2.TransportError`: the
+    authorization server is unreachable, or refuses.
     """
     if login.revocation_endpoint is None:
         return False
@@ -466,11 +456,7 @@ class Ended(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def end_login(kept: Logins, server: str, url: str | None) -> Ended:
-    """End a login for `url`, or for any url if that is None.
-
-    Raises:
-        LoginsTrouble: the login cannot be forgotten; nothing has happened.
-    """
+    """End a login for `url`, None for any. Raises `LoginsTrouble`: it stays, as it cannot be forgotten."""
     existed, login = await trio.to_thread.run_sync(_taken_out, kept, server, url)
     if login is None:
         return Ended(existed, problem="it could not be read" if existed else "")

@@ -104,8 +104,7 @@ async def granted(
 ) -> httpx2.Response:
     """Poll until the user has agreed (section 3.5); the last answer need not hold a token.
 
-    Raises:
-        NoLogin: the user has refused, or not answered in time.
+    Raises `NoLogin`: the user has refused, or not answered in time.
     """
     interval = min(max(answer.interval, MIN_INTERVAL), MAX_INTERVAL)
     with trio.move_on_after(max(answer.expires_in, 0.0)):
@@ -147,11 +146,7 @@ def not_registered(server: str, issuer: str | None, redirect: str, last: httpx2.
 
 
 def not_trusted(server: str, expected: str, unwell: httpx2.Response | None, *, was_asked: bool) -> str:
-    """Explain any other end of the SDK's flow.
-
-    `unwell` is an answer that shows a temporary fault; `was_asked` says that the user was already sent to the
-    page.
-    """
+    """Explain any other end: `unwell` shows a temporary fault, `was_asked`: the user had seen the page."""
     if was_asked:
         return (
             "the answer comes from another authorization server than the one that was asked: no code was sent"

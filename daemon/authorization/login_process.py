@@ -83,12 +83,7 @@ async def serve(lines: Lines, say: Callable[[Said], Awaitable[None]]) -> None:
 async def _login(
     wish: Wish, lines: Lines, say: Callable[[Said], Awaitable[None]], nursery: trio.Nursery
 ) -> Done:
-    """Log in and keep the login.
-
-    Raises:
-        NoLogin: the login failed.
-        LoginsTrouble: it cannot be kept.
-    """
+    """Log in and keep the login. Raises `NoLogin`: the login failed; `LoginsTrouble`: it cannot be kept."""
     try:
         logins = logins_in(Path(wish.directory), secret_service=wish.secret_service)
     except ImportError:

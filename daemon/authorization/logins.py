@@ -282,11 +282,7 @@ def _refuse_open(found: os.stat_result, path: Path) -> None:
 
 
 def logins_in(state: Path, *, secret_service: bool) -> Logins:
-    """The login store of a daemon; nothing is opened yet.
-
-    Raises:
-        ImportError: the extra `secret-service` is wanted and not installed.
-    """
+    """The login store, not opened yet. Raises `ImportError`: the extra `secret-service` is not installed."""
     if not secret_service:
         return FileLogins(state)
     _ = secretstorage.dbus_init  # raises ImportError without the library

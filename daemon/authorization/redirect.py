@@ -117,11 +117,7 @@ class Redirect:
             self._answered.set()
 
     async def answer(self) -> Fields:
-        """Wait for the answer: `code` and `state`, and maybe `iss`.
-
-        Raises:
-            NoLogin: the user or the authorization server has refused, or the pasted text is invalid.
-        """
+        """Wait for `code`, `state`, maybe `iss`. Raises `NoLogin`: refused, or the pasted text is invalid."""
         await self._answered.wait()
         if self._refusal is not None:
             raise NoLogin(self._refusal)

@@ -158,9 +158,8 @@ _REFUSED = "the user has refused"
 def may_send(call: ClientCall, tool: Tool, arguments: Buffer) -> bool:
     """Whether a call may be sent now; otherwise its user is asked and the call is judged again.
 
-    Raises:
-        PermissionDenied: the user cannot be asked, or has agreed to something else.
-        Overloaded: too many calls wait for their users.
+    Raises `PermissionDenied`: the user cannot be asked, or has agreed to something else; `Overloaded`: too many
+    calls wait for their users.
     """
     context, session = call.calls.context, call.request.session
     if call.agreed == _identity(tool) or session.state.grants.covers(tool, trio.current_time()):

@@ -155,12 +155,7 @@ class ConnectedClient:
             upstream.notify(ROOTS_CHANGED)
 
     async def roots(self, request_id: bytes | None) -> list[str]:
-        """The present URIs of the client's roots; `request_id` is the request that needs them.
-
-        Raises:
-            RemoteError: the client refuses.
-            CallError: it does not answer.
-        """
+        """The URIs of the client's roots; raises `RemoteError`: it refuses; `CallError`: it does not answer."""
         told = await self._peer.request(
             LIST_ROOTS, {}, timeout=WORKSPACE_SECONDS, tells=False, request_id=request_id
         )

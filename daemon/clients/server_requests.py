@@ -135,10 +135,7 @@ MISSING_CAPABILITY = -32021
 
 
 def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallError:
-    """A server's JSON-RPC error for a model, without the secrets that it may quote.
-
-    Code, message and data become the detail `upstream`; long data are cut to text.
-    """
+    """A server's error for a model, without secrets: code, message, data (cut if long) are in `upstream`."""
     remote = RemoteError.from_wire(error)
     message = redact(remote.message)
     data: object = redact(remote.data.decode(errors="replace"))
@@ -149,10 +146,7 @@ def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallErr
 
 
 def with_author(server: str, told: UpstreamCallError) -> tuple[int, str, object]:
-    """Code, message and data of a refusal for a client, with the server's name if it sends users to URLs.
-
-    Raises UnsafeQuestion: a URL must not be shown.
-    """
+    """A refusal with the server's name where it sends users to URLs; raises UnsafeQuestion for a bad one."""
     refusal: Any = told.details["upstream"]
     code, message, data = refusal["code"], refusal["message"], refusal["data"]
     if code != REQUIRED or not isinstance(data, dict) or not isinstance(data.get("elicitations"), list):

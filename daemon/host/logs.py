@@ -131,17 +131,10 @@ _STDERR = 2
 
 
 class LogFile:
-    """A file that takes lines, and stderr too, since nobody reads that.
-
-    A file that has become too large takes the name of its predecessor, which is lost.
-    """
+    """A file for lines, and for stderr that nobody reads; one too large replaces its predecessor."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file for its owner alone, and point stderr at it.
-
-        Raises:
-            OSError: the file or its directory cannot be used.
-        """
+        """Open the file for its owner, and point stderr at it. Raises `OSError`: it cannot be used."""
         private_directory(path.parent)
         self._path = path
         self._open()
@@ -303,10 +296,7 @@ class _Entry:
 
     @property
     def body(self) -> str:
-        """The subject, the message, and the traceback if there is one.
-
-        It may quote servers and clients, who must not forge a line or move a terminal's cursor.
-        """
+        """Subject, message and traceback; quoted servers and clients forge no line and move no cursor."""
         subject = " ".join(f"{key}={self.extra[key]}" for key in _SUBJECTS if key in self.extra)
         text = visible(f"[{subject}] {self.message}" if subject else self.message)
         return f"{text}\n{self.traceback}" if self.traceback else text

@@ -69,8 +69,7 @@ def safely(path: str, flags: int) -> int:
 def own_file(path: str | Path, flags: int = os.O_RDWR) -> int:
     """Open a regular file of mcpd, made for us alone if it is missing; never waits.
 
-    Raises:
-        OSError: it is something else, such as a link or a pipe, or cannot be used; the text says which.
+    Raises `OSError`: it is something else, such as a link or a pipe, or cannot be used; the text says which.
     """
     number = errno.EINVAL
     try:
@@ -89,10 +88,8 @@ def own_file(path: str | Path, flags: int = os.O_RDWR) -> int:
 def replace(path: Path, content: bytes) -> None:
     """Put a file that only this user can read in the place of another, in one step, once it is on the disk.
 
-    The caller holds the file's lock: of two writers at once, one would remove the other's file.
-
-    Raises:
-        OSError: it cannot be written; the file is unchanged.
+    The caller holds the file's lock: of two writers at once, one would remove the other's file. Raises
+    `OSError`: it cannot be written; the file is unchanged.
     """
     # One name is enough: only the holder of the lock writes, and a rest of somebody killed is no loss.
     new = path.with_name(f"{path.name}.new")
@@ -109,9 +106,7 @@ def replace(path: Path, content: bytes) -> None:
 def locked(path: Path, seconds: float) -> Iterator[None]:
     """Hold a file's lock, a file next to it that stays: removing it would let two in.
 
-    Raises:
-        TimeoutError: somebody else has held it for all these seconds.
-        OSError: it cannot be made.
+    Raises `TimeoutError`: somebody else has held it for all these seconds; `OSError`: it cannot be made.
     """
     lock = own_file(path.with_name(f"{path.name}.lock"))
     try:

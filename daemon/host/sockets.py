@@ -66,9 +66,8 @@ _held: list[int] = []
 def bind(path: Path) -> socket.socket:
     """Listen on a unix socket: mode 0600, in a directory of mode 0700 that is ours.
 
-    Raises:
-        DaemonRunning: another process serves it already.
-        OSError: the directory or file cannot be used; the text says why.
+    Raises `DaemonRunning`: another process serves it already; `OSError`: the directory or file cannot be used;
+    the text says why.
     """
     private_directory(path.parent)
     _lock(path)
@@ -99,8 +98,7 @@ def unbind(listener: socket.socket, path: Path) -> None:
 def private_directory(directory: Path) -> None:
     """Make a private directory, or check that nobody else can replace our files in an existing one.
 
-    Raises:
-        OSError: it cannot be made, belongs to another user, or is open to others.
+    Raises `OSError`: it cannot be made, belongs to another user, or is open to others.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.stat()

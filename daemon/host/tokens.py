@@ -90,11 +90,7 @@ class TokenFile:
         return self.directory / FILE
 
     def read(self) -> Kept:
-        """The file's tokens; none if there is no file yet.
-
-        Raises:
-            TokenTrouble: it cannot be read, or others can change it.
-        """
+        """The tokens, if there is a file. Raises `TokenTrouble`: it cannot be read, or others can change it."""
         try:
             with open(self.path, "rb", opener=private_files.safely) as file:
                 _refuse_others(os.fstat(file.fileno()), self.path)
@@ -114,11 +110,7 @@ class TokenFile:
             ) from None
 
     def write(self, kept: Kept) -> None:
-        """Replace the file.
-
-        Raises:
-            TokenTrouble: it cannot be written, or could not be read again.
-        """
+        """Replace the file. Raises `TokenTrouble`: it cannot be written, or could not be read again."""
         content = msgspec.json.format(encoded(kept)) + b"\n"
         if len(content) > MAX_FILE:
             raise TokenTrouble(
@@ -137,11 +129,7 @@ def encoded(kept: Kept) -> bytes:
 
 
 def decoded(content: bytes) -> Kept:
-    """Decode the tokens of JSON; an older file's value of the unnamed token becomes its digest.
-
-    Raises:
-        ValueError: it says something else.
-    """
+    """Decode tokens of JSON; an old file's value becomes its digest. Raises `ValueError`: it is something else."""
     try:
         return msgspec.json.decode(content, type=Kept)
     except msgspec.ValidationError:
@@ -156,11 +144,7 @@ def new_value() -> str:
 
 
 def _refuse_others(found: os.stat_result, path: Path) -> None:
-    """Refuse a file that others could change.
-
-    Raises:
-        TokenTrouble: it is not ours alone to write.
-    """
+    """Refuse a file that others could change. Raises `TokenTrouble`: it is not ours alone to write."""
     if not stat.S_ISREG(found.st_mode):
         raise TokenTrouble(f"{path} is no file: remove it")
     if found.st_uid not in {os.geteuid(), 0}:

@@ -83,9 +83,8 @@ class Children:
     ) -> ChildProcess:
         """Start a child of a server, with exactly descriptors 0, 1 and 2.
 
-        Raises:
-            CannotStart: no such command or directory, no permission, not a program.
-            ConnectionLost: the system is short of a resource; worth another try.
+        Raises `CannotStart`: no such command or directory, no permission, not a program; `ConnectionLost`: the
+        system is short of a resource; worth another try.
         """
         inside, ours = _pipes()
         mark = marks.new()

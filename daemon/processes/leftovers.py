@@ -104,8 +104,7 @@ class Starts:
     def begin(cls, state: Path) -> Self:
         """Create the file of this daemon in the state directory, before it starts anything.
 
-        Raises:
-            OSError: it cannot be created; leftovers of this daemon will not be found if it is killed.
+        Raises `OSError`: it cannot be created; leftovers of this daemon will not be found if it is killed.
         """
         own = proc.read(os.getpid())
         folder = state / FOLDER
@@ -269,11 +268,7 @@ class DeadDaemon(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look(state: Path) -> list[Leftover]:
-    """Find the leftovers of dead daemons, by server, without ending them.
-
-    Raises:
-        OSError: processes or files cannot be read.
-    """
+    """Leftovers of dead daemons, by server, still running. Raises `OSError`: /proc or files cannot be read."""
     with _dead(state, tidy=False) as dead:
         return _find(dead)
 
@@ -436,10 +431,7 @@ def _own_line(alive: Mapping[int, proc.Process]) -> set[int]:
 
 @contextlib.contextmanager
 def _dead(state: Path, *, tidy: bool) -> Iterator[list[DeadDaemon]]:
-    """Dead daemons, whose files are not locked; we hold the locks while the block runs.
-
-    `tidy` removes useless files.
-    """
+    """Dead daemons: we hold their files' locks while the block runs; `tidy` removes useless files."""
     found, held = [], []
     until = time.monotonic() + (ENDED_SECONDS if tidy else DYING_SECONDS)
     try:

@@ -179,11 +179,7 @@ def _is_stray(limit: tuple[int, int]) -> bool:
 
 
 class Effort(NamedTuple):
-    """The activity of a process tree.
-
-    On an overloaded machine a working process gets little CPU, so one that is ready to run, or waits for the
-    disk, works too.
-    """
+    """The activity of a tree; ready to run or waiting for the disk is activity, on a busy machine."""
 
     cpu: float
     """Seconds of CPU used so far."""
@@ -197,10 +193,7 @@ def memory_by_mark() -> dict[int, int]:
 
 
 def memory_of(ceilings: Mapping[int, int]) -> dict[int, int]:
-    """Bytes of memory of some trees, by mark; exact only where the limit in `ceilings` seems exceeded.
-
-    Call it in a thread.
-    """
+    """Bytes by mark, exact only where `ceilings` seems exceeded. Reads /proc: call it in a thread."""
     used: dict[int, int] = {}
     trees = find().trees
     for mark in ceilings.keys() & trees.keys():
@@ -211,11 +204,7 @@ def memory_of(ceilings: Mapping[int, int]) -> dict[int, int]:
 
 
 def efforts(wanted: Iterable[int]) -> dict[int, Effort]:
-    """The effort of each of these servers, by mark. Reads all of /proc: call it in a thread.
-
-    Raises:
-        OSError: we are out of descriptors.
-    """
+    """Efforts by mark. Reads all of /proc: call it in a thread. Raises `OSError`: we are out of descriptors."""
     trees = find().trees
     return {mark: _effort(trees.get(mark, ())) for mark in wanted}
 

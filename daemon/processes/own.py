@@ -62,10 +62,7 @@ def adopt_orphans() -> None:
 
 @contextlib.contextmanager
 def handing_down(mark: int) -> Iterator[None]:
-    """Take on, while a child is forked, its mark and its worse oom_score_adj.
-
-    Set on the child afterwards, both would miss a descendant that detaches at once.
-    """
+    """Have a child's mark and oom_score_adj while it is forked: set later, they miss what detaches at once."""
     soft, hard = resource.prlimit(0, proc.RLIMIT_LOCKS)
     marked = _limit(proc.RLIMIT_LOCKS, mark, hard, "only the groups of servers can be killed")
     if not marked and marks.not_given(mark):
@@ -121,10 +118,7 @@ def _worsen_score() -> int | None:
 
 
 def _limit(kind: int, soft: int, hard: int, otherwise: str) -> bool:
-    """Set a limit of our own process; False if a sandbox forbids it.
-
-    By prlimit(2), which systemd's @system-service allows; setrlimit(2) is in its @resources.
-    """
+    """Set a limit by prlimit(2), which @system-service allows, unlike setrlimit(2); False in a sandbox."""
     try:
         resource.prlimit(0, kind, (soft, hard))
     except (OSError, ValueError) as error:
@@ -152,10 +146,8 @@ class _Account(ctypes.Structure):
 def spare() -> int:
     """Bytes at the end of the heap that could be given back; 0 where the C library does not say.
 
-    Takes up to a millisecond.
-
-    glibc keeps up to twice the largest block ever freed (mallopt(3), M_MMAP_THRESHOLD): a second answer of 10
-    MB is faster, but after the last one 10 MB are held for nothing.
+    Takes up to a millisecond. glibc keeps up to twice the largest block ever freed (mallopt(3),
+    M_MMAP_THRESHOLD): a second answer of 10 MB is faster, but after the last one 10 MB are held for nothing.
     """
     with suppress(AttributeError, OSError):
         ask = ctypes.CDLL(None).mallinfo2

@@ -135,8 +135,7 @@ class Peers:
     def admit(self, connection: socket.socket) -> PeerCredentials | None:
         """Admit the peer of a connection, who counts until `leave`; None if it is refused.
 
-        Raises:
-            OSError: the peer cannot be identified, as we are out of descriptors.
+        Raises `OSError`: the peer cannot be identified, as we are out of descriptors.
         """
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEERCRED.size)
         pid, uid, _gid = PEERCRED.unpack(raw)
@@ -277,10 +276,7 @@ def child_above(pid: int) -> int | None:
     """The child of mcpd that a process is or descends from; None if it does not descend from us.
 
     The walk up ends at the first process that is hidden from us (hidepid, systemd's ProtectProc=): unless that
-    is a child of mcpd, the inherited limit decides.
-
-    Raises:
-        Untraceable: the origin cannot be determined.
+    is a child of mcpd, the inherited limit decides. Raises `Untraceable`: the origin cannot be determined.
     """
     for _ in range(WALKS):
         try:
@@ -366,11 +362,7 @@ class End(NamedTuple):
 
 
 def other_end(connection: socket.socket) -> End | None:
-    """The other end of a TCP connection; None if it is on another machine.
-
-    Raises:
-        OSError: the kernel does not say.
-    """
+    """The other end of a TCP connection on this machine, or None. Raises `OSError`: the kernel does not say."""
     host, port, *rest = connection.getpeername()
     own_host, own_port = connection.getsockname()[:2]
     mine, its = (ip_address(each.partition("%")[0]) for each in (own_host, host))

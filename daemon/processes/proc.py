@@ -67,11 +67,7 @@ class Process(NamedTuple):
 
 
 def read(pid: int) -> Process | None:
-    """Read a process; None if there is no such pid, or it is hidden.
-
-    Raises:
-        OSError: we are out of descriptors.
-    """
+    """A process; None if there is none, or it is hidden. Raises `OSError`: we are out of descriptors."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -92,11 +88,7 @@ def read(pid: int) -> Process | None:
 
 
 def read_child(pid: int) -> Process | None:
-    """Read a child of mcpd, even a hidden one: wait(2) tells whether it is alive; its start time is unknown.
-
-    Raises:
-        OSError: we are out of descriptors.
-    """
+    """A child, even a hidden one, without its start time. Raises `OSError`: we are out of descriptors."""
     seen = read(pid)
     if seen is not None:
         return seen
@@ -151,10 +143,7 @@ def own_children() -> set[int]:
 
 
 def alive() -> tuple[dict[int, Process], dict[int, tuple[int, int]]]:
-    """The living processes of our user, and their limits (`limit`), by pid. Reads all of /proc.
-
-    A hidden process is not seen unless it is a child of mcpd.
-    """
+    """Processes of our user and their limits, by pid; of the hidden ones only children. Reads all of /proc."""
     own = own_children()
     # The limits are read first: a child started meanwhile is not among them, and so not taken for a stray.
     limits = {pid: found for pid in own.union(numbers()) if (found := limit(pid)) is not None}

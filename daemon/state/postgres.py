@@ -245,10 +245,7 @@ def _attempt(attempt: Future[ImpatientConnection], parameters: Mapping[str, str]
 
 
 def _limited(connection: ImpatientConnection, slack: float) -> ImpatientConnection:
-    """Set the server's own limits, whose errors say more than silence does.
-
-    Not as `options` of the connection, which connection poolers refuse.
-    """
+    """Set the server's limits, whose errors say more than silence; poolers refuse them as `options`."""
     limits = {"lock_timeout": LOCK_SECONDS, "statement_timeout": STATEMENT_SECONDS}
     connection.silence = SILENCE_SECONDS * slack
     try:

@@ -167,10 +167,7 @@ class Listener(Generic[V]):
 
 
 class Strangers:
-    """The unauthenticated connections of one door; a new one beyond the limit ends the oldest.
-
-    Mere connections thus keep nobody out.
-    """
+    """The unauthenticated connections of a door: a new one ends the oldest, so silent ones keep nobody out."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -178,9 +178,7 @@ def _answer_tools(connection: ClientConnection, request: Request, offer: Offer) 
 def find_prompt(view: View, name: str) -> ToolKey:
     """The server of a prompt, and the prompt's own name there.
 
-    Raises:
-        UnknownPrompt: the client sees no such prompt.
-        PromptDisabled: the prompt is switched off.
+    Raises `UnknownPrompt`: the client sees no such prompt; `PromptDisabled`: the prompt is switched off.
     """
     catalog, offered = view.catalog, view.offer.definitions(Kind.PROMPT)
     if (found := offered.get(name)) is not None:
@@ -229,9 +227,8 @@ def uri_in(members: dict[str, Raw]) -> str:
 def find_resource(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
     """The server of a resource, and its own URI there.
 
-    Raises:
-        UnknownResource: the client sees no such resource.
-        ResourceDisabled: the resource is switched off.
+    Raises `UnknownResource`: the client sees no such resource; `ResourceDisabled`: the resource is switched
+    off.
     """
     found = locate(view.catalog, view.offer, uri, links)
     if found is not None:

@@ -47,9 +47,8 @@ MODERN_ONLY = "Method not found: {}. Since 2026-07-28, subscriptions/listen name
 def subscribe(connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Subscribe a client to a resource; answered once the resource's server has agreed.
 
-    Raises:
-        msgspec.MsgspecError: the params name no resource.
-        Overloaded: too many of the client's subscriptions wait.
+    Raises `msgspec.MsgspecError`: the params name no resource; `Overloaded`: too many of the client's
+    subscriptions wait.
     """
     if _is_of_later_revision(connection, request, "resources/subscribe"):
         return

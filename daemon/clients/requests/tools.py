@@ -60,9 +60,8 @@ servers."""
 def list_definitions(kind: Kind, connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Answer a request for prompts, resources or templates, now or once the servers have listed them.
 
-    Raises:
-        msgspec.MsgspecError: the params are not those of a list.
-        UnknownCursor: the cursor was never given out.
+    Raises `msgspec.MsgspecError`: the params are not those of a list; `UnknownCursor`: the cursor was never
+    given out.
     """
     cursor = protocol.decode_list(params or b"{}").cursor
     view = request.session.view()
@@ -177,9 +176,8 @@ def call_tool(connection: ClientConnection, params: Raw | None, request: Request
 def list_tools(connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Answer `tools/list`, once the servers have listed and the session's loads at other daemons are known.
 
-    Raises:
-        msgspec.MsgspecError: the params are not those of a list.
-        UnknownCursor: the cursor was never given out.
+    Raises `msgspec.MsgspecError`: the params are not those of a list; `UnknownCursor`: the cursor was never
+    given out.
     """
     cursor = protocol.decode_list(params or b"{}").cursor
     connection.lists.asked(request.key)

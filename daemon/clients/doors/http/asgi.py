@@ -72,11 +72,7 @@ class AsgiRequest:
     scheme: str = attrs.field(default="http", kw_only=True)  # `https` if the whole way is encrypted
 
     def start(self, spawn: Callable[..., None]) -> None:
-        """Serve the request in a task of its own once its body is there.
-
-        Raises:
-            Refusal: the body has no length (411) or is too long (413).
-        """
+        """Serve the request in a task once its body is there. Raises `Refusal` for its length (411, 413)."""
         exchange = self.exchange
         if exchange.length is None:
             raise Refusal(HTTPStatus.LENGTH_REQUIRED, "say how long the body is: Content-Length\n")

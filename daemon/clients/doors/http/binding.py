@@ -31,9 +31,8 @@ LOOPBACK = "127.0.0.1"  # meaning of `localhost`, whatever a resolver says
 def bind_http(address: str) -> socket.socket:
     """As `listen_at`, with an explanation. Blocks: it searches all of /proc for the holder of a port.
 
-    Raises:
-        OSError: the text names the holder of the port, if any, and the remedy.
-        ValueError: as in `listen_at`.
+    Raises `OSError`: the text names the holder of the port, if any, and the remedy; `ValueError`: as in
+    `listen_at`.
     """
     try:
         return listen_at(address)
@@ -46,11 +45,8 @@ def bind_http(address: str) -> socket.socket:
 def listen_at(address: str) -> socket.socket:
     """Listen on HOST:PORT: an IPv4 address, an IPv6 address in brackets, or `localhost`.
 
-    The socket is non-blocking; a restart may bind despite TIME_WAIT.
-
-    Raises:
-        OSError: the address cannot be bound.
-        ValueError: the address is malformed, which the configuration's reader refuses earlier.
+    The socket is non-blocking; a restart may bind despite TIME_WAIT. Raises `OSError`: the address cannot be
+    bound; `ValueError`: the address is malformed, which the configuration's reader refuses earlier.
     """
     host, port = _split(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -70,9 +66,7 @@ def adopt(listener: socket.socket) -> str:
     """Prepare a socket that was handed over; return its address as HOST:PORT.
 
     It belongs to the service manager: closing our descriptor leaves it listening, and it must not be shut down.
-
-    Raises:
-        ConfigError: it is no listening TCP socket.
+    Raises `ConfigError`: it is no listening TCP socket.
     """
     is_stream = listener.type == socket.SOCK_STREAM and listener.family in {socket.AF_INET, socket.AF_INET6}
     if not is_stream or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):

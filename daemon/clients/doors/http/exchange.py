@@ -39,8 +39,7 @@ class Refusal(Exception):
 def require_loopback(head: Head) -> None:
     """Check that a request names this machine, at a loopback door without tokens.
 
-    Raises:
-        Refusal: it names another host, like a web page whose name resolves to this machine.
+    Raises `Refusal`: it names another host, like a web page whose name resolves to this machine.
     """
     host, _port = split_authority(head.headers.get("host", ""))
     if host is None or not is_loopback(host):

@@ -134,8 +134,7 @@ class Tokens:
     async def shown_default(self) -> str:
         """The value of the token without a name, made if there is none.
 
-        Raises:
-            TokenTrouble: an earlier daemon made it, so its value is unknown; or none can be made.
+        Raises `TokenTrouble`: an earlier daemon made it, so its value is unknown; or none can be made.
         """
         if not self._default:
             if self.kept.default is not None:
@@ -161,11 +160,7 @@ class Tokens:
         console: ConsoleRole | None = None,
         workspaces: tuple[str, ...] = (),
     ) -> str:
-        """Make a named token; return its value, which is stored nowhere.
-
-        Raises:
-            TokenTrouble: the name is taken, there are too many, or the file cannot be written.
-        """
+        """Make a token, stored as a digest. Raises `TokenTrouble`: name taken, too many, cannot be written."""
         value = self._new_value()
         made = KeptToken(
             sha256=digest(value).hex(),
@@ -191,11 +186,7 @@ class Tokens:
         await self._change(lambda kept, doubted: (_without(kept, name), _without(doubted, name)))
 
     async def confirm(self, name: str | None) -> None:
-        """Make a doubted token valid; None: the one without a name.
-
-        Raises:
-            TokenTrouble: no such token waits, or the file cannot be written.
-        """
+        """Make a doubted token valid. Raises `TokenTrouble`: none waits, or the file cannot be written."""
         default = self.doubted.default
         if name is None:
             if default is None:
