@@ -96,7 +96,7 @@ def credentials(client_id: str, secret: str | None, method: str) -> tuple[dict[s
 
 
 def times(expires_in: float | str | None, now: float) -> tuple[float | None, float | None]:
-    """Renewal time and end of a token (seconds since the epoch), by the server's `expires_in`; None: unknown."""
+    """Renewal time and end of a token, in seconds since the epoch; None for what `expires_in` does not say."""
     try:
         seconds = float(expires_in) if expires_in is not None else None
     except ValueError:

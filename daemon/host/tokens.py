@@ -129,7 +129,7 @@ def encoded(kept: Kept) -> bytes:
 
 
 def decoded(content: bytes) -> Kept:
-    """Decode tokens of JSON; an old file's value becomes its digest. Raises `ValueError`: it is something else."""
+    """Decode tokens of JSON; an old file's value becomes its digest. Raises `ValueError`: it is invalid."""
     try:
         return msgspec.json.decode(content, type=Kept)
     except msgspec.ValidationError:
