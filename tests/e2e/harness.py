@@ -87,6 +87,8 @@ class Daemon:
         self.forked = code == ROOT
         self.level = "INFO"
         """The least severe level of its log."""
+        self.options: tuple[str, ...] = ()
+        """What else `mcpd run` is told."""
         self.log = directory / "log"
         self.state = Path(self.environ["XDG_STATE_HOME"]) / "mcpd" / "state.db"
 
@@ -102,7 +104,7 @@ class Daemon:
             ready.bind(str(address))
             ready.settimeout(WAIT)
             environ = {**self.environ, "NOTIFY_SOCKET": str(address)}
-            words = self.command("run", "--config", str(self.config), "--log-level", self.level)
+            words = self.command("run", "--config", str(self.config), "--log-level", self.level, *self.options)
             if self.forked and FORKS.is_running:
                 self.process = FORKS.fork(words[len(MCPD) :], environ, self.code, self.log)
             else:
@@ -288,15 +290,16 @@ def running(
     code: Path = ROOT,
     forked: bool = True,
     level: str = "INFO",
+    options: tuple[str, ...] = (),
 ) -> Iterator[Daemon]:
     """A daemon, started and in the end stopped; nothing of it may be left.
 
     `code` holds its package; if not `forked`, it is run as users run it, by an interpreter of its own; `level`
-    is the least severe one that it logs.
+    is the least severe one that it logs; `options` are more of `mcpd run`.
     """
     daemon = Daemon(own_directory(), config, environ or {}, code)
     daemon.forked &= forked
-    daemon.level = level
+    daemon.level, daemon.options = level, options
     with started(daemon):
         yield daemon
 

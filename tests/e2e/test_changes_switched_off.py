@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sqlite3
 import subprocess
-import tempfile
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import attrs
@@ -21,7 +18,7 @@ import msgspec
 import pytest
 
 from daemon.protocol import CAPABILITIES_KEY, CLIENT_CAPABILITIES
-from tests.e2e.harness import ROOT, Daemon, changeable, node_server, program, running
+from tests.e2e.harness import ROOT, Daemon, changeable, node_server, program, running, scripted
 from tests.e2e.loading import repository
 from tests.e2e.test_seed_002_switches import HANDSHAKE, MODERN, request
 from tests.scripted_server import tool
@@ -29,6 +26,7 @@ from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.e2e
 
@@ -54,6 +52,9 @@ class Real:
     def environ(self) -> dict[str, str]:
         """The environment that it runs in without mcpd."""
         return {**os.environ, **self.entry.get("env", {})}
+
+
+SPACED = tool("schön", title="Schön", inputSchema={"type": "object", "x": 1.50})
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +89,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Real]:
                 ("read_text_file", {"path": "/etc/passwd"}),
             ],
         ),
+        # The others write compact ASCII; this one writes white space and escapes, which stay as they are, too.
+        "spaced": Real(scripted(tools=[SPACED]), modern=False, calls=[("schön", {"ü": 1.50})]),
         "memory": Real(
             {**node_server("server-memory"), "env": graph}, modern=False, calls=[("read_graph", {})]
         ),
@@ -196,30 +199,6 @@ def configured(real: dict[str, Real], **top: Any) -> Json:
     }
 
 
-class NoLazy(Daemon):
-    """`mcpd run --no-lazy`."""
-
-    def command(self, *words: str) -> list[str]:
-        """`mcpd WORDS`, and the switch."""
-        return [*super().command(*words), *(["--no-lazy"] if words[0] == "run" else [])]
-
-
-@contextmanager
-def running_without_lazy(config: Json) -> Iterator[Daemon]:
-    """As `running`."""
-    directory = Path(tempfile.mkdtemp(prefix="mcpd-"))
-    daemon = NoLazy(directory, config, {})
-    try:
-        daemon.start()
-        yield daemon
-        assert daemon.stop() == 0, daemon.said()
-    finally:
-        if daemon.process is not None and daemon.process.poll() is None:
-            daemon.process.kill()
-            daemon.process.wait()
-        shutil.rmtree(directory)
-
-
 def assert_as_direct(line: Line, real: dict[str, Real], direct: dict[str, Direct]) -> None:
     """What a client gets is what it would get without us, byte for byte."""
     listed = line.ask("tools/list", {"_meta": NAMED})
@@ -248,12 +227,24 @@ def remembered(daemon: Daemon) -> tuple[list[tuple[Any, ...]], list[tuple[Any, .
         return sessions, file.execute(f"SELECT {columns} FROM loaded_tools").fetchall()
 
 
-def test_the_master_switch_leaves_no_trace(real: dict[str, Real], direct: dict[str, Direct]) -> None:
-    with running(configured(real, lazy=False)) as daemon:
+@pytest.mark.parametrize(
+    ("top", "words", "options"),
+    [({"lazy": False}, (), ()), ({}, ("--no-lazy",), ("--lazy",))],
+    ids=["the configuration's", "the daemon's"],
+)
+def test_the_master_switch_leaves_no_trace(
+    real: dict[str, Real],
+    direct: dict[str, Direct],
+    top: Json,
+    words: tuple[str, ...],
+    options: tuple[str, ...],
+) -> None:
+    few = {name: real[name] for name in ("files", "spaced")}
+    with running(configured(few, **top), options=words) as daemon:
         daemon.ready()
         forget_sessions(daemon)
-        with bridge(daemon) as line:
-            assert_as_direct(line, real, direct)
+        with bridge(daemon, *options) as line:
+            assert_as_direct(line, few, {name: direct[name] for name in few})
         assert daemon.persistence()["state"] == "ok"
         assert "WARNING" not in daemon.said()
 
@@ -278,17 +269,6 @@ def test_the_switches_of_a_profile_and_of_a_client_leave_no_trace(
             names = [json.loads(raw)["name"] for raw in tools_in(line.ask("tools/list", {}))]
         assert names == ["load_mcp_server", "load_mcp_tool"]
         eventually(lambda: "no such table" in daemon.said(), daemon.said)
-
-
-def test_the_switch_of_the_daemon_leaves_no_trace(real: dict[str, Real], direct: dict[str, Direct]) -> None:
-    few = {name: real[name] for name in ("time", "git")}
-    with running_without_lazy(configured(few)) as daemon:
-        daemon.ready()
-        forget_sessions(daemon)
-        with bridge(daemon, "--lazy") as line:
-            assert_as_direct(line, few, {name: direct[name] for name in few})
-        assert daemon.persistence()["state"] == "ok"
-        assert "WARNING" not in daemon.said()
 
 
 OLD, NEW = (

@@ -51,14 +51,15 @@ def session(daemon: Daemon, clients: Clients) -> Any:
 
 
 def test_at_first_only_the_two_loading_tools_are_listed_with_the_seeds_parameters(session: Any) -> None:
-    server, tool = session(LIST).last["tools"]
-
+    seen = session(LIST)
+    server, tool = seen.last["tools"]
     assert [server["name"], tool["name"]] == META_TOOLS
     assert set(server["inputSchema"]["properties"]) == {"name"}
     assert server["inputSchema"]["required"] == ["name"]
     assert tool["inputSchema"]["properties"]["names"]["type"] == "array"
     assert tool["inputSchema"]["properties"]["server_name"]["type"] == "string"
-    assert tool["inputSchema"]["required"] == ["names"]
+    for words in ("load_mcp_server finds servers", "load_mcp_tool loads tools"):
+        assert words in seen.instructions
 
 
 def test_a_line_for_each_server_stands_in_the_list_from_the_start(session: Any) -> None:
@@ -70,35 +71,16 @@ def test_a_line_for_each_server_stands_in_the_list_from_the_start(session: Any) 
     assert lines[2] == "- files: Read and write files."
 
 
-def test_the_instructions_tell_how_to_load(session: Any) -> None:
-    told = session().instructions
-
-    assert "load_mcp_server finds servers" in told
-    assert "load_mcp_tool loads tools" in told
-
-
 def test_the_two_tools_are_there_whatever_the_configuration_selects(session: Any) -> None:
-    listed, server, tool = session(
-        LIST,
-        call("load_mcp_server", name="git"),
-        call("load_mcp_tool", names=["git_log"]),
-        profile="nothing",
-    ).results
-
+    asked = [call("load_mcp_server", name="git"), call("load_mcp_tool", names=["git_log"])]
+    listed, server, tool = session(LIST, *asked, profile="nothing").results
     assert names(listed) == META_TOOLS
     # They answer; there is nothing to be found.
     assert refusal(server)["code"] == "UnknownServer"
     assert refusal(tool)["code"] in {"UnknownTool", "ToolDisabled"}
 
-
-def test_a_profile_of_some_categories_tells_of_their_servers_only(session: Any) -> None:
-    listed, git, clock = session(
-        LIST,
-        call("load_mcp_server", name="git"),
-        call("load_mcp_server", name="time"),
-        profile="clocks",
-    ).results
-
+    asked = [call("load_mcp_server", name="git"), call("load_mcp_server", name="time")]
+    listed, git, clock = session(LIST, *asked, profile="clocks").results
     assert "git" not in listed["tools"][0]["description"]
     assert refusal(git)["available"] == ["time"]
     assert set(servers_in(clock)) == {"time"}
@@ -107,44 +89,33 @@ def test_a_profile_of_some_categories_tells_of_their_servers_only(session: Any) 
 # --- FR-4: load_mcp_server -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "server"),
-    [
-        ("git", "git"),
-        ("commits", "git"),
-        ("version control", "git"),
-        ("show me what changed in the last commit", "git"),
-        ("timezone", "time"),
-        ("what time is it in Tokyo", "time"),
-        ("list the files in a directory", "files"),
-    ],
-)
-def test_a_server_is_found_by_name_by_keyword_and_by_need(session: Any, name: str, server: str) -> None:
-    assert next(iter(servers_in(session(call("load_mcp_server", name=name)).last))) == server
+NEEDS = {
+    "git": ("git", "commits", "version control", "show me what changed in the last commit"),
+    "time": ("timezone", "what time is it in Tokyo"),
+    "files": ("list the files in a directory",),
+}
 
 
-def test_a_server_is_answered_with_its_summary_and_a_line_per_tool_and_no_schema(session: Any) -> None:
-    result = session(call("load_mcp_server", name="git")).last
+def test_a_server_is_found_by_name_by_keyword_and_by_need(session: Any) -> None:
+    wanted = [(need, server) for server, needs in NEEDS.items() for need in needs]
+    results = session(*(call("load_mcp_server", name=need) for need, _ in wanted)).results
+    assert [
+        (need, next(iter(servers_in(each)))) for (need, _), each in zip(wanted, results, strict=True)
+    ] == wanted
 
+
+def test_a_server_is_answered_with_its_summary_and_a_line_per_tool_and_loads_none(session: Any) -> None:
+    result, unknown, listed, called = session(
+        call("load_mcp_server", name="git"), call("load_mcp_server", name="xyzzyplugh"), LIST, call("git_log")
+    ).results
     (server,) = servers_in(result).values()
     assert server["summary"] == "Version control: look at and make commits and branches."
     assert {"git_log", "git_show", "git_status"} <= set(server["tools"])
     assert server["tools"]["git_log"] == "Shows the commit logs"
     assert not any("\n" in line for line in server["tools"].values())
-    assert "inputSchema" not in result["text"]
-    assert "max_count" not in result["text"]
-
-
-def test_a_server_that_nothing_fits_is_answered_with_those_that_there_are(session: Any) -> None:
-    error = refusal(session(call("load_mcp_server", name="xyzzyplugh")).last)
-
-    assert error["code"] == "UnknownServer"
-    assert error["available"] == ["git", "time", "files"]
-
-
-def test_finding_a_server_loads_none_of_its_tools(session: Any) -> None:
-    _, listed, called = session(call("load_mcp_server", name="time"), LIST, call("get_current_time")).results
-
+    assert not [word for word in ("inputSchema", "max_count") if word in result["text"]]
+    error = refusal(unknown)
+    assert (error["code"], error["available"]) == ("UnknownServer", ["git", "time", "files"])
     assert names(listed) == META_TOOLS
     assert refusal(called)["code"] == "ToolNotLoaded"
 
@@ -152,75 +123,48 @@ def test_finding_a_server_loads_none_of_its_tools(session: Any) -> None:
 # --- FR-4: load_mcp_tool -------------------------------------------------------------------------------------
 
 
-def test_several_tools_are_loaded_at_once_with_their_whole_schemas(session: Any) -> None:
+def test_several_tools_are_loaded_at_once_with_their_whole_schemas(session: Any, clients: Clients) -> None:
     result = session(call("load_mcp_tool", names=["git_log", "git_show", "convert_time"])).last
-
     loaded = tools_in(result)
     assert list(loaded) == ["git_log", "git_show", "convert_time"]
     assert loaded["git_log"]["inputSchema"]["required"] == ["repo_path"]
-    assert set(loaded["convert_time"]["inputSchema"]["properties"]) == {
-        *("source_timezone", "time", "target_timezone"),
-    }
     assert all(each["description"] and each["schemaHash"] for each in loaded.values())
     assert result["structured"]["meta"]["sourceServer"] == "git, time"
+    listed = clients.spawned([program("mcp-server-time"), "--local-timezone", "UTC"], LIST).last["tools"]
+    (direct,) = (each for each in listed if each["name"] == "convert_time")
+    for member in ("description", "inputSchema"):
+        assert loaded["convert_time"][member] == direct[member]
 
 
-def test_a_schema_says_what_the_server_says(session: Any, clients: Clients) -> None:
-    (direct,) = (
-        each
-        for each in clients.spawned([program("mcp-server-time"), "--local-timezone", "UTC"], LIST).last["tools"]
-        if each["name"] == "convert_time"
-    )
-
-    loaded = tools_in(session(call("load_mcp_tool", names=["convert_time"])).last)["convert_time"]
-
-    assert loaded["description"] == direct["description"]
-    assert loaded["inputSchema"] == direct["inputSchema"]
-
-
-@pytest.mark.parametrize(
-    ("need", "tool"),
-    [
-        ("show the commit log", "git_log"),
-        ("convert a time between timezones", "convert_time"),
-        ("move or rename a file", "move_file"),
-    ],
-)
-def test_a_tool_is_loaded_by_need(session: Any, need: str, tool: str) -> None:
-    assert list(tools_in(session(call("load_mcp_tool", names=[need])).last)) == [tool]
-
-
-def test_a_need_that_several_tools_fit_names_the_others(session: Any) -> None:
-    result = session(call("load_mcp_tool", names=["git diff of changes"])).last
-
-    (loaded,) = tools_in(result)
-    alternatives = result["structured"]["meta"]["alternatives"]["git diff of changes"]
-    assert loaded.startswith("git_diff")
-    assert all(each.startswith("git_diff") for each in alternatives)
-    assert loaded not in alternatives
-
-
-def test_names_and_needs_stand_side_by_side_and_what_fails_keeps_nothing_from_loading(session: Any) -> None:
-    asked = ["git_log", "the current time", "xyzzyplugh"]
-    result = session(call("load_mcp_tool", names=asked)).last
-
-    assert list(tools_in(result)) == ["git_log", "get_current_time"]
-    assert result["structured"]["meta"]["notLoaded"]["xyzzyplugh"].startswith("UnknownTool: ")
+def test_a_tool_is_loaded_by_need_and_what_fails_keeps_nothing_from_loading(session: Any) -> None:
+    needs = {
+        "show the commit log": "git_log",
+        "convert a time between timezones": "convert_time",
+        "move or rename a file": "move_file",
+    }
+    *results, several, mixed = session(
+        *(call("load_mcp_tool", names=[need]) for need in needs),
+        call("load_mcp_tool", names=["git diff of changes"]),
+        call("load_mcp_tool", names=["git_log", "the current time", "xyzzyplugh"]),
+    ).results
+    assert [list(tools_in(each)) for each in results] == [[each] for each in needs.values()]
+    (loaded,) = tools_in(several)
+    others = several["structured"]["meta"]["alternatives"]["git diff of changes"]
+    assert all(each.startswith("git_diff") for each in [loaded, *others])
+    assert loaded not in others
+    assert list(tools_in(mixed)) == ["git_log", "get_current_time"]
+    assert mixed["structured"]["meta"]["notLoaded"]["xyzzyplugh"].startswith("UnknownTool: ")
 
 
 def test_server_name_keeps_the_search_to_one_server(session: Any) -> None:
-    anywhere, there, elsewhere, nowhere = session(
-        call("load_mcp_tool", names=["status of the working tree"]),
+    there, elsewhere, nowhere = session(
         call("load_mcp_tool", names=["read a text"], server_name="files"),
         call("load_mcp_tool", names=["git_log"], server_name="time"),
         call("load_mcp_tool", names=["git_log"], server_name="gti"),
     ).results
-
-    assert list(tools_in(anywhere)) == ["git_status"]
     assert list(tools_in(there)) == ["read_text_file"]
     assert refusal(elsewhere)["code"] == "UnknownTool"
-    assert refusal(nowhere)["code"] == "UnknownServer"
-    assert refusal(nowhere)["closest"] == ["git"]
+    assert (refusal(nowhere)["code"], refusal(nowhere)["closest"]) == ("UnknownServer", ["git"])
 
 
 @pytest.mark.parametrize(

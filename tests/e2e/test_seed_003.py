@@ -10,14 +10,13 @@ import os
 import shlex
 import shutil
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from tests.e2e.harness import Daemon, left_behind, node_server, program, running
+from tests.e2e.harness import Daemon, left_behind, node_server, program, running, scripted
 from tests.e2e.loading import repository
 from tests.e2e.scripts import LIST, PYTHON, TYPESCRIPT, Clients, Outcome, Processes, call, names, refusal, zone
 from tests.scripted_server import command
@@ -92,106 +91,60 @@ def described(result: dict[str, Any]) -> dict[str, Any]:
     return tools
 
 
-def all_described(lazy: Any) -> list[dict[str, Any]]:
-    """Each category's tools."""
-    return [
-        described(each) for each in lazy(*(call("get_tools", category=name) for name in CATEGORIES)).results
-    ]
+# --- the seed's own list; its names of tests stand in the comments ----------------------------------------
 
 
-# --- schemas -------------------------------------------------------------------------------------------------
-
-
-def test_every_tool_has_a_valid_schema(lazy: Any) -> None:  # test_get_tool_schema_returns_valid_schemas
-    for tools in all_described(lazy):
-        assert tools
-        for name, tool in tools.items():
-            assert name
-            assert tool["description"]
-            assert tool["inputSchema"]["type"] == "object"
-            jsonschema.Draft202012Validator.check_schema(tool["inputSchema"])
-
-
-def test_an_unknown_tool_has_no_schema(lazy: Any) -> None:  # test_get_tool_schema_returns_none_for_unknown
-    for tools in all_described(lazy):
-        assert "no_such_tool" not in tools
-
-
-def test_as_many_tools_are_described_as_the_servers_have(
+def test_the_categories_cover_all_tools_each_once_with_a_valid_schema(
     lazy: Any, everything: list[dict[str, Any]]
-) -> None:  # test_get_all_tool_schemas_returns_16_tools
-    assert sum(len(tools) for tools in all_described(lazy)) == len(everything)
+) -> None:
+    # test_get_tool_schema_returns_valid_schemas, test_get_tool_schema_returns_none_for_unknown,
+    # test_get_all_tool_schemas_returns_16_tools, test_tool_categories_cover_all_tools,
+    # test_handle_get_tools_returns_schemas_for_category
+    results = lazy(*(call("get_tools", category=name) for name in CATEGORIES)).results
+    found = {name: tool for each in results for name, tool in described(each).items()}
+    assert sum(len(described(each)) for each in results) == len(found)
+    assert sorted(found) == sorted(tool["name"] for tool in everything)
+    for tool in everything:
+        shown = found[tool["name"]]
+        assert shown["description"] == tool["description"] != ""
+        assert shown["inputSchema"] == tool["inputSchema"] or tool["name"] not in CLOCK
+        assert shown["inputSchema"]["type"] == "object"
+        jsonschema.Draft202012Validator.check_schema(shown["inputSchema"])
+    clock = results[list(CATEGORIES).index("clock")]
+    assert list(described(clock)) == CLOCK
+    meta = clock["structured"]["meta"]
+    assert (meta["category"], meta["sourceServer"]) == ("clock", "time")
 
 
-def test_the_categories_cover_all_tools_and_each_once(
-    lazy: Any, everything: list[dict[str, Any]]
-) -> None:  # test_tool_categories_cover_all_tools
-    in_categories = [name for tools in all_described(lazy) for name in tools]
-
-    assert sorted(in_categories) == sorted(tool["name"] for tool in everything)
-
-
-# --- meta-tools ----------------------------------------------------------------------------------------------
-
-
-def test_all_categories_are_listed_with_descriptions_and_tool_names(
-    lazy: Any,
-) -> None:  # test_handle_list_categories_returns_all_categories
+def test_all_categories_are_listed_with_descriptions_and_tool_names(lazy: Any) -> None:
+    # test_handle_list_categories_returns_all_categories
     result = lazy(call("list_categories")).last
-
     found = {each["name"]: each["description"] for each in result["structured"]["categories"]}
     assert found == CATEGORIES
     assert result["structured"]["categories"][2]["tools"] == CLOCK
     assert "- **clock**: What time it is.\n  Tools: get_current_time, convert_time" in result["text"]
 
 
-def test_the_tools_of_a_category_are_described_and_no_others(
-    lazy: Any, everything: list[dict[str, Any]]
-) -> None:  # test_handle_get_tools_returns_schemas_for_category
-    result = lazy(call("get_tools", category="clock")).last
-
-    listed = {tool["name"]: tool for tool in everything}
-    assert list(described(result)) == CLOCK
-    for name, tool in described(result).items():
-        assert tool["description"] == listed[name]["description"]
-        assert tool["inputSchema"] == listed[name]["inputSchema"]
-    assert result["structured"]["meta"]["category"] == "clock"
-    assert result["structured"]["meta"]["sourceServer"] == "time"
-
-
-def test_an_invalid_category_is_answered_with_those_that_there_are(
-    lazy: Any,
-) -> None:  # test_handle_get_tools_invalid_category
-    error = refusal(lazy(call("get_tools", category="git_histroy")).last)
-
-    assert error["code"] == "UnknownCategory"
-    assert error["available"] == list(CATEGORIES)
+def test_what_does_not_exist_is_answered_with_what_does_and_any_tool_is_called_by_name(lazy: Any) -> None:
+    # test_handle_get_tools_invalid_category, test_handle_call_tool_unknown_tool,
+    # test_handle_call_tool_prevents_meta_tool_recursion
+    ways = ("get_current_time", "time/get_current_time", "mcp__time__get_current_time")
+    category, tool, *results = lazy(
+        call("get_tools", category="git_histroy"),
+        call("call_tool", tool_name="get_curent_time", arguments={}),
+        *(call("call_tool", tool_name=name, arguments={"category": "clock"}) for name in META_TOOLS),
+        *(call("call_tool", tool_name=name, arguments={"timezone": "Asia/Taipei"}) for name in ways),
+    ).results
+    error = refusal(category)
+    assert (error["code"], error["available"]) == ("UnknownCategory", list(CATEGORIES))
     assert "Did you mean git_history" in error["message"]
-
-
-def test_an_unknown_tool_is_answered_with_close_names(lazy: Any) -> None:  # test_handle_call_tool_unknown_tool
-    error = refusal(lazy(call("call_tool", tool_name="get_curent_time", arguments={})).last)
-
-    assert error["code"] == "UnknownTool"
-    assert error["closest"][0] == "get_current_time"
+    error = refusal(tool)
+    assert (error["code"], error["closest"][0]) == ("UnknownTool", "get_current_time")
     assert "Did you mean get_current_time" in error["message"]
-
-
-@pytest.mark.parametrize("name", META_TOOLS)
-def test_the_meta_tools_are_not_called_through_one_of_them(
-    lazy: Any, name: str
-) -> None:  # test_handle_call_tool_prevents_meta_tool_recursion
-    error = refusal(lazy(call("call_tool", tool_name=name, arguments={"category": "clock"})).last)
-
-    assert error["code"] == "InvalidArguments"
-    assert "call it directly" in error["message"]
-
-
-@pytest.mark.parametrize("name", ["get_current_time", "time/get_current_time", "mcp__time__get_current_time"])
-def test_any_tool_is_called_by_name(lazy: Any, name: str) -> None:
-    called = call("call_tool", tool_name=name, arguments={"timezone": "Asia/Taipei"})
-
-    assert zone(lazy(called).last) == "Asia/Taipei"
+    for each in results[: len(META_TOOLS)]:
+        assert refusal(each)["code"] == "InvalidArguments"
+        assert "call it directly" in refusal(each)["message"]
+    assert [zone(each) for each in results[len(META_TOOLS) :]] == ["Asia/Taipei"] * len(ways)
 
 
 # --- modes ---------------------------------------------------------------------------------------------------
@@ -229,18 +182,14 @@ def test_not_lazily_every_tool_is_listed_and_called_by_name(
     assert zone(seen.last) == "UTC"
 
 
-def test_the_definitions_are_a_small_part_of_the_whole_list(
+def test_the_definitions_are_a_small_part_of_the_whole_list_with_the_seeds_parameters(
     lazy: Any, everything: list[dict[str, Any]]
 ) -> None:
+    listed = lazy(LIST).last["tools"]
     # The seed has 230 of 6,400 tokens for 16 tools, and grows no more: neither do these definitions.
-    assert len(json.dumps(lazy(LIST).last["tools"])) < 2000
-    assert len(json.dumps(everything)) > 10 * len(json.dumps(lazy(LIST).last["tools"]))
-
-
-def test_the_definitions_have_the_seeds_parameters(lazy: Any) -> None:
-    required = {tool["name"]: tool["inputSchema"].get("required", []) for tool in lazy(LIST).last["tools"]}
-
-    assert required == {
+    assert len(json.dumps(listed)) < 2000
+    assert len(json.dumps(everything)) > 10 * len(json.dumps(listed))
+    assert {tool["name"]: tool["inputSchema"].get("required", []) for tool in listed} == {
         "list_categories": [],
         "get_tools": ["category"],
         "call_tool": ["tool_name", "arguments"],
@@ -306,34 +255,7 @@ def test_the_shipped_example_serves_the_seeds_five_categories_and_16_tools(
 # --- the switches of the daemon ------------------------------------------------------------------------------
 
 
-class Switched(Daemon):
-    """A daemon that is started with one more option."""
-
-    switch = ""
-
-    def command(self, *words: str) -> list[str]:
-        """`mcpd WORDS`, and the switch after `run`."""
-        return super().command(*words, *([self.switch] if words[0] == "run" else []))
-
-
-@contextmanager
-def switched(config: dict[str, Any], switch: str) -> Iterator[Daemon]:
-    """`mcpd run SWITCH`."""
-    directory = Path(tempfile.mkdtemp(prefix="mcpd-"))
-    daemon = Switched(directory, config, {})
-    daemon.switch = switch
-    try:
-        daemon.start()
-        # A list is waited for a few seconds only, and a busy machine needs longer to start a server.
-        daemon.ready()
-        yield daemon
-    finally:
-        assert daemon.stop() == 0, daemon.said()
-        assert not left_behind(directory)
-        shutil.rmtree(directory)
-
-
-TIME = {"time": {"command": program("mcp-server-time"), "args": ["--local-timezone", "UTC"]}}
+TIME = {"time": scripted(tools=CLOCK)}
 
 
 @pytest.mark.parametrize(
@@ -349,16 +271,16 @@ TIME = {"time": {"command": program("mcp-server-time"), "args": ["--local-timezo
 def test_the_daemons_switch_counts_more_than_its_configuration(
     clients: Clients, switch: str, top: dict[str, Any], expected: list[str]
 ) -> None:
-    with switched({"mcpServers": TIME, **top}, switch) as daemon:
+    with running({"mcpServers": TIME, **top}, options=(switch,)) as daemon:
         assert names(clients.session(daemon, LIST).last) == expected
 
 
 def test_a_client_cannot_switch_on_what_the_daemon_switches_off_and_can_switch_off_what_it_switches_on(
     clients: Clients,
 ) -> None:
-    with switched({"mcpServers": TIME}, "--no-lazy") as daemon:
+    with running({"mcpServers": TIME}, options=("--no-lazy",)) as daemon:
         assert names(clients.bridged(daemon, ["--lazy"], LIST).last) == CLOCK
-    with switched({"mcpServers": TIME}, "--lazy") as daemon:
+    with running({"mcpServers": TIME}, options=("--lazy",)) as daemon:
         assert names(clients.bridged(daemon, ["--no-lazy"], LIST).last) == CLOCK
 
 
