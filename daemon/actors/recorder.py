@@ -21,8 +21,7 @@ from daemon.history.journal import History
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.health import Health
 from daemon.state.notes import EventNotes, HourlyCounts, SessionNotes, StoredEvents, Totals, hours_since
-from daemon.state.poll import Listening, StorePoll
-from daemon.state.recalling import Expiry, Recalling
+from daemon.state.poll import Expiry, Listening, Recalling, StorePoll
 from daemon.state.server_notes import ServerNotes
 from daemon.state.store_access import KEPT_OPEN, StoreAccess, own_fault
 from daemon.state.sync import EVENTS, TOUCH, Notes, Sync

@@ -18,7 +18,7 @@ from daemon.config.jsonc import below, sound
 from daemon.config.redaction import is_setting, names_credential
 from daemon.errors import Fault
 from daemon.kit.wording import quoted
-from daemon.safety.shapes import nested
+from daemon.safety.redact import nested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

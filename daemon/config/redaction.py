@@ -16,8 +16,7 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 from daemon.config.config_model import WORKSPACE, OAuth
 from daemon.config.labels import server_of
 from daemon.config.state_url import passwords
-from daemon.safety.redact import SHOWN, Redactor
-from daemon.safety.shapes import SHORTEST, nested, tokens
+from daemon.safety.redact import SHORTEST, SHOWN, Redactor, nested, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -24,7 +24,7 @@ from daemon.host.sockets import private_directory
 FILE = "tokens.json"
 
 PREFIX = "mcpd_"
-"""Begins each value, so that scanners for secrets find it (`safety.shapes`)."""
+"""Begins each value, so that scanners for secrets find it (`safety.redact`)."""
 
 VALUE_BYTES = 32
 """Random bytes of a value: nobody guesses 256 bits."""

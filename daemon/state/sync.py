@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from daemon.kit.waiting import Watch
     from daemon.state.health import Health
     from daemon.state.notes import EventNotes, HourlyCounts, SessionNotes, Totals
-    from daemon.state.poll import StorePoll
-    from daemon.state.recalling import Expiry, Recalling
+    from daemon.state.poll import Expiry, Recalling, StorePoll
     from daemon.state.server_notes import ServerNotes
     from daemon.state.sql import Batch, Written
     from daemon.state.store import Store

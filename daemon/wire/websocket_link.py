@@ -26,8 +26,8 @@ from daemon import protocol
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault
 from daemon.wire.frames import as_line
+from daemon.wire.link import CLOSED, FdWriter
 from daemon.wire.outbox import IN, OUT, TURN_SECONDS
-from daemon.wire.writing import CLOSED, FdWriter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -141,7 +141,7 @@ class WebSocketStream(trio.abc.Stream):
         await self._moved.wait()
 
     def rewatch(self) -> None:
-        """Have the poll watch for reading, writing, both or neither (`wire.writing.WriterOwner`)."""
+        """Have the poll watch for reading, writing, both or neither (`wire.link.WriterOwner`)."""
         writer = self.writer
         if writer.reason is not None:
             self._is_watched, self._waits, self._read = False, False, b""
@@ -153,7 +153,7 @@ class WebSocketStream(trio.abc.Stream):
             self._poll.watch(writer.fd, reads | writes, self._on_ready)
 
     def look_again(self) -> None:
-        """Continue: the peer, or the links that were behind, have caught up (`wire.writing.WriterOwner`)."""
+        """Continue: the peer, or the links that were behind, have caught up (`wire.link.WriterOwner`)."""
         self._moved.set()
         self.rewatch()
 

@@ -18,8 +18,8 @@ from daemon.protocol import HANDSHAKE_VERSIONS, LIST_TTL_MS, MODERN_VERSION, SUB
 from daemon.states import ServerState
 from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.surface import Reply, Surface
+from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.peer import MAX_FAULTS
-from daemon.wire.writing import STUCK_SECONDS
 from tests.fakes_upstream import MODERN, Client, Stage, described, error_of
 
 if TYPE_CHECKING:

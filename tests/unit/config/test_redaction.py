@@ -9,8 +9,7 @@ import pytest
 
 from daemon.config.expand import MAX_FILE
 from daemon.config.redaction import MAX_TOKENS, Redactors, doubtful, secrets
-from daemon.safety.redact import CUT, HIDDEN
-from daemon.safety.shapes import MAX_NESTED
+from daemon.safety.redact import CUT, HIDDEN, MAX_NESTED
 from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
 

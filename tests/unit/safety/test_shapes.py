@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.safety.redact import HIDDEN, Redactor
-from daemon.safety.shapes import MAX_NESTED, SHORTEST, all_spellings, credentials, nested
+from daemon.safety.redact import HIDDEN, MAX_NESTED, SHORTEST, Redactor, all_spellings, credentials, nested
 from tests.unit.cases import cases, rows_of
 
 PATIENCE = 60.0
@@ -118,7 +117,7 @@ def test_words_that_begin_alike_are_none(text: str) -> None:
 def test_a_text_that_begins_a_credential_again_and_again_is_looked_through_once() -> None:
     """Found in review: one server's 16 KiB of `sk-sk-sk-` held the event loop for a second."""
     code = (
-        "from daemon.safety.shapes import credentials\n"
+        "from daemon.safety.redact import credentials\n"
         f"for beginning in {BEGINNINGS!r}:\n"
         f"    for text in (beginning * ({LENGTH} // len(beginning)), beginning + 'a' * {LENGTH}):\n"
         "        list(credentials(text))"

@@ -13,7 +13,7 @@ from daemon.facts import ServerRecord, Switched
 from daemon.kit.waiting import ActorGone, Watch
 from daemon.model import Kind
 from daemon.state.notes import SessionNotes
-from daemon.state.recalling import (
+from daemon.state.poll import (
     ANONYMOUS_SECONDS,
     CLOCK_JUMP,
     FORGET_SECONDS,

@@ -27,9 +27,9 @@ from wsproto.events import (
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault
 from daemon.wire import websocket_link
+from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.outbox import OUT, Outbox
 from daemon.wire.websocket_link import GOODBYE_SECONDS, PacedConnection, WebSocketLink, WebSocketStream
-from daemon.wire.writing import STUCK_SECONDS
 from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingReceiver
 from tests.unit.wire.far_end import FarEnd

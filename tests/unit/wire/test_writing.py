@@ -9,7 +9,7 @@ import trio.testing
 from msgspec import Raw
 from trio.testing import wait_all_tasks_blocked
 
-from daemon.wire.writing import IOV_MAX, JOIN_BELOW, STUCK_SECONDS
+from daemon.wire.link import IOV_MAX, JOIN_BELOW, STUCK_SECONDS
 from tests.unit.wire.linked import MIB, answering, pipe_link, receive, receive_all, socket_link
 
 

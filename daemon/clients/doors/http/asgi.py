@@ -16,7 +16,7 @@ from loguru import logger
 
 from daemon.clients.doors.http.exchange import PLAIN, Refusal
 from daemon.errors import leaf
-from daemon.wire.writing import STUCK_SECONDS
+from daemon.wire.link import STUCK_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, MutableMapping

@@ -17,7 +17,7 @@ from daemon.processes import proc
 
 UNSENT_BYTES = 128 * 1024
 """Bytes per connection that the kernel takes before sending. Its default, megabytes, would make a peer of 40
-KB/s look stuck (`wire.writing`)."""
+KB/s look stuck (`wire.link`)."""
 
 BACKLOG = 4096
 """Connections that the kernel queues (listen(2)): its own limit, net.core.somaxconn, since Linux 5.4, so that

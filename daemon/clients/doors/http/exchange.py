@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.doors.http.reading import Head, RequestReader
     from daemon.wire.envelope import Buffer
-    from daemon.wire.writing import FdWriter
+    from daemon.wire.link import FdWriter
 
 
 class Refusal(Exception):

@@ -26,8 +26,8 @@ from loguru import logger
 from daemon.clients.doors.http.exchange import CONTINUE, PLAIN, HttpExchange, Refusal, ResponseWriter
 from daemon.clients.doors.http.reading import HEAD_BYTES, BadRequest, RequestReader
 from daemon.errors import ConnectionLost, RunError
+from daemon.wire.link import CLOSED, STUCK_SECONDS, FdWriter
 from daemon.wire.outbox import GUESTS_SECONDS, IN, OUT
-from daemon.wire.writing import CLOSED, STUCK_SECONDS, FdWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,7 +152,7 @@ class HttpConnection:
             self._socket.close()
 
     def rewatch(self) -> None:
-        """Have the poll watch for reading, writing, both or neither (`wire.writing.WriterOwner`)."""
+        """Have the poll watch for reading, writing, both or neither (`wire.link.WriterOwner`)."""
         writer = self.writer
         if writer.fd == CLOSED:
             return

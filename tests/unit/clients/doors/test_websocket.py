@@ -21,8 +21,8 @@ from daemon.clients.doors.listening import Front
 from daemon.clients.doors.websocket import LEAVING, MISSES, PING_SECONDS, serve_websocket
 from daemon.config.tuning import Limits
 from daemon.protocol import HELLO
+from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.outbox import Outbox
-from daemon.wire.writing import STUCK_SECONDS
 from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingReceiver
 from tests.unit.wire.far_end import FarEnd

@@ -12,8 +12,8 @@ import trio
 import trio.testing
 
 from daemon.clients.doors.http.http_connection import LINGER_SECONDS, HttpConnection
+from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.outbox import Outbox
-from daemon.wire.writing import STUCK_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -13,8 +13,8 @@ import trio.testing
 from daemon.clients.doors.http.asgi import BODY_BYTES, WAITING_BYTES, AsgiRequest, is_console, is_own_page
 from daemon.clients.doors.http.exchange import PLAIN, Refusal
 from daemon.clients.doors.http.reading import Head
+from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.outbox import Outbox
-from daemon.wire.writing import STUCK_SECONDS
 from tests.unit.cases import cases
 from tests.unit.clients.doors.http.visiting import visiting
 

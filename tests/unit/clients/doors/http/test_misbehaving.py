@@ -18,8 +18,8 @@ from daemon.clients.doors.http.http_sessions import RequestNames
 from daemon.clients.doors.http.replies import ExchangeLink
 from daemon.errors import ProtocolFault
 from daemon.wire import envelope
+from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.outbox import Outbox
-from daemon.wire.writing import STUCK_SECONDS
 from tests.unit.clients.doors.http.answering import ALICE, BOB, an_endpoint, begun, message
 from tests.unit.clients.doors.http.test_connection import ticking
 from tests.unit.clients.doors.http.visiting import HttpClient, visiting
