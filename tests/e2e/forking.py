@@ -1,4 +1,4 @@
-"""Daemons forked from a process that has imported all of mcpd: half a second of imports less for each.
+"""Daemons and commands forked from a process that has imported all of mcpd: half a second of imports less each.
 
 All but the imports is as with `python -m daemon run`: the daemon has its own environment, log and exit status.
 What is on an SDK can be forked like that, too.
@@ -45,7 +45,8 @@ import json, os, select, sys
 def live(job):
     log = os.open(job["log"], os.O_WRONLY | os.O_APPEND)
     null = os.open(os.devnull, os.O_RDWR)
-    for number, fd in enumerate((null, null, log)):
+    out = os.open(job["out"], os.O_WRONLY | os.O_APPEND) if job["out"] else null
+    for number, fd in enumerate((null, out, log)):
         os.dup2(fd, number)
     os.closerange(3, 1024)
     os.chdir(job["directory"])
@@ -127,11 +128,14 @@ class Forker:
         self._turn = threading.Lock()
         self._news = threading.Condition()
 
-    def fork(self, words: list[str], environ: Mapping[str, str], directory: Path, log: Path) -> Life:
-        """Begin `mcpd WORDS` in a directory, with stderr at the end of a file that exists."""
+    def fork(
+        self, words: list[str], environ: Mapping[str, str], directory: Path, log: Path, out: Path | None = None
+    ) -> Life:
+        """Begin `mcpd WORDS` in a directory; stderr, and stdout if given, go to the end of files that exist."""
         assert self._process is not None
         assert self._process.stdin is not None
         job = {"words": words, "environ": dict(environ), "directory": str(directory), "log": str(log)}
+        job["out"] = str(out or "")
         with self._turn, self._news:
             self._process.stdin.write(json.dumps(job).encode() + b"\n")
             assert self._news.wait_for(lambda: self._begun, ENDS_WITHIN), "nothing was forked"

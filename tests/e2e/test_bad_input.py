@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.surfaces.category import CALL_EXAMPLE
-from tests.e2e.harness import Daemon, RawClient, program, running
+from tests.e2e.harness import Daemon, RawClient, running, scripted
+from tests.scripted_server import tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +19,8 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    config = {"mcpServers": {"time": {"command": program("mcp-server-time")}}}
+    zone = {"type": "object", "properties": {"timezone": {"type": "string"}}, "required": ["timezone"]}
+    config = {"mcpServers": {"time": scripted(tools=[tool("get_current_time", inputSchema=zone)])}}
     with running(config) as daemon:
         daemon.ready()
         yield daemon

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 from contextlib import contextmanager
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e import harness
-from tests.waiting import WAIT, eventually
+from tests.e2e.harness import Daemon, running, scripted
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.e2e
-
-running = partial(harness.running, forked=False)
-"""A daemon that is run as users run it."""
 
 FAILS = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
 CONFIG = {
@@ -70,24 +65,6 @@ def test_a_status_has_the_cause_of_each_server_that_is_down_and_so_has_the_refus
     assert refused["structuredContent"]["error"]["cause"] == "command-not-found"
 
 
-SDK = """
-import json, sys
-import anyio
-from mcp import ClientSession, StdioServerParameters
-from mcp.client.stdio import stdio_client
-
-async def main(tool, arguments, command, *words):
-    async with stdio_client(StdioServerParameters(command=command, args=list(words))) as (read, write):
-        async with ClientSession(read, write) as session:
-            instructions = (await session.initialize()).instructions
-            tools = {each.name: each.description for each in (await session.list_tools()).tools}
-            said = (await session.call_tool(tool, json.loads(arguments))).model_dump(mode="json")
-    print(json.dumps({"instructions": instructions, "tools": tools, "said": said}))
-
-anyio.run(main, *sys.argv[1:])
-"""
-"""A client on the SDK 1.x, as an argument of its interpreter: all that it is told, and what a tool answers."""
-
 WANTS = "It wants the environment variable DATABASE_URL, which it does not get."
 REFUSES = "wants to know who calls: no credentials were sent, or wrong ones, or they have expired (HTTP 401)."
 
@@ -120,41 +97,35 @@ def test_models_are_told_on_every_surface_why_a_server_is_down_and_what_helps() 
     dies = "import sys; sys.exit('DATABASE_URL is required')"
     with refusing() as url:
         servers = {
-            "up": harness.scripted(tools=["echo"]),
+            "up": scripted(tools=["echo"]),
             "broken": {"command": sys.executable, "args": ["-c", dies], "restart": {"base": 300, "cap": 300}},
             "notion": {"url": url, "oauth": False},
         }
         with running({"mcpServers": servers}) as daemon:
 
-            def client(tool: str, arguments: dict[str, Any], *options: str) -> dict[str, Any]:
-                bridge = daemon.command("connect", "--socket", str(daemon.socket), *options)
-                asked = subprocess.run(
-                    [str(harness.MCP1), "-c", SDK, tool, json.dumps(arguments), *bridge],
-                    check=True,
-                    capture_output=True,
-                    text=True,
-                    timeout=WAIT,
-                    cwd=daemon.code,
-                    env=daemon.environ,
-                )
-                told: dict[str, Any] = json.loads(asked.stdout)
-                return told
+            def told(tool: str, arguments: dict[str, Any], **hello: Any) -> dict[str, Any]:
+                with daemon.client().hello(**hello) as client:
+                    info = {"name": "c", "version": "1"}
+                    asked = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
+                    greeting = client.ask("initialize", asked)["result"]
+                    tools = client.ask("tools/list")["result"]["tools"]
+                    listed = {each["name"]: each["description"] for each in tools}
+                    return {**greeting, "tools": listed, "said": client.call(tool, arguments)}
 
             eventually(lambda: set(states(daemon)) == {"ready", "backoff", "needs_auth"}, daemon.said)
             status = daemon.ask("status")["servers"]
-            full = client("mcpd_status", {}, "--surface", "full")
-            category = client("get-category-tools", {"category": "broken"}, "--surface", "category")
-            called = client(
-                "call-category-tool", {"category": "notion", "name": "x", "args": {}}, "--surface", "category"
-            )
-            itself = client("mcpd_status", {}, "--server", "broken")
+            full = told("mcpd_status", {}, surface="full")
+            category = told("get-category-tools", {"category": "broken"}, surface="category")
+            asked = {"category": "notion", "name": "x", "args": {}}
+            called = told("call-category-tool", asked, surface="category")
+            itself = told("mcpd_status", {}, servers=["broken"])
             shown = daemon.run("status", check=None)
 
     assert (status["broken"]["happened"], status["notion"]["cause"]) == (WANTS, "unauthorized")
     assert WANTS in shown
-    for told in (full["instructions"], full["tools"]["mcpd_status"], full["said"]["content"][0]["text"]):
-        assert f"{WANTS} What helps (tell the user): A server gets HOME" in told
-        assert REFUSES in told
+    for text in (full["instructions"], full["tools"]["mcpd_status"], full["said"]["content"][0]["text"]):
+        assert f"{WANTS} What helps (tell the user): A server gets HOME" in text
+        assert REFUSES in text
     assert list(full["tools"]) == ["mcpd_status", "echo"]
     assert "mcpd_status" not in category["tools"]
     known = category["said"]["structuredContent"]["meta"]["unavailableServers"]["broken"]
@@ -165,5 +136,5 @@ def test_models_are_told_on_every_surface_why_a_server_is_down_and_what_helps() 
     assert "notion" not in json.dumps(itself)
 
 
-def states(daemon: harness.Daemon) -> list[str]:
+def states(daemon: Daemon) -> list[str]:
     return [each["state"] for each in daemon.ask("status")["servers"].values()]

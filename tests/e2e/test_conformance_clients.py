@@ -14,7 +14,6 @@ import pytest
 
 from tests.e2e.conforming import BASELINES, REVISIONS, run_suite
 from tests.e2e.driving import DRIVER, driven
-from tests.pairwise import at_night
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +33,8 @@ PASSED = tomllib.loads((BASELINES / "sdk_client.toml").read_text())
 """The checks that the SDK's client passes without mcpd, by revision and scenario."""
 
 
-@pytest.mark.parametrize("revision", at_night(REVISIONS, REVISIONS[-1]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("revision", REVISIONS)
 async def test_what_the_sdks_client_passes_passes_with_mcpd_as_the_client(
     revision: str, tmp_path: Path, sockets: Path
 ) -> None:

@@ -244,10 +244,10 @@ def test_a_thousand_requests_in_one_piece_are_answered_in_order(
     assert [each["id"] for each in answers[1:]] == list(range(MANY))
 
 
-def test_thousands_of_half_open_connections_keep_nobody_out(daemon: Daemon, neighbour: RawHttp) -> None:
+def test_hundreds_of_half_open_connections_keep_nobody_out(daemon: Daemon, neighbour: RawHttp) -> None:
     held = []
     try:
-        for _ in range(2 * MANY):
+        for _ in range(2 * MAX_STRANGERS):
             held.append(RawHttp(PORT))
             held[-1].send(b"POST /mcp HTTP/1.1\r\nHost: loc")
         with RawHttp(PORT) as client:
@@ -498,4 +498,4 @@ def test_where_all_places_are_taken_strangers_still_make_room_for_each_other() -
 
 def test_what_is_malformed_at_random_hurts_nobody() -> None:
     """A few; `python -m tests.fuzz.requesting` makes more."""
-    assert not fuzz(400).faults
+    assert not fuzz(150).faults

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.counting.prometheus import METRICS
-from tests.e2e.harness import changeable, free_port, program, running
+from tests.e2e.harness import changeable, free_port, running, scripted
 from tests.scripted_server import tool
 from tests.waiting import WAIT, eventually
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-TIME = {"command": program("mcp-server-time"), "args": ["--local-timezone", "UTC"]}
+TIME = scripted(tools=["get_current_time"])
 SERVERS: dict[str, Any] = {"time": TIME, "gone": {"command": "/nonexistent"}}
 
 

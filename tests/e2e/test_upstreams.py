@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.harness import RawClient, free_port, node_server, program, running
+from tests.e2e.harness import RawClient, free_port, node_server, running, scripted
 from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _echoed(client: RawClient, text: str) -> dict[str, Any] | None:
 
 
 def test_another_mcpd_is_a_server_like_any_other() -> None:
-    with running({"mcpServers": {"time": {"command": program("mcp-server-time")}}}) as inner:
+    with running({"mcpServers": {"time": scripted(tools=["get_current_time"])}}) as inner:
         inner.ready("time")
         config: dict[str, Any] = {"mcpServers": {"inner": {"url": str(inner.socket)}}}
         with running(config) as outer, outer.client() as client:
@@ -81,5 +82,5 @@ def test_another_mcpd_is_a_server_like_any_other() -> None:
             refused = client.call("call-category-tool", nonsense)
 
     assert list(tools) == ["get-category-tools", "call-category-tool", "call-read-only-tool"]
-    assert result["structuredContent"]["timezone"] == "UTC"
+    assert json.loads(result["content"][0]["text"]) == {"timezone": "UTC"}
     assert refused["structuredContent"]["error"]["code"] == "UnknownCategory"
