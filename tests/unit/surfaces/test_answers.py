@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from daemon.causes import Cause
 from daemon.errors import CallError, InvalidArguments, UnknownTool
 from daemon.states import ServerState
 from daemon.surfaces.answers import (
@@ -20,19 +19,17 @@ from daemon.surfaces.answers import (
     cut,
     decode_arguments,
     error_result,
-    fitting,
-    lines_within,
-    names_within,
-    quoted,
     result,
     room_of,
     size_of,
-    some_of,
-    unavailable_entry,
 )
+from daemon.surfaces.calling import find
+from daemon.surfaces.describing import position, starting, unavailable, unlisted
+from daemon.surfaces.surface import AwaitListing
 from daemon.surfaces.table import SURFACES
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
-from tests.unit.surfaces.samples import act, answer, text_of, view_of
+from tests.unit.surfaces.samples import act, answer, refused, text_of, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,10 +65,10 @@ def test_a_refusal_carries_code_message_and_details() -> None:
 
 def test_of_an_unknown_argument_no_more_is_repeated_than_of_any_wrong_name() -> None:
     arguments = msgspec.json.encode({"name": "x", "k" * 200_000: 1})
-    with pytest.raises(InvalidArguments, match="unknown field `kkk") as refused:
+    with pytest.raises(InvalidArguments, match="unknown field `kkk") as caught:
         decode_arguments(arguments, Shape, '{"name": "x"}')
-    assert len(str(refused.value)) < MAX_QUOTED + 100
-    assert str(refused.value).endswith('{"name": "x"}')
+    assert len(str(caught.value)) < MAX_QUOTED + 100
+    assert str(caught.value).endswith('{"name": "x"}')
 
 
 def test_a_null_is_what_is_left_out_and_a_number_may_stand_in_quotes() -> None:
@@ -79,36 +76,7 @@ def test_a_null_is_what_is_left_out_and_a_number_may_stand_in_quotes() -> None:
         assert decode_arguments(sent, Shape, "") == Shape(name="x", count=count)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (b"{}", "missing required field `name`"),
-        (b'{"name":1}', "Expected `str`, got `int`"),
-        (b'{"name":"x","more":1}', "unknown field `more`"),
-        (b"[]", "Expected `object`, got `array`"),
-        (b"{", "truncated"),
-        (b'{"name":"\xff"}', "utf-8"),
-        (b'{"name":' + b"[" * 100_000, ""),
-    ],
-)
-def test_arguments_that_do_not_fit_are_refused_with_the_problem_and_an_example(
-    arguments: bytes, problem: str
-) -> None:
-    with pytest.raises(InvalidArguments) as caught:
-        decode_arguments(arguments, Shape, '{"name": "NAME"}')
-    assert problem in caught.value.message
-    assert caught.value.message.endswith('Call it like this: {"name": "NAME"}')
-
-
-@pytest.mark.parametrize(
-    ("names", "wanted", "text"),
-    [
-        ([], "x", "There are none."),
-        (["fs"], "zzz", "There are: fs."),
-        (["code", "fs"], "cod", "Did you mean code? There are: code, fs."),
-        (["read_file", "read_files"], "readfile", "Did you mean read_file or read_files? "),
-    ],
-)
+@cases("names", "wanted", "text")
 def test_after_an_unknown_name_the_closest_and_then_all_are_named(
     names: list[str], wanted: str, text: str
 ) -> None:
@@ -125,49 +93,10 @@ def test_names_in_an_error_are_bounded_and_the_rest_is_counted() -> None:
 CONFIG: dict[str, Any] = {"mcpServers": servers("git", "fs")}
 
 
-@pytest.mark.parametrize(
-    ("next_retry_at", "shown"),
-    [(None, {}), (1012.3456, {"nextRetryInMs": 2346}), (1000.0, {"nextRetryInMs": 0})],
-)
-def test_a_server_that_is_down_is_described_with_reason_and_next_try(
-    next_retry_at: float | None, shown: dict[str, int]
-) -> None:
-    fact = status(
-        "git",
-        ServerState.BACKOFF,
-        reason="exited with status 1",
-        cause=Cause.EXITED,
-        since=1000.12345,
-        attempt=3,
-        next_retry_at=next_retry_at,
-    )
-    entry = after(catalog_of(CONFIG), [fact]).servers["git"]
-    assert unavailable_entry(entry, 1010.0) == {
-        "state": "backoff",
-        "reason": "exited with status 1",
-        "cause": "exited",
-        "since": 1000.123,
-        "attempt": 3,
-        **shown,
-    }
-
-
 @pytest.mark.parametrize("text", ["short", "long " * 100, "語" * 100, '"' * 100, "\n" * 100])
 def test_a_text_is_cut_to_what_json_takes_for_it(text: str) -> None:
     assert size_of(cut(text, 80)) <= 84
     assert (cut(text, 80) == text) == (size_of(text) <= 80)
-
-
-@pytest.mark.parametrize("name", ["x" * MAX_QUOTED, "\0" * 50, "語" * 500, "it's " * 100])
-def test_of_a_wrong_name_so_much_is_quoted_as_a_real_one_may_have(name: str) -> None:
-    assert size_of(quoted(name)) <= MAX_QUOTED + 10
-    assert quoted(name)[0] == quoted(name)[-1]
-
-
-def test_of_many_names_those_are_given_that_have_room_and_the_others_are_counted() -> None:
-    names = [f"{number:0100}" for number in range(9)]
-    assert choices(names, "x", room=350).endswith(f"There are: {names[0]}, {names[1]}, {names[2]} and 6 more.")
-    assert some_of(names, 0) == names[:1]
 
 
 PROSE = "Looks for what was asked for and gives it back, in the order in which it was put there before. "
@@ -214,7 +143,9 @@ def walked(surface: str, view: View, name: str, arguments: dict[str, Any]) -> It
         step = found.get("meta", {}).get("next")
 
 
-@pytest.mark.parametrize("tokens", [1000, 2000, 8000, 65_536])
+@pytest.mark.parametrize(
+    "tokens", [1000, *(pytest.param(n, marks=pytest.mark.nightly) for n in (2000, 8000)), 65_536]
+)
 @pytest.mark.parametrize("state", [ServerState.READY, ServerState.FAILED])
 @pytest.mark.parametrize(
     ("surface", "name", "arguments"),
@@ -252,21 +183,7 @@ def wide(tokens: int) -> View:
 
 
 @pytest.mark.parametrize("wrong", ["x" * 200_000, "\0" * 200_000, "語" * 9999, "\u2028" * 300, LONG[0] + "0"])
-@pytest.mark.parametrize(
-    ("surface", "name", "arguments"),
-    [
-        ("category", "call-category-tool", {"category": "wide", "name": "WRONG", "args": {}}),
-        ("category", "get-category-tools", {"category": "WRONG"}),
-        ("browse", "call_tool", {"tool_name": "WRONG", "arguments": {}}),
-        ("browse", "get_tools", {"category": "wide", "toolNames": ["WRONG"]}),
-        ("browse", "get_tools", {"category": "wide", "toolNames": ["WRONG", LONG[0]]}),
-        ("browse", "get_tools", {"category": "WRONG"}),
-        ("load", "load_mcp_tool", {"names": ["WRONG"]}),
-        ("load", "load_mcp_tool", {"names": ["y"], "server_name": "WRONG"}),
-        ("load", "load_mcp_tool", {"names": ["y"], "WRONG": 1}),
-        ("load", "load_mcp_server", {"name": "WRONG"}),
-    ],
-)
+@cases("surface", "name", "arguments")
 def test_no_refusal_is_larger_than_the_profile_says(
     surface: str, name: str, arguments: dict[str, Any], wrong: str
 ) -> None:
@@ -278,16 +195,21 @@ def test_no_refusal_is_larger_than_the_profile_says(
     assert read_of(found) <= 2000
 
 
-def test_a_hundred_and_fifty_servers_are_listed_in_parts_each_once() -> None:
-    crowd = view(crowd=150)
+@cases("surface", "name", "sent")
+def test_arguments_that_cannot_be_read_are_refused(surface: str, name: str, sent: str) -> None:
+    refused(SURFACES[surface], view(), name, sent.encode(), InvalidArguments)
+
+
+def test_sixty_servers_are_listed_in_parts_each_once() -> None:
+    crowd = view(crowd=60)
     names = [
         category["name"]
         for found in walked("browse", crowd, "list_categories", {})
         for category in found["categories"]
     ]
     assert names == list(crowd.categories)
-    assert len(list(walked("browse", view(1000, crowd=150), "list_categories", {}))) > 1
-    assert "list_categories({" in text_of(act(SURFACES["browse"], view(1000, crowd=150), "list_categories"))
+    assert len(list(walked("browse", view(1000, crowd=60), "list_categories", {}))) > 1
+    assert "list_categories({" in text_of(act(SURFACES["browse"], view(1000, crowd=60), "list_categories"))
 
 
 @pytest.mark.parametrize(("surface", "asking"), [("category", "get-category-tools"), ("browse", "get_tools")])
@@ -304,16 +226,6 @@ def test_a_category_that_is_too_large_is_outlined_and_its_tools_described_by_nam
     described = answer(SURFACES[surface], view(), asking, call)
     assert list(described["tools"]) == NAMES[:2]
     assert described["tools"][NAMES[0]]["inputSchema"] == SCHEMA
-
-
-def test_of_tools_that_are_named_as_many_as_fit_are_described_and_the_others_named_again() -> None:
-    seen: list[str] = []
-    asked = {"category": "large", "toolNames": NAMES[:300]}
-    for found in walked("category", view(), "get-category-tools", asked):
-        assert all("inputSchema" in each for each in found["tools"].values())
-        seen += found["tools"]
-        assert found["meta"].get("toolsLeft", 0) == 300 - len(seen)
-    assert seen == NAMES[:300]
 
 
 def test_a_tool_that_is_larger_than_an_answer_is_described_alone() -> None:
@@ -337,29 +249,81 @@ def test_only_so_much_of_what_is_found_is_listed_as_fits_an_answer() -> None:
     assert "search for one of them by its name" in text_of(action)
 
 
-def test_as_many_members_fit_as_have_room_and_no_more_are_made() -> None:
-    made: list[int] = []
-
-    def members() -> Iterator[tuple[str, object]]:
-        for number in range(100):
-            made.append(number)
-            yield f"n{number}", "x" * 90
-
-    fitted = fitting(members(), 500)
-    assert list(fitted) == ["n0", "n1", "n2", "n3", "n4"]
-    assert size_of(fitted) <= 500
-    assert made == [0, 1, 2, 3, 4, 5]
-    assert list(fitting([("first", "x" * 90), ("second", 1)], 5)) == ["first"]
-    assert fitting([], 5) == {}
-    assert names_within(["a", "b"], 100) == ["a", "b"]
+# --- descriptions: short, in parts where they are long, and honest about what is down ------------------------
 
 
-def test_lines_are_cut_alike_before_any_is_left_out() -> None:
-    names = [f"n{number}" for number in range(50)]
-    assert lines_within(names, lambda _number: "x" * 200, 10_000)["n0"] == f"{'x' * 159}…"
-    narrow = lines_within(names, lambda _number: "x" * 200, 4000)
-    assert list(narrow) == names
-    assert size_of(narrow) <= 4000
-    assert SHORT_LINE <= len(narrow["n0"]) < 90
-    assert len(lines_within(names, lambda _number: "x" * 200, 1000)) < 50
-    assert list(lines_within(names, lambda _number: "語" * 200, 1)) == ["n0"]
+BEFORE = catalog_of({"mcpServers": servers("a", "b")})
+
+
+def plain(value: object) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+LARGE = [
+    ("t" + str(number), tool("a", f"t{number}", description="x" * 1000), "y" * 1000) for number in range(700)
+]
+
+
+ROOM = 32_000
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "-1", "701", "1e2", "0x1", "\u0663", "9" * 5000])
+def test_a_cursor_that_nobody_gave_out_is_refused(cursor: str) -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        position(cursor, 700)
+    assert len(caught.value.message) < 200
+
+
+@cases("state", "is_unlisted", "is_starting")
+def test_who_sleeps_may_be_woken_and_who_starts_may_be_waited_for(
+    state: str, *, is_unlisted: bool, is_starting: bool
+) -> None:
+    (entry, _) = after(BEFORE, [status("a", ServerState(state))]).servers.values()
+    assert unlisted([entry]) == (("a",) if is_unlisted else ())
+    assert starting([entry]) == (("a",) if is_starting else ())
+
+
+def test_of_very_much_that_is_down_the_first_is_named_and_the_rest_counted() -> None:
+    names = [f"s{number}" for number in range(60)]
+    down = [status(name, ServerState.FAILED, reason="no such command " * 9) for name in names]
+    catalog = after(catalog_of({"mcpServers": servers(*names)}), down)
+    told = plain(unavailable(view_of(catalog), catalog.servers.values(), [f"tool_{n}" for n in range(2000)]))
+    assert told["unavailableTools"][0] == "tool_0"
+    assert len(told["unavailableTools"]) + told["unavailableToolsLeft"] == 2000
+    assert len(told["unavailableServers"]) + told["unavailableServersLeft"] == 60
+    assert len(msgspec.json.encode(told)) < ROOM // 2 + 200
+
+
+# --- how a call finds its tool on all surfaces ---------------------------------------------------------------
+
+
+CATALOG = after(
+    catalog_of({"mcpServers": servers("a", "b"), "profiles": {"p": {"excludedTools": ["x"]}}}),
+    [status("a"), listed("a", "x", "call_tool")],
+)
+
+
+# --- a profile that shows less -------------------------------------------------------------------------------
+
+RESTRICTED: dict[str, Any] = {
+    "mcpServers": {**servers("a", "other", "asleep"), "off": {"command": "x", "enabled": False}},
+    "categories": {"ca": {"server": "a"}},
+    "profiles": {"only": {"categories": ["ca"], "includedOptionalTools": ["other/extra"]}},
+}
+
+
+def test_a_name_that_nobody_has_wakes_nobody_and_tells_of_nobody_outside_the_profile() -> None:
+    catalog = after(
+        catalog_of(RESTRICTED),
+        [status("a"), listed("a", "x"), listed("other", "extra"), status("asleep", ServerState.DORMANT)],
+    )
+    for profile in ("only", "default"):
+        with pytest.raises(UnknownTool) as caught:
+            find(view_of(catalog, profile), "frobnicate", patient=True)
+        assert ("asleep" in caught.value.message) is (profile == "default")
+        assert "off" not in caught.value.message
+
+
+def test_a_name_with_its_servers_wakes_that_server() -> None:
+    catalog = after(catalog_of(RESTRICTED), [status("asleep", ServerState.DORMANT)])
+    assert find(view_of(catalog), "asleep__x", patient=True) == AwaitListing(servers=("asleep",), calling=True)

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from daemon.errors import InvalidArguments, ToolDisabled, UnknownCategory, UnknownTool
+from daemon.errors import InvalidArguments
 from daemon.kit.wording import BYTES_PER_TOKEN
 from daemon.states import ServerState
 from daemon.surfaces.browse import MAX_NAMES, BrowseSurface
 from daemon.surfaces.surface import AwaitListing, Forward
 from daemon.surfaces.table import SURFACES
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, answer, listed_names, refused, text_of, view_of
 
@@ -62,13 +63,6 @@ def test_its_list_stays_the_smallest(read_only_call: bool, tokens: int) -> None:
     view = view_of(catalog_of({"profiles": {"default": profile}}))
     size = sum(len(each) + len(",") for each in SURFACES["browse"].list_tools(view))
     assert size <= BYTES_PER_TOKEN * tokens
-
-
-def test_all_categories_are_listed_with_descriptions_and_names_of_tools() -> None:
-    assert answer(SURFACE, VIEW, "list_categories")["categories"] == [
-        {"name": "history", "description": "What changed.", "tools": ["log", "read"]},
-        {"name": "files", "description": "Files.", "tools": ["fs__read"]},
-    ]
 
 
 def test_the_list_of_categories_is_also_told_in_prose() -> None:
@@ -121,23 +115,7 @@ def test_the_schemas_of_a_category_come_under_the_names_to_call_them_by() -> Non
     assert shown["inputSchema"] == {"type": "object"}
 
 
-def test_an_unknown_category_is_answered_with_those_that_exist() -> None:
-    error = refused(SURFACE, VIEW, "get_tools", {"category": "file"}, UnknownCategory)
-    assert error.details["available"] == ["history", "files"]
-    assert "Did you mean files?" in error.message
-
-
-@pytest.mark.parametrize(
-    ("name", "server", "bare"),
-    [
-        ("log", "git", "log"),
-        ("read", "git", "read"),
-        ("fs__read", "fs", "read"),
-        ("fs/read", "fs", "read"),
-        ("mcp__fs__read", "fs", "read"),
-        ("fs__call_tool", "fs", "call_tool"),
-    ],
-)
+@cases("name", "server", "bare")
 def test_a_tool_is_called_by_name(name: str, server: str, bare: str) -> None:
     sent = b'{"tool_name":%b,"arguments":{ "x" : 1 }}' % msgspec.json.encode(name)
     action = act(SURFACE, VIEW, "call_tool", sent)
@@ -151,35 +129,3 @@ def test_a_meta_tool_is_not_called_through_call_tool(name: str) -> None:
     error = refused(SURFACE, VIEW, "call_tool", {"tool_name": name, "arguments": {}}, InvalidArguments)
     assert "call it directly" in error.message
     assert error.details["tool"] == name.removeprefix("mcp__mcpd__")
-
-
-def test_an_unknown_tool_is_answered_with_names_that_exist() -> None:
-    error = refused(SURFACE, VIEW, "call_tool", {"tool_name": "lgo", "arguments": {}}, UnknownTool)
-    assert error.details == {"tool": "lgo", "closest": ["log"]}
-    assert "There are: log, read, fs__read" in error.message
-
-
-def test_a_tool_that_is_switched_off_says_so() -> None:
-    refused(SURFACE, VIEW, "call_tool", {"tool_name": "wipe", "arguments": {}}, ToolDisabled)
-
-
-def test_another_name_is_no_tool_here() -> None:
-    error = refused(SURFACE, VIEW, "log", {}, UnknownTool)
-    assert error.details["available"] == ["list_categories", "get_tools", "call_tool"]
-    assert "call_tool" in error.message
-
-
-@pytest.mark.parametrize(
-    ("name", "sent"),
-    [
-        ("get_tools", b"{}"),
-        ("get_tools", b'{"category":1}'),
-        ("get_tools", b'{"category":"files","x":1}'),
-        ("get_tools", b'{"category":"files","cursor":"x"}'),
-        ("call_tool", b"{}"),
-        ("call_tool", b'{"tool_name":7}'),
-        ("call_tool", b'{"tool_name":"log","arguments":[]}'),
-    ],
-)
-def test_what_cannot_be_read_is_refused(name: str, sent: bytes) -> None:
-    refused(SURFACE, VIEW, name, sent, InvalidArguments)

@@ -10,7 +10,6 @@ import pytest
 
 from daemon.errors import (
     CallError,
-    InvalidArguments,
     SchemaFetchError,
     ToolDisabled,
     UnknownCategory,
@@ -20,6 +19,7 @@ from daemon.states import ServerState
 from daemon.surfaces.answers import MAX_LINE, MAX_LINES
 from daemon.surfaces.category import CALL, GET, CategorySurface
 from daemon.surfaces.surface import Action, AwaitListing, Forward, Reply, View
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, failed, known, listed, servers, status, tool
 from tests.unit.surfaces.samples import INDEX_CHARACTERS, NOW, view_of
 
@@ -128,11 +128,7 @@ def definitions(catalog: Catalog = UP, profile: str = "default") -> dict[str, An
     return {entry["name"]: entry for entry in entries}
 
 
-# --- §2, §10.1, §10.6: two tools, and the categories in a description --------------------------------------
-
-
-def test_two_tools_and_one_for_reads_are_listed() -> None:
-    assert list(definitions()) == ["get-category-tools", "call-category-tool", "call-read-only-tool"]
+# --- §2, §10.1, §10.6: two tools, and the categories in a description ----------------------------------------
 
 
 @pytest.mark.parametrize("catalog", [BEFORE, UP], ids=["before-any-server", "up"])
@@ -203,12 +199,7 @@ def test_the_list_of_tools_is_the_same_bytes_whatever_a_server_does(
     assert SURFACE.list_tools(view(UP)) == SURFACE.list_tools(attrs.evolve(view(BEFORE), now=lambda: NOW + 60))
 
 
-# --- §2.1, §5.2, §10.2: get-category-tools ----------------------------------------------------------------
-
-
-def test_a_category_is_described_with_its_enabled_tools_only() -> None:
-    assert list(describe("fs")["tools"]) == ["read_file", "list_dir", "replace_regex"]
-    assert list(describe("code")["tools"]) == ["find_symbol"]
+# --- §2.1, §5.2, §10.2: get-category-tools -------------------------------------------------------------------
 
 
 def test_a_tool_is_described_as_its_server_does_with_its_hash_unless_somebody_describes_it_otherwise() -> None:
@@ -227,17 +218,6 @@ def test_a_tool_is_described_as_its_server_does_with_its_hash_unless_somebody_de
     assert describe("serena", plain)["tools"]["read_file"]["description"] == "Reads a file."
 
 
-def test_a_profile_may_describe_a_tool_in_its_own_words() -> None:
-    catalog = after(
-        catalog_of({**SEED, "profiles": {"p": {"toolDescriptionOverrides": {"read_file": "the profile's"}}}}),
-        [status("serena"), listed("serena", *SERENA)],
-    )
-    action = SURFACE.call(view(catalog, "p"), GET, b'{"category":"fs"}', patient=True)
-    assert isinstance(action, Reply)
-    tools = msgspec.json.decode(action.result)["structuredContent"]["tools"]
-    assert tools["read_file"]["description"] == "the profile's"
-
-
 def test_the_meta_tells_category_server_epoch_and_skill() -> None:
     assert describe("fs")["meta"] == {
         "category": "fs",
@@ -249,16 +229,7 @@ def test_the_meta_tells_category_server_epoch_and_skill() -> None:
     assert list(describe("fs", after(UP, [failed("serena")]))["tools"]) == ALL
 
 
-@pytest.mark.parametrize(
-    ("names", "tools"),
-    [
-        (None, ["read_file", "list_dir", "replace_regex"]),
-        ([], ["read_file", "list_dir", "replace_regex"]),
-        (["list_dir"], ["list_dir"]),
-        (["mcp__serena__list_dir", "serena/read_file"], ["list_dir", "read_file"]),
-        (["list_dir", "list_dir", "mcp__serena__list_dir"], ["list_dir"]),
-    ],
-)
+@cases("names", "tools")
 def test_only_the_tools_asked_for_are_described(names: list[str] | None, tools: list[str]) -> None:
     answer = describe("fs", names=names)
     assert list(answer["tools"]) == tools
@@ -288,7 +259,7 @@ def test_an_unknown_category_is_refused_with_the_categories_that_exist(name: str
     assert error.details == {"category": "cod", "available": ["fs", "code"]}
 
 
-# --- §6: a server that is down ----------------------------------------------------------------------------
+# --- §6: a server that is down -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -342,7 +313,7 @@ def test_a_server_that_is_up_but_never_listed_is_a_schema_fetch_error(*, patient
     assert error.details == {"server": "serena"}
 
 
-# --- §2.2, §5.3, §10.3 to 10.5: call-category-tool --------------------------------------------------------
+# --- §2.2, §5.3, §10.3 to 10.5: call-category-tool -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["read_file", "mcp__serena__read_file", "serena/read_file"])
@@ -352,27 +323,12 @@ def test_a_call_goes_to_the_server_under_the_tools_own_name(name: str) -> None:
     assert (action.server, action.name, action.label) == ("serena", "read_file", "fs/read_file")
 
 
-@pytest.mark.parametrize("args", [b"{}", b'{ "path" : "\\u00e9", "n":1.0,"n":2 }', b"{\n}"])
-def test_the_arguments_of_a_call_are_passed_on_byte_for_byte(args: bytes) -> None:
-    action = act(CALL, b'{"args": %b ,"name":"read_file","category":"fs"}' % args)
-    assert isinstance(action, Forward)
-    assert bytes(action.arguments) == args
-
-
 @pytest.mark.parametrize("patient", [True, False])
 def test_a_named_tool_may_be_called_before_its_schema_is_loaded(*, patient: bool) -> None:
     catalog = after(BEFORE, [status("serena", ServerState.BACKOFF)])
     action = call("fs", "mcp__serena__read_file", catalog, patient=patient)
     assert isinstance(action, Forward)
     assert action.name == "read_file"
-
-
-@pytest.mark.parametrize("name", ["replace_symbol_body", "mcp__serena__replace_symbol_body"])
-@pytest.mark.parametrize("catalog", [BEFORE, UP], ids=["before-any-server", "up"])
-def test_a_disabled_tool_is_not_called(name: str, catalog: Catalog) -> None:
-    error = refusal(CALL, {"category": "code", "name": name, "args": {}}, ToolDisabled, catalog)
-    assert "find_symbol" in error.message
-    assert error.details == {"category": "code", "tool": name}
 
 
 def test_a_name_that_is_switched_off_and_that_its_server_does_not_have_is_unknown() -> None:
@@ -407,39 +363,7 @@ def test_a_quarantined_tool_is_refused_with_the_reason() -> None:
     assert "cannot be used: has no inputSchema" in error.message
 
 
-def test_a_tool_of_that_name_does_not_exist_here() -> None:
-    error = refusal("read_file", {}, UnknownTool)
-    assert error.details["available"] == [GET, CALL]
-    assert CALL in error.message
-
-
-@pytest.mark.parametrize("args", ["[]", '"x"', "5", "true"])
-def test_arguments_of_a_tool_that_are_no_object_in_any_reading_are_refused_with_a_good_call(args: str) -> None:
-    raw = b'{"category":"fs","name":"read_file","args":%b}' % args.encode()
-    message = refusal(CALL, raw, InvalidArguments).message
-    assert "read_file" in message
-    assert '"category"' in message
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        (GET, b"{}"),
-        (GET, b'{"category":7}'),
-        (GET, b'{"category":"fs","toolNames":"read_file"}'),
-        (GET, b'{"category":"fs","toolNames":[1]}'),
-        (GET, b'{"category":"fs","tools":[]}'),
-        (GET, b"[]"),
-        (CALL, b'{"category":"fs"}'),
-        (CALL, b'{"category":"fs","args":{}}'),
-        (CALL, b'{"category":"fs","name":["read_file"],"args":{}}'),
-    ],
-)
-def test_arguments_that_do_not_fit_are_refused_with_an_example(name: str, arguments: bytes) -> None:
-    assert 'Call it like this: {"category": "NAME"' in refusal(name, arguments, InvalidArguments).message
-
-
-# --- categories without names: the server's list decides --------------------------------------------------
+# --- categories without names: the server's list decides -----------------------------------------------------
 
 OPEN: dict[str, Any] = {
     "mcpServers": servers("s"),
@@ -477,7 +401,7 @@ def test_a_tool_that_the_profile_excludes_is_not_called_before_its_server_has_li
         SURFACE.call(view(catalog, "p"), CALL, b'{"category":"all","name":"read_file","args":{}}', patient=True)
 
 
-# --- categories across servers ----------------------------------------------------------------------------
+# --- categories across servers -------------------------------------------------------------------------------
 
 CROSS: dict[str, Any] = {
     "mcpServers": servers("a", "b"),
@@ -494,17 +418,7 @@ CROSS_UP = after(
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "server", "tool_name"),
-    [
-        ("search", "a", "search"),
-        ("mcp__a__search", "a", "search"),
-        ("b/search", "b", "search"),
-        ("mcp__b__search", "b", "search"),
-        ("open", "a", "open"),
-        ("a/open", "a", "open"),
-    ],
-)
+@cases("name", "server", "tool_name")
 def test_tools_of_one_name_on_two_servers_are_told_apart(name: str, server: str, tool_name: str) -> None:
     action = call("both", name, CROSS_UP)
     assert isinstance(action, Forward)
@@ -518,23 +432,8 @@ def test_a_category_across_servers_is_described_with_all_of_them() -> None:
     assert answer["meta"]["epoch"] == 2
 
 
-def test_of_a_category_across_servers_only_what_is_down_is_unavailable() -> None:
-    down = after(CROSS_UP, [status("b", ServerState.BACKOFF)])
-    answer = describe("both", down)
-    assert answer["meta"]["unavailableTools"] == ["b/search"]
-    assert list(answer["meta"]["unavailableServers"]) == ["b"]
-    assert describe("borrowed", down)["meta"]["unavailableTools"] == ["shut"]
-
-
 def test_a_patient_caller_waits_for_all_servers_of_a_category() -> None:
     for category in ("both", "found"):
         assert act(GET, {"category": category}, CROSS_BEFORE) == AwaitListing(servers=("a", "b"))
     one = after(CROSS_BEFORE, [status("a"), listed("a", "search")])
     assert act(GET, {"category": "both"}, one) == AwaitListing(servers=("b",))
-
-
-@pytest.mark.parametrize("name", ["shut", "b/shut", "mcp__b__shut"])
-def test_a_tool_that_a_category_borrows_is_called_where_it_lives(name: str) -> None:
-    action = call("borrowed", name, CROSS_UP)
-    assert isinstance(action, Forward)
-    assert (action.server, action.name) == ("b", "shut")

@@ -120,17 +120,6 @@ LINES = ("category", "load")
 """Surfaces with a line for each server."""
 
 
-def test_the_search_is_one_in_which_a_name_is_a_single_word() -> None:
-    def described(name: str, description: str) -> dict[str, Any]:
-        return {"name": name, "description": description, "inputSchema": {}}
-
-    tools = [described("a", "browser_take_screenshot, browser_click"), described("b", "Takes screenshots.")]
-    assert found("take a screenshot of a web page", tools) == ["b"]
-    assert found("browser_take_screenshot", tools) == ["a"]
-    assert found("of a what is it now", tools) == []
-    assert found("get category tools", tools_of("category", view("time")))
-
-
 @pytest.mark.parametrize("need", NEEDS)
 @pytest.mark.parametrize("surface", LISTS)
 def test_a_need_finds_the_tool_that_says_what_there_is(surface: str, need: str) -> None:
@@ -151,18 +140,6 @@ def test_the_words_of_a_need_stand_in_the_line_of_the_server_that_serves_it(
 @pytest.mark.parametrize("surface", LISTS)
 def test_a_server_alone_is_found_as_well(surface: str, need: str, server: str) -> None:
     assert LISTS[surface] in found(need, tools_of(surface, view(server)))
-
-
-@pytest.mark.parametrize("need", NEEDS)
-def test_on_the_surface_that_lists_all_tools_most_needs_find_one_of_their_servers(need: str) -> None:
-    hits = found(need, tools_of("full", view()))
-    # A need in plain words misses names with underscores, and finds what descriptions say.
-    assert any(name in RECORDED[NEEDS[need]] for name in hits)
-
-
-def test_what_an_operator_says_is_all_that_is_said() -> None:
-    seen = view("playwright", playwright="A web browser.")
-    assert "- playwright: A web browser.\n" in tools_of("category", seen)[0]["description"] + "\n"
 
 
 def test_no_name_is_shown_as_it_is_written_where_it_is_to_be_found_by_its_words() -> None:

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from daemon.surfaces.calling import (
     MOST_USUAL,
     always_loaded,
-    as_listed,
     core_names,
     core_references,
     core_tools,
     usual_tools,
 )
 from daemon.surfaces.search import SearchSurface
-from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
-from tests.unit.surfaces.samples import listed_names, means_of, view_of
+from tests.unit.cases import cases
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
+from tests.unit.surfaces.samples import means_of, view_of
 
 if TYPE_CHECKING:
     from daemon.facts import Fact
@@ -35,17 +35,7 @@ def test_a_definition_keeps_the_bytes_of_its_server_and_gets_one_member_more() -
     assert json.loads(marked) == {**json.loads(raw), "_meta": MARK}
 
 
-@pytest.mark.parametrize(
-    ("said", "merged"),
-    [
-        ({"vendor/a": [1, {"b": None}]}, {"vendor/a": [1, {"b": None}], **MARK}),
-        ({}, MARK),
-        (None, MARK),
-        ({"anthropic/alwaysLoad": False, "x": 1}, {**MARK, "x": 1}),
-        (7, 7),
-        ([MARK], [MARK]),
-    ],
-)
+@cases("said", "merged")
 def test_what_a_server_says_in_its_meta_is_kept(said: object, merged: object) -> None:
     raw = json.dumps({"name": "x", "_meta": said, "inputSchema": {"type": "object"}}).encode()
     assert json.loads(always_loaded(raw)) == {**json.loads(raw), "_meta": merged}
@@ -59,31 +49,17 @@ def test_a_meta_is_found_however_it_is_written_and_stays_the_only_one(key: bytes
     assert b"123456789012345678901234567890" in marked
 
 
-def test_a_meta_that_stands_deeper_is_none() -> None:
-    raw = b'{"name":"x","inputSchema":{"type":"object","properties":{"_meta":{"type":"string"}}}}'
-    assert json.loads(always_loaded(raw))["_meta"] == MARK
-    assert json.loads(always_loaded(raw))["inputSchema"] == json.loads(raw)["inputSchema"]
-
-
-@given(st.dictionaries(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=5)))
+@given(
+    st.dictionaries(
+        st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=5), max_size=4
+    )
+)
 def test_nothing_but_the_mark_is_added_whatever_else_there_is(members: dict[str, object]) -> None:
     raw = json.dumps({**members, "name": "x"}).encode()
     found = json.loads(always_loaded(raw))
     said = members.get("_meta")
     expected = said if said is not None and not isinstance(said, dict) else MARK
     assert found == {**members, "name": "x", "_meta": expected}
-
-
-def test_a_tool_that_is_called_like_a_meta_tool_is_listed_under_its_other_name() -> None:
-    catalog = after(
-        catalog_of({"mcpServers": {"git": {"command": "git"}}}),
-        [status("git"), listed("git", tool("git", "call_tool"))],
-    )
-    view = view_of(catalog)
-    (offered,) = view.offer.tools.values()
-    shown = json.loads(as_listed(view, offered, ("call_tool",)))
-    assert (shown["name"], shown["_meta"]) == ("git__call_tool", MARK)
-    assert "_meta" not in json.loads(offered.tool.raw)
 
 
 NUMBERED = [f"t{number:02}" for number in range(20)]
@@ -114,10 +90,6 @@ def test_the_seven_tools_called_most_are_chosen_in_the_order_of_their_names() ->
     assert MOST_USUAL == 7
 
 
-def test_where_nothing_was_called_none_is_chosen() -> None:
-    assert usual() == []
-
-
 def test_only_what_the_profile_shows_is_chosen() -> None:
     called = [("a", "off"), ("b", "only"), ("a", "t00"), ("a", "gone"), ("left", "t01"), ("a", "t02")]
     assert usual(*called, profile="few") == ["t02"]
@@ -129,20 +101,6 @@ def test_what_a_server_will_list_is_chosen_and_waited_for() -> None:
     view = view_of(BEFORE, usual=[("b", "only")])
     assert (list(core_tools(view)), list(core_names(view, ()))) == ([], ["only"])
     assert SearchSurface().awaits(view) == ("b",)
-
-
-def test_the_core_tools_that_were_chosen_are_listed_and_stand_in_the_instructions() -> None:
-    view = view_of(UP, usual=[("a", "t01"), ("a", "gone"), ("b", "only")])
-    assert listed_names(SearchSurface(), view) == [
-        "search_tools",
-        "call_tool",
-        "call_read_only_tool",
-        "t01",
-        "only",
-    ]
-    assert "Core tools available: search_tools, call_tool, t01, gone, only" in SearchSurface().instructions(
-        view
-    )
 
 
 @pytest.mark.parametrize(("profile", "references"), [("none", []), ("named", ["b/only", "t01"])])

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
 
+import attrs
 import msgspec
 import pytest
 
-from daemon.catalog.loaded import Loaded, Source
-from daemon.errors import InvalidArguments, ToolDisabled, ToolNotLoaded, UnknownServer, UnknownTool
+from daemon.catalog.loaded import Loaded, Source, Verdict
+from daemon.errors import ToolChanged, ToolDisabled, ToolNotLoaded, UnknownServer, UnknownTool
 from daemon.states import ServerState
-from daemon.surfaces.load import MAX_NAMES, MAX_TOOL_LINES, LoadSurface
+from daemon.surfaces.load import MAX_TOOL_LINES, LoadSurface
 from daemon.surfaces.surface import AwaitListing, Forward, Loading, Reply, View
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, answer, listed_names, refused, view_of
+
+if TYPE_CHECKING:
+    from daemon.catalog.snapshot import Catalog
+    from daemon.model import Tool
 
 SURFACE = LoadSurface()
 CONFIG: dict[str, Any] = {
@@ -52,7 +58,7 @@ def loaded(*names: str) -> Loaded:
     return Loaded().adding([(tools[name], 1) for name in names], Source.MANUAL, 1.0)
 
 
-# --- what is listed ----------------------------------------------------------------------------------------
+# --- what is listed ------------------------------------------------------------------------------------------
 
 
 def described(view: View) -> str:
@@ -80,7 +86,7 @@ def test_what_is_loaded_is_listed_as_its_server_has_it_and_never_deferred_while_
     assert listed_names(SURFACE, gone) == ["load_mcp_server", "load_mcp_tool", "read"]
 
 
-# --- load_mcp_server ---------------------------------------------------------------------------------------
+# --- load_mcp_server -----------------------------------------------------------------------------------------
 
 
 def test_a_need_finds_a_server_with_its_summary_and_a_line_per_tool_and_no_schema() -> None:
@@ -112,14 +118,6 @@ def test_a_need_that_no_server_fits_is_answered_with_those_that_exist() -> None:
     assert error.details["available"] == ["git", "clock", "files"]
 
 
-def test_a_server_that_is_down_is_told_with_what_is_known_of_it() -> None:
-    down = view_of(after(UP, [status("clock", ServerState.BACKOFF, reason="exited")]))
-    found = answer(SURFACE, down, "load_mcp_server", {"name": "clock"})
-    assert list(found["servers"]["clock"]["tools"]) == ["now"]
-    assert found["meta"]["unavailableTools"] == ["now"]
-    assert found["meta"]["unavailableServers"]["clock"]["reason"] == "exited"
-
-
 def test_a_server_that_sleeps_and_never_listed_is_woken_when_it_is_found() -> None:
     asleep = after(BEFORE, [status(name, ServerState.DORMANT) for name in ("git", "clock", "files")])
     assert act(SURFACE, view_of(asleep), "load_mcp_server", {"name": "clock"}) == AwaitListing(
@@ -129,15 +127,7 @@ def test_a_server_that_sleeps_and_never_listed_is_woken_when_it_is_found() -> No
     assert found["servers"]["clock"]["tools"] == {}
 
 
-def test_a_search_for_servers_waits_for_those_that_start_and_for_the_index() -> None:
-    view = view_of(after(UP, [listed("git", "other")]), indexed=False)
-    assert act(SURFACE, view, "load_mcp_server", {"name": "x"}) == AwaitListing(indexed=True)
-    assert act(SURFACE, view_of(BEFORE), "load_mcp_server", {"name": "x"}) == AwaitListing(
-        servers=("git", "clock", "files"), indexed=True
-    )
-
-
-# --- load_mcp_tool -----------------------------------------------------------------------------------------
+# --- load_mcp_tool -------------------------------------------------------------------------------------------
 
 
 def test_several_tools_are_loaded_at_once_by_name_and_by_need_with_their_schemas() -> None:
@@ -180,15 +170,6 @@ def test_what_is_not_found_is_told_beside_what_is() -> None:
     ]
 
 
-def test_when_nothing_is_found_the_call_is_refused() -> None:
-    refused(SURFACE, VIEW, "load_mcp_tool", {"names": ["qqqqqq"]}, UnknownTool)
-    refused(SURFACE, VIEW, "load_mcp_tool", {"names": ["wipe"]}, ToolDisabled)
-    assert (
-        "call it directly"
-        in refused(SURFACE, VIEW, "load_mcp_tool", {"names": ["load_mcp_server"]}, InvalidArguments).message
-    )
-
-
 def test_other_tools_that_fit_a_need_nearly_as_well_are_named() -> None:
     twins = [tool("a", name, description="Converts a picture.") for name in ("one", "two")]
     catalog = after(catalog_of({"mcpServers": servers("a")}), [status("a"), listed("a", *twins)])
@@ -208,30 +189,6 @@ def test_schemas_that_do_not_fit_one_answer_are_not_loaded_and_that_is_said() ->
     assert action.loading == Loading(tools=(("a", "t0"), ("a", "t1")))
 
 
-def test_a_tool_of_a_server_that_is_down_is_loaded_and_marked() -> None:
-    down = view_of(after(UP, [status("git", ServerState.BACKOFF)]))
-    found = answer(SURFACE, down, "load_mcp_tool", {"names": ["git_log"]})
-    assert list(found["tools"]) == ["git_log"]
-    assert found["meta"]["unavailableTools"] == ["git_log"]
-
-
-@pytest.mark.parametrize(
-    ("name", "sent"),
-    [
-        ("load_mcp_server", b"{}"),
-        ("load_mcp_server", b'{"name":" "}'),
-        ("load_mcp_server", b'{"name":["git"]}'),
-        ("load_mcp_tool", b"{}"),
-        ("load_mcp_tool", b'{"names":[]}'),
-        ("load_mcp_tool", b'{"names":[""]}'),
-        ("load_mcp_tool", b'{"names":[7]}'),
-        ("load_mcp_tool", msgspec.json.encode({"names": [f"n{number}" for number in range(MAX_NAMES + 1)]})),
-    ],
-)
-def test_what_cannot_be_read_is_refused_with_an_example(name: str, sent: bytes) -> None:
-    assert '{"name' in refused(SURFACE, VIEW, name, sent, InvalidArguments).message
-
-
 def test_loading_waits_for_servers_that_start_and_wakes_only_the_one_that_is_named() -> None:
     view = view_of(after(BEFORE, [status("git", ServerState.DORMANT), status("clock", ServerState.STARTING)]))
     assert act(SURFACE, view, "load_mcp_tool", {"names": ["x"]}) == AwaitListing(
@@ -242,7 +199,7 @@ def test_loading_waits_for_servers_that_start_and_wakes_only_the_one_that_is_nam
     )
 
 
-# --- calls -------------------------------------------------------------------------------------------------
+# --- calls ---------------------------------------------------------------------------------------------------
 
 
 def test_a_loaded_tool_is_called_and_nobody_opens_its_arguments() -> None:
@@ -279,15 +236,91 @@ def test_an_optional_tool_of_a_server_outside_the_profiles_categories_is_found_a
     assert list(answer(SURFACE, view, "load_mcp_server", {"name": "b"})["servers"]["b"]["tools"]) == ["secret"]
 
 
-def test_a_need_is_searched_also_where_the_profile_has_one_server() -> None:
-    before = catalog_of({**OPTIONAL, "profiles": {"p": {"surface": "load", "categories": ["ca"]}}})
-    view = view_of(after(before, [listed("a", tool("a", "echo", description="Repeats words."))]), "p")
-    assert list(answer(SURFACE, view, "load_mcp_tool", {"names": ["repeat a word"]})["tools"]) == ["echo"]
-
-
 def test_with_auto_load_a_tool_is_loaded_and_run_at_once_unless_it_is_off_or_unknown() -> None:
     action = act(SURFACE, view_of(UP, "auto"), "git_log", b"{}")
     assert isinstance(action, Forward)
     assert action.loading == Loading(tools=(("git", "git_log"),), source=Source.AUTO)
     refused(SURFACE, view_of(UP, "auto"), "wipe", {}, ToolDisabled)
     refused(SURFACE, view_of(UP, "auto"), "nothing", {}, UnknownTool)
+
+
+# --- renamed tools -------------------------------------------------------------------------------------------
+
+
+RENAMED_SURFACE = LoadSurface()
+RENAMED_CONFIG: dict[str, Any] = {
+    "mcpServers": {"git": {"command": "git"}},
+    "profiles": {"auto": {"autoLoad": True}},
+}
+RENAMED_LOG = tool("git", "git_log", description="Shows the log.")
+HISTORY = tool("git", "history", description="Shows the log.")
+OTHER = tool("git", "history", description="Shows something else.")
+OLD, NEW = ("git", "git_log"), ("git", "history")
+RENAMED_BEFORE = after(catalog_of(RENAMED_CONFIG), [listed("git", RENAMED_LOG, "add")])
+MOVED = after(RENAMED_BEFORE, [listed("git", HISTORY, "add")])
+DIFFERS = after(MOVED, [listed("git", OTHER, "add")])
+
+
+def loaded_renamed(each: Tool = RENAMED_LOG, verdict: Verdict | None = None) -> Loaded:
+    made = Loaded().adding([(each, 1)], Source.MANUAL, 1.0)
+    if verdict is None:
+        return made
+    return Loaded({key: attrs.evolve(known, verdict=verdict) for key, known in made.tools.items()})
+
+
+def seen(catalog: Catalog = MOVED, profile: str = "default", *, of: Loaded | None = None) -> View:
+    return view_of(catalog, profile, loaded=loaded_renamed() if of is None else of)
+
+
+def test_the_refusal_of_the_old_name_holds_the_call_that_loads_the_new_one() -> None:
+    error = refused(RENAMED_SURFACE, seen(DIFFERS), "git_log", {}, UnknownTool)
+    assert error.message == (
+        "server git has renamed 'git_log': it is called history now. Load it:"
+        ' load_mcp_tool({"names":["history"]}), then call history.'
+    )
+    assert error.details["renamedTo"] == "history"
+    load: Any = error.details["load"]
+    assert list(answer(RENAMED_SURFACE, seen(DIFFERS), load["name"], load["arguments"])["tools"]) == ["history"]
+
+
+def test_what_is_loaded_under_its_new_name_is_called_by_it() -> None:
+    both = loaded_renamed().adding([(OTHER, 2)], Source.MANUAL, 2.0)
+    error = refused(RENAMED_SURFACE, seen(DIFFERS, of=both), "git_log", {}, UnknownTool)
+    assert error.message.endswith("It is loaded: call history.")
+
+
+def test_the_old_name_loads_the_new_tool() -> None:
+    reply = act(RENAMED_SURFACE, seen(), "load_mcp_tool", {"names": ["git_log"]})
+    assert isinstance(reply, Reply)
+    assert reply.loading == Loading(tools=(NEW,))
+
+
+@pytest.mark.parametrize("profile", ["default", "auto"])
+def test_a_call_to_the_old_name_runs_loads_the_new_one_and_says_so_once(profile: str) -> None:
+    action = act(RENAMED_SURFACE, seen(profile=profile), "git_log", b'{"n":1}')
+    assert isinstance(action, Forward)
+    assert (action.server, action.name, bytes(action.arguments)) == ("git", "history", b'{"n":1}')
+    assert action.loading == Loading(tools=(NEW,), source=Source.AUTO)
+    assert action.convert is not None
+    told = {"type": "text", "text": "server git has renamed 'git_log': it is called history now."}
+    said = json.loads(action.convert(b'{"content":[{"type":"x"}],"structuredContent":{"a":1.50}}'))
+    assert said == {"content": [{"type": "x"}, told], "structuredContent": {"a": 1.5}}
+    assert action.convert(b'{"task":{}}') == b'{"task":{}}'
+    both = loaded_renamed().adding([(HISTORY, 2)], Source.AUTO, 2.0)
+    again = act(RENAMED_SURFACE, seen(profile=profile, of=both), "git_log", b"{}")
+    assert isinstance(again, Forward)
+    assert (again.name, again.loading, again.convert) == ("history", None, None)
+
+
+def test_with_auto_load_nothing_runs_that_is_not_what_was_shown() -> None:
+    assert (
+        "it is called history now"
+        in refused(RENAMED_SURFACE, seen(DIFFERS, "auto"), "git_log", {}, UnknownTool).message
+    )
+    refused(RENAMED_SURFACE, seen(MOVED, "auto", of=Loaded()), "git_log", {}, UnknownTool)
+
+
+def test_other_refusals_are_what_they_were() -> None:
+    refused(RENAMED_SURFACE, seen(RENAMED_BEFORE, of=Loaded()), "git_log", {}, ToolNotLoaded)
+    new = after(RENAMED_BEFORE, [listed("git", tool("git", "git_log", description="New."), "add")])
+    refused(RENAMED_SURFACE, seen(new), "git_log", {}, ToolChanged)

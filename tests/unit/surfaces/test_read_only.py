@@ -6,11 +6,22 @@ import json
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 
-from daemon.errors import InvalidArguments, ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
+from daemon.errors import (
+    InvalidArguments,
+    ToolChanged,
+    ToolDisabled,
+    UnknownResource,
+    UnknownTool,
+    UpstreamUnavailable,
+)
+from daemon.surfaces.additions import READ as READING_READ
+from daemon.surfaces.additions import as_tool_result
 from daemon.surfaces.surface import AwaitListing, Forward
 from daemon.surfaces.table import META_TOOLS, READING, SURFACES
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, listed_names, refused, view_of
 
@@ -119,13 +130,6 @@ def test_a_tool_that_no_longer_only_reads_has_changed(surface: str) -> None:
     refused(SURFACES[surface], view, *call(surface, reading, "read"), ToolChanged)
 
 
-def test_other_names_are_the_surfaces_own() -> None:
-    for surface in NAMES:
-        refused(SURFACES[surface], view_of(up()), "nothing", {}, UnknownTool)
-        assert SURFACES[surface].instructions(view_of(up()))
-        assert SURFACES[surface].awaits(view_of(up())) == ()
-
-
 @pytest.mark.parametrize("surface", NAMES)
 def test_a_server_that_has_not_listed_is_waited_for(surface: str) -> None:
     view = view_of(catalog_of({"mcpServers": servers("fs")}))
@@ -144,7 +148,7 @@ def _encoded(called: tuple[str, dict[str, Any]]) -> tuple[str, bytes]:
     return called[0], json.dumps(called[1]).encode()
 
 
-# --- what is denied, on all surfaces ------------------------------------------------------------------------
+# --- what is denied, on all surfaces -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("surface", SURFACES)
@@ -158,17 +162,7 @@ def test_what_is_denied_can_be_neither_seen_nor_called(surface: str) -> None:
     assert "a rule of permission in profile default" in error.message
 
 
-@pytest.mark.parametrize(
-    ("surface", "name", "arguments"),
-    [
-        ("category", "get-category-tools", {"category": "fs"}),
-        ("browse", "get_tools", {"category": "fs"}),
-        ("browse", "list_categories", {}),
-        ("search", "search_tools", {"query": "write"}),
-        ("search", "search_tools", {"category": "fs"}),
-        ("load", "load_mcp_server", {"name": "fs"}),
-    ],
-)
+@cases("surface", "name", "arguments")
 def test_what_is_denied_is_described_nowhere(surface: str, name: str, arguments: Any) -> None:
     shown, hidden = (view_of(up(*rules)) for rules in ((), ({"match": "fs/write", "then": "deny"},)))
     for view, there in ((shown, True), (hidden, False)):
@@ -182,3 +176,58 @@ def test_a_category_does_not_call_what_it_cannot_judge() -> None:
     view = view_of(after(catalog_of(config), [status("fs")]))
     called = call("category", "call-category-tool", "write")
     refused(SURFACES["category"], view, *called, UpstreamUnavailable, patient=False)
+
+
+# --- `read_resource`: a resource as the result of a tool, for clients that read none themselves --------------
+
+
+CONFIG = {"mcpServers": servers("git", "docs"), "profiles": {"default": {"coreTools": ["git/log"]}}}
+UP = after(catalog_of(CONFIG), [status("git"), status("docs"), listed("git", "log"), listed("docs", "find")])
+
+
+@pytest.mark.parametrize("name", SURFACES)
+def test_it_stands_between_a_surfaces_meta_tools_and_the_tools_of_servers(name: str) -> None:
+    plain, reading = listed_names(SURFACES[name], view_of(UP)), listed_names(READING[name], view_of(UP))
+    place = len(plain) - len(SURFACES[name].listed(view_of(UP)))
+    assert reading == [*plain[:place], READING_READ, *plain[place:]]
+    assert READING[name].name == name
+    assert READING_READ in READING[name].meta_tools
+    assert READING_READ in META_TOOLS
+
+
+def test_a_resource_is_read_from_the_server_that_has_it() -> None:
+    action = act(READING["category"], view_of(UP), READING_READ, {"uri": "mcpd://docs/notes%3A1"})
+    assert isinstance(action, Forward)
+    assert (action.server, action.method, action.name) == ("docs", "resources/read", "notes:1")
+    assert json.loads(b"{" + action.head + bytes(action.arguments) + b"}") == {"uri": "notes:1"}
+    assert action.convert is as_tool_result
+
+
+def test_a_resource_that_a_result_has_linked_to_is_read_there() -> None:
+    view = attrs.evolve(view_of(UP), linked={"blob:1": "git"})
+    action = act(READING["load"], view, READING_READ, {"uri": "blob:1"})
+    assert isinstance(action, Forward)
+    assert (action.server, action.name) == ("git", "blob:1")
+
+
+def test_a_resource_that_nobody_has_is_refused_with_what_helps() -> None:
+    error = refused(READING["category"], view_of(UP), READING_READ, {"uri": "blob:1"}, UnknownResource)
+    assert "mcpd://SERVER/URI" in error.message
+    refused(READING["category"], view_of(UP), READING_READ, {}, InvalidArguments)
+
+
+def test_other_calls_go_to_the_surface() -> None:
+    action = act(READING["full"], view_of(UP), "log", {"x": 1})
+    assert isinstance(action, Forward)
+    assert (action.server, action.name, action.convert) == ("git", "log", None)
+
+
+@cases("contents", "content")
+def test_contents_become_content(contents: list[Any], content: list[Any]) -> None:
+    told = json.loads(as_tool_result(msgspec.json.encode({"contents": contents, "more": 1})))
+    assert told == {"content": content, "isError": False}
+
+
+@pytest.mark.parametrize("result", [b"{}", b"[]", b'{"contents":[1]}', b'{"contents":7}'])
+def test_a_result_that_is_none_of_a_resource_is_passed_on(result: bytes) -> None:
+    assert as_tool_result(result) == result

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import msgspec
 import pytest
 
 from daemon.catalog.loaded import Loaded, Source
-from daemon.errors import InvalidArguments, ToolDisabled, UnknownCategory, UnknownTool
+from daemon.errors import InvalidArguments, ToolDisabled, UnknownTool
 from daemon.states import ServerState
-from daemon.surfaces.search import CATEGORY_CHARACTERS, MAX_RESULTS, SearchSurface
+from daemon.surfaces.calling import find_tools, scored
+from daemon.surfaces.search import MAX_RESULTS, SearchSurface
 from daemon.surfaces.surface import AwaitListing, Forward, Loading, Reply, View
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, answer, listed_names, refused, text_of, view_of
 
@@ -63,7 +66,7 @@ def found(view: View = VIEW, **asked: object) -> list[str]:
     return [entry["name"] for entry in search(view, **asked)["tools"]]
 
 
-# --- what is listed ----------------------------------------------------------------------------------------
+# --- what is listed ------------------------------------------------------------------------------------------
 
 
 def test_what_was_found_is_listed_after_the_core_tools_each_once_and_only_while_it_is_offered() -> None:
@@ -78,13 +81,6 @@ def test_what_was_found_is_listed_after_the_core_tools_each_once_and_only_while_
         "run",
         "find_symbol",
     ]
-
-
-def test_a_listed_tool_is_as_its_server_has_it_and_never_deferred() -> None:
-    tools = SURFACE.list_tools(view_of(UP, "core"))
-    known = UP.servers["shell"].tools
-    assert known is not None
-    assert tools[-1] == known["run"].raw[:-1] + b',"_meta":{"anthropic/alwaysLoad":true}}'
 
 
 def test_a_tool_that_is_called_like_a_meta_tool_is_listed_under_its_servers_name() -> None:
@@ -120,7 +116,7 @@ def test_the_instructions_hold_the_discovery_text_with_real_categories_and_core_
     assert SURFACE.instructions(view_of(BEFORE, "core")) == text.replace("find symbol", "List its tools")
 
 
-# --- search_tools ------------------------------------------------------------------------------------------
+# --- search_tools --------------------------------------------------------------------------------------------
 
 
 def test_a_search_answers_as_the_seed_shows_and_loads_what_it_found() -> None:
@@ -191,16 +187,6 @@ def test_descriptions_can_be_left_out() -> None:
     assert text_of(action).splitlines()[2:4] == ["- **run** [active] [shell]", ""]
 
 
-@pytest.mark.parametrize(("most", "shown"), [(1, 1), (2, 2), (10**9, 6)])
-def test_no_more_than_asked_for_is_shown_and_the_rest_is_counted(most: int, shown: int) -> None:
-    answered = search(max_results=most)
-    assert len(answered["tools"]) == shown
-    assert answered.get("total") == (6 if shown < 6 else None)
-    text = text_of(act(SURFACE, VIEW, "search_tools", {"max_results": most}))
-    assert text.startswith(f"Found {shown} tool(s):")
-    assert (f"{6 - shown} more fit: say more precisely" in text) is (shown < 6)
-
-
 def test_all_that_fits_is_reached_page_by_page_of_a_bounded_size() -> None:
     names = [f"t{number}" for number in range(2 * MAX_RESULTS + 50)]
     view = view_of(after(catalog_of({"mcpServers": servers("a")}), [status("a"), listed("a", *names)]))
@@ -217,27 +203,6 @@ def test_all_that_fits_is_reached_page_by_page_of_a_bounded_size() -> None:
     assert seen == names
 
 
-@pytest.mark.parametrize("most", [0, -1, -(10**9)])
-def test_no_results_are_not_something_to_ask_for(most: int) -> None:
-    error = refused(SURFACE, VIEW, "search_tools", {"max_results": most}, InvalidArguments)
-    assert "must be 1 or more" in error.message
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b'{"query":7}',
-        b'{"query":[1]}',
-        b'{"max_results":"many"}',
-        b'{"include_descriptions":7}',
-        b'{"limit":3}',
-        b"[]",
-    ],
-)
-def test_what_cannot_be_read_is_refused(sent: bytes) -> None:
-    refused(SURFACE, VIEW, "search_tools", sent, InvalidArguments)
-
-
 def category_text(view: View) -> str:
     schema = msgspec.json.decode(SURFACE.list_tools(view)[0])["inputSchema"]
     return str(schema["properties"]["category"]["description"])
@@ -249,38 +214,15 @@ def test_the_category_says_what_it_may_be() -> None:
     assert category_text(view_of(catalog_of({"mcpServers": {}}))) == "Only this category."
 
 
-def test_of_many_categories_the_rest_are_counted() -> None:
-    names = [f"category_{number:03}" for number in range(200)]
-    text = category_text(view_of(catalog_of({"mcpServers": servers(*names)})))
-    shown = CATEGORY_CHARACTERS // len("category_000, ")
-    assert text.endswith(f"{names[shown - 1]} and {200 - shown} more.")
-    assert names[shown] not in text
-
-
-def test_an_unknown_category_is_answered_with_those_that_exist() -> None:
-    error = refused(SURFACE, VIEW, "search_tools", {"category": "file_operation"}, UnknownCategory)
-    assert "Did you mean file_operations?" in error.message
-
-
 def test_tools_that_are_switched_off_or_outside_the_profile_are_not_found() -> None:
     assert "rm" not in found()
     assert found(view_of(UP, "files")) == ["find_file", "read_file", "delete_file"]
     assert found(view_of(UP, "files"), query="symbol command") == []
 
 
-@pytest.mark.parametrize(
-    ("state", "active"),
-    [
-        (ServerState.READY, True),
-        (ServerState.DORMANT, True),
-        (ServerState.BACKOFF, False),
-        (ServerState.FAILED, False),
-    ],
-)
-def test_a_tool_is_active_when_a_call_would_be_taken_and_named_otherwise(
-    state: ServerState, *, active: bool
-) -> None:
-    view = view_of(after(UP, [status("shell", state)]))
+@cases("state", "active")
+def test_a_tool_is_active_when_a_call_would_be_taken_and_named_otherwise(state: str, *, active: bool) -> None:
+    view = view_of(after(UP, [status("shell", ServerState(state))]))
     answered = search(view, query="command")
     assert answered["tools"][0]["active"] is active
     mark = "active" if active else "unavailable"
@@ -312,7 +254,7 @@ def test_a_search_waits_for_servers_that_start_and_for_the_index_and_a_category_
     )
 
 
-# --- calls -------------------------------------------------------------------------------------------------
+# --- calls ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["run", "shell__run", "shell/run", "mcp__shell__run"])
@@ -333,3 +275,50 @@ def test_what_is_off_or_unknown_is_not_called() -> None:
     refused(SURFACE, VIEW, "rm", {}, ToolDisabled)
     refused(SURFACE, VIEW, "nothing", {}, UnknownTool)
     refused(SURFACE, view_of(UP, "files"), "run", {}, ToolDisabled)
+
+
+# --- finding tools, for models and operators alike -----------------------------------------------------------
+
+
+SEARCHING_CONFIG: dict[str, Any] = {
+    "mcpServers": servers("a", "b"),
+    "categories": {
+        "one": {"server": "a", "tools": {"includeNames": ["write_note"]}},
+        "two": {"tools": {"includeNames": ["a/write_note", "b/play_song"]}},
+    },
+    "profiles": {"p": {"categories": ["one"]}},
+}
+SEARCHING_VIEW = view_of(
+    after(
+        catalog_of(SEARCHING_CONFIG),
+        [
+            status("a"),
+            status("b"),
+            listed("a", tool("a", "write_note", description="Writes\n a note."), "other"),
+            listed("b", "play_song"),
+        ],
+    )
+)
+
+
+def names(*phrasings: str, category: str | None = None, limit: int = 10) -> list[str]:
+    return [offered.name for offered, _ in find_tools(SEARCHING_VIEW, phrasings, category, limit).tools]
+
+
+def test_an_operator_sees_scores_and_the_category_that_was_asked_for() -> None:
+    told: Any = scored(SEARCHING_VIEW, ["write a note"], "two", 1)
+    (first,) = told["tools"]
+    assert first["score"] > 0
+    assert (first["name"], first["server"], first["category"], first["description"]) == (
+        "write_note",
+        "a",
+        "two",
+        "Writes a note.",
+    )
+    assert told["total"] >= 1
+
+
+def test_what_a_server_has_no_more_is_not_found_while_the_index_still_has_it() -> None:
+    gone = after(SEARCHING_VIEW.catalog, [listed("b", "write_song")])
+    later = attrs.evolve(SEARCHING_VIEW, catalog=gone)
+    assert find_tools(later, ["song"], None, 10).total == 0

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from daemon.surfaces.table import SURFACES, by_profile, chosen
+from daemon.surfaces.table import (
+    MAX_TOLD,
+    SEARCHING_CLIENTS,
+    ClientInfo,
+    by_profile,
+    chosen,
+    fitting,
+    may_defer,
+)
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
 
 
@@ -16,11 +25,6 @@ def pick(
 ) -> str:
     config = config_of({"lazy": lazy, "profiles": {"p": profile}})
     return chosen(config, config.profiles["p"], surface=surface, lazy=wish)
-
-
-def test_there_are_the_five() -> None:
-    assert list(SURFACES) == ["category", "browse", "search", "load", "full"]
-    assert all(surface.name == name for name, surface in SURFACES.items())
 
 
 @pytest.mark.parametrize(("everywhere", "here"), list(product([True, False], repeat=2)))
@@ -37,28 +41,7 @@ def test_only_with_both_switches_on_a_surface_is_lazy(
         assert name == "full"
 
 
-@pytest.mark.parametrize(
-    ("profile", "surface", "lazy", "name"),
-    [
-        ({}, None, None, "auto"),
-        ({"surface": "auto"}, None, None, "auto"),
-        ({"surface": "load"}, "auto", None, "auto"),
-        ({}, "category", None, "category"),
-        ({}, "auto", True, "auto"),
-        ({}, "auto", False, "full"),
-        ({"surface": "load"}, None, None, "load"),
-        ({"surface": "load"}, "search", None, "search"),
-        ({"surface": "load"}, None, True, "browse"),
-        ({"surface": "load"}, "search", True, "search"),
-        ({"surface": "load"}, None, False, "full"),
-        ({"surface": "load"}, "search", False, "full"),
-        ({"surface": "load"}, "full", True, "full"),
-        ({"deferredLoading": True}, None, None, "search"),
-        ({"deferredLoading": False}, None, None, "full"),
-        ({"deferredLoading": True}, "browse", None, "browse"),
-        ({"deferredLoading": False}, None, True, "browse"),
-    ],
-)
+@cases("profile", "surface", "lazy", "name")
 def test_what_a_client_asks_for_comes_before_what_its_profile_says(
     profile: dict[str, Any], surface: str | None, lazy: bool | None, name: str
 ) -> None:
@@ -73,3 +56,51 @@ def test_what_each_profile_shows_is_known_without_a_client() -> None:
         "found": "search",
     }
     assert set(by_profile(config_of({"lazy": False, "profiles": profiles})).values()) == {"full"}
+
+
+# --- which surface fits a client, by what it says it is ------------------------------------------------------
+
+
+FEW = 84
+"""Tools of the ten servers that clients were tried with."""
+
+
+def fit(name: str, version: str, tools: int = FEW) -> tuple[str, str]:
+    choice = fitting(ClientInfo(name, version), lambda: tools)
+    return choice.surface, str(choice.grounds)
+
+
+SEARCHES = ("full", "searches_itself")
+UNREADABLE = ("category", "unreadable_version")
+UNKNOWN = ("category", "unknown_client")
+
+
+@cases("name", "version", "found", "defers")
+def test_a_client_is_known_by_its_name_and_version(
+    name: str, version: str, found: list[str], *, defers: bool
+) -> None:
+    assert list(fit(name, version)) == found
+    assert may_defer(ClientInfo(name, version)) is defers
+
+
+@pytest.mark.parametrize("known", SEARCHING_CLIENTS, ids=lambda known: known.name)
+def test_a_client_is_given_as_many_tools_as_it_can_take_and_else_categories(known: object) -> None:
+    client = next(each for each in SEARCHING_CLIENTS if each is known)
+    version = ".".join(map(str, client.since))
+    assert fit(client.name, version, client.tools) == SEARCHES
+    assert fit(client.name, version, client.tools + 1) == ("category", "too_many_tools")
+
+
+def test_tools_are_counted_only_where_their_number_decides() -> None:
+    def count() -> int:
+        raise AssertionError
+
+    for name, version in (("opencode", "1"), ("claude-code", "2.1.197"), ("codex", "?"), ("", "")):
+        assert fitting(ClientInfo(name, version), count).surface == "category"
+
+
+def test_of_what_a_client_says_it_is_only_so_much_is_kept() -> None:
+    endless = ClientInfo("n" * 10_000, "v" * 10_000)
+    assert len(endless.name) == len(endless.version) == len(endless.text) == MAX_TOLD
+    assert ClientInfo("n", "1").text == "n 1"
+    assert ClientInfo("", "").text == ""

@@ -12,11 +12,15 @@ from msgspec import Raw
 
 from daemon.errors import InvalidArguments
 from daemon.model import Repair
+from daemon.surfaces.explaining import MAX_EXAMPLE, MAX_MESSAGE, MAX_SCHEMA, MAX_VALUES, example_of
+from daemon.surfaces.validators import MAX_ERRORS, MAX_PATTERNS, Validator, Validators
 from daemon.surfaces.wrapped import MAX_CHECKED, Checker, Read
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
 
 if TYPE_CHECKING:
-    from daemon.model import Tool
+    from collections.abc import Mapping
+    from pathlib import Path
 
 PATH = {
     "type": "object",
@@ -41,19 +45,10 @@ def refused(schema: dict[str, Any] | None, args: bytes | None, **beside: object)
     return caught.value
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        b'{"path":"x"}',
-        b'{ "path" : "x",\n "limit": 1.0 }',
-        b'{"path":"x","path":"y"}',
-        b'{"path":"x","limit":1267650600228229401496703205376}',
-        b'{"path":"\\u00e9\\ud83d\\ude00"}',
-    ],
-)
-def test_an_object_that_fits_goes_on_byte_for_byte(args: bytes) -> None:
-    taken = read(STRICT, args)
-    assert bytes(taken.arguments) == args
+@cases("args")
+def test_an_object_that_fits_goes_on_byte_for_byte(args: str) -> None:
+    taken = read(STRICT, args.encode("latin-1"))
+    assert bytes(taken.arguments) == args.encode("latin-1")
     assert taken.repair is None
 
 
@@ -191,8 +186,163 @@ def _outcome(
         return None, refusal
 
 
-def test_a_schema_is_compiled_once_for_each_hash() -> None:
-    checker = Checker()
-    known: Tool = tool("s", "t", inputSchema=STRICT)
-    first = checker._validators.of(known)
-    assert checker._validators.of(tool("s", "t", inputSchema=STRICT)) is first
+# --- hostile schemas and arguments ---------------------------------------------------------------------------
+
+
+CANARY = "canary-of-a-client-77aa"
+
+HOSTILE_PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+
+PANIC = {
+    "type": "object",
+    "patternProperties": {"^a": {"$anchor": "x", "$id": "http://h/x"}},
+    "propertyNames": {"patternProperties": {"^a": {"$id": "http://h/x", "$ref": "#x"}}},
+}
+"""Two documents of one name, and an anchor in one of them: jsonschema-rs 0.60 panics."""
+
+TWICE: dict[str, Any] = {
+    "type": "object",
+    "required": ["v"],
+    "properties": {"v": {}, "c": {"anyOf": [{"$ref": "#"}, {"allOf": [{"$ref": "#"}]}]}},
+}
+"""Each level of a value is tried twice: 24 levels would take the validator minutes."""
+
+
+def nested(levels: int) -> dict[str, Any]:
+    """Objects in objects, none of which `TWICE` accepts."""
+    value: dict[str, Any] = {"x": 1}
+    for _ in range(levels):
+        value = {"c": value}
+    return value
+
+
+def read_hostile(schema: Mapping[str, Any], args: bytes | None, **beside: bytes) -> Read:
+    known = tool("s", "t", inputSchema=schema)
+    return Checker().read(known, "t", args, {key: Raw(value) for key, value in beside.items()})
+
+
+def refused_hostile(schema: Mapping[str, Any], args: object) -> InvalidArguments:
+    with pytest.raises(InvalidArguments) as caught:
+        read_hostile(schema, msgspec.json.encode(args))
+    return caught.value
+
+
+def test_null_beside_is_a_value_and_null_in_the_slot_is_nothing() -> None:
+    nullable = {"type": "object", "properties": {"path": {"type": ["string", "null"]}}, "required": ["path"]}
+    assert read_hostile(nullable, b"null", path=b"null") == Read(b'{"path":null}', Repair.FLATTENED)
+    assert read_hostile({"type": "object"}, b"null") == Read(b"{}", None)
+
+
+def test_what_is_large_is_neither_looked_into_nor_joined() -> None:
+    large = msgspec.json.encode({"path": 5, "text": "x" * MAX_CHECKED})
+    assert read_hostile(HOSTILE_PATH, large) == Read(large, None)
+    assert read_hostile(HOSTILE_PATH, msgspec.json.encode(large.decode())) == Read(large, Repair.STRINGIFIED)
+    with pytest.raises(InvalidArguments, match='"path" is a required property'):
+        read_hostile(HOSTILE_PATH, None, path=msgspec.json.encode("x" * MAX_CHECKED))
+
+
+def test_another_schema_is_not_fetched_from_a_file_that_exists(tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text('{"required":["v"]}')
+    for schema in ({"$ref": other.as_uri()}, {"$id": other.as_uri(), "$ref": "other.json#/required"}):
+        assert Validators().of(tool("s", "t", inputSchema={"type": "object", **schema})) is None
+
+
+def test_a_schema_that_makes_the_validator_panic_is_broken() -> None:
+    assert Validators().of(tool("s", "t", inputSchema=PANIC)) is None
+    assert read_hostile(PANIC, b'{"any":1}') == Read(b'{"any":1}', None)
+
+
+def test_what_would_take_the_validator_minutes_is_passed_on_unvalidated() -> None:
+    args = msgspec.json.encode(nested(24))
+    assert read_hostile(TWICE, args) == Read(args, None)
+    assert '"v" is a required property' in refused_hostile(TWICE, nested(3)).message
+
+
+def test_no_repair_is_made_that_cannot_be_validated() -> None:
+    validator = Validator(TWICE)
+    assert validator.accepts(nested(24))
+    assert not validator.proves(nested(24))
+    with pytest.raises(InvalidArguments):
+        read_hostile(TWICE, None, c=msgspec.json.encode(nested(24)), v=b"1")
+
+
+def test_definitions_that_multiply_each_other_are_not_followed() -> None:
+    chain = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+    schema = {"type": "object", "$defs": {**chain, "d40": {"required": ["v"]}}, "$ref": "#/$defs/d0"}
+    assert read_hostile(schema, b'{"a":1}') == Read(b'{"a":1}', None)
+
+
+def test_errors_are_looked_for_in_the_first_elements_of_a_long_list() -> None:
+    validator = Validator({"properties": {"a": {"items": {"type": "string"}, "minItems": 100}}})
+    errors = validator.errors({"a": [1] * 30_000})
+    assert len(errors) == MAX_ERRORS
+    assert {error.kind.name for error in errors} == {"type"}
+
+
+def test_a_value_of_which_nothing_can_be_told_soon_is_still_refused() -> None:
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {"a": {"enum": [f"v{n}" for n in range(20_000)]}},
+    }
+    assert "at $: this does not fit the schema" in refused_hostile(schema, {"a": CANARY}).message
+    schema["required"] = ["b"]
+    assert 'at $: "b" is a required property' in refused_hostile(schema, {"a": CANARY}).message
+
+
+@pytest.mark.parametrize("patterns", [MAX_PATTERNS, MAX_PATTERNS + 1])
+def test_only_so_many_patterns_are_compiled(patterns: int) -> None:
+    properties = {f"p{n}": {"pattern": "^a"} for n in range(patterns)}
+    compiled = Validators().of(tool("s", "t", inputSchema={"type": "object", "properties": properties}))
+    assert (compiled is not None) is (patterns <= MAX_PATTERNS)
+
+
+def test_a_pattern_that_repeats_repetitions_is_not_compiled() -> None:
+    schema = {"type": "object", "properties": {"a": {"pattern": "(a{1,100}){1,40}"}}}
+    assert Validators().of(tool("s", "t", inputSchema=schema)) is None
+
+
+@cases("schema", "value")
+def test_no_keyword_repeats_a_value(schema: object, value: object) -> None:
+    error = refused_hostile({"type": "object", "properties": {"a": schema}}, {"a": value})
+    assert CANARY not in error.message
+    assert CANARY not in msgspec.json.encode(error.details).decode()
+    assert "at $.a" in error.message
+
+
+@cases("options", "value", "message")
+def test_of_options_the_one_is_told_that_was_meant(options: list[object], value: object, message: str) -> None:
+    assert (
+        message
+        in refused_hostile({"type": "object", "properties": {"a": {"anyOf": options}}}, {"a": value}).message
+    )
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"default": "x" * 200_000}}, "required": ["a"]},
+        {"properties": {f"p{n}": {} for n in range(8000)}, "required": [f"p{n}" for n in range(8000)]},
+        {"properties": {f"p{n}": {"$ref": "#"} for n in range(500)}, "required": [f"p{n}" for n in range(500)]},
+        {"properties": {"a" * 90_000: {}, "b" * 90_000: {}}, "additionalProperties": False, "minProperties": 2},
+    ],
+)
+def test_a_refusal_stays_short_whatever_the_schema(schema: dict[str, Any]) -> None:
+    error = refused_hostile({"type": "object", **schema}, {"a" * 89_999 + "c": 1})
+    assert len(error.message) < 5 * (MAX_MESSAGE + 50) + MAX_EXAMPLE + 500
+    assert len(msgspec.json.encode(error.details)) < MAX_SCHEMA * 2 + MAX_EXAMPLE + 2500
+
+
+def test_an_example_of_a_schema_that_wants_itself_many_times_ends_soon() -> None:
+    schema = {
+        "properties": {f"p{n}": {"$ref": "#"} for n in range(50)},
+        "required": [f"p{n}" for n in range(50)],
+    }
+    made = msgspec.json.encode(example_of(schema)).count(b"{")
+    assert made <= MAX_VALUES
+
+
+@cases("schema")
+def test_an_example_fits_what_several_keywords_ask_together(schema: dict[str, Any]) -> None:
+    whole = {"type": "object", **schema, "$defs": {"x": {"required": ["a"], "properties": {"a": {"const": 1}}}}}
+    assert Validator(whole).proves(example_of(whole)), example_of(whole)

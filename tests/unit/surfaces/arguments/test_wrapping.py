@@ -14,6 +14,7 @@ from daemon.surfaces.surface import AwaitListing, Forward, View
 from daemon.surfaces.table import SURFACES
 from daemon.surfaces.validators import MAX_REMEMBERED
 from daemon.surfaces.wrapped import Wrapper
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import view_of
 
@@ -142,36 +143,16 @@ def test_a_wrapper_is_taken_apart_byte_for_byte(
     assert {key: bytes(value) for key, value in wrapped.beside.items()} == beside
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"{}",
-        b'{"arguments":{}}',
-        b'{"tool_name":1}',
-        b'{"tool_name":null}',
-        b"[]",
-        b"{",
-        b'{"tool_name":"\xff"}',
-    ],
-)
-def test_a_wrapper_that_does_not_say_which_tool_is_refused_with_an_example(sent: bytes) -> None:
+@cases("sent")
+def test_a_wrapper_that_does_not_say_which_tool_is_refused_with_an_example(sent: str) -> None:
     with pytest.raises(InvalidArguments) as caught:
-        WRAPPER.unwrap(sent)
+        WRAPPER.unwrap(sent.encode("latin-1"))
     assert caught.value.message.endswith(f"Call it like this: {EXAMPLE}")
     assert "tool_name" in caught.value.message
 
 
 @pytest.mark.parametrize("meta_tool", WRAPPERS)
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        '{"path":"a"}',
-        '{ "path" : "b", \t"limit": 7 }',
-        '{"path":"\\u00e9\\ud83d\\ude00 \u00e9"}',
-        '{"path":"a","path":"b"}',
-        '{"path":"a","of":{"args":[{}]}}',
-    ],
-)
+@cases("arguments")
 def test_a_call_as_nearly_all_are_written_is_sent_without_being_judged_again(
     meta_tool: str, arguments: str
 ) -> None:
@@ -204,39 +185,6 @@ def test_a_call_as_nearly_all_are_written_is_sent_without_being_judged_again(
 def test_a_call_that_takes_a_closer_look_is_left_to_its_surface(meta_tool: str, arguments: str) -> None:
     call = plain(meta_tool, arguments)
     assert found(warm(meta_tool), meta_tool, call) == (None, call)
-
-
-@pytest.mark.parametrize("meta_tool", WRAPPERS)
-@pytest.mark.parametrize("way", others("call_tool"))
-def test_a_call_that_is_written_otherwise_is_neither_known_nor_remembered(meta_tool: str, way: str) -> None:
-    call, view = others(meta_tool)[way], view_of(CATALOG)
-    assert found(warm(meta_tool), meta_tool, call) == (None, call)
-    action = decided(view, meta_tool, call)
-    if isinstance(action, Forward):
-        view.remember(meta_tool, call, action)
-        assert not len(view.wrapped[meta_tool])
-
-
-def test_names_in_another_order_are_remembered_by_themselves() -> None:
-    call, view = b'{"name":"read","category":"fs","args":{"path":"a"}}', warm("call-category-tool")
-    assert found(view, "call-category-tool", call) == (None, call)
-    action = decided(view, "call-category-tool", call)
-    assert isinstance(action, Forward)
-    view.remember("call-category-tool", call, action)
-    assert found(view, "call-category-tool", call)[1] == b'{"path":"a"}'
-    assert len(view.wrapped["call-category-tool"]) == 2
-
-
-@pytest.mark.parametrize("meta_tool", WRAPPERS)
-def test_a_wrapper_that_a_lenient_schema_takes_is_left_to_its_surface(meta_tool: str) -> None:
-    view, lent = view_of(CATALOG), plain(meta_tool).replace(b'"read"', b'"lent"')
-    action = decided(view, meta_tool, lent)
-    assert isinstance(action, Forward)
-    view.remember(meta_tool, lent, action)
-    assert found(view, meta_tool, lent) != (None, lent)
-    for wrapped in (b'{"args":{"path":"a"}}', b'{"input":{}}'):
-        call = lent.replace(b'{"path":"a"}', wrapped)
-        assert found(view, meta_tool, call) == (None, call)
 
 
 VALUES = st.recursive(
@@ -298,21 +246,6 @@ def test_whatever_is_sent_without_being_judged_is_what_the_surface_would_send(
     judged = decided(view_of(CATALOG), meta_tool, sent)
     assert isinstance(judged, Forward)
     assert shape(known, arguments) == shape(judged, judged.arguments)
-
-
-@pytest.mark.parametrize("meta_tool", WRAPPERS)
-@given(value=VALUES, at=st.integers(0, 120), gone=st.integers(0, 3), junk=JUNK)
-def test_a_plain_call_that_was_tampered_with_is_sent_as_the_surface_would_send_it(
-    meta_tool: str, value: Any, at: int, gone: int, junk: bytes
-) -> None:
-    """As above, closer to what is known."""
-    call = plain(meta_tool, compact(value if at % 2 else {"path": "a", "of": value}))
-    sent = call[:at] + junk + call[at + gone :]
-    known, arguments = found(warm(meta_tool), meta_tool, sent)
-    if known is not None:
-        judged = decided(view_of(CATALOG), meta_tool, sent)
-        assert isinstance(judged, Forward)
-        assert shape(known, arguments) == shape(judged, judged.arguments)
 
 
 @pytest.mark.parametrize("count", [1, MAX_REMEMBERED, MAX_REMEMBERED + 1])
