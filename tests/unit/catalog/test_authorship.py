@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from daemon.catalog.authorship import OURS, UnsafeQuestion, authored
+from tests.unit.cases import cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,26 +132,7 @@ def test_hidden_characters_of_a_form_are_spelt_out_and_refused_in_what_answers_r
         assert found.value.reason == "hidden"
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "javascript:alert(1)",
-        "file:///etc/passwd",
-        "https://",
-        "https://h/\u202e",
-        "//h",
-        7,
-        None,
-        "https://github.com@evil.example/",
-        "https://evil.example\\.github.com/",
-        "https://github.com\\@evil.example/",
-        "ht\ntps://h/",
-        "https://h/\nmcpd asks: your password",
-        "https://h/\u3000mcpd",
-        "https://g\u0456thub.com/",
-        "http\u017f://h/",
-    ],
-)
+@cases("url")
 def test_a_user_is_sent_to_plain_http_only(url: Any) -> None:
     with pytest.raises(UnsafeQuestion, match="http or https") as found:
         told(ELICIT, mode="url", message="log in", url=url)

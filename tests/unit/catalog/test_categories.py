@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.catalog.categories import of_server, resolve
-from daemon.config.names import own_name
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import known, servers
 from tests.unit.config.reading import config_of
 
@@ -52,47 +52,9 @@ def test_of_two_tools_with_one_name_the_same_one_has_it_as_everywhere(
     assert {name: member.server for name, member in held.members.items()} == names
 
 
-@pytest.mark.parametrize(
-    ("tools", "held"),
-    [
-        (None, ["git_add", "git_commit", "git_diff", "git_log", "git_show"]),
-        ({"includeNames": ["git_log", "git_add"]}, ["git_log", "git_add"]),
-        ({"includeNames": ["mcp__git__git_log", "git/git_add"]}, ["git_log", "git_add"]),
-        ({"includePatterns": ["git_*o*"]}, ["git_commit", "git_log", "git_show"]),
-        ({"includePatterns": ["/^git_(log|add)$/"]}, ["git_add", "git_log"]),
-        ({"includePatterns": ["git/git_l*"]}, ["git_log"]),
-        ({"includePatterns": ["mcp__git__git_l*"]}, ["git_log"]),
-        ({"includePatterns": ["GIT_*"]}, []),
-        (
-            {"includeNames": ["git_show"], "includePatterns": ["git_l*", "git_s*"]},
-            ["git_show", "git_log"],
-        ),
-        ({"excludePatterns": ["/d/"]}, ["git_commit", "git_log", "git_show"]),
-        ({"includeNames": ["git_log", "git_add"], "excludePatterns": ["git_a*"]}, ["git_log"]),
-        ({"includeNames": ["git_log", "nope"]}, ["git_log", "nope"]),
-    ],
-)
+@cases("tools", "held")
 def test_names_come_first_then_patterns_then_exclusions(tools: dict[str, Any] | None, held: list[str]) -> None:
     assert list(category(tools).members) == held
-
-
-def test_a_category_keeps_its_words() -> None:
-    found = category()
-    assert (found.name, found.description, found.skill, found.servers) == ("c", "d", "how", ("git",))
-
-
-def test_overrides_switch_off_and_describe_anew() -> None:
-    found = category(
-        {
-            "includeNames": ["git_log", "git_add", "git_show"],
-            "overrides": {"git_log": {"description": "mine"}, "mcp__git__git_add": {"enabled": False}},
-        }
-    )
-    assert [(m.tool, m.enabled, m.description) for m in found.members.values()] == [
-        ("git_log", True, "mine"),
-        ("git_add", False, None),
-        ("git_show", True, None),
-    ]
 
 
 def test_a_name_that_no_server_lists_is_unresolved() -> None:
@@ -101,37 +63,9 @@ def test_a_name_that_no_server_lists_is_unresolved() -> None:
     assert not found.members["git_lag"].listed
 
 
-def test_nothing_is_unresolved_before_its_server_has_listed() -> None:
-    found = category({"includeNames": ["git_log", "git_lag"]}, listed={"git": None})
-    assert found.unresolved == ()
-    assert [(name, member.listed) for name, member in found.members.items()] == [
-        ("git_log", False),
-        ("git_lag", False),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("tools", "is_open"),
-    [
-        (None, True),
-        ({"excludePatterns": ["x"]}, True),
-        ({"includePatterns": ["x"]}, True),
-        ({"includeNames": ["x"]}, False),
-        ({"includeNames": ["x"], "excludePatterns": ["y"]}, False),
-        ({"includeNames": ["x"], "includePatterns": ["y"]}, True),
-    ],
-)
+@cases("tools", "is_open")
 def test_only_named_tools_close_a_category(tools: dict[str, Any] | None, *, is_open: bool) -> None:
     assert category(tools).open is is_open
-
-
-def test_a_category_can_cross_servers() -> None:
-    found = category({"includeNames": ["fs/read_file", "mcp__git__git_log"]}, server=None)
-    assert found.servers == ("fs", "git")
-    assert [(name, member.server) for name, member in found.members.items()] == [
-        ("read_file", "fs"),
-        ("git_log", "git"),
-    ]
 
 
 def test_where_two_servers_share_a_name_the_second_keeps_its_prefix() -> None:
@@ -145,25 +79,10 @@ def test_where_two_servers_share_a_name_the_second_keeps_its_prefix() -> None:
     }
 
 
-def test_a_category_of_patterns_across_servers_draws_from_all_of_them_before_they_have_listed() -> None:
-    found = category({"includePatterns": ["*_file"]}, server=None, listed={"git": None, "fs": None})
-    assert found.servers == ("git", "fs")
-
-
 def test_a_category_of_one_server_that_borrows_a_tool_draws_from_both() -> None:
     found = category({"includeNames": ["git_log", "fs/read_file"]})
     assert found.members["read_file"].server == "fs"
     assert found.servers == ("git", "fs")
-
-
-@pytest.mark.parametrize("name", ["git_log", "git/git_log", "mcp__git__git_log"])
-def test_a_prefix_of_the_server_is_taken_off(name: str) -> None:
-    assert own_name(name, "git") == "git_log"
-
-
-@pytest.mark.parametrize("name", ["fs/git_log", "mcp__fs__git_log", "mcp__git_log"])
-def test_a_prefix_of_another_server_stays(name: str) -> None:
-    assert own_name(name, "git") == name
 
 
 def test_without_categories_a_server_is_a_category_of_all_its_tools() -> None:
@@ -171,11 +90,6 @@ def test_without_categories_a_server_is_a_category_of_all_its_tools() -> None:
     assert list(found.members) == list(GIT)
     assert all(member.enabled and member.listed for member in found.members.values())
     assert (found.description, found.servers, found.open) == ("about git", ("git",), True)
-
-
-def test_a_server_without_a_description_is_described_by_its_name() -> None:
-    assert "git" in of_server("git", "", None).description
-    assert of_server("git", "", None).members == {}
 
 
 def test_what_is_switched_off_stays_a_member_that_says_so_although_nothing_selects_it() -> None:
@@ -187,10 +101,3 @@ def test_what_is_switched_off_stays_a_member_that_says_so_although_nothing_selec
         "git_reset": False,
     }
     assert found.unresolved == ()
-
-
-def test_a_switch_for_a_tool_that_does_not_exist_is_unresolved() -> None:
-    listed = {"git": known("git", "git_reset")}
-    found = category({"overrides": {"git_rest": {"enabled": False}}}, listed=listed)
-    assert found.members["git_reset"].enabled is True
-    assert found.unresolved == ("git/git_rest",)

@@ -12,17 +12,25 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp.shared import inbound
+from msgspec import Raw
 
 from daemon.catalog.definitions import (
     canonical,
     compact,
     completed,
+    encoded,
     fingerprint,
     hashes,
     lacks_type,
+    marks_in,
     tools_digest,
 )
+from daemon.catalog.introduction import MAX_INTRODUCTION, SHORT_TEXT, introduction_in, read_introduction
+from daemon.catalog.kinds import CHANGED, LISTS, switch_of, switched_by, tools_switched_by
 from daemon.config.config_model import Server
+from daemon.model import Kind
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of, server_of
 
 if TYPE_CHECKING:
@@ -76,11 +84,6 @@ def test_order_white_space_and_escapes_do_not_count_but_the_order_of_a_list_does
     assert schema_hash(other) == schema_hash(PARTS)
     one, two = ({"inputSchema": b'{"required":["%b","%b"]}' % pair} for pair in ((b"a", b"b"), (b"b", b"a")))
     assert schema_hash(one) != schema_hash(two)
-
-
-@pytest.mark.parametrize("number", [b"18446744073709551616", b"-1" + b"0" * 40, b"1.7976931348623157e308"])
-def test_numbers_that_real_schemas_hold_can_be_hashed(number: bytes) -> None:
-    assert len(schema_hash({"inputSchema": b'{"maximum":%b}' % number})) == 64
 
 
 # --- a tool's contents, and all of a server's tools ----------------------------------------------------------
@@ -183,58 +186,18 @@ def test_canonical_json_means_the_same_whatever_the_order_of_members(value: obje
         assert canonical(dict(reversed(value.items()))) == written
 
 
-@given(st.dictionaries(st.sampled_from([*PARTS]) | st.text(), JSON))
-def test_hashes_of_decoded_members_are_those_of_the_whole(members: dict[str, object]) -> None:
-    nameless = {name: value for name, value in members.items() if name != "name"}
-    expected = tuple(hashlib.sha256(canonical(each)).hexdigest() for each in (members, nameless))
-    assert hashes(members) == expected
-
-
 def shortened(schema: Any) -> Any:
     return msgspec.json.decode(compact(msgspec.json.encode(schema)))
 
 
-@pytest.mark.parametrize(
-    ("schema", "short"),
-    [
-        ({"$schema": "x", "type": "object"}, {"type": "object"}),
-        ({"type": "object", "properties": {}, "required": []}, {"type": "object"}),
-        ({"properties": {"a": {"default": None, "title": ""}}}, {"properties": {"a": {}}}),
-        ({"properties": {"$schema": {}, "title": {}}}, {"properties": {"$schema": {}, "title": {}}}),
-        ({"$defs": {"d": {"description": ""}}}, {"$defs": {"d": {}}}),
-        ({"items": {"$schema": "x", "type": "string"}}, {"items": {"type": "string"}}),
-        ({"anyOf": [{"type": "null"}, {"title": ""}]}, {"anyOf": [{"type": "null"}, {}]}),
-    ],
-)
+@cases("schema", "short")
 def test_what_says_nothing_is_left_out(schema: object, short: object) -> None:
     assert shortened(schema) == short
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"const": None},
-        {"enum": [None, ""]},
-        {"default": {}},
-        {"default": ""},
-        {"items": {}},
-        {"not": {}},
-        {"additionalProperties": False},
-        {"additionalProperties": {}},
-        {"properties": {"required": {"type": "array"}}},
-        {"default": {"$schema": None, "title": ""}},
-        {"examples": [{"title": ""}]},
-        {"type": ["string", "null"]},
-        True,
-        [],
-    ],
-)
+@cases("schema")
 def test_what_means_something_stays(schema: object) -> None:
     assert shortened(schema) == schema
-
-
-def test_white_space_goes_and_the_order_stays() -> None:
-    assert compact(b'{ "b" : 1,\n "a": [ 1 ] }') == b'{"b":1,"a":[1]}'
 
 
 def test_a_schema_that_is_nested_too_deeply_comes_back_as_it_is() -> None:
@@ -298,20 +261,94 @@ def test_the_type_comes_first_and_the_rest_stays_byte_for_byte(schema: bytes, ex
     json.loads(made)
 
 
-@pytest.mark.parametrize(
-    ("schema", "lacks"),
-    [({}, True), ({"properties": {"type": {}}}, True), ({"type": "object"}, False)],
-)
-def test_only_the_schemas_own_type_counts(schema: dict[str, object], lacks: bool) -> None:
-    assert lacks_type({"inputSchema": schema}) is lacks
-
-
 @pytest.mark.parametrize("schema", [None, [], True, {"type": "string"}, {"type": None}])
 def test_what_is_no_schema_of_an_object_cannot_be_completed(schema: object) -> None:
     with pytest.raises(ValueError, match="its inputSchema"):
         lacks_type({"inputSchema": schema})
 
 
-def test_nobody_makes_up_a_schema_where_there_is_none() -> None:
-    with pytest.raises(ValueError, match="no inputSchema"):
-        lacks_type({"name": "t"})
+# --- kinds of definitions ------------------------------------------------------------------------------------
+
+
+NAMES = st.text(min_size=1) | st.builds(
+    "".join, st.lists(st.sampled_from(["tool:", "prompt:", "x", ":"]), min_size=1)
+)
+
+
+@given(st.sampled_from(Kind), NAMES)
+def test_every_switch_reads_back_as_what_it_names(kind: Kind, name: str) -> None:
+    assert switched_by(switch_of(kind, name)) == (kind, name)
+
+
+def test_of_what_is_switched_off_the_tools_are_known_by_their_own_names() -> None:
+    off = [("a", ""), ("a", "log"), ("a", "tool:prompt:log"), ("b", "prompt:log"), ("b", "resource:mem://1")]
+    assert tools_switched_by(off) == {("a", "log"), ("a", "prompt:log")}
+    assert {kind for kinds in CHANGED.values() for kind in kinds} == LISTS.keys() == set(Kind)
+
+
+# --- what a server says of itself ----------------------------------------------------------------------------
+
+
+def test_what_a_server_writes_is_kept_byte_for_byte() -> None:
+    info = b'{"name" : "g\\u00e9", "version":1.50, "icons":[]}'
+    said = b'{"capabilities": {"tools":{}}, "serverInfo": %b, "instructions": " x\\n ", "other": 1}' % info
+    kept = read_introduction(introduction_in(said, {"name": "gé"}))
+    assert kept is not None
+    assert kept.info == Raw(info)
+    assert kept.capabilities == {"tools": {}}
+    assert kept.instructions == " x\n "
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"[]", b"{", b'{"serverInfo":7,"capabilities":[],"instructions":{}}', b"\xff"]
+)
+def test_what_is_no_introduction_says_nothing(said: bytes) -> None:
+    kept = read_introduction(introduction_in(said, 7))
+    assert kept is None or (kept.info, kept.capabilities, kept.instructions) == (None, {}, None)
+
+
+def test_one_that_is_too_long_keeps_its_names_and_the_beginning_of_its_texts() -> None:
+    info = {"name": "n" * (SHORT_TEXT + 1), "version": "1", "icons": [{"src": "i" * MAX_INTRODUCTION}]}
+    said = msgspec.json.encode({"serverInfo": info, "capabilities": {"tools": {}}, "instructions": "x" * 9999})
+    raw = introduction_in(said, info)
+    assert len(raw) < MAX_INTRODUCTION
+    kept = read_introduction(raw)
+    assert kept is not None
+    assert kept.info is not None
+    assert msgspec.json.decode(kept.info) == {"name": "n" * SHORT_TEXT, "version": "1"}
+    assert kept.capabilities == {"tools": {}}
+    assert kept.instructions == "x" * SHORT_TEXT
+
+
+@given(st.binary(max_size=200), st.none() | st.dictionaries(st.text(max_size=5), st.text(max_size=5)))
+def test_nothing_that_a_server_says_breaks_it(said: bytes, info: object) -> None:
+    read_introduction(said)
+    read_introduction(introduction_in(said, info))
+
+
+# --- marked arguments ----------------------------------------------------------------------------------------
+
+
+def mark(suffix: object = "X", kind: object = "string") -> dict[str, object]:
+    return {"type": kind, "x-mcp-header": suffix}
+
+
+MARKED = {"properties": {"deep": {"properties": {"x": mark("Depth", "integer")}}, "place": mark("Place")}}
+
+
+@pytest.mark.parametrize("schema", [None, {}, {"properties": 5}, {"properties": {"a": 5}}, MARKED], ids=str)
+def test_marks_are_found_where_the_sdk_finds_them(schema: Any) -> None:
+    assert dict(marks_in(schema)) == inbound.x_mcp_header_map(schema)
+
+
+@pytest.mark.parametrize("suffix", ["", "no token", 5, None])
+def test_a_mark_that_cannot_be_a_header_is_none(suffix: object) -> None:
+    assert not dict(marks_in({"properties": {"a": mark(suffix), "b": {"items": mark("Deep")}}}))
+
+
+@pytest.mark.parametrize(
+    "value", ["", "a", "a b", " a", "a ", "tö", "a\n", "x\ty", "=?base64?x?=", "=?base64?x"]
+)
+def test_a_value_survives_a_header(value: str) -> None:
+    assert encoded(value) == inbound.encode_header_value(value)
+    assert inbound.decode_header_value(encoded(value)) == value

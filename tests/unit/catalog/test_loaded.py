@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import pytest
 
 from daemon.catalog.loaded import (
@@ -19,10 +18,9 @@ from daemon.catalog.loaded import (
     Verdict,
     judge,
     judge_in,
-    standing,
 )
 from daemon.catalog.offer import Offer
-from daemon.catalog.snapshot import fold
+from daemon.catalog.shown import MAX_SHOWN, Shown
 from daemon.states import ServerState
 from tests.unit.catalog.samples import (
     after,
@@ -30,7 +28,6 @@ from tests.unit.catalog.samples import (
     configured,
     failed,
     listed,
-    recalled,
     servers,
     status,
     switched,
@@ -51,31 +48,10 @@ def loading(loaded: Loaded, *names: str, source: Source = Source.MANUAL) -> Load
     return loaded.adding([(tool("fs", name), 1) for name in names], source, at=5.0)
 
 
-def test_a_tool_is_remembered_as_it_was_when_it_was_loaded() -> None:
-    loaded = Loaded().adding([(READ, 3)], Source.AUTO, at=7.0)
-    remembered = loaded.tools["fs", "read"]
-    assert (remembered.schema_hash, remembered.epoch, remembered.source, remembered.at) == (
-        READ.schema_hash,
-        3,
-        "auto",
-        7.0,
-    )
-    assert ("fs", "read") in loaded
-    assert ("fs", "write") not in loaded
-
-
 def test_what_is_loaded_already_changes_nothing() -> None:
     loaded = loading(Loaded(), "read")
     assert loading(loaded, "read", source=Source.POLICY_PRELOAD) is loaded
     assert loaded.adding([], Source.MANUAL, at=9.0) is loaded
-
-
-def test_a_call_of_a_loaded_tool_is_recorded_once_and_changes_nothing_else_of_it() -> None:
-    called = loading(loading(Loaded(), "read"), "read", source=Source.AUTO)
-    assert called.tools["fs", "read"] == attrs.evolve(
-        loading(Loaded(), "read").tools["fs", "read"], source=Source.AUTO
-    )
-    assert loading(called, "read", source=Source.AUTO) is called
 
 
 def test_a_tool_that_changed_is_loaded_anew_and_stands_last() -> None:
@@ -105,35 +81,12 @@ def judging(**verdicts: Verdict) -> Callable[[LoadedTool], Verdict]:
     return lambda each: verdicts.get(each.key[1], VALID)
 
 
-def test_what_is_loaded_is_valid_until_somebody_judges_otherwise() -> None:
-    read = loading(Loaded(), "read").tools["fs", "read"]
-    assert (read.verdict, read.judged_at) == (VALID, 0.0)
-    assert read.verdict.valid
-
-
-def test_a_verdict_is_kept_with_its_time_in_the_same_place() -> None:
-    judged = loading(Loaded(), "read", "write").judged(judging(read=GONE), at=9.0)
-    assert list(judged.tools) == [("fs", "read"), ("fs", "write")]
-    assert (judged.tools["fs", "read"].verdict, judged.tools["fs", "read"].judged_at) == (GONE, 9.0)
-    assert (judged.tools["fs", "write"].verdict, judged.tools["fs", "write"].judged_at) == (VALID, 0.0)
-    assert ("fs", "read") in judged
-
-
 def test_the_same_verdicts_again_change_nothing() -> None:
     loaded = loading(Loaded(), "read", "write")
     assert loaded.judged(judging(), at=9.0) is loaded
     judged = loaded.judged(judging(read=GONE), at=9.0)
     assert judged.judged(judging(read=Verdict(status=GONE.status, reason=GONE.reason)), at=11.0) is judged
     assert Loaded().judged(judging(read=GONE), at=9.0) == Loaded()
-
-
-@pytest.mark.parametrize(
-    "verdict", [OFF, Verdict(status=GONE.status, reason="another"), Verdict(status=GONE.status, renamed_to="x")]
-)
-def test_another_verdict_or_reason_counts_from_its_own_time(verdict: Verdict) -> None:
-    judged = loading(Loaded(), "read").judged(judging(read=GONE), at=9.0)
-    again = judged.judged(judging(read=verdict), at=11.0).tools["fs", "read"]
-    assert (again.verdict, again.judged_at) == (verdict, 11.0)
 
 
 def test_an_invalid_tool_that_is_loaded_again_begins_anew() -> None:
@@ -149,15 +102,6 @@ def test_an_invalid_tool_that_is_loaded_again_begins_anew() -> None:
         "policy_preload",
     )
     assert again.tools["fs", "write"] is judged.tools["fs", "write"]
-
-
-def test_invalid_tools_count_against_the_bound_too() -> None:
-    full = loading(Loaded(), *(f"t{number}" for number in range(MAX_LOADED)))
-    judged = full.judged(judging(t0=GONE, t1=GONE), at=9.0)
-    more = loading(judged, "new")
-    assert len(more.tools) == MAX_LOADED
-    assert ("fs", "t0") not in more
-    assert ("fs", "t1") in more
 
 
 # --- two that are put together -------------------------------------------------------------------------------
@@ -224,26 +168,7 @@ def test_every_combination_gets_the_status_of_the_first_rule_that_applies(now: S
     assert verdict.renamed_to == ("new" if verdict.status is LoadedStatus.INVALID_RENAMED else None)
 
 
-@pytest.mark.parametrize(
-    ("now", "reason"),
-    [
-        (Standing(server_configured=False), "server git is no longer in mcpd's configuration"),
-        (Standing(server_configured=True, server_enabled=False), "server git is switched off"),
-        (Standing(server_configured=True), "server git no longer has it"),
-        (Standing(server_configured=True, renamed_to="show_log"), "server git calls it show_log now"),
-        (Standing(server_configured=True, schema_hash=SAME, enabled=False), "{log} is switched off"),
-        (
-            Standing(server_configured=True, schema_hash=OTHER),
-            "server git has changed it since it was loaded",
-        ),
-        (Standing(server_configured=True, schema_hash=SAME), ""),
-    ],
-)
-def test_the_reason_says_who_did_what(now: Standing, reason: str) -> None:
-    assert judge(SAME, "git", "{log}", now).reason == reason
-
-
-# --- what catalogs say -----------------------------------------------------------------------------------
+# --- what catalogs say ---------------------------------------------------------------------------------------
 
 CONFIG: dict[str, Any] = {"mcpServers": servers("git", "fs")}
 LOG, HISTORY = (tool("git", name, description="shows commits") for name in ("log", "history"))
@@ -299,47 +224,65 @@ def test_a_loaded_tool_is_judged_by_what_has_happened_since(facts: list[Fact], i
     assert judge_in(after(UP, facts), LOADED).status == is_so
 
 
-def test_right_after_a_start_nothing_speaks_against_what_was_loaded_before() -> None:
-    assert judge_in(catalog_of(CONFIG), LOADED) == VALID
+# --- what one client was last shown of each tool -------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("tools", "is_so"), [([LOG], "valid"), ([HISTORY], "invalid_deleted"), ([], "invalid_deleted")]
-)
-def test_what_is_remembered_counts_until_the_server_is_up(tools: list[Tool], is_so: str) -> None:
-    assert judge_in(fold(catalog_of(CONFIG), recalled("git", *tools)), LOADED).status == is_so
+SHOWN_CONFIG = {"mcpServers": servers("git")}
 
 
-def test_a_renamed_tool_is_named_as_it_is_called_now() -> None:
-    verdict = judge_in(after(UP, [listed("git", "add", HISTORY)]), LOADED)
-    assert (verdict.renamed_to, verdict.reason) == ("history", "server git calls it history now")
+def offer(*tools: Tool) -> Offer:
+    catalog = after(catalog_of(SHOWN_CONFIG), [status("git"), listed("git", *tools)])
+    return Offer(catalog, catalog.config.profiles["default"])
 
 
-def test_a_tool_that_is_on_in_one_category_is_on() -> None:
-    config = {
-        **CONFIG,
-        "categories": {
-            "one": {"server": "git", "tools": {"overrides": {"log": {"enabled": False}}}},
-            "two": {"server": "git"},
-        },
-    }
-    assert judge_in(after(UP, [configured(config)]), LOADED) == VALID
+OLD_KEY = "git", "log"
+OLD, NEW = tool("git", "log"), tool("git", "log", description="new")
 
 
-@pytest.mark.parametrize("name", ["log", "git/log", "git__log", "mcp__git__log"])
-def test_a_tool_that_some_profile_includes_although_it_is_off_can_stay_loaded(name: str) -> None:
-    config = {**LOG_OFF, "profiles": {"p": {"includedOptionalTools": ["x", name]}}}
-    included = after(UP, [configured(config)])
-    assert judge_in(included, LOADED) == VALID
-    assert ("git", "log") in Offer(included, included.config.profiles["p"]).tools
-    assert judge_in(after(included, [switched("git/log")]), LOADED).status == "invalid_disabled"
-    assert judge_in(after(included, [configured(LOG_OFF)]), LOADED).status == "invalid_disabled"
+def test_the_last_showing_counts_whether_alone_or_in_a_list() -> None:
+    shown = Shown()
+    shown.add([OLD])
+    assert shown.hash_of(("git", "log")) == OLD.schema_hash
+    shown.add_list(offer(NEW).tools)
+    assert shown.hash_of(("git", "log")) == NEW.schema_hash
+    shown.add([OLD])
+    assert shown.hash_of(("git", "log")) == OLD.schema_hash
+    shown.add_list(offer(NEW).tools)
+    assert shown.hash_of(("git", "log")) == NEW.schema_hash
 
 
-def test_the_standing_of_a_tool_is_what_the_catalog_knows() -> None:
-    catalog = after(UP, [listed("git", "add", HISTORY), switched("git/add")])
-    add = tool("git", "add").schema_hash
-    assert standing(catalog, ("git", "add")) == Standing(server_configured=True, schema_hash=add, enabled=False)
-    assert standing(catalog, ("git", "log")) == Standing(server_configured=True, renamed_to="history")
-    assert standing(catalog, ("fs", "x")) == Standing(server_configured=True, listed=False)
-    assert standing(catalog, ("stranger", "x")) == Standing(server_configured=False)
+def test_what_a_later_list_lacks_is_still_known_as_it_was_shown() -> None:
+    shown = Shown()
+    other = tool("git", "add")
+    shown.add_list(offer(OLD).tools)
+    shown.add_list(offer(other).tools)
+    shown.add_list(offer(other).tools)
+    assert shown.hash_of(("git", "log")) == OLD.schema_hash
+    assert shown.hash_of(("git", "add")) == other.schema_hash
+
+
+def test_who_asked_before_the_end_of_a_turn_had_not_been_shown_what_was_shown_in_it() -> None:
+    shown = Shown()
+    shown.add([OLD], turn=1)
+    shown.add_list(offer(NEW).tools, turn=3)
+    shown.add([NEW], turn=3)
+    assert [shown.hash_of(OLD_KEY, turn) for turn in (2, 3)] == [OLD.schema_hash] * 2
+    assert [shown.hash_of(OLD_KEY, turn) for turn in (4, None)] == [NEW.schema_hash] * 2
+
+
+def test_what_a_session_was_shown_before_counts_until_this_client_is_shown_it() -> None:
+    before = Shown()
+    before.add([OLD])
+    shown = Shown(before.hash_of)
+    assert shown.hash_of(("git", "log")) == OLD.schema_hash
+    shown.add([NEW])
+    assert shown.hash_of(("git", "log")) == NEW.schema_hash
+
+
+def test_the_tools_that_were_shown_one_by_one_are_bounded_and_the_latest_stay() -> None:
+    shown = Shown()
+    shown.add([OLD])
+    shown.add(tool("git", f"t{number}") for number in range(MAX_SHOWN))
+    assert shown.hash_of(("git", "log")) is None
+    assert shown.hash_of(("git", "t0")) is not None
+    assert shown.hash_of(("git", f"t{MAX_SHOWN - 1}")) is not None

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.definitions import tools_digest
 from daemon.catalog.entry import EMPTIED
 from daemon.catalog.snapshot import Catalog, fold
 from daemon.facts import DefinitionsListed, Fact, ServerRecord, Summarized
@@ -19,13 +18,11 @@ from tests.unit.catalog.samples import (
     after,
     configured,
     definition,
-    failed,
     listed,
     prompts,
     recalled,
     status,
     switched,
-    tool,
 )
 
 if TYPE_CHECKING:
@@ -55,15 +52,6 @@ def test_a_remembered_server_that_lists_others_rises_by_one(now: list[str]) -> N
     assert as_seen(catalog) == (now, 6, False)
 
 
-def test_a_remembered_server_that_fails_to_list_keeps_what_is_remembered() -> None:
-    assert as_seen(after(BEGUN, [recalled("git", "log"), failed("git")])) == (["log"], 5, True)
-
-
-def test_a_remembered_server_without_tools_is_remembered_without_tools() -> None:
-    assert as_seen(fold(BEGUN, recalled("git"))) == ([], 5, True)
-    assert as_seen(fold(BEGUN, recalled("git", listed=False))) == (None, 5, False)
-
-
 def nothing(*, first: bool, incarnation: int = 2) -> DefinitionsListed:
     return DefinitionsListed(kind=Kind.TOOL, server="git", incarnation=incarnation, definitions=(), first=first)
 
@@ -86,29 +74,8 @@ def test_a_server_that_lets_go_of_what_it_has_listed_has_nothing() -> None:
     assert (names(catalog), git(catalog).epoch, git(catalog).tool_list.problem) == ([], 2, "")
 
 
-def test_tools_that_were_completed_are_known_also_where_a_memory_has_them_whole() -> None:
-    lacking = tool("git", "log", inputSchema={})
-    remembered = fold(BEGUN, recalled("git", attrs.evolve(lacking, completed=False)))
-    assert git(remembered).tool_list.completed == ()
-    catalog = fold(remembered, listed("git", lacking))
-    assert (git(catalog).tool_list.completed, git(catalog).epoch) == (("log",), git(remembered).epoch)
-
-
-def test_a_memory_that_comes_after_the_same_list_only_gives_its_epoch() -> None:
-    catalog = fold(UP, recalled("git", "add", "log"))
-    assert as_seen(catalog) == (["log", "add"], 5, False)
-    assert git(catalog).tools is git(UP).tools
-
-
 def test_a_memory_that_comes_after_another_list_makes_that_a_change() -> None:
     assert as_seen(fold(UP, recalled("git", "log"))) == (["log", "add"], 6, False)
-
-
-def test_a_memory_that_is_behind_changes_nothing() -> None:
-    ahead = after(UP, [listed("git"), listed("git", "x"), listed("git", "log", "add")])
-    assert git(ahead).epoch == 4
-    assert fold(ahead, recalled("git", "log", "add", epoch=3)) is ahead
-    assert fold(ahead, recalled("git", "other", epoch=3)) is ahead
 
 
 def test_tools_of_another_configuration_are_not_its_own() -> None:
@@ -124,30 +91,7 @@ def test_an_epoch_that_was_ahead_of_the_memory_meant_something_else() -> None:
     assert as_seen(fold(back, recalled("git", "log", "add", epoch=2))) == (["log", "add"], 2, True)
 
 
-@pytest.mark.parametrize("catalog", [BEGUN, UP, fold(BEGUN, recalled("git", "log", "add", epoch=4))])
-@pytest.mark.parametrize("by_another", [True, False])
-@pytest.mark.parametrize("tools", [["log", "add"], ["x"], [], None])
-@pytest.mark.parametrize("epoch", [0, 1, 4, 5])
-@pytest.mark.parametrize("of", [None, ANOTHER])
-def test_to_be_told_twice_changes_nothing(
-    catalog: Catalog, by_another: bool, tools: list[str] | None, epoch: int, of: str | None
-) -> None:
-    fact = recalled("git", *(tools or ()), epoch=epoch, of=of, listed=tools is not None, by_another=by_another)
-    once = fold(catalog, fact)
-    assert git(once).epoch >= git(catalog).epoch
-    assert fold(once, fact) is once
-
-
-def test_what_was_off_in_an_earlier_life_costs_no_epoch_if_it_is_told_before_the_tools() -> None:
-    before = after(UP, [switched("git/log", "fs")])
-    record = recalled("git", "log", "add", epoch=git(before).epoch)
-    again = after(BEGUN, [switched("git/log", "fs"), record, listed("git", "log", "add")])
-    assert git(again).epoch == git(before).epoch
-    late = after(BEGUN, [listed("git", "log", "add"), switched("git/log", "fs"), record])
-    assert git(late).epoch == git(before).epoch
-
-
-# --- what another daemon writes --------------------------------------------------------------------------
+# --- what another daemon writes ------------------------------------------------------------------------------
 
 
 def test_what_another_daemon_lists_is_taken_until_the_own_server_has_listed() -> None:
@@ -155,14 +99,6 @@ def test_what_another_daemon_lists_is_taken_until_the_own_server_has_listed() ->
     newer = fold(catalog, recalled("git", "log", "add", epoch=6, by_another=True))
     assert as_seen(newer) == (["log", "add"], 6, True)
     assert fold(newer, recalled("git", "log", epoch=5, by_another=True)) is newer
-
-
-def test_an_epoch_that_another_daemon_gave_to_the_same_tools_is_the_epoch_here() -> None:
-    assert as_seen(fold(UP, recalled("git", "log", "add", epoch=9, by_another=True))) == (
-        ["log", "add"],
-        9,
-        False,
-    )
 
 
 def test_an_epoch_that_another_daemon_gave_to_other_tools_is_not() -> None:
@@ -173,14 +109,6 @@ def test_an_epoch_that_another_daemon_gave_to_other_tools_is_not() -> None:
 def test_one_change_that_two_daemons_see_is_one_change() -> None:
     told = fold(UP, recalled("git", "log", "add", "new", epoch=2, by_another=True))
     assert git(fold(told, listed("git", "log", "add", "new"))).epoch == 2
-
-
-def test_a_number_alone_is_the_stores_word_and_counts() -> None:
-    assert as_seen(fold(UP, recalled("git", epoch=9, listed=False, by_another=True))) == (
-        ["log", "add"],
-        9,
-        False,
-    )
 
 
 @attrs.define
@@ -303,14 +231,6 @@ def test_two_daemons_on_one_store_always_come_to_rest(
         assert all(store.rows[name][1].epoch >= epoch for name, epoch in before.items())
 
 
-def test_two_daemons_whose_servers_list_different_tools_keep_to_their_own() -> None:
-    store, daemons = Store(), [Daemon("a", fold(BEGUN, listed("git", *OURS)))]
-    daemons.append(Daemon("b", fold(BEGUN, listed("git", *THEIRS))))
-    assert rounds_until_quiet(daemons, store) <= 2
-    assert [names(daemon.catalog) for daemon in daemons] == [["log"], ["log", "add"]]
-    assert [git(daemon.catalog).epoch for daemon in daemons] == [1, 2]
-
-
 def test_two_daemons_whose_servers_list_the_same_agree_on_the_epoch() -> None:
     store, daemons = Store(), [Daemon("a", UP), Daemon("b", UP)]
     rounds_until_quiet(daemons, store)
@@ -320,28 +240,7 @@ def test_two_daemons_whose_servers_list_the_same_agree_on_the_epoch() -> None:
     assert [git(daemon.catalog).epoch for daemon in daemons] == [3, 3]
 
 
-def test_of_two_daemons_that_have_asked_a_model_both_take_the_later_answer() -> None:
-    digest = THEIRS[0].schema_hash
-    daemons = []
-    for at, name in enumerate("ab"):
-        fact = Summarized(server="git", summary=said(name, at), sentences={digest: said(name, at)})
-        daemons.append(Daemon(name, after(BEGUN, [listed("git", *THEIRS), fact])))
-    rounds_until_quiet(daemons, Store())
-    for daemon in daemons:
-        assert (git(daemon.catalog).summary, git(daemon.catalog).sentences) == (
-            said("b", 1),
-            {digest: said("b", 1)},
-        )
-
-
-# --- what a model said -----------------------------------------------------------------------------------
-
-
-def test_sentences_come_with_the_tools_that_are_remembered_anew() -> None:
-    old, new = different("log"), different("add")
-    catalog = fold(BEGUN, recalled("git", *old, sentences={old[0].schema_hash: said("shows", 1)}))
-    fact = recalled("git", *new, epoch=6, by_another=True, sentences={new[0].schema_hash: said("adds", 2)})
-    assert git(fold(catalog, fact)).sentences == {new[0].schema_hash: said("adds", 2)}
+# --- what a model said ---------------------------------------------------------------------------------------
 
 
 def test_what_a_model_has_said_meanwhile_is_not_replaced_by_what_is_remembered() -> None:
@@ -352,36 +251,6 @@ def test_what_a_model_has_said_meanwhile_is_not_replaced_by_what_is_remembered()
     memory = recalled("git", *log, summary=said("old", 1), sentences={digest: said("old", 1)})
     entry = git(fold(catalog, memory))
     assert (entry.summary, entry.sentences) == (said("new", 9), {digest: said("new", 9)})
-
-
-def test_a_summary_of_other_tools_serves_only_until_there_is_one_of_these() -> None:
-    theirs = recalled("git", "x", epoch=9, by_another=True, summary=said("theirs", 9))
-    assert git(fold(UP, theirs)).summary == said("theirs", 9)
-    ours = said("ours", 1, of=tools_digest(each.schema_hash for each in (git(UP).tools or {}).values()))
-    asked = fold(UP, Summarized(server="git", summary=ours))
-    assert git(fold(asked, theirs)).summary == ours
-
-
-def test_sentences_are_no_change_of_what_the_server_can_do() -> None:
-    digest = next(iter((git(UP).tools or {}).values())).schema_hash
-    fact = Summarized(server="git", summary=said("s", 1), sentences={digest: said("s", 1)})
-    catalog = fold(UP, fact)
-    assert (git(catalog).epoch, catalog.categories) == (git(UP).epoch, UP.categories)
-    assert fold(catalog, fact) is catalog
-
-
-def test_a_word_on_some_leaves_what_was_said_of_others() -> None:
-    log, add = different("log", "add")
-    catalog = after(
-        BEGUN,
-        [
-            listed("git", log, add),
-            Summarized(server="git", summary=said("s", 1), sentences={log.schema_hash: said("l", 1)}),
-            Summarized(server="git", sentences={add.schema_hash: said("a", 2)}),
-        ],
-    )
-    assert git(catalog).summary == said("s", 1)
-    assert git(catalog).sentences == {log.schema_hash: said("l", 1), add.schema_hash: said("a", 2)}
 
 
 def test_sentences_leave_with_their_tools_and_strangers_are_not_kept() -> None:
@@ -409,24 +278,11 @@ def told(catalog: Catalog) -> tuple[list[str], int]:
     return list(known.definitions if known else ()), git(catalog).epoch
 
 
-def test_before_any_list_the_remembered_prompts_are_there() -> None:
-    catalog = fold(BEGUN, memory("plan"))
-    assert told(catalog) == (["plan"], 5)
-    assert git(catalog).lists[Kind.PROMPT].recalled
-    assert list(catalog.lists[Kind.PROMPT]["git"]) == ["plan"]
-
-
 def test_a_server_that_lists_the_remembered_prompts_goes_on_with_its_epoch() -> None:
     catalog = after(BEGUN, [memory("plan"), status("git"), listed("git", "log", "add"), prompts("git", "plan")])
     assert told(catalog) == (["plan"], 5)
     assert not git(catalog).lists[Kind.PROMPT].recalled
     assert told(fold(catalog, prompts("git", "plan", "review"))) == (["plan", "review"], 6)
-
-
-def test_a_server_that_has_only_prompts_is_remembered_with_them() -> None:
-    catalog = fold(BEGUN, memory("plan", tools=(), listed=False))
-    assert told(catalog) == (["plan"], 5)
-    assert names(catalog) is None
 
 
 def test_a_memory_of_prompts_that_comes_late_changes_no_list_and_never_repeats_an_epoch() -> None:
@@ -437,31 +293,8 @@ def test_a_memory_of_prompts_that_comes_late_changes_no_list_and_never_repeats_a
     assert told(fold(listing, memory("plan", epoch=1))) == (["review"], 2)
 
 
-def test_prompts_that_become_known_by_a_memory_are_a_change() -> None:
-    assert told(fold(UP, memory("plan"))) == (["plan"], 5)
-    assert told(fold(UP, memory("plan", epoch=1))) == (["plan"], 2)
-    assert told(fold(UP, memory("plan", epoch=0))) == (["plan"], 2)
-
-
-def test_prompts_of_another_configuration_are_not_its_own() -> None:
-    assert told(fold(BEGUN, memory("plan", of=ANOTHER))) == ([], 5)
-
-
 def test_newer_prompts_of_another_daemon_are_taken_until_the_own_server_has_listed() -> None:
     catalog = fold(BEGUN, memory("plan"))
     assert told(fold(catalog, memory("review", epoch=6, by_another=True))) == (["review"], 6)
     own = fold(catalog, prompts("git", "plan"))
     assert told(fold(own, memory("review", epoch=6, by_another=True)))[0] == ["plan"]
-
-
-@pytest.mark.parametrize(
-    "catalog", [BEGUN, UP, fold(UP, prompts("git", "review")), fold(BEGUN, memory("plan"))]
-)
-@pytest.mark.parametrize("which", [(), ("plan",), ("review",)])
-@pytest.mark.parametrize("epoch", [0, 2, 5])
-@pytest.mark.parametrize("by_another", [True, False])
-def test_a_memory_that_is_told_twice_changes_nothing_the_second_time(
-    catalog: Catalog, which: tuple[str, ...], epoch: int, *, by_another: bool
-) -> None:
-    once = fold(catalog, memory(*which, epoch=epoch, by_another=by_another))
-    assert fold(once, memory(*which, epoch=epoch, by_another=by_another)) is once

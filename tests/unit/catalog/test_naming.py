@@ -5,21 +5,21 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog import naming
-from daemon.catalog.snapshot import begin, with_settled_names
+from daemon.catalog.naming import SPELLINGS, is_mcpd, mcpd_uri, read_mcpd_uri
+from daemon.catalog.snapshot import with_settled_names
 from daemon.facts import NamesRecalled
 from daemon.model import GivenName, Kind
 from daemon.states import ServerState
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, failed, listed, servers, status
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
-    from daemon.facts import Fact
 
 BEFORE = catalog_of({"mcpServers": servers("a", "b", "c")})
 STARTING = [status(name, ServerState.STARTING) for name in ("a", "b", "c")]
@@ -69,37 +69,9 @@ def test_a_name_never_comes_to_mean_another_tool_also_when_its_owner_drops_it() 
 SHARED = after(BEFORE, [listed("a", "x", "own"), listed("b", "x", "a__own")])
 
 
-@pytest.mark.parametrize(
-    ("written", "key"),
-    [
-        ("x", ("a", "x")),
-        ("b__x", ("b", "x")),
-        ("a__x", ("a", "x")),
-        ("b/x", ("b", "x")),
-        ("mcp__b__x", ("b", "x")),
-        ("mcp__mcpd__x", ("a", "x")),
-        ("mcp__mcpd__b__x", ("b", "x")),
-        ("a/unheard_of", ("a", "unheard_of")),
-        ("a__own", ("a", "own")),
-        ("b__a__own", ("b", "a__own")),
-        ("nobody", None),
-        ("z/x", None),
-        ("mcp__", None),
-        ("mcp__mcpd__", None),
-        ("", None),
-        ("mcp__a__mcp__b__x", ("a", "mcp__b__x")),
-        ("mcp__z__mcp__z__x", None),
-    ],
-)
-def test_a_tool_is_found_under_every_spelling_of_its_name(written: str, key: tuple[str, str] | None) -> None:
-    assert SHARED.names.key_of(written, SHARED.servers) == key
-
-
-def test_a_qualified_name_that_the_server_itself_has_gives_way() -> None:
-    catalog = after(BEFORE, [listed("a", "x"), listed("b", "b__x", "x")])
-    assert names(catalog)["b"] == ["b__x", "b/x"]
-    assert catalog.names.key_of("b__x", catalog.servers) == ("b", "b__x")
-    assert catalog.names.key_of("b/x", catalog.servers) == ("b", "x")
+@cases("written", "key")
+def test_a_tool_is_found_under_every_spelling_of_its_name(written: str, key: list[str] | None) -> None:
+    assert SHARED.names.key_of(written, SHARED.servers) == (key and tuple(key))
 
 
 @pytest.mark.parametrize("own", ["b/x", "b__x", "mcp__b__x", "mcp__mcpd__b__x", "mcp__mcpd__b/x"])
@@ -118,29 +90,6 @@ def test_a_name_is_given_up_that_reads_as_the_tool_of_a_server_that_comes_to_the
     assert unlisted.name_of(("a", "b/x")) == "a__b/x"
     assert unlisted.name_of(("a", "y")) == "y"
     assert unlisted.key_of("b/x", {"a", "b"}) == ("b", "x")
-
-
-@pytest.mark.parametrize("early", [True, False])
-def test_a_name_of_an_earlier_life_is_not_taken_that_reads_as_another_servers_tool(*, early: bool) -> None:
-    recalled = NamesRecalled(names=(GivenName(name="b/x", key=("a", "b/x"), since=500.0),))
-    facts: list[Fact] = [recalled, listed("a", "b/x")] if early else [listed("a", "b/x"), recalled]
-    catalog = after(BEFORE, facts)
-    assert catalog.names.key_of("b/x", catalog.servers) == ("b", "x")
-    assert names(catalog) == {"a": ["a__b/x"]}
-
-
-def test_numbered_names_mislead_nobody_either() -> None:
-    lists = [claims("a", "a/b__x", "b__x", "mcp__a__b__x"), claims("a__b", "x"), claims("b")]
-    named = naming.assign(naming.NO_NAMES[Kind.TOOL], lists)
-    assert named.name_of(("a", "b__x")) == "a/b__x_2"
-
-
-def test_every_tool_is_found_under_the_name_that_it_is_given() -> None:
-    catalog = after(BEFORE, [listed("a", "x", "b__x", "y"), listed("b", "x", "y"), listed("c", "x", "b__x")])
-    for entry in catalog.servers.values():
-        for tool in entry.tools or ():
-            name = catalog.names.name_of((entry.name, tool))
-            assert catalog.names.key_of(name, catalog.servers) == (entry.name, tool)
 
 
 @pytest.mark.parametrize(("count", "kept"), [(naming.MAX_REMEMBERED, True), (naming.MAX_REMEMBERED + 1, False)])
@@ -190,84 +139,23 @@ def test_what_nobody_was_shown_yet_gives_way_to_the_memory() -> None:
     assert names(catalog) == {"c": ["c__x"]}
 
 
-def test_a_second_name_beside_a_meta_tool_is_remembered_too() -> None:
-    given = naming.assign(naming.NO_NAMES[Kind.TOOL], [claims("a", "call_tool")], reserved={"call_tool"})
-    assert (given.given, given.beside) == (
-        {("a", "call_tool"): "call_tool"},
-        {("a", "call_tool"): "a__call_tool"},
-    )
-    records = [
-        GivenName(name=name, key=("a", "call_tool"), beside=beside)
-        for name, beside in (("call_tool", False), ("a__call_tool", True))
-    ]
-    again = naming.assign(
-        naming.NO_NAMES[Kind.TOOL].remembering(records), [claims("a", "call_tool")], {"call_tool"}
-    )
-    assert again.owners == given.owners
-    assert again.name_beside(("a", "call_tool"), {"call_tool"}) == "a__call_tool"
-
-
-def test_to_be_told_the_same_names_twice_changes_nothing() -> None:
-    catalog = after(BEFORE, [NamesRecalled(names=(OF_B,)), listed("b", "x")])
-    assert after(catalog, [NamesRecalled(names=(OF_B,))]) is catalog
-
-
 def test_once_names_were_forgotten_no_new_one_is_known_to_anybody() -> None:
     many = naming.assign(naming.NO_NAMES[Kind.TOOL], [claims("a", *map(str, range(naming.MAX_REMEMBERED + 1)))])
     assert many.since(("a", "0")) == 0
     assert naming.assign(many, [claims("b", "0")]).since(("b", "0")) == inf
 
 
-# --- no two tools ever share a name ------------------------------------------------------------------------
+# --- no two tools ever share a name --------------------------------------------------------------------------
 
 
 def claims(server: str, *tools: str, pending: bool = False) -> naming.Claims:
     return naming.Claims(server=server, own=tools, pending=pending)
 
 
-def test_servers_whose_names_run_into_one_another_share_no_name() -> None:
-    names = naming.assign(
-        naming.NO_NAMES[Kind.TOOL], [claims("x", "c", "b__c"), claims("a", "b__c"), claims("a__b", "c")]
-    )
-    one, other = names.name_of(("a", "b__c")), names.name_of(("a__b", "c"))
-    assert one != other
-    for name, key in ((one, ("a", "b__c")), (other, ("a__b", "c"))):
-        assert names.key_of(name, {"x", "a", "a__b"}) == key
-
-
-def test_a_qualified_name_that_was_given_is_not_taken_over() -> None:
-    catalog = after(BEFORE, [listed("a", "x"), listed("b", "x"), listed("c", "b__x")])
-    assert names(catalog) == {"a": ["x"], "b": ["b__x"], "c": ["c__b__x"]}
-
-
 def test_a_name_that_was_shown_does_not_go_to_a_server_that_comes_up_later() -> None:
     early = with_settled_names(after(BEFORE, [*STARTING, listed("b", "x")]))
     catalog = after(early, [listed("a", "x", "y"), listed("c", "y")])
     assert names(catalog) == {"a": ["a__x", "y"], "b": ["x"], "c": ["c__y"]}
-
-
-def test_names_that_nobody_waits_for_are_not_open() -> None:
-    open_ones = after(BEFORE, [*STARTING, listed("b", "x")])
-    assert open_ones.names.provisional == {("b", "x")}
-    assert with_settled_names(open_ones).names.provisional == frozenset()
-    settled = after(open_ones, [listed("a"), listed("c")])
-    assert settled.names.provisional == frozenset()
-    assert with_settled_names(settled) is settled
-
-
-def test_a_tool_that_is_called_like_a_meta_tool_has_a_second_name_that_nobody_else_gets() -> None:
-    reserved = frozenset({"call_tool"})
-    catalog = after(
-        begin(BEFORE.config, 0.0, reserved),
-        [listed("a", "call_tool"), listed("b", "a__call_tool", "call_tool")],
-    )
-    beside = {
-        key: catalog.names.name_beside(key, reserved)
-        for key in (("a", "call_tool"), ("b", "a__call_tool"), ("b", "call_tool"))
-    }
-    assert catalog.names.name_of(("a", "call_tool")) == "call_tool"
-    assert len(set(beside.values())) == len(beside)
-    assert all(catalog.names.key_of(name, catalog.servers) == key for key, name in beside.items())
 
 
 TOOLS = st.lists(
@@ -310,32 +198,45 @@ def test_names_are_given_once_found_again_and_never_rebound(
             assert now.owners.get(name) in {key, None} or key in before.provisional
 
 
-@given(
-    st.lists(
-        st.lists(
-            st.tuples(st.sampled_from(["a", "b", "a__b"]), TOOLS, st.booleans()),
-            unique_by=lambda c: c[0],
-        ),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_servers_that_list_what_they_listed_need_not_be_looked_at(
-    steps: list[list[tuple[str, list[str], bool]]],
+# --- spelling of names and URIs ------------------------------------------------------------------------------
+
+
+SERVERS = st.from_regex(r"[a-z0-9][a-z0-9_-]{0,12}", fullmatch=True)
+URI_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="{"), min_size=1)
+
+
+@given(SERVERS, st.one_of(URI_TEXT, URI_TEXT.map(lambda text: f"file:///{text}")))
+def test_a_uri_comes_back_from_its_qualified_form(server: str, uri: str) -> None:
+    assert read_mcpd_uri(mcpd_uri(server, uri)) == (server, uri)
+
+
+@cases("value", "own")
+def test_what_a_client_makes_of_a_qualified_template_is_what_the_own_one_would_have_become(
+    value: str, own: str
 ) -> None:
-    whole = quick = naming.NO_NAMES[Kind.TOOL]
-    listed_before: dict[str, list[str]] = {}
-    for step in steps:
-        all_of_them = [claims(server, *tools, pending=p) for server, tools, p in step]
-        named = [
-            attrs.evolve(each, named=listed_before.get(each.server) == list(each.own)) for each in all_of_them
-        ]
-        whole, quick = naming.assign(whole, all_of_them, {"m"}), naming.assign(quick, named, {"m"})
-        assert whole == quick
-        listed_before = {server: tools for server, tools, _ in step}
+    shown = mcpd_uri("git", "file:///{path}")
+    assert shown == "mcpd://git/file:///{path}"
+    assert read_mcpd_uri(shown.replace("{path}", value)) == ("git", own)
 
 
-def test_a_list_of_the_same_names_gives_the_very_same_names() -> None:
-    names = naming.assign(naming.NO_NAMES[Kind.TOOL], [claims("a", "x", "y")])
-    assert naming.assign(names, [claims("a", "y", "x")]) is names
-    assert naming.assign(names, [claims("a", "y")]) is names
+@cases("uri")
+def test_a_malformed_form_is_nobody_s(uri: str) -> None:
+    assert read_mcpd_uri(uri) is None
+
+
+def test_scheme_and_server_may_come_in_capitals_and_the_rest_is_as_written() -> None:
+    assert read_mcpd_uri("MCPD://Git/file%3A%2F%2F%2FReadMe") == ("git", "file:///ReadMe")
+    assert is_mcpd("McpD://x")
+
+
+@cases("own", "first")
+def test_a_uri_keeps_its_own_spelling_unless_it_is_none_or_reads_as_ours(own: str, first: str) -> None:
+    assert next(SPELLINGS[Kind.RESOURCE].ways(("git", own))) == first
+
+
+def test_a_name_that_reads_as_another_servers_misleads() -> None:
+    servers = {"git", "web"}
+    assert SPELLINGS[Kind.TOOL].misleads("web__search", "git", servers)
+    assert SPELLINGS[Kind.TOOL].misleads("mcp__us__web__search", "git", servers)
+    assert not SPELLINGS[Kind.TOOL].misleads("web__search", "web", servers)
+    assert not SPELLINGS[Kind.TOOL].misleads("a__b", "git", servers)

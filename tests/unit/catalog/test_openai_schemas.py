@@ -9,6 +9,7 @@ import pytest
 
 from daemon.catalog.definitions import FORMATS, MAX_BYTES, REFUSED, openai_schema
 from daemon.surfaces.table import READING
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import answer, view_of
 
@@ -74,7 +75,7 @@ def shown(schema: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize(("written", "expected"), RULES)
+@cases("written", "expected")
 def test_each_rule_replaces_what_is_refused(written: dict[str, Any], expected: dict[str, Any]) -> None:
     """In a property, and in a definition that something refers to; a second time changes nothing."""
     for place in ("properties", "$defs"):
@@ -141,14 +142,7 @@ def test_without_the_key_the_list_holds_the_servers_own_bytes() -> None:
     assert tools[-1] is seen.offer.all[0].tool.raw
 
 
-@pytest.mark.parametrize(
-    ("surface", "name", "arguments"),
-    [
-        ("category", "get-category-tools", {"category": "fs"}),
-        ("browse", "get_tools", {"category": "fs", "toolNames": ["count"]}),
-        ("load", "load_mcp_tool", {"names": ["count"]}),
-    ],
-)
+@cases("surface", "name", "arguments")
 def test_a_described_tool_is_shown_so_too_with_the_hash_of_its_servers_definition(
     surface: str, name: str, arguments: dict[str, Any]
 ) -> None:

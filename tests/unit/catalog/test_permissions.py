@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog.offer import Offers
-from daemon.catalog.permissions import Permissions, annotations_of, permission_of, permission_of_name, pointless
+from daemon.catalog.permissions import Permissions, permission_of, permission_of_name, pointless
 from daemon.config.config_model import Annotations, Permission, PermissionRule
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 
 if TYPE_CHECKING:
@@ -25,51 +25,10 @@ def rule(match: str | None = None, then: str = "ask", **annotations: bool) -> Pe
     return PermissionRule(match=match, annotations=wanted, then=Permission(then))
 
 
-@pytest.mark.parametrize(
-    ("said", "read_only", "destructive", "idempotent", "open_world"),
-    [
-        ({}, False, True, False, True),
-        ({"readOnlyHint": True}, True, False, False, True),
-        ({"readOnlyHint": True, "destructiveHint": True}, True, False, False, True),
-        ({"destructiveHint": False}, False, False, False, True),
-        ({"idempotentHint": True, "openWorldHint": False}, False, True, True, False),
-        ({"readOnlyHint": "true", "destructiveHint": None}, False, True, False, True),
-        ({"readOnlyHint": 1}, False, True, False, True),
-    ],
-)
-def test_what_a_server_leaves_unsaid_counts_as_mcp_has_it(
-    said: Any, read_only: bool, destructive: bool, idempotent: bool, open_world: bool
-) -> None:
-    assert annotations_of(tool("s", "t", annotations=said)) == Annotations(
-        read_only=read_only, destructive=destructive, idempotent=idempotent, open_world=open_world
-    )
-
-
-@pytest.mark.parametrize(
-    ("match", "fitting"),
-    [
-        ("write_file", True),
-        ("fs/write_file", True),
-        ("mcp__fs__write_file", True),
-        ("write_*", True),
-        ("fs/*", True),
-        ("/^write/", True),
-        ("*", True),
-        ("git/write_file", False),
-        ("mcp__git__*", False),
-        ("/^file/", False),
-    ],
-)
+@cases("match", "fitting")
 def test_tools_are_named_as_elsewhere(match: str, fitting: bool) -> None:
     found = permission_of([rule(match, "deny")], tool("fs", "write_file"))
     assert found is (Permission.DENY if fitting else Permission.ALLOW)
-
-
-def test_a_rule_with_both_keys_wants_both() -> None:
-    rules = [rule("fs/*", "deny", destructive=True)]
-    assert permission_of(rules, tool("fs", "write")) is Permission.DENY
-    assert permission_of(rules, tool("fs", "write", annotations=WRITE)) is Permission.ALLOW
-    assert permission_of(rules, tool("git", "write")) is Permission.ALLOW
 
 
 def test_of_a_tool_that_is_not_listed_no_more_is_said_than_its_name_tells() -> None:
@@ -136,14 +95,7 @@ def test_the_first_rule_that_fits_wins(
     assert permission_of_name(rules, server, name) in {expected, None}
 
 
-def test_a_list_is_worked_out_once() -> None:
-    permissions = Permissions([rule("read", "deny")])
-    tools = {"read": tool("fs", "read")}
-    assert permissions.among("fs", tools) is permissions.among("fs", tools)
-    assert permissions.among("fs", dict(tools)) is not permissions.among("git", tools)
-
-
-# --- what a profile offers ----------------------------------------------------------------------------------
+# --- what a profile offers -----------------------------------------------------------------------------------
 
 
 def offer_of(*rules: Any, **profile: Any) -> tuple[Catalog, Offer]:
@@ -179,26 +131,6 @@ def test_what_is_denied_is_not_offered_and_what_asks_says_so() -> None:
     assert not offer.core
     assert offer.find("push") is None
     assert not offer.is_everything
-
-
-def test_without_rules_everything_is_as_it_was() -> None:
-    _, offer = offer_of()
-    assert offer.is_everything
-    assert not any(each.asks for each in offer.all)
-
-
-def test_a_profile_that_only_asks_offers_everything_as_it_is() -> None:
-    _, offer = offer_of({"match": "*", "then": "ask"})
-    assert offer.is_everything
-    assert all(each.asks for each in offer.all)
-
-
-def test_a_tool_that_its_server_lists_differently_is_judged_anew() -> None:
-    catalog, _ = offer_of({"annotations": {"readOnly": False}, "then": "deny"})
-    offers, profile = Offers(), catalog.config.profiles["default"]
-    assert names(offers.of(catalog, profile)) == ["read"]
-    now = after(catalog, [listed("fs", "read", tool("fs", "write", annotations=READ))])
-    assert names(offers.of(now, profile)) == ["write"]
 
 
 def test_what_no_tool_matches_is_told_once_that_is_known() -> None:

@@ -8,49 +8,48 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
 
+from daemon.catalog.definitions import MAX_RENAMED, NEVER
+from daemon.catalog.entry import after_listing
 from daemon.catalog.kinds import BESIDE_TOOLS
-from daemon.catalog.listing import read_definitions
 from daemon.catalog.snapshot import _assembled, fold, fold_all
-from daemon.facts import Configured, DefinitionsListed, ServerRecord, Summarized, Switched
-from daemon.model import Kind, Summary
-from daemon.states import ServerState
+from daemon.facts import DefinitionsListed, ServerRecord, Summarized, Switched
+from daemon.model import Kind, Summary, Tool
+from daemon.states import SERVING, ServerState
+from tests.unit.cases import cases
+from tests.unit.catalog.one_server import BEGUN as CHANGES_BEGUN
+from tests.unit.catalog.one_server import BEGUN as ENTRY_BEGUN
+from tests.unit.catalog.one_server import CONFIG as CHANGES_CONFIG
+from tests.unit.catalog.one_server import UP as CHANGES_UP
+from tests.unit.catalog.one_server import UP as ENTRY_UP
+from tests.unit.catalog.one_server import alike, different, git, names
 from tests.unit.catalog.samples import (
     after,
     catalog_of,
     configured,
+    definition,
     failed,
     has,
     listed,
+    prompts,
     recalled,
+    resources,
     servers,
     status,
     switched,
+    templates,
     tool,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from daemon.catalog.snapshot import Catalog
-    from daemon.facts import Fact, StatusChanged
-    from daemon.model import Tool
+    from daemon.facts import Fact
 
 CONFIG: dict[str, Any] = {"mcpServers": servers("git", "fs")}
 BEGUN = catalog_of(CONFIG)
 UP = after(BEGUN, [status("git"), listed("git", "git_log", "git_add")])
-
-
-def test_it_begins_with_every_server_stopped_and_without_tools() -> None:
-    assert list(BEGUN.servers) == ["git", "fs"]
-    for entry in BEGUN.servers.values():
-        assert (entry.status.state, entry.status.since, entry.tools, entry.epoch) == (
-            "stopped",
-            1000.0,
-            None,
-            0,
-        )
-        assert not entry.available
-        assert entry.status.reason
 
 
 def test_a_disabled_server_is_shown_but_is_no_category() -> None:
@@ -58,68 +57,6 @@ def test_a_disabled_server_is_shown_but_is_no_category() -> None:
     catalog = catalog_of(config)
     assert catalog.servers["fs"].status.state is ServerState.DISABLED
     assert list(catalog.categories) == ["git"]
-
-
-def test_without_categories_each_server_is_one() -> None:
-    assert {name: list(entry.members) for name, entry in UP.categories.items()} == {
-        "git": ["git_log", "git_add"],
-        "fs": [],
-    }
-
-
-def test_configured_categories_are_resolved_anew_when_a_server_lists() -> None:
-    categories = {"c": {"description": "d", "server": "git", "tools": {"includeNames": ["git_log"]}}}
-    before = catalog_of({**CONFIG, "categories": categories})
-    assert not before.categories["c"].members["git_log"].listed
-    assert fold(before, listed("git", "git_log")).categories["c"].members["git_log"].listed
-
-
-@pytest.mark.parametrize(
-    "fact",
-    [
-        status("git"),
-        listed("git", "git_log", "git_add"),
-        listed("git", "git_add", "git_log"),
-        status("stranger"),
-        listed("stranger", "x"),
-        failed("stranger"),
-    ],
-    ids=lambda fact: f"{type(fact).__name__}-{fact.server}",
-)
-def test_a_fact_that_changes_nothing_gives_the_identical_catalog(
-    fact: StatusChanged | DefinitionsListed,
-) -> None:
-    assert fold(UP, fact) is UP
-
-
-def test_the_same_failure_twice_is_told_once() -> None:
-    once = fold(UP, failed("git", "timed out"))
-    assert once is not UP
-    assert fold(once, failed("git", "timed out")) is once
-
-
-@pytest.mark.parametrize(
-    ("fact", "rises"),
-    [
-        (listed("git", "git_log"), 1),
-        (listed("git", "git_log", "git_add", "git_show"), 1),
-        (listed("git", "git_log", tool("git", "git_add", description="new")), 1),
-        (listed("git", "git_log", tool("git", "git_add", annotations={"readOnlyHint": True})), 1),
-        (listed("git", "git_log", tool("git", "git_add", inputSchema={"type": "object", "x": 1})), 1),
-        (listed("git"), 1),
-        (listed("git", "git_add", "git_log"), 0),
-        (listed("git", "git_log", tool("git", "git_add", _meta={"x": 1})), 1),
-        (listed("git", "git_log", "git_add", quarantined={"bad": "why"}), 0),
-        (listed("git", "git_log", "git_add", incarnation=2), 0),
-        (status("git", ServerState.BACKOFF), 0),
-        (status("git", incarnation=2), 0),
-        (failed("git"), 0),
-    ],
-)
-def test_the_epoch_rises_by_one_exactly_when_visible_capabilities_change(
-    fact: StatusChanged | DefinitionsListed, rises: int
-) -> None:
-    assert fold(UP, fact).servers["git"].epoch == UP.servers["git"].epoch + rises
 
 
 def test_the_first_list_is_epoch_one_even_if_it_is_empty_and_a_change_and_its_reversal_are_two() -> None:
@@ -138,37 +75,6 @@ def test_what_a_dead_incarnation_says_is_dropped_and_a_list_may_overtake_its_sta
     assert list(fold(UP, listed("git", "x", incarnation=2)).servers["git"].tools or ()) == ["x"]
 
 
-@pytest.mark.parametrize("tools", [["git_log", "git_add"], ["git_log"]])
-def test_a_failure_keeps_the_tools_that_are_known_until_a_good_list_ends_it(tools: list[str]) -> None:
-    entry = fold(UP, failed("git", "timed out")).servers["git"]
-    assert (list(entry.tools or ()), entry.tool_list.problem) == (["git_log", "git_add"], "timed out")
-    assert after(UP, [failed("git"), listed("git", *tools)]).servers["git"].tool_list.problem == ""
-
-
-def test_what_is_quarantined_is_the_newest_lists_word() -> None:
-    bad = fold(UP, listed("git", "git_log", "git_add", quarantined={"bad": "why"}))
-    assert bad.servers["git"].tool_list.quarantined == {"bad": "why"}
-    assert bad.servers["git"].tools is UP.servers["git"].tools
-    assert fold(bad, listed("git", "git_log", "git_add")).servers["git"].tool_list.quarantined == {}
-
-
-@pytest.mark.parametrize("state", ServerState)
-def test_tools_stay_known_and_can_be_called_in_the_serving_states_only(state: ServerState) -> None:
-    changed = fold(UP, status("git", state))
-    assert changed.servers["git"].available is (state in {"ready", "degraded"})
-    assert (changed.servers["git"].tools, changed.servers["fs"]) == (UP.servers["git"].tools, UP.servers["fs"])
-    assert changed.categories is UP.categories or state is ServerState.DISABLED
-
-
-def test_what_is_only_written_another_way_is_shown_anew_without_a_new_epoch() -> None:
-    raw = tool("git", "git_log").raw.replace(b":", b" : ")
-    (spaced,), _ = read_definitions(Kind.TOOL, "git", [Raw(raw)])
-    later = after(UP, [listed("git", spaced, "git_add")])
-    assert later.servers["git"].tools["git_log"].raw == raw  # type: ignore[index]
-    assert later.servers["git"].epoch == UP.servers["git"].epoch
-    assert later.categories is not UP.categories
-
-
 # --- operators' words ----------------------------------------------------------------------------------------
 
 
@@ -176,88 +82,12 @@ def epochs(catalog: Catalog) -> dict[str, int]:
     return {name: entry.epoch for name, entry in catalog.servers.items()}
 
 
-@pytest.mark.parametrize(
-    ("words", "rises"),
-    [
-        (["git/git_log"], 1),
-        (["git/git_log", "git/git_add"], 1),
-        (["git"], 1),
-        (["git", "git/git_log"], 1),
-        ([], 0),
-        (["git/nothing"], 0),
-        (["stranger"], 0),
-        (["stranger/git_log"], 0),
-        (["fs/git_log"], 0),
-        (["git/"], 1),
-    ],
-)
+@cases("words", "rises")
 def test_an_operators_word_is_one_change_if_it_means_something(words: list[str], rises: int) -> None:
     off = fold(UP, switched(*words))
     assert epochs(off) == {"git": 1 + rises, "fs": 0}
     assert fold(off, switched(*words)) is off
     assert epochs(fold(off, switched())) == {"git": 1 + 2 * rises, "fs": 0}
-
-
-def test_a_word_on_a_server_that_has_not_listed_counts_for_it_too() -> None:
-    assert epochs(fold(UP, switched("fs"))) == {"git": 1, "fs": 1}
-
-
-def test_a_word_that_adds_nothing_to_a_servers_is_no_change() -> None:
-    off = fold(UP, switched("git", "git/git_log"))
-    assert epochs(fold(off, switched("git", "git/nothing", "git/git_log"))) == epochs(off)
-
-
-def test_what_a_switched_off_server_loses_further_is_a_change() -> None:
-    off = fold(UP, switched("git"))
-    assert epochs(fold(off, switched("git", "git/git_log")))["git"] == 3
-
-
-@pytest.mark.parametrize(
-    "between",
-    [
-        [],
-        [status("git", ServerState.DISABLED, reason="switched off by an operator")],
-        [status("git", ServerState.STOPPING), status("git", ServerState.DISABLED)],
-    ],
-)
-def test_a_server_that_is_switched_on_again_rises_once_whatever_its_child_has_done(
-    between: list[StatusChanged],
-) -> None:
-    off = after(UP, [switched("git"), *between])
-    assert epochs(off)["git"] == 2
-    on = after(off, [switched(), status("git", ServerState.STARTING, incarnation=2)])
-    assert epochs(on)["git"] == 3
-    assert epochs(after(on, [listed("git", "git_log", "git_add", incarnation=2)]))["git"] == 3
-
-
-def test_a_word_touches_only_the_entries_that_it_means() -> None:
-    off = fold(UP, switched("git/git_log", "git/git_add"))
-    assert off.servers["fs"] is UP.servers["fs"]
-    assert fold(UP, switched("git/nothing")).servers["git"] is UP.servers["git"]
-
-
-def test_a_word_waits_for_the_tool_that_it_names() -> None:
-    words = fold(UP, switched("git/later", "fs/read"))
-    assert words.switched == {("git", "later"), ("fs", "read")}
-    came = after(words, [listed("git", "git_log", "git_add", "later")])
-    assert ("git", "later") in came.off
-    assert not came.categories["git"].members["later"].enabled
-    assert epochs(came)["git"] == 2
-
-
-def test_the_categories_of_servers_that_are_not_concerned_are_taken_over() -> None:
-    both = after(UP, [status("fs"), listed("fs", "read")])
-    changed = fold(both, listed("git", "git_log"))
-    assert changed.categories["fs"] is both.categories["fs"]
-    assert list(changed.categories["git"].members) == ["git_log"]
-    off = fold(changed, switched("fs/read"))
-    assert off.categories["git"] is changed.categories["git"]
-    assert fold(off, switched()).categories["fs"].members["read"].enabled
-
-
-def test_a_switched_off_tool_stays_in_its_category_as_not_enabled() -> None:
-    members = fold(UP, switched("git/git_log")).categories["git"].members
-    assert {name: member.enabled for name, member in members.items()} == {"git_log": False, "git_add": True}
 
 
 CATEGORIES = {
@@ -278,52 +108,15 @@ def test_a_switched_off_tool_is_not_enabled_in_any_configured_category() -> None
     assert off.off == {("git", "git_log")}
 
 
-def test_a_switched_off_server_is_no_category_and_keeps_its_tools() -> None:
-    off = fold(UP, switched("git"))
-    assert list(off.categories) == ["fs"]
-    assert off.servers["git"].tools is UP.servers["git"].tools
-    assert list(fold(off, switched()).categories) == ["git", "fs"]
-
-
-def test_names_are_kept_for_what_is_switched_off() -> None:
-    both = after(UP, [listed("fs", "git_log")])
-    assert both.names.name_of(("fs", "git_log")) == "fs__git_log"
-    for words in (switched("git/git_log"), switched("git")):
-        off = after(both, [words, listed("fs", "git_log", "more")])
-        assert off.names.name_of(("git", "git_log")) == "git_log"
-        assert off.names.name_of(("fs", "git_log")) == "fs__git_log"
-
-
 # --- another configuration -----------------------------------------------------------------------------------
 
 GIT, FS = (servers(name)[name] for name in ("git", "fs"))
 
 
-def with_override(**overrides: object) -> dict[str, Any]:
-    return {**CONFIG, "categories": {"c": {"server": "git", "tools": {"overrides": overrides}}}}
-
-
 OFF = {"enabled": False}
 
 
-@pytest.mark.parametrize(
-    ("config", "rises"),
-    [
-        (CONFIG, 0),
-        (with_override(), 0),
-        (with_override(git_log=OFF), 1),
-        (with_override(git_log=OFF, git_add=OFF), 1),
-        (with_override(nothing=OFF), 0),
-        (with_override(git_log={"description": "said otherwise"}), 0),
-        ({"mcpServers": {"git": {**GIT, **OFF}, "fs": FS}}, 1),
-        ({"mcpServers": {"git": {**GIT, "description": "x", "limits": {"inFlight": 3}}, "fs": FS}}, 0),
-        ({"mcpServers": {"git": {**GIT, "args": ["--new"]}, "fs": FS}}, 1),
-        ({"mcpServers": {"fs": FS, "git": GIT}}, 0),
-        ({**CONFIG, "profiles": {"p": {"excludedTools": ["git_log"]}}}, 0),
-        ({"mcpServers": {"git": GIT}}, 0),
-        ({"mcpServers": {**CONFIG["mcpServers"], "new": FS}}, 0),
-    ],
-)
+@cases("config", "rises")
 def test_another_configuration_is_one_change_of_the_servers_that_look_different(
     config: dict[str, Any], rises: int
 ) -> None:
@@ -340,12 +133,6 @@ def test_the_order_of_a_new_configuration_counts() -> None:
     assert (list(turned.servers), list(turned.categories)) == (["fs", "git"], ["fs", "git"])
 
 
-def test_what_a_new_configuration_leaves_alone_is_the_same_object() -> None:
-    catalog = fold(UP, configured({"mcpServers": {**CONFIG["mcpServers"], "fs": {"command": "other"}}}))
-    assert catalog.servers["git"] is UP.servers["git"]
-    assert catalog.names.given == UP.names.given
-
-
 def test_a_server_that_leaves_and_comes_back_goes_on_with_its_epoch() -> None:
     gone = after(UP, [listed("git", "x"), configured({"mcpServers": {"fs": FS}})])
     assert (list(gone.servers), list(gone.categories), gone.departed) == (["fs"], ["fs"], {"git": 2})
@@ -357,14 +144,6 @@ def test_a_server_that_leaves_and_comes_back_goes_on_with_its_epoch() -> None:
     assert epochs(fold(back, listed("git", "x")))["git"] == 3
 
 
-def test_what_is_remembered_of_a_server_that_is_not_configured_is_its_epoch() -> None:
-    gone = fold(catalog_of({"mcpServers": {"fs": FS}}), recalled("git", "x", epoch=7))
-    assert gone.departed == {"git": 7}
-    for stale in (recalled("git", "x", epoch=7), recalled("git", "x", epoch=3), switched("git"), status("git")):
-        assert fold(gone, stale).departed == {"git": 7}
-    assert epochs(fold(gone, configured(CONFIG))) == {"git": 7, "fs": 0}
-
-
 def test_words_of_operators_outlive_a_reload_and_servers_that_come_back() -> None:
     off = fold(UP, switched("git", "fs/read"))
     gone = fold(off, configured({"mcpServers": {}}))
@@ -373,14 +152,6 @@ def test_words_of_operators_outlive_a_reload_and_servers_that_come_back() -> Non
     assert back.servers["git"].disabled
     assert list(back.categories) == ["fs"]
     assert ("fs", "read") in back.off
-
-
-def test_a_name_that_was_shown_keeps_its_meaning_over_a_reload() -> None:
-    both = after(UP, [listed("fs", "git_log")])
-    turned = fold(both, configured({"mcpServers": {"fs": FS, "git": GIT}}))
-    assert turned.names.name_of(("git", "git_log")) == "git_log"
-    gone = fold(both, configured({"mcpServers": {"fs": FS}}))
-    assert gone.names.name_of(("fs", "git_log")) == "fs__git_log"
 
 
 # --- whatever happens ----------------------------------------------------------------------------------------
@@ -516,16 +287,6 @@ def test_every_fact_told_twice_changes_nothing_the_second_time(facts: list[Fact]
 
 
 @given(FACTS)
-def test_a_new_catalog_is_always_a_different_one(facts: list[Fact]) -> None:
-    catalog = BEGUN
-    for fact in facts:
-        following = fold(catalog, fact)
-        # A configuration may differ in its order alone, which no comparison of mappings sees.
-        assert following is catalog or following != catalog or isinstance(fact, Configured)
-        catalog = following
-
-
-@given(FACTS)
 def test_categories_names_and_what_is_off_are_always_those_of_the_rest(facts: list[Fact]) -> None:
     catalog = after(BEGUN, facts)
     anew = _assembled(catalog)
@@ -562,13 +323,6 @@ def test_a_reloaded_daemon_offers_what_one_that_began_so_would(
     ]
 
 
-@given(FACTS)
-def test_a_tool_is_never_called_by_two_names_nor_two_by_one(facts: list[Fact]) -> None:
-    catalog = after(BEGUN, facts)
-    keys = [(name, each) for name, entry in catalog.servers.items() for each in entry.tools or ()]
-    assert len({catalog.names.name_of(key) for key in keys}) == len(keys)
-
-
 # --- facts that were told together ---------------------------------------------------------------------------
 
 
@@ -603,14 +357,205 @@ def test_servers_that_come_up_in_one_moment_have_names_in_the_order_of_the_confi
     assert fold_all(BEGUN, facts).names.owners["same"] == (next(iter(BEGUN.servers)), "same")
 
 
-def test_configured_categories_that_a_change_does_not_concern_are_taken_over() -> None:
-    config = {**CONFIG, "categories": {**CATEGORIES, "files": {"server": "fs"}}}
-    up = after(catalog_of(config), [listed("git", "git_log"), listed("fs", "read")])
-    changed = fold(up, listed("fs", "read", "write"))
-    assert changed.categories["history"] is up.categories["history"]
-    assert list(changed.categories["files"].members) == ["read", "write"]
-    # One that draws from every server is always concerned; one that borrows, by whom it borrows from.
-    assert fold(changed, listed("git", "git_add")).categories["files"] is changed.categories["files"]
-    assert fold(changed, listed("git", "git_add")).categories["mixed"].unresolved == ("git/git_log",)
-    off = fold(changed, switched("git/git_log"))
-    assert not off.categories["history"].members["git_log"].enabled
+# --- renames -------------------------------------------------------------------------------------------------
+
+
+def renames(*lists: Iterable[Tool]) -> Mapping[str, str]:
+    return git(after(CHANGES_BEGUN, [listed("git", *tools) for tools in lists])).tool_list.renamed
+
+
+def a_list(written: str) -> list[Tool]:
+    """Tools by contents and name: `x=a y=b`."""
+    return [alike(contents, name) for contents, _, name in (each.partition("=") for each in written.split())]
+
+
+@cases("lists", "linked")
+def test_a_rename_is_one_definition_that_went_and_one_that_came_with_its_contents(
+    lists: list[str], linked: dict[str, str]
+) -> None:
+    catalog = after(CHANGES_BEGUN, [listed("git", *a_list(each)) for each in lists])
+    assert git(catalog).tool_list.renamed == linked
+    assert git(catalog).epoch == len(lists)
+
+
+@cases("before", "now")
+def test_where_nobody_could_say_which_became_which_none_is_linked(before: list[str], now: list[str]) -> None:
+    first, second = ([alike("same", name) for name in each] for each in (before, now))
+    assert renames(first, second) == {}
+
+
+def test_a_rename_while_the_daemon_was_down_is_seen() -> None:
+    memory, now = recalled("git", alike("x", "a")), listed("git", alike("x", "b"))
+    orders: list[list[Fact]] = [[memory, now], [now, memory]]
+    for facts in orders:
+        catalog = after(CHANGES_BEGUN, facts)
+        assert (git(catalog).tool_list.renamed, git(catalog).epoch) == ({"a": "b"}, 6)
+
+
+def test_a_server_that_invents_names_for_ever_does_not_fill_the_memory() -> None:
+    first, second, third = (
+        [alike(f"tool {n}", f"{letter}{n}") for n in range(MAX_RENAMED)] for letter in "abc"
+    )
+    assert len(renames(first, second)) == MAX_RENAMED
+    assert renames(first, second, third) == {f"b{n}": f"c{n}" for n in range(MAX_RENAMED)}
+
+
+# --- runs, and configurations --------------------------------------------------------------------------------
+
+
+def another_git(**more: object) -> dict[str, Any]:
+    return {"mcpServers": {**servers("git", "fs"), "git": {**servers("git")["git"], **more}}}
+
+
+def test_nor_after_the_old_child_has_told_how_it_ends() -> None:
+    replaced = fold(CHANGES_UP, configured(another_git(command="another")))
+    ending = after(replaced, [status("git", ServerState.DEGRADED), status("git", ServerState.BACKOFF)])
+    assert git(ending).status.state is ServerState.BACKOFF
+    assert fold(ending, listed("git", "old")) is ending
+    started = after(ending, [status("git", ServerState.STARTING, incarnation=2)])
+    assert names(fold(started, listed("git", "new", incarnation=2))) == ["new"]
+
+
+@pytest.mark.parametrize("last", [0, 1, 7])
+def test_however_often_it_is_configured_anew_the_next_run_counts(last: int) -> None:
+    catalog = (
+        after(CHANGES_UP, [status("git", ServerState.DORMANT, incarnation=last)]) if last else CHANGES_BEGUN
+    )
+    for args in (["a"], ["b"], ["a"]):
+        catalog = fold(catalog, configured(another_git(args=args)))
+        # A child that sleeps tells how it is, with the number of the run that it had.
+        catalog = fold(catalog, status("git", ServerState.DORMANT, incarnation=last))
+        assert fold(catalog, listed("git", "old", incarnation=last)) is catalog
+    assert names(fold(catalog, listed("git", "new", incarnation=last + 1))) == ["new"]
+
+
+def test_a_server_that_the_configuration_switches_off_comes_to_rest_as_disabled() -> None:
+    off = fold(CHANGES_UP, configured(another_git(enabled=False)))
+    stopping = fold(off, status("git", ServerState.STOPPING))
+    assert git(stopping).disabled
+    stopped = fold(stopping, status("git", ServerState.STOPPED, reason="removed"))
+    assert git(stopped).status.state is ServerState.DISABLED
+    assert "configuration" in git(stopped).status.reason
+    assert git(stopped).epoch == git(off).epoch
+
+
+def test_the_child_of_a_server_that_is_on_again_may_count_from_the_beginning() -> None:
+    again = after(CHANGES_UP, [status("git", incarnation=7)])
+    for config in (another_git(enabled=False), CHANGES_CONFIG):
+        again = fold(again, configured(config))
+    assert names(fold(again, listed("git", "x", incarnation=1))) == ["x"]
+
+
+@pytest.mark.parametrize("more", [{"description": "new words"}, {"timeouts": {"call": 5}}, {"start": "lazy"}])
+def test_a_configuration_that_means_the_same_server_keeps_what_is_known(more: dict[str, Any]) -> None:
+    catalog = fold(CHANGES_UP, configured(another_git(**more)))
+    assert git(catalog).description == more.get("description", "the git server")
+    assert attrs.evolve(git(catalog), description="") == attrs.evolve(git(CHANGES_UP), description="")
+
+
+# --- since when tools are as they are ------------------------------------------------------------------------
+
+
+def at(time: float, *tools: str | Tool) -> DefinitionsListed:
+    return attrs.evolve(listed("git", *tools), at=time)
+
+
+def test_what_changes_or_comes_later_is_so_since_then_and_all_else_since_it_was() -> None:
+    catalog = after(CHANGES_BEGUN, [at(2000.0, "log", "add"), at(3000.0, different("log")[0], "add", "show")])
+    assert git(catalog).tool_list.since == {"log": 3000.0, "add": CHANGES_BEGUN.begun, "show": 3000.0}
+
+
+def test_what_goes_and_comes_back_may_have_been_another_meanwhile() -> None:
+    catalog = after(CHANGES_BEGUN, [at(2000.0, "log", "add"), at(3000.0, "add"), at(4000.0, "log", "add")])
+    assert git(catalog).tool_list.since == {"log": 4000.0, "add": CHANGES_BEGUN.begun}
+
+
+def test_what_is_remembered_is_so_for_as_long_as_the_memory_says() -> None:
+    fact = recalled("git", "log", "add", since={"log": 50.0})
+    catalog = fold(CHANGES_BEGUN, fact)
+    assert git(catalog).tool_list.since == {"log": 50.0, "add": NEVER}
+    catalog = fold(catalog, at(2000.0, "log", different("add")[0]))
+    assert git(catalog).tool_list.since == {"log": 50.0, "add": 2000.0}
+
+
+# --- one server's entry: what it says of itself --------------------------------------------------------------
+
+
+UNSETTLED = {ServerState.STOPPED, ServerState.QUEUED, ServerState.STARTING}
+"""States that a start follows unasked."""
+
+
+@pytest.mark.parametrize("state", ServerState)
+def test_nobody_awaits_the_list_of_a_server_that_is_off(state: ServerState) -> None:
+    assert git(fold(ENTRY_BEGUN, status("git", state))).awaits(Kind.TOOL) is (state in UNSETTLED)
+    assert not git(after(ENTRY_BEGUN, [switched("git"), status("git", state)])).awaits(Kind.TOOL)
+
+
+def test_the_list_of_a_server_that_is_being_restarted_is_awaited() -> None:
+    restarting = status("git", ServerState.BACKOFF, next_retry_at=None)
+    assert git(fold(ENTRY_BEGUN, restarting)).awaits(Kind.TOOL) is True
+    assert git(fold(ENTRY_UP, restarting)).awaits(Kind.PROMPT)
+    assert git(fold(ENTRY_BEGUN, status("git", ServerState.BACKOFF))).awaits(Kind.TOOL) is False
+
+
+@pytest.mark.parametrize("state", ServerState)
+def test_other_lists_are_awaited_until_they_are_known_even_of_a_server_that_is_up(state: ServerState) -> None:
+    catalog = fold(ENTRY_UP, status("git", state))
+    assert git(catalog).awaits(Kind.PROMPT) is (state in UNSETTLED | SERVING)
+    assert not git(catalog).awaits(Kind.TOOL)
+    known = fold(catalog, prompts("git", problem="timed out"))
+    assert not git(known).awaits(Kind.PROMPT), "it was tried"
+    assert not git(fold(catalog, switched("git"))).awaits(Kind.PROMPT)
+
+
+def test_a_server_that_begins_with_its_first_use_is_of_use_before_it_has_ever_listed() -> None:
+    dormant = fold(ENTRY_BEGUN, status("git", ServerState.DORMANT))
+    assert git(dormant).of_use
+    assert not git(fold(dormant, switched("git"))).of_use
+    assert not git(fold(ENTRY_BEGUN, status("git", ServerState.BACKOFF))).of_use
+
+
+# --- what is known of a list outlives failures and empty starts, and nothing else ----------------------------
+
+
+PLAN = definition(Kind.PROMPT, "git", "plan")
+KNOWN = after_listing(None, prompts("git", PLAN))
+
+
+def test_a_list_replaces_what_was_known() -> None:
+    after = after_listing(KNOWN, prompts("git", "review", quarantined={"bad": "nested too deeply"}))
+    assert list(after.definitions) == ["review"]
+    assert after.quarantined == {"bad": "nested too deeply"}
+    assert after_listing(KNOWN, prompts("git", PLAN)) is KNOWN
+
+
+def test_a_failure_keeps_what_was_known_and_says_why() -> None:
+    after = after_listing(KNOWN, prompts("git", problem="timed out"))
+    assert (after.definitions, after.problem) == (KNOWN.definitions, "timed out")
+    assert after_listing(after, prompts("git", PLAN)) == KNOWN
+    assert after_listing(None, prompts("git", problem="timed out")).definitions == {}
+
+
+def test_a_name_with_hidden_characters_is_refused_and_other_hidden_characters_are_told() -> None:
+    sly = definition(Kind.PROMPT, "git", "pl\u034fan")
+    hiding = definition(Kind.PROMPT, "git", "plan", description="do\u202ethis")
+    after = after_listing(None, prompts("git", sly, hiding))
+    assert list(after.definitions) == ["plan"]
+    assert after.hidden == {"plan": "1 hidden character: U+202E"}
+    assert list(after.quarantined) == [r"pl\u034fan"]
+
+
+# --- lists beside the tools ----------------------------------------------------------------------------------
+
+
+BESIDE_BEGUN = catalog_of({"mcpServers": servers("a", "b")})
+BESIDE_UP = after(
+    BESIDE_BEGUN, [prompts("a", "plan"), resources("a", "x:1"), templates("a", "x:{n}"), prompts("b", "plan")]
+)
+
+
+def test_what_is_off_is_left_out_of_its_own_kind_alone() -> None:
+    off = after(BESIDE_UP, [switched("a/prompt:plan", "a/resource:x:{n}")])
+    assert off.lists[Kind.PROMPT] == {"a": {}, "b": BESIDE_UP.lists[Kind.PROMPT]["b"]}
+    assert list(off.lists[Kind.TEMPLATE]["a"]) == ["x:{n}"]
+    assert after(off, [switched("a")]).lists[Kind.PROMPT].keys() == {"b"}

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.naming import is_mcpd, mcpd_uri
+from daemon.catalog.naming import MAX_COMPARED, MAX_URI, Letters, Template, fitting, is_mcpd, mcpd_uri
 from daemon.catalog.offer import Offer
 from daemon.catalog.shown import locate
 from daemon.config.config_model import Profile
 from daemon.model import Kind
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, resources, servers, switched, templates
 
 if TYPE_CHECKING:
@@ -52,20 +53,7 @@ def test_a_profile_without_the_owner_reads_from_whom_it_has() -> None:
     assert located(of, "mcpd://a/file%3A%2F%2F%2Fx", categories=("only",)) is None
 
 
-@pytest.mark.parametrize(
-    ("uri", "linker", "owner"),
-    [
-        (X, "a", "a"),
-        # The linking server lists it, too.
-        (X, "b", "b"),
-        # A link to what is another's: that one's is read.
-        (X, "c", "a"),
-        ("file:///y", "a", "b"),
-        # Nobody lists it.
-        ("file:///z", "c", "c"),
-        ("file:///z", "gone", None),
-    ],
-)
+@cases("uri", "linker", "owner")
 def test_what_was_linked_to_is_the_linking_servers_unless_only_others_list_it(
     uri: str, linker: str, owner: str | None
 ) -> None:
@@ -96,14 +84,6 @@ def test_a_template_that_fits_everything_counts_if_it_is_the_only_one_of_its_sor
     assert located(everything, "other://t") == ("a", "other://t")
     two = after(everything, [templates("c", "{scheme}://{+rest}")])
     assert located(two, "other://t") is None
-
-
-def test_of_two_servers_with_the_same_template_each_gets_its_own() -> None:
-    of = catalog(templates("a", "file:///{path}"), templates("b", "file:///{path}"))
-    shown = list(Offer(of, Profile(name="p")).definitions(Kind.TEMPLATE))
-    assert shown == ["file:///{path}", "mcpd://b/file:///{path}"]
-    assert located(of, "file:///a%2Fb") == ("a", "file:///a%2Fb")
-    assert located(of, "mcpd://b/file:///a%2Fb") == ("b", "file:///a%2Fb")
 
 
 def test_what_nobody_knows_is_the_only_servers_that_has_resources() -> None:
@@ -174,3 +154,54 @@ def test_what_others_list_never_goes_to_who_claims_it(facts: list[Fact], uri: st
         assert found is not None
         assert found[0] in listing
     assert located(of, mcpd_uri(claims, uri)) == (claims, uri)
+
+
+# --- templates fit what they can become, and none costs more than its length ---------------------------------
+
+
+def fits(text: str, uri: str) -> bool:
+    return Template(server="s", text=text).fits(Letters(uri))
+
+
+@cases("text", "uri", "whether")
+def test_a_template_fits_what_it_can_become(text: str, uri: str, whether: bool) -> None:
+    assert fits(text, uri) is whether
+
+
+PARTS = st.one_of(
+    st.sampled_from(["{a}", "{+a}", "{/a}", "{?a}", "{#a}", "{.a}"]), st.text("ab/?#.", max_size=3)
+)
+CLASSES = {"{a}": "[^/?#]*", "{.a}": "[^/?#]*", "{+a}": ".*", "{#a}": ".*", "{/a}": "[^?#]*", "{?a}": "[^#]*"}
+
+
+@given(st.lists(PARTS, max_size=5), st.text("ab/?#.", max_size=10))
+def test_all_ways_are_followed_as_a_regex_would(parts: list[str], uri: str) -> None:
+    regex = "".join(CLASSES.get(part, re.escape(part)) for part in parts)
+    assert fits("".join(parts), uri) is (re.fullmatch(regex, uri, re.DOTALL) is not None)
+
+
+def test_the_longest_literal_beginning_comes_first_and_a_tie_keeps_the_order() -> None:
+    texts = ["{+any}", "x://{a}", "x://b/{c}", "x://{+d}", "x://b/c{+e}"]
+    templates = [Template(server=str(place), text=text) for place, text in enumerate(texts)]
+    assert [each.server for each in fitting(templates, "x://b/c")] == ["4", "2", "3", "0"]
+
+
+def test_a_template_that_was_made_to_take_long_does_not() -> None:
+    """A regex would try 2,000 over 100 ways to part these letters."""
+    text = "x:" + "{+a}b" * 100 + "c"
+    assert not fits(text, "x:" + "b" * 2000)
+    assert fits(text, "x:" + "b" * 2000 + "c")
+
+
+def test_no_more_is_compared_than_the_bounds_say() -> None:
+    short = "x:{+a}"
+    many = [Template(server=str(place), text=short) for place in range(MAX_COMPARED)]
+    assert len(list(fitting(many, "x:y"))) == MAX_COMPARED // len(short)
+    assert list(fitting(many, "x:" + "y" * MAX_URI)) == []
+
+
+def test_long_templates_leave_room_for_those_of_others() -> None:
+    long = "x:" + "{+a}" * 1000
+    many = [Template(server="long", text=long) for _ in range(1000)]
+    found = list(fitting([*many, Template(server="short", text="x:{+a}")], "x:y"))
+    assert [each.server for each in found] == ["long"] * (MAX_COMPARED // len(long)) + ["short"]
