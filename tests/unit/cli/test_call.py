@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.cli import implementation
+from daemon.cli.asking.companion import LINE_SECONDS, REDRAW_SECONDS, Progress
 from daemon.cli.command import UsageError
-from daemon.cli.use import parse_arguments
-from tests.unit.cli.daemons import asked_for
+from daemon.cli.control import CommandFailed, DaemonSilent, DaemonUnreachable, explained
+from daemon.cli.use import Part, messages, parse_arguments, parse_texts, parts_of, show_parts
+from tests.unit.cases import cases
+from tests.unit.cli.daemons import SILENCE, asked_for, server
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.unit.cli.conftest import Controls
 
 main = implementation("call").main
@@ -26,32 +32,12 @@ BAD: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("words", "arguments"),
-    [
-        ([], {}),
-        (['{"a": [1, null]}'], {"a": [1, None]}),
-        ([' {"a": "b=c"}'], {"a": "b=c"}),
-        (["path=/tmp", "n=3", "on=true", "none=null"], {"path": "/tmp", "n": 3, "on": True, "none": None}),
-        (['tags=["a"]', 'id="3"', "q=a=b", "empty="], {"tags": ["a"], "id": "3", "q": "a=b", "empty": ""}),
-        (["x=NaN", "y=-Infinity", "z={"], {"x": "NaN", "y": "-Infinity", "z": "{"}),
-    ],
-)
+@cases("words", "arguments")
 def test_arguments_can_be_spelt_as_json_or_as_pairs(words: list[str], arguments: dict[str, Any]) -> None:
     assert parse_arguments(words) == arguments
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (["word"], "'word' is neither KEY=VALUE"),
-        (["=3"], "'=3' is neither KEY=VALUE"),
-        (["a=1", "{}"], "'{}' is neither"),
-        (["a=1", "a=2"], "'a' is given twice"),
-        (["{"], "the argument is not JSON"),
-        (['{"a": NaN}'], "NaN is not JSON"),
-    ],
-)
+@cases("words", "text")
 def test_what_spells_no_arguments_is_refused(words: list[str], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         parse_arguments(words)
@@ -108,13 +94,224 @@ def test_another_spelling_of_a_tool_is_looked_up_and_reported(
     assert capsys.readouterr().err == f"mcpd: {name} is git/git_log\n"
 
 
-def test_an_option_may_stand_between_the_tool_and_its_arguments(control: Controls) -> None:
-    daemon = control({"call": OK})
-    assert main(["weather/radar", "--json", "place=Bonn"]) == 0
-    assert daemon.asked[0][1]["arguments"] == {"place": "Bonn"}
+# --- progress of a server ------------------------------------------------------------------------------------
 
 
-def test_the_tools_name_may_have_slashes(control: Controls) -> None:
-    daemon = control({"call": OK})
-    assert main(["a/b/c"]) == 0
-    assert daemon.asked[0][1]["tool"] == "b/c"
+CLEAR = "\r\x1b[K"
+
+
+class Shown:
+    """Progress on a stream, with a clock that stands still until it is moved."""
+
+    def __init__(self, columns: int | None) -> None:
+        self.stream, self.now = io.StringIO(), 0.0
+        self.progress = Progress(self.stream, columns=columns, clock=lambda: self.now)
+
+    def __call__(self, **report: Any) -> str:
+        begun = len(self.stream.getvalue())
+        self.progress.show(report)
+        return self.stream.getvalue()[begun:]
+
+
+@cases("report", "drawn")
+def test_a_bar_is_drawn_over(report: dict[str, Any], drawn: str) -> None:
+    assert Shown(80)(**report) == CLEAR + drawn
+
+
+def test_a_bar_keeps_to_one_line() -> None:
+    assert Shown(12)(message="a" * 40) == f"{CLEAR}{'a' * 10}…"
+    assert Shown(12)(message="漢" * 40) == f"{CLEAR}{'漢' * 5}…"
+
+
+def test_reports_that_come_too_soon_are_left_out_but_for_the_last() -> None:
+    shown = Shown(80)
+    assert shown(progress=1, total=3)
+    assert not shown(progress=2, total=3)
+    assert shown(progress=3, total=3)
+    shown.now += REDRAW_SECONDS
+    assert shown(progress=2, total=3)
+
+
+def test_elsewhere_it_is_lines_and_few_of_them() -> None:
+    shown = Shown(None)
+    assert shown(progress=1, total=3, message="one") == "mcpd: 1 of 3  one\n"
+    assert not shown(progress=2, total=3)
+    shown.now += LINE_SECONDS
+    assert shown(progress=2.5) == "mcpd: 2.5\n"
+    shown.now += LINE_SECONDS
+    assert shown() == ""
+
+
+# --- a call without an answer --------------------------------------------------------------------------------
+
+
+main_silence = implementation("call").main
+
+CALL = ["git/git_log", "--timeout", "0.2", "-q", "--no-input"]
+
+
+def told(control: Controls, capsys: pytest.CaptureFixture[str], answer: Any, code: int) -> str:
+    control({"call": SILENCE, "status": answer})
+    assert main_silence(CALL) == code
+    return capsys.readouterr().err
+
+
+def test_a_silent_server_is_named_with_its_state_and_pid(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reason = "answers no pings (3 pings so far), and was last heard 9 s ago"
+    text = told(control, capsys, {"server": server(state="degraded", reason=reason)}, 1)
+    assert "mcpd: server git did not answer within 0.2 s (--timeout); the daemon did." in text
+    assert f"It is degraded: {reason}, pid 4711. The call was given up" in text
+    assert "`mcpd status git`" in text
+
+
+def test_a_daemon_that_hangs_is_blamed_itself(control: Controls) -> None:
+    daemon = control({"status": SILENCE})
+    options = argparse.Namespace(control=str(daemon.path), timeout=1.0)
+    silent = DaemonSilent("the daemon at /p did not answer `call` within 1 s")
+    found = explained(options, "git", silent, 0.1)
+    assert isinstance(found, DaemonSilent)
+    assert "did not answer `call` within 1 s, nor `status` within 0.1 s: it is the daemon that hangs" in str(
+        found
+    )
+
+
+def test_a_daemon_that_has_ended_meanwhile_is_said_to_have(tmp_path: Path) -> None:
+    options = argparse.Namespace(control=str(tmp_path / "none"), timeout=1.0)
+    found = explained(options, "git", DaemonSilent("it did not answer"))
+    assert isinstance(found, DaemonUnreachable)
+    assert "it did not answer; now cannot reach the daemon at " in str(found)
+
+
+def test_a_server_that_is_gone_meanwhile_leaves_what_was_known(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = told(control, capsys, {"error": {"code": -32602, "message": "no server is named 'git'"}}, 3)
+    assert "did not answer `call` within 0.2 s" in text
+
+
+# --- `mcpd prompt`: arguments that are texts, and messages as a person reads them ----------------------------
+
+
+main_prompt = implementation("prompt").main
+
+RESULT: dict[str, Any] = {
+    "messages": [
+        {"role": "user", "content": {"type": "text", "text": "Look:"}},
+        {"role": "user", "content": {"type": "image", "mimeType": "image/png", "data": "QUJD"}},
+        {"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [([], {}), (["n=3", "q=a=b", "e="], {"n": "3", "q": "a=b", "e": ""}), (['{"n": "3"}'], {"n": "3"})],
+)
+def test_arguments_are_texts(words: list[str], arguments: dict[str, str]) -> None:
+    assert parse_texts(words) == arguments
+
+
+@cases("words", "said")
+def test_what_spells_no_texts_is_refused(words: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse_texts(words)
+
+
+def test_messages_are_printed_with_who_says_them(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon = control({"prompt": RESULT})
+    assert main_prompt(["git/review", "branch=main", "-q"]) == 0
+    image = "[image: image/png, 3 bytes; --json prints them]"
+    assert capsys.readouterr().out == f"user: Look:\nuser: {image}\nassistant: a\nassistant: b\n"
+    assert asked_for(daemon.asked) == [
+        ("prompt", {"server": "git", "name": "review", "arguments": {"branch": "main"}})
+    ]
+
+
+@pytest.mark.parametrize("result", [{}, {"messages": None}, {"messages": [{"role": "user"}]}])
+def test_a_sloppy_answer_is_shown_somehow(result: dict[str, Any]) -> None:
+    assert len(list(messages(result))) <= 1
+
+
+# --- `mcpd read`: what a resource holds, as it is, and never binary on a terminal ----------------------------
+
+
+main_read = implementation("read").main
+
+TEXT: dict[str, Any] = {"contents": [{"uri": "x:t", "mimeType": "text/plain", "text": "a\x1b[2J\nb"}]}
+BLOB: dict[str, Any] = {"contents": [{"uri": "x:b", "mimeType": "image/png", "blob": "AAEC"}]}
+
+
+def test_a_text_is_printed_as_it_is(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon = control({"read": TEXT, "locate": {"server": "fs", "uri": "own:t"}})
+    assert main_read(["fs/x:t", "-q"]) == 0
+    assert capsys.readouterr() == ("a\x1b[2J\nb", "")
+    assert main_read(["x:t", "-q"]) == 0
+    assert asked_for(daemon.asked) == [
+        ("read", {"server": "fs", "uri": "x:t"}),
+        ("locate", {"uri": "x:t"}),
+        ("read", {"server": "fs", "uri": "own:t"}),
+    ]
+
+
+def test_bytes_go_to_a_file(control: Controls, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    control({"read": BLOB})
+    assert main_read(["fs/x:b", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == BLOB
+    place = tmp_path / "out"
+    assert main_read(["fs/x:b", "--output", str(place)]) == 0
+    assert place.read_bytes() == b"\0\1\2"
+    assert capsys.readouterr() == ("", f"{place}: x:b (image/png, 3 bytes)\n")
+    assert main_read(["fs/x:b", "--output", str(tmp_path / "no" / "out")]) == 1
+    assert "cannot write" in capsys.readouterr().err
+
+
+class Stream(io.TextIOWrapper):
+    """A stdout that is a terminal, or is not."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        self.bytes = io.BytesIO()
+        super().__init__(self.bytes, encoding="utf-8", newline="")
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        """As told."""
+        return self._terminal
+
+    def got(self) -> bytes:
+        """All that was written."""
+        self.flush()
+        return self.bytes.getvalue()
+
+
+def test_a_terminal_gets_control_characters_spelt_out_and_no_bytes() -> None:
+    terminal = Stream(terminal=True)
+    show_parts(parts_of(TEXT), terminal)
+    assert terminal.got() == b"a\\x1b[2J\nb\n"
+    with pytest.raises(CommandFailed, match=r"x:b \(image/png, 3 bytes\) is binary: --output FILE"):
+        show_parts(parts_of(BLOB), Stream(terminal=True))
+
+
+def test_a_pipe_gets_bytes_as_they_are() -> None:
+    pipe = Stream(terminal=False)
+    show_parts(parts_of(BLOB), pipe)
+    assert pipe.got() == b"\0\1\2"
+
+
+def test_several_contents_are_named() -> None:
+    pipe = Stream(terminal=False)
+    show_parts([*parts_of(TEXT), Part("x:é", "", "c\n")], pipe)
+    wanted = "==> x:t (text/plain, 7 bytes) <==\na\x1b[2J\nb\n==> x:é (text, 2 bytes) <==\nc\n"
+    assert pipe.got().decode() == wanted
+
+
+@pytest.mark.parametrize(
+    "result", [{}, {"contents": [7]}, {"contents": [{"uri": "x"}]}, {"contents": [{"uri": "x", "blob": "?"}]}]
+)
+def test_an_answer_without_contents_is_said_to_be_one(
+    result: dict[str, Any], control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    control({"read": result})
+    assert main_read(["fs/x:b"]) == 1
+    assert "--json shows the answer" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from daemon.config.schema import render
 from daemon.counting.readings import OFF
 from daemon.operators.report_words import RISKS
 from daemon.surfaces.table import SURFACES
+from tests.unit.cases import cases
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -187,7 +188,7 @@ ROWS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("line", "method", "answer", "asked", "out", "code"), ROWS)
+@cases("line", "method", "answer", "asked", "out", "code")
 def test_a_command_asks_one_question_and_words_the_answer(
     control: Controls, capsys: Captured, line: str, method: str, answer: Any, asked: Any, out: str, code: int
 ) -> None:
@@ -200,57 +201,7 @@ def test_a_command_asks_one_question_and_words_the_answer(
     assert asked is None or daemon.asked[0][1] == asked
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("enable", "SERVER[/TOOL]"),
-        ("restart", "name the servers to restart, or write --all"),
-        ("restart git --all", "name the servers to restart, or write --all"),
-        ("allow", "SESSION"),
-        ("allow 4 x --for soon", "write 90s, 30m, 1h or 2d"),
-        ("allow 4 --for 1h", "name the tool"),
-        ("allow 4 x --revoke --for 1h", "name the tool"),
-        ("cancel 0", "whole number over 0"),
-        ("cancel git", "whole number over 0"),
-        ("describe git/log", "write the description, or --reset"),
-        ("describe git/log Commits. --reset", "write the description, or --reset"),
-        ("lazy --config x.json", "write on or off"),
-        ("summaries --config x.json", "--model"),
-        ("metrics --timeout 0", "number of seconds over 0"),
-        ("metrics --json", "unrecognized arguments: --json"),
-        ("ui --end --print", "--end goes alone"),
-        ("sessions --profile review", "name the session"),
-        ("sessions a b", "unrecognized arguments: b"),
-        ("token new", "name the new token"),
-        ("token revoke", "name the token to revoke"),
-        ("token revoke ci --default", "name the token to revoke"),
-        ("token confirm", "name the token to confirm"),
-        ("token show ci", "takes no name"),
-        ("token list --profile a", "--profile goes with `mcpd token new`"),
-        ("token revoke ci --console read", "--console goes with"),
-        ("token revoke ci --workspace /a", "--workspace goes with"),
-        ("token new ci --default", "--default goes with"),
-        ("token show --json", "--json goes with `mcpd token list`"),
-        ("search", "write words"),
-        ("search ' '", "write words"),
-        ("search x --limit many", "whole number over 0"),
-        ("prompt git", "write SERVER/NAME"),
-        ("prompt git/x word", "neither KEY=VALUE"),
-        ("call /now", "write SERVER/TOOL"),
-        ("call a/b word", "neither KEY=VALUE"),
-        ("tools git --category history", "not both"),
-        ("tools git --surface full", "--surface shows"),
-        ("tools --category history --surface full", "--surface shows"),
-        ("tools --format text", "goes with --surface"),
-        ("install", "name the clients"),
-        ("install codex --all", "name the clients"),
-        ("install curser", "did you mean 'cursor'?"),
-        ("install codex --one-to-one --keep", "goes with neither"),
-        ("import --from cursr", "did you mean 'cursor'?"),
-        ("completions tcsh", "'bash', 'zsh', 'fish'"),
-        ("status --watch notes", "mcpd status NAME --watch"),
-    ],
-)
+@cases("line", "said")
 def test_a_command_line_that_makes_no_sense_is_two(capsys: Captured, line: str, said: str) -> None:
     command, *words = shlex.split(line)
     with pytest.raises(SystemExit) as ended:
@@ -259,16 +210,7 @@ def test_a_command_line_that_makes_no_sense_is_two(capsys: Captured, line: str, 
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("line", "method", "code", "data"),
-    [
-        ("metrics", "metrics", 1, None),
-        ("lazy off", "lazy", 78, {"faults": []}),
-        ("describe git/log --reset", "describe", 78, {"faults": []}),
-        ("reload", "reload", 78, {"faults": []}),
-        ("reload", "reload", 1, None),
-    ],
-)
+@cases("line", "method", "code", "data")
 def test_a_faulty_configuration_ends_otherwise_than_a_refusal(
     control: Controls, capsys: Captured, line: str, method: str, code: int, data: object
 ) -> None:
@@ -298,14 +240,7 @@ def test_several_servers_are_restarted_past_those_that_fail(control: Controls, c
     assert asked == ["git", "web", "a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("command", "words", "before", "after", "faulty"),
-    [
-        ("lazy", ["off"], '{"lazy": true} // mine\n', '{"lazy": false} // mine\n', '{"lazzy": true}'),
-        ("summaries", ["--model", "b"], '{"summaries": {"baseUrl": "http://h/v1", "model": "a"}}',
-            '{"summaries": {"baseUrl": "http://h/v1", "model": "b"}}', "{"),
-    ],
-)  # fmt: skip
+@cases("command", "words", "before", "after", "faulty")
 def test_a_configuration_is_written_without_a_daemon(
     tmp_path: Path, capsys: Captured, command: str, words: list[str], before: str, after: str, faulty: str
 ) -> None:
@@ -373,16 +308,7 @@ FOUND = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("line", "asked"),
-    [
-        ("read a file", {"queries": ["read a file"], "limit": 20}),
-        ("x --or 'y z' --or w", {"queries": ["x", "y z", "w"], "limit": 20}),
-        ("--or y", {"queries": ["y"], "limit": 20}),
-        ("x --category c --limit 3 --profile p", {"queries": ["x"], "limit": 3, "category": "c",
-            "profile": "p"}),
-    ],
-)  # fmt: skip
+@cases("line", "asked")
 def test_a_search_shows_tools_best_first_and_counts_the_rest(
     control: Controls, capsys: Captured, line: str, asked: dict[str, object]
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import io
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +11,16 @@ import pytest
 
 from daemon.cli import control as client
 from daemon.cli import implementation
+from daemon.cli.command import agreed, has_terminal
+from daemon.cli.completing import parser_of
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask, guarded
-from tests.unit.cli.daemons import SILENCE, fake_control, listen
+from daemon.cli.events import AWAY_SECONDS, GATHER_SECONDS, WAIT_SECONDS, follow, news
+from daemon.cli.options import add_control, count, parser
+from daemon.cli.table import COMMANDS as PARSERS_COMMANDS
+from daemon.cli.taking_effect import TOOL_LINES, WIDTH, Effect, in_lines
+from daemon.cli.terminal import UNBOUNDED, Screen, draw, paragraph
+from tests.unit.cli.daemons import SILENCE, fake_control, listen, server
+from tests.unit.cli.users import Terminal
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -37,24 +47,9 @@ def question(path: Path, answer: Any, timeout: float = PATIENCE) -> dict[str, An
             assert daemon.asked == [("status", {"a": 1})]
 
 
-def test_bytes_of_the_command_line_that_are_no_text_are_replaced(sockets: Path) -> None:
-    with fake_control(sockets / "c", {"sessions": {}}) as daemon:
-        ask("sessions", {"key": "k\udcff \udcc3\udcbc"}, path=str(sockets / "c"), timeout=PATIENCE)
-        assert daemon.asked == [("sessions", {"key": "k\ufffd ü"})]
-
-
 def test_an_answer_may_be_larger_than_one_read(sockets: Path) -> None:
     large = {"text": "x" * 3_000_000}
     assert question(sockets, large) == large
-
-
-def test_what_is_not_the_answer_is_passed_over(sockets: Path) -> None:
-    lines = [
-        {"jsonrpc": "2.0", "method": "note"},
-        {"jsonrpc": "2.0", "id": 7, "result": {}},
-        {"jsonrpc": "2.0", "id": 1, "result": {"yes": True}},
-    ]
-    assert question(sockets, b"".join(json.dumps(line).encode() + b"\n" for line in lines)) == {"yes": True}
 
 
 def test_an_error_is_raised_with_all_it_says(sockets: Path) -> None:
@@ -122,20 +117,6 @@ def test_guarded_turns_failures_into_texts_and_exit_statuses(capsys: pytest.Capt
     assert capsys.readouterr().err == "mcpd: no \\x1b[31mserver\nmcpd: cannot reach it\n"
 
 
-def test_a_daemon_that_leaves_something_out_is_of_another_version(
-    sockets: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    answer: dict[str, Any] = {"result": {}}
-
-    def read() -> int:
-        return int(question(sockets, answer)["servers"])
-
-    assert guarded(read) == 1
-    assert capsys.readouterr().err.startswith(
-        "mcpd: the daemon's answer lacks 'servers': it is of another version"
-    )
-
-
 def run(command: str, *more: str) -> int:
     code: int = implementation(command).main([*COMMANDS[command][0], *more])
     return code
@@ -163,11 +144,156 @@ def test_what_the_daemon_refuses_ends_with_one_and_the_daemons_words(
     assert (told.out, told.err) == ("", f"mcpd: {text}\n")
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "metrics"])
-def test_json_is_the_answer_as_the_daemon_gave_it(
-    command: str, control: Controls, capsys: pytest.CaptureFixture[str]
+# --- what all command lines have in common -------------------------------------------------------------------
+
+
+def test_help_ends_with_examples_and_exit_statuses() -> None:
+    shown = parser("x", "Does it.", examples=("mcpd x y",), exits={0: "done", 78: "bad"}).format_help()
+    assert "usage: mcpd x" in shown
+    statuses = "0   done\n  2   usage\n  3   the daemon cannot be reached\n  78  bad\n"
+    assert shown.endswith(f"examples:\n  mcpd x y\n\nexit status:\n  {statuses}")
+
+
+@pytest.mark.parametrize("word", ["0", "-1", "nan", "inf", "soon"])
+def test_a_timeout_that_is_no_time_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    made = parser("x", "", examples=(), exits={})
+    add_control(made)
+    with pytest.raises(SystemExit) as ended:
+        made.parse_args([f"--timeout={word}"])
+    assert ended.value.code == 2
+    assert f"'{word}' is not a number of seconds over 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["0", "-1", "1.5", "\N{SUPERSCRIPT TWO}", "many", ""])
+def test_what_is_no_whole_number_over_0_is_no_count(word: str) -> None:
+    assert count("20") == 20
+    with pytest.raises(argparse.ArgumentTypeError, match="whole number over 0"):
+        count(word)
+
+
+# --- the parsers of all commands -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", PARSERS_COMMANDS)
+def test_every_command_shows_its_parser_with_examples_and_exit_statuses(command: str) -> None:
+    parser = parser_of(command)
+    assert parser.prog == f"mcpd {command}"
+    assert parser.description
+    assert parser.epilog
+    assert parser.epilog.startswith("examples:\n  ")
+    assert "\n\nexit status:" in parser.epilog
+
+
+# --- following what the daemon tells -------------------------------------------------------------------------
+
+
+def test_each_answer_is_shown_and_a_daemon_that_is_away_is_told_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, method, answer = COMMANDS[command]
-    control({method: answer})
-    assert run(command, "--json") == 0
-    assert json.loads(capsys.readouterr().out) == answer
+    waits: list[float] = []
+    monkeypatch.setattr("daemon.cli.events.time.sleep", waits.append)
+    monkeypatch.setattr("daemon.cli.events.end_without_reader", lambda: None)
+    gone = DaemonUnreachable("nobody listens\x1b[2J")
+    coming: list[dict[str, Any] | BaseException] = [{"next": 1}, gone, gone, {"next": 2}, KeyboardInterrupt()]
+    asked, shown = list[dict[str, Any]](), list[dict[str, Any]]()
+
+    def after(seen: dict[str, Any]) -> dict[str, Any]:
+        asked.append(seen)
+        came = coming.pop(0)
+        if isinstance(came, BaseException):
+            raise came
+        return came
+
+    assert follow({"next": 0}, after, shown.append) == 0
+    assert shown == [{"next": 0}, {"next": 1}, {"next": 2}]
+    assert [each["next"] for each in asked] == [0, 1, 1, 1, 2]
+    assert waits == [GATHER_SECONDS, GATHER_SECONDS, AWAY_SECONDS, AWAY_SECONDS, GATHER_SECONDS]
+    told = ["mcpd: nobody listens\\x1b[2J. Waiting for it.", "mcpd: the daemon is back."]
+    assert capsys.readouterr().err.splitlines() == told
+
+
+def test_the_daemon_is_asked_to_wait_and_given_the_time(control: Controls) -> None:
+    daemon = control({"events": {"events": []}})
+    options = argparse.Namespace(control=None, socket=None, timeout=0.001)
+    assert news(options, "events", {"after": 3}) == {"events": []}
+    assert daemon.asked == [("events", {"after": 3, "wait": WAIT_SECONDS})]
+
+
+# --- how wide, in colour or not, and how numbers read --------------------------------------------------------
+
+
+class Tty(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("environ", "colour"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
+)
+def test_colour_is_for_terminals_that_want_it(environ: dict[str, str], colour: bool) -> None:
+    assert Screen.of(Tty(), environ).colour is colour
+    assert not Screen.of(io.StringIO(), environ).colour
+
+
+def test_a_pipe_has_no_width_unless_columns_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert Screen.of(io.StringIO(), {}).width in {UNBOUNDED, *range(1, 1000)}
+    monkeypatch.setenv("COLUMNS", "72")
+    assert Screen.of(io.StringIO(), {}).width == 72
+
+
+def test_a_paragraph_keeps_its_indent_on_every_line() -> None:
+    lines = draw([paragraph("word " * 12, indent=2)], Screen(20, colour=False)).splitlines()
+    assert len(lines) > 1
+    assert all(line.startswith("  word") and len(line) <= 20 for line in lines)
+
+
+def test_a_word_longer_than_the_screen_is_broken_and_not_cut() -> None:
+    text = draw([paragraph("x" * 50, indent=2)], Screen(20, colour=False))
+    assert text.count("x") == 50
+
+
+# --- asking before something is changed, and saying why nothing was ------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "agrees"),
+    [("\n", True), ("Y\n", True), ("yes\n", True), ("n\n", False), ("what\n", False), ("", False)],
+)
+def test_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, typed: str, agrees: bool) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    assert has_terminal()
+    assert agreed("Really?", yes=False) is agrees
+
+
+@pytest.mark.parametrize("stdin", [None, io.StringIO("y\n")])
+def test_without_a_terminal_nobody_agrees_unless_the_command_line_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stdin: io.StringIO | None
+) -> None:
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert not agreed("Really?", yes=False)
+    assert "--yes agrees" in capsys.readouterr().err
+    assert agreed("Really?", yes=True)
+    assert capsys.readouterr() == ("", "")
+
+
+# --- what became of a changed configuration, in words --------------------------------------------------------
+
+
+def test_a_server_that_is_up_is_told_in_three_lines_however_many_tools_it_has() -> None:
+    names = tuple(f"a_tool_with_a_name_{number}" for number in range(100))
+    told = in_lines("x", Effect(asked=True, problem="", seen=server(tools=100), tools=names)).split("\n")
+    assert told[0] == "x is ready: 100 tools"
+    assert len(told) == 1 + TOOL_LINES
+    assert all(len(line) <= WIDTH + 2 for line in told)
+    shown = sum(line.count("a_tool") for line in told)
+    assert told[-1].endswith(f", and {100 - shown} more")
+
+
+def test_a_server_that_starts_when_it_is_needed_is_well() -> None:
+    effect = Effect(asked=True, problem="", seen=server(state="dormant", tools=1), tools=("t\x1b[2J",))
+    assert effect.is_well
+    assert in_lines("x", effect) == "x is dormant, and is started when it is needed: 1 tool\n  t\\x1b[2J"

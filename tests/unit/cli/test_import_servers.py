@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-import io
+import argparse
 import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.local_commands import IMPORT
+from daemon.cli.import_servers import table
+from daemon.cli.install import installed_in_words, is_here
+from daemon.cli.local_commands import IMPORT, INSTALL, UNINSTALL
+from daemon.cli.terminal import Screen
+from daemon.cli.up import settled, summary
+from daemon.documents.files import FoundFile
+from daemon.documents.formats import Format
+from daemon.setup.clients.file_plans import FileChange
+from daemon.setup.clients.importing import find
+from daemon.setup.clients.programs import PROGRAMS
 from tests.unit.cli.users import Terminal, config_of
 from tests.unit.setup.clients.test_found import BROKEN, digest
+from tests.unit.setup.clients.test_importing import planned_and_found
+from tests.unit.setup.machines import machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,15 +83,6 @@ def test_a_daemon_that_runs_is_told(
     assert "the daemon starts them now" in capsys.readouterr().out
 
 
-def test_an_agreement_to_nothing_is_told_what_writes(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
-    here = user("claude-code")
-    IMPORT.main(["--yes"])
-    assert "nothing was written: --yes agrees to what --write does" in capsys.readouterr().err
-    assert not (here.home / ".config").exists()
-
-
 def test_a_dry_run_shows_the_diff_and_writes_nothing(
     user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,16 +104,6 @@ def test_a_terminal_is_asked_first(
     monkeypatch.setattr("sys.stdin", Terminal(answer))
     assert IMPORT.main(["--write"]) == status
     assert config_of(here).exists() == (status == 0)
-
-
-def test_without_a_terminal_nothing_is_written_unasked(
-    user: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    here = user("jetbrains")
-    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    assert IMPORT.main(["--write"]) == 1
-    assert "--yes agrees" in capsys.readouterr().err
-    assert not config_of(here).exists()
 
 
 def test_programs_are_told_the_same(user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,3 +156,181 @@ def test_a_faulty_configuration_of_mcpd_is_not_written_to(
     # A fault within an entry concerns that server alone.
     config_of(here).write_text('{"mcpServers": {"a": {}}}')
     assert IMPORT.main(["--write", "--yes"]) == 0
+
+
+# --- how what was found is told ------------------------------------------------------------------------------
+
+
+SCREEN = Screen(width=200, colour=False)
+
+
+def shown(at: Path, servers: dict[str, Any]) -> str:
+    planned, findings = planned_and_found(at, files={"cursor": servers})
+    return table(planned, findings, SCREEN, str(at / "home"))
+
+
+def test_what_is_to_be_known_of_a_server_is_said(tmp_path: Path) -> None:
+    told = shown(
+        tmp_path,
+        {
+            "pkg": {"command": "npx", "args": ["pkg@1.0.0"]},
+            "Pkg": {"command": "npx", "args": ["pkg@2.0.0"], "disabled": True},
+            "web": {"url": "https://h/mcp", "headers": {"Authorization": "Bearer ${env:WEB}"}},
+            "net": {"url": "https://n/mcp", "headers": {"Authorization": "Bearer ${env:NET}"}},
+            "browser": {"command": "npx", "args": ["@playwright/mcp@0.0.83"], "autoApprove": ["a"]},
+        },
+    )
+    assert "pkg-2: another server than pkg" in told
+    assert "pkg-2: switched off in every client that has it" in told
+    assert "WEB (not set)" in told
+    assert "web (WEB), net (NET): not started until these values, which are set nowhere, stand" in told
+    assert "browser: autoApprove: " in told
+    assert "has one browser" in told
+
+
+def test_hidden_characters_of_a_client_are_shown(tmp_path: Path) -> None:
+    told = shown(tmp_path, {"a": {"command": "x", "args": ["\u202e\x1b[31m"]}})
+    assert "\x1b" not in told
+    assert "\u202e" not in told
+
+
+# --- `mcpd uninstall`, from the outside ----------------------------------------------------------------------
+
+
+main = UNINSTALL.main
+
+
+@pytest.fixture
+def here(user: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A user of Claude Code and Codex who has taken their servers into mcpd."""
+    (tmp_path / "mcpd").touch()
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "mcpd")])
+    here = user("claude-code", "codex")
+    IMPORT.main(["--write", "--yes"])
+    return here
+
+
+def test_imported_installed_and_uninstalled_every_byte_of_the_clients_is_as_it_was(
+    user: Callable[..., Machine], here: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = (here.home / ".claude.json", here.home / ".codex" / "config.toml")
+    before = {path: path.read_bytes() for path in paths}
+    INSTALL.main(["claude-code", "codex"])
+    capsys.readouterr()
+    assert main(["--all"]) == 0
+    kept = "mcpd keeps its configuration, secrets (the file 'env') and state in ~/.config/mcpd"
+    assert capsys.readouterr()[0].splitlines() == [
+        "Claude Code: ~/.claude.json is as it was, byte for byte",
+        "Codex: ~/.codex/config.toml is as it was, byte for byte",
+        f"{kept} and ~/.local/state/mcpd: yours to delete.",
+    ]
+    assert {path: path.read_bytes() for path in before} == before
+
+    assert main(["claude-code"]) == 0
+    assert "nothing to do" in capsys.readouterr()[0]
+    assert main(["--all"]) == 0
+    assert "nothing to do" in capsys.readouterr()[0]
+
+
+def test_what_was_edited_since_stays_and_it_is_said_what_was_put_back(
+    here: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    INSTALL.main(["claude-code"])
+    path = here.home / ".claude.json"
+    edited = json.loads(path.read_text())
+    edited["mcpServers"]["time"] = {"command": "mine"}
+    path.write_text(json.dumps(edited))
+    capsys.readouterr()
+
+    assert main(["claude-code"]) == 0
+
+    out, _ = capsys.readouterr()
+    assert "edited since: that stays; notion, brave-search" in out
+    assert "time not put back" in out
+    backup = Path(out.strip().rpartition(" ")[2].replace("~", str(here.home)))
+    assert "uvx" in json.loads(backup.read_text())["mcpServers"]["time"]["command"]
+    assert json.loads(path.read_text())["mcpServers"]["time"] == {"command": "mine"}
+
+
+def test_without_a_record_it_is_said_that_only_the_entry_is_removed(
+    here: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = here.home / ".codex" / "config.toml"
+    path.write_text('[mcp_servers.mcpd]\ncommand = "/old/mcpd"\nargs = ["connect"]\n\n[tui]\nx = 1\n')
+    capsys.readouterr()
+    assert main(["codex"]) == 0
+    assert "There is no record" in capsys.readouterr()[0]
+    assert path.read_text() == "[tui]\nx = 1\n"
+
+
+def test_a_file_that_is_broken_by_now_is_left_alone(here: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    INSTALL.main(["codex"])
+    path = here.home / ".codex" / "config.toml"
+    path.write_text(path.read_text() + "= broken")
+    before = path.read_bytes()
+    assert main(["codex"]) == 1
+    assert "config.toml" in capsys.readouterr()[1]
+    assert path.read_bytes() == before
+
+
+# --- the last three lines of `mcpd up` -----------------------------------------------------------------------
+
+
+SERVERS: dict[str, Any] = {
+    "time": {"state": "ready", "tools": 2},
+    "later": {"state": "dormant", "tools": 0},
+    "off": {"state": "disabled", "tools": 0},
+    "notion": {"state": "needs_auth", "reason": "401\nmore", "tools": 0},
+    "slow": {"state": "starting", "tools": 0},
+}
+
+
+def test_what_works_what_needs_attention_and_the_way_back(user: Callable[..., Machine]) -> None:
+    here = user("vscode")
+    found = find(here, [PROGRAMS["vscode"]])
+    options = argparse.Namespace(socket="/s")
+    works, attention, undo = summary(SERVERS, [PROGRAMS["codex"]], found, options)
+    assert works == "Works: time, later, in Codex once started anew."
+    assert "notion: needs_auth, 401 (`mcpd login notion`)" in attention
+    assert "slow is still starting (`mcpd status`)" in attention
+    assert undo == "Undo: `mcpd uninstall codex`, then `mcpd stop`."
+    assert summary(SERVERS, [], found, options)[2] == "Undo: `mcpd stop`."
+
+
+def test_each_server_is_told_once_it_is_up_or_has_failed(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ready = {name: server for name, server in SERVERS.items() if name != "slow"}
+    control({"status": {"servers": ready}})
+    options = argparse.Namespace(socket=None, control=None, timeout=5.0, wait=5.0)
+    assert settled(options) == ready
+    told = capsys.readouterr().out
+    assert "  time: ready, 2 tools\n" in told
+    assert "  notion: needs_auth\n" in told
+    assert "off:" not in told
+
+
+# --- which clients are meant and are here, and what is said of changes ---------------------------------------
+
+
+def test_a_client_is_here_if_a_file_a_directory_or_a_program_of_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "claude").touch(mode=0o755)
+    here = machine(tmp_path, "cursor")
+    (here.home / ".lmstudio").mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    assert {name for name, program in PROGRAMS.items() if is_here(program, here)} == {
+        "claude-code",
+        "cursor",
+        "lmstudio",
+    }
+
+
+def test_what_was_done_is_said_in_one_line_and_what_stays_in_another(tmp_path: Path) -> None:
+    found = FoundFile(path=tmp_path / "mcp.json", target=tmp_path / "mcp.json", content=b"a")
+    change = FileChange(found=found, form=Format.JSON, after="b", record=None, left=("mine",))
+    (idle,) = installed_in_words(PROGRAMS["cursor"], [change])
+    assert idle == "Cursor: nothing to do: mcpd has none of its servers (`mcpd import --write`)"

@@ -50,18 +50,6 @@ def test_servers_that_mcpd_has_give_way_to_it(
     assert "`mcpd uninstall CLIENT`" in out
 
 
-def test_without_a_configuration_of_mcpds_every_server_stays_and_is_named(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
-    here = user("claude-code")
-    assert main(["claude-code"]) == 0
-    assert list(servers(here, ".claude.json")) == ["time", "notion", "brave-search", "mcpd"]
-    assert (
-        "stay there as well: mcpd does not have them, or has them switched off (`mcpd import`"
-        in capsys.readouterr()[0]
-    )
-
-
 def test_a_server_that_mcpd_has_switched_off_stays_and_import_says_why(
     user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,23 +61,6 @@ def test_a_server_that_mcpd_has_switched_off_stays_and_import_says_why(
     assert list(servers(here, ".claude.json")) == ["time", "mcpd"]
     assert IMPORT.main([]) == 0
     assert "  time (Claude Code), switched off\n" in capsys.readouterr().out
-
-
-def test_a_dry_run_shows_a_diff_without_secrets_and_changes_nothing(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
-    here = user("claude-code", "codex")
-    IMPORT.main(["--write", "--yes"])
-    before = (here.home / ".claude.json").read_bytes()
-    capsys.readouterr()
-    assert main(["claude-code", "codex", "--dry-run"]) == 0
-    out, _ = capsys.readouterr()
-    assert '-    "brave-search": {' in out
-    assert '-        "BRAVE_API_KEY": "[redacted]"' in out
-    assert "+[mcp_servers.mcpd]" in out
-    assert "bk-7Qm2xV9bT4Zr8Lw1" not in out
-    assert (here.home / ".claude.json").read_bytes() == before
-    assert not (here.home / ".local").exists()
 
 
 def test_what_cannot_be_changed_is_said_and_the_others_are_changed(
@@ -106,14 +77,6 @@ def test_what_cannot_be_changed_is_said_and_the_others_are_changed(
     assert "is read-only" in err
     assert (here.home / ".cursor" / "mcp.json").read_text() == BROKEN
     assert "mcpd" in servers(here, ".claude.json")
-
-
-def test_a_client_that_is_not_here_is_said(
-    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
-    user("claude-code")
-    assert main(["lmstudio"]) == 1
-    assert "LM Studio is not here: there is none of" in capsys.readouterr()[1]
 
 
 def test_a_faulty_configuration_of_mcpds_changes_nothing(

@@ -9,7 +9,7 @@ import pytest
 
 from daemon.cli.command import has_screen
 from daemon.cli.local_commands import LOGIN
-from daemon.cli.login import DEVICE_CODE, LINK, in_words
+from daemon.cli.login import DEVICE_CODE, LINK
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,11 +76,6 @@ def test_a_server_that_is_not_up_with_its_login_is_a_fault(
     assert LOGIN.main(["hub"]) == 1
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("logged in to hub\n", "mcpd: hub is backoff: connection refused\n")
-
-
-def test_of_many_tools_some_are_named() -> None:
-    answer: Any = {**READY, "tools": [str(number) for number in range(20)]}
-    assert in_words(answer).endswith("6, 7 and 12 more")
 
 
 @pytest.mark.parametrize(

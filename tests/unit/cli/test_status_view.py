@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Any
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.status_servers import STYLES, shorten
-from daemon.cli.status_view import render
-from daemon.cli.terminal import UNBOUNDED, Screen
+from daemon.cli.status import STATUS, exit_status
+from daemon.cli.status_servers import STYLES
+from daemon.cli.status_view import lately_in_words, render, render_one
+from daemon.cli.terminal import ROOMY, UNBOUNDED, Screen
+from daemon.operators.report_words import MAX_NAMED
 from daemon.states import ServerState
-from tests.unit.cli.daemons import down, metrics_of, server, session_of, status_of
-from tests.unit.cli.test_status import persistence
+from tests.unit.cases import cases
+from tests.unit.cli.daemons import (
+    SILENCE,
+    diagnosed,
+    down,
+    environment,
+    fake_control,
+    metrics_of,
+    server,
+    session_of,
+    status_of,
+)
+from tests.waiting import PATIENCE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.cli.conftest import Controls
 
 RECENT = {"minutes": 5, "calls": 12, "errors": 2, "p50Ms": 5.0, "p95Ms": 120.0}
 NARROW = Screen(width=80, colour=False)
@@ -44,14 +66,6 @@ def test_a_server_is_one_line_with_all_its_numbers() -> None:
     assert lines[2] == "open: calls in flight. calls, err and p50/p95 (ms): the last 5 minutes."
 
 
-def test_where_there_is_room_the_headings_need_no_legend() -> None:
-    text = shown({"git": server(inFlight=3, recent=RECENT)}, Screen(width=200, colour=False))
-    assert "since" in text
-    assert "in flight  calls 5m  errors 5m  p50/p95 ms" in text
-    assert text.splitlines()[1].split()[4:8] == ["3", "12", "2", "5.0/120"]
-    assert "open:" not in text
-
-
 LONG = "a-server-with-a-name-as-long-as-names-may-be-" + "x" * 19
 BUSY = server(
     state="needs_auth",
@@ -72,23 +86,6 @@ def test_any_width_is_kept_and_a_long_name_loses_its_middle(width: int) -> None:
         assert column in table[0].replace("since", "for") or width < seen
 
 
-def test_a_narrow_screen_does_without_the_least_important_columns() -> None:
-    heads = [shown({LONG: BUSY}, Screen(width=width, colour=False)).splitlines()[0] for width in (80, 60, 40)]
-    assert [head.split()[1:] for head in heads] == [
-        ["state", "for", "tools", "open", "calls", "err", "p50/p95", "memory"],
-        ["state", "for", "open", "calls", "err", "p50/p95"],
-        ["state", "for", "open"],
-    ]
-
-
-def test_names_that_differ_in_the_middle_only_stay_whole() -> None:
-    names = [f"{'a' * 30}-{number}-{'b' * 30}" for number in (1, 2)]
-    text = shown(dict.fromkeys(names, BUSY), Screen(width=60, colour=False))
-    assert "…" not in text
-    assert shorten("abcdefghij", 7) == "abc…hij"
-    assert shorten("日本語のサーバー", 7) == "日…ー"
-
-
 ATTACK = "\x1b]0;owned\x07\u202e\u200b[red]bold[/red]\U000e0041"
 SPELT = "\\x1b]0;owned\\x07\\u202e\\u200b[red]bold[/red]\\U000e0041"
 
@@ -103,54 +100,11 @@ MODEL = {"asked": 3, "answered": 2, "sentences": 40, "refused": 0, "givenUp": 1,
 OVER = {"outages": 1, "awaySeconds": 10_800.0, "changed": [], "came": [], "went": []}
 
 
-@pytest.mark.parametrize(
-    ("servers", "more", "said"),
-    [
-        ({"db": down(attempt=4, nextRetryInMs=12_400, stderr=["Traceback:", "\tImportError: no pg"])}, {},
-            ["db: backoff\n  exited with status 1\n  attempt 4, next retry in 12s\n  stderr| Traceback:",
-            "stderr|         ImportError: no pg"]),
-        ({"old": down(state="failed", reason="", nextRetryInMs=None)}, {},
-            ["old: failed\n  no reason is known\n  attempt 1, no retry is scheduled"]),
-        ({"db": down(**DEGRADED, attempt=3, nextRetryInMs=12_400)}, {},
-            ["it lists no tools\n  asked for its tools 3 times so far, again in 12s\n"]),
-        ({"db": down(**DEGRADED, attempt=0, nextRetryInMs=None)}, {}, ["!retry", "!attempt"]),
-        ({"db": server(tools=0, others=["prompts", "resources"])}, {},
-            ["db: ready\n  it has no tools, only prompts and resources\n"]),
-        ({"db": down(**STARTING)}, {}, ["trying again after: x\n  failed runs before this one: 3\n"]),
-        ({"db": down(None, **{**STARTING, "reason": "", "state": "queued"})}, {},
-            ["\n\ndb is starting.\n\n", "!no reason"]),
-        ({"db": down(happened=f"It lacks {ATTACK}.", helps="Install it.")}, {},
-            [f"  exited with status 1\n  It lacks {SPELT}.\n  What helps: Install it.\n  attempt 1,"]),
-        ({"git": server(happened="It lacks x.", helps="Install it.")}, {}, ["!git: ready"]),
-        ({"git": down(state="dormant", reason="idle", stderr=["bye"])}, {}, ["!git: dormant"]),
-        ({"git": down(state="disabled", reason="idle", stderr=["bye"])}, {}, ["!git: disabled"]),
-        ({"git": server(**FAULTS)}, {},
-            ["git: ready", "tool evil is not offered: its schema is no object",
-            "tool sly has 1 hidden character: U+202E: spelt out for models",
-            '2 of its tools lack "type": "object" in the inputSchema',
-            "3 lines on its stdout were not MCP; the first: Listening on stdio",
-            "it serves one client at a time: what it asks", "its tools could not be listed: timed out"]),
-        ({"git": server()}, {"unresolved": ["git/git_lgo", "x/y"], "switchedOff": ["fs", "git/git_log"]},
-            ["offered by no server:\n  git/git_lgo\n  x/y",
-            "Switched off by operators (`mcpd enable` switches on):\n  fs\n  git/git_log\n"]),
-        ({}, {"metrics": metrics_of(estimatedTokensNotSent=-1_200)},
-            ["No servers are configured.", "`mcpd lazy off` is cheaper.\n",
-            "Since the start: loading on demand has cost about 1,200 tokens more than it saved"]),
-        ({}, {"metrics": metrics_of(loadHits=0, loadMisses=0, extraRoundTrips=0)},
-            ["!Since the start", "!Summaries"]),
-        ({}, {"summarizer": {**MODEL, "lastError": f"it said {ATTACK}."}},
-            ["Summaries by a model: 40 sentences; 20 to come; 1 without one; the last question failed: ",
-            f"failed: it said {SPELT}.\n"]),
-        ({}, {"summarizer": {**MODEL, "waiting": 0, "givenUp": 0, "lastError": ""}},
-            ["Summaries by a model: 40 sentences.\n"]),
-        ({"notes": server()}, {"lately": {"seconds": 43_200.0, "servers": {"notes": OVER}}},
-            ["In the last 12h: notes was away 3h (mcpd events notes)\n"]),
-    ],
-)  # fmt: skip
+@cases("servers", "more", "said")
 def test_what_is_unusual_is_said_below_the_table_and_nothing_else(
     servers: dict[str, Any], more: dict[str, Any], said: list[str]
 ) -> None:
-    text = shown(servers, PIPE, **more)
+    text = shown({name: server(**changed) for name, changed in servers.items()}, PIPE, **more)
     for phrase in said:
         assert (phrase.removeprefix("!") in text) is not phrase.startswith("!"), phrase
 
@@ -200,50 +154,6 @@ def test_that_nothing_is_kept_is_said_before_anything_else() -> None:
     assert "degraded: no reason is known" in shown_kept(state="degraded", reason="")
 
 
-def test_what_was_lost_is_said_although_all_is_kept_again() -> None:
-    text = shown_kept(reason="the file was corrupt and is now mcpd.db.corrupt-1")
-    assert text.startswith("persistence: ok: the file was corrupt and is now mcpd.db.corrupt-1\n\nserver")
-
-
-def test_that_all_is_kept_needs_no_words() -> None:
-    assert "persistence" not in shown_kept()
-
-
-def test_that_nobody_will_know_what_is_left_is_said() -> None:
-    status = status_of({"git": server()})
-    status["daemon"]["unrecorded"] = "/state: no room"
-    text = render(status, now=NOW, screen=Screen(width=120, colour=False))
-    said = (
-        "What is started is not written down (/state: no room): nobody ends what kill -9 would leave.\n\nserver"
-    )
-    assert text.startswith(said)
-
-
-def test_keys_of_sessions_are_shown_where_there_is_any() -> None:
-    session = session_of(**WORDS, since=NOW)
-    text = shown({}, sessions=[{**session, "key": "/home/me/project"}, {**session, "number": 2, "key": None}])
-    assert re.search(r"surface +key +since", text)
-    assert re.search(r"#1 +x +x +x +x +/home/me/project +0s", text)
-    assert re.search(r"#2 +x +x +x +x +- +0s", text)
-
-
-def test_sessions_are_listed() -> None:
-    session = session_of(number=3, since=NOW - 42, calls=7, inFlight=1)
-    text = shown({"git": server()}, sessions=[session, {**session, "number": 4, "client": ""}])
-    assert re.search(r"#3 +agent 1.0 +2025-06-18 +default +category +42s +7 +1\n", text)
-    assert re.search(r"#4 +unnamed +2025", text)
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_what_sessions_have_loaded_and_what_was_repaired_is_shown_where_there_is_any() -> None:
-    session = session_of(**WORDS, since=NOW, loadedTools=3)
-    text = shown({}, sessions=[session], repairs={"agent 1": {"flattened": 2, "stringified": 1}, "": {"x": 1}})
-    assert re.search(r"in flight +loaded\n", text)
-    assert re.search(r"#1 .* 5 +0 +3\n", text)
-    assert "arguments of agent 1 that had to be repaired: 2 flattened, 1 stringified\n" in text
-    assert "arguments of other clients that had to be repaired: 1 x" in text
-
-
 def test_what_loading_cost_and_saved_is_told_in_words() -> None:
     counted = {
         "loads": 7, "loadHits": 1200, "loadMisses": 34, "invalidations": {"invalid_changed": 2,
@@ -270,47 +180,11 @@ def test_the_end_tells_of_the_daemon_and_the_tokens_saved() -> None:
     assert "about 50,688 tokens saved in every conversation (an estimate), but for clients that" in text
 
 
-@pytest.mark.parametrize(
-    ("daemon", "said"),
-    [
-        ({"surfaceBytes": 204800, "estimatedTokensSaved": 0},
-            "Models see all 120 tools of 200 KiB: nothing is saved."),
-        ({"surfaceBytes": 2048, "offeredTools": 1, "offeredBytes": 1024, "estimatedTokensSaved": -256},
-            "Models see 2 KiB instead of 1 tool of 1 KiB: about 256 tokens more (an estimate)."),
-    ],
-)  # fmt: skip
+@cases("daemon", "said")
 def test_what_saves_nothing_is_not_said_to(daemon: dict[str, object], said: str) -> None:
     status = status_of({})
     status["daemon"] |= daemon
     assert said in " ".join(render(status, now=NOW, screen=NARROW).split())
-
-
-def test_sessions_say_what_they_were_spared_unless_that_does_not_apply() -> None:
-    def session(number: int, spared: int | None) -> Any:
-        savings = {"estimatedTokensNotSent": spared, "defersTools": spared is None}
-        return session_of(number=number, client=f"client {number}", since=NOW, **savings)
-
-    text = shown({}, PIPE, sessions=[session(1, 17_272), session(2, None), session(3, -40)])
-    lines = [line.split() for line in text.splitlines() if line.startswith("#")]
-    assert [line[-1] for line in lines] == ["17,272", "n/a", "-40"]
-    assert (
-        "saved (tokens, an estimate) does not apply to clients that defer tools themselves: client 2\n" in text
-    )
-    assert "saved" not in shown({}, PIPE, sessions=[session(1, 0)]).partition("\n\nmcpd")[0]
-
-
-def test_whether_tools_are_shown_on_demand_is_said() -> None:
-    status = status_of({"git": server()})
-    status["daemon"] |= {"lazy": True, "surfaces": {"default": "category", ATTACK: "full"}}
-    text = render(status, now=NOW, screen=PIPE)
-    assert f"Lazy loading is on; by profile: default shows category, {SPELT} shows full.\n" in text
-
-
-def test_a_pipe_gets_whole_lines_without_blanks_at_their_ends() -> None:
-    reason = "a reason that goes on " * 30
-    lines = shown({"git": down(reason=reason)}, PIPE).splitlines()
-    assert f"  {reason.rstrip()}" in lines
-    assert all(line == line.rstrip() for line in lines)
 
 
 def test_nothing_that_a_server_says_reaches_the_terminal_unescaped() -> None:
@@ -340,3 +214,296 @@ def test_every_state_has_a_colour_and_colour_is_only_for_terminals() -> None:
     assert "\x1b[32mready" in coloured
     assert "\x1b[33mbackoff" in coloured
     assert "\x1b" not in shown({"git": server(), "db": down()})
+
+
+# --- `mcpd status` -------------------------------------------------------------------------------------------
+
+
+FINE = {ServerState.READY, ServerState.DORMANT, ServerState.DISABLED}
+
+
+def persistence(*, state: str = "ok", **changed: Any) -> dict[str, Any]:
+    """How keeping goes, as `status` answers it."""
+    reason = "" if state == "ok" else "the disk is full"
+    known = {"state": state, "reason": reason, "since": 1000.0, "where": "/var/lib/mcpd/mcpd.db", "waiting": 0}
+    return {**known, **changed}
+
+
+@pytest.mark.parametrize("state", ServerState)
+def test_only_ready_dormant_and_disabled_are_well(state: ServerState) -> None:
+    answer = status_of({"a": server(), "b": server(state=str(state))})
+    assert exit_status(answer["servers"]) == (0 if state in FINE else 1)
+
+
+@pytest.mark.parametrize(("state", "code"), [("ok", 0), ("degraded", 1)])
+def test_what_is_not_kept_is_not_well(
+    control: Controls, capsys: pytest.CaptureFixture[str], state: str, code: int
+) -> None:
+    answer = status_of({"git": server()})
+    answer["daemon"]["persistence"] = persistence(state=state)
+    control({"status": answer})
+    assert STATUS.main([]) == code
+    assert ("persistence: degraded: the disk is full" in capsys.readouterr().out) is bool(code)
+
+
+def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = status_of({"git": server(), "time": down(None, reason="")})
+    daemon = control({"status": answer})
+    assert STATUS.main(["--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == answer
+    assert daemon.asked == [("status", {})]
+
+
+def test_a_daemon_that_hangs_is_three(control: Controls) -> None:
+    control({"status": SILENCE})
+    assert STATUS.main(["--timeout", "0.1"]) == 3
+
+
+@pytest.mark.process
+def test_watch_looks_again_until_ctrl_c_and_ends_with_the_last_exit_status(sockets: Path) -> None:
+    path = sockets / "control.sock"
+    with (
+        fake_control(path, {"status": status_of({"git": down()})}) as daemon,
+        subprocess.Popen(
+            [sys.executable, "-m", "daemon", "status", "--watch", "0.01"],
+            env=environment(MCPD_CONTROL=str(path)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as child,
+    ):
+        assert child.stdout is not None
+        heads = (line for line in child.stdout if line.startswith("server"))
+        assert next(heads) == next(heads)
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=PATIENCE)
+    assert (child.returncode, said) == (1, "")
+    assert len(daemon.asked) >= 2
+
+
+@pytest.mark.parametrize("lost", ["offeredBytes", "pid", "uptimeSeconds"])
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_an_older_daemon_is_told_as_such_whatever_its_answer_lacks(
+    control: Controls, capsys: pytest.CaptureFixture[str], lost: str, words: list[str]
+) -> None:
+    answer = status_of({"git": server()})
+    del answer["daemon"][lost]
+    control({"status": answer})
+    code, said = STATUS.main(words), capsys.readouterr()
+    if words:
+        assert code == 0
+    else:
+        assert (code, said.out) == (1, "")
+        assert f"lacks '{lost}': it is of another version than this `mcpd`. Restart it: `mcpd stop`" in said.err
+
+
+# --- the line that tells of the night ------------------------------------------------------------------------
+
+
+def one(outages: int = 0, away: float = 0.0, **tools: list[str]) -> dict[str, Any]:
+    return {"outages": outages, "awaySeconds": away, "changed": [], "came": [], "went": [], **tools}
+
+
+def told(servers: dict[str, Any], width: int = 80, lines: int = 2) -> list[str]:
+    return lately_in_words({"seconds": 43_200.0, "servers": servers}, width, lines)
+
+
+def test_an_outage_and_changed_tools_are_two_lines_at_eighty_columns() -> None:
+    night = {"weather": one(changed=["a"], came=["b"], went=["c"]), "notes": one(1, 10_800.0)}
+    assert told(night) == [
+        "In the last 12h: notes was away 3h; weather changed 1 tool, added 1, removed 1",
+        "(mcpd events --since 12h)",
+    ]
+
+
+def test_what_has_no_room_is_counted() -> None:
+    many = {f"server-{number}": one(1, 60.0 * (number + 1)) for number in range(20)}
+    lines = told(many)
+    assert len(lines) == 2
+    assert max(map(len, lines)) <= 80
+    assert "server-19 was away 20m" in lines[0]
+    assert "others (mcpd events --since 12h)" in " ".join(lines)
+    assert told(many, width=60, lines=1) == ["In the last 12h: 20 servers (mcpd events --since 12h)"]
+    assert told(many, width=20, lines=1) == []
+
+
+# --- prompts, resources and templates in the status for people, at any width ---------------------------------
+
+
+WELL = {"known": True, "recalled": False, "switchedOff": 0, "quarantined": {}, "hidden": {}, "listingError": ""}
+
+
+def listing(**changed: Any) -> Any:
+    """A server of which something about its prompts is told."""
+    return server(prompts=3, lists={"prompts": {**WELL, **changed}})
+
+
+def test_where_there_is_room_each_kind_that_any_server_has_is_a_column() -> None:
+    text = shown({"git": server(prompts=3), "docs": server(resources=1200)}, Screen(width=ROOMY, colour=False))
+    head, git, docs = (line.split() for line in text.splitlines()[:3])
+    assert head[3:7] == ["tools", "prompts", "resources", "open"]
+    assert (git[3:6], docs[3:6]) == (["12", "3", "0"], ["12", "0", "1200"])
+    assert "Beside tools" not in text
+
+
+def test_on_a_small_terminal_they_are_said_below_the_table() -> None:
+    text = shown(
+        {"git": server(prompts=3), "docs": server(prompts=1, resources=2, templates=1), "no": server()}
+    )
+    assert "Beside tools: git 3 prompts; docs 1 prompt, 2 resources, 1 template." in text
+    assert "prompts" not in text.splitlines()[0]
+
+
+def test_what_is_wrong_with_a_list_is_told() -> None:
+    text = shown(
+        {"git": listing(listingError="timed out", quarantined={"bad": "no name"}, hidden={"odd": "U+202E"})}
+    )
+    assert "its prompts could not be listed: timed out" in text
+    assert "prompt bad is not offered: no name" in text
+    assert "prompt odd has U+202E: spelt out for models" in text
+
+
+def test_of_many_faults_some_are_named_and_the_rest_is_counted() -> None:
+    text = shown({"git": listing(quarantined={f"p{number}": "no name" for number in range(MAX_NAMED + 5)})})
+    assert text.count("is not offered: no name") == MAX_NAMED
+    assert "5 more of its prompts are not offered: `mcpd status --json` has them" in text
+
+
+# --- the instances of servers, as people are shown them ------------------------------------------------------
+
+
+OF_SERVERS = {
+    *("type", "epoch", "quarantined", "completed", "hidden", "listingError", "lists", "instances"),
+    *("prompts", "resources", "templates"),
+}
+
+
+def instance(name: str, **changed: Any) -> Any:
+    """An instance as `status` answers it, well: without the members that a server alone has."""
+    own = {"name": name, "workspace": None, "session": None, "idleMs": 90_000, "differs": False}
+    shared = {key: value for key, value in server().items() if key not in OF_SERVERS}
+    return {**shared, **own, **{key: value for key, value in changed.items() if key not in OF_SERVERS}}
+
+
+def divided(*instances: dict[str, Any], **changed: Any) -> Any:
+    return server(**{"share": "session", "pid": None, "instances": list(instances), **changed})
+
+
+PLAYWRIGHT = divided(instance("playwright#3", inFlight=1), instance("playwright#7", workspace="/srv/app"))
+
+
+def test_an_instance_is_a_row_beneath_its_server() -> None:
+    lines = shown({"playwright": PLAYWRIGHT, "git": server()}, PIPE).splitlines()
+    assert lines[0].endswith("pid  idle")
+    assert lines[1].startswith("playwright")
+    assert "ready, 2 instances" in lines[1]
+    assert lines[2].startswith("  playwright#3  ")
+    assert lines[2].split()[-2:] == ["4711", "1m"]
+    assert lines[3].startswith("  playwright#7 in /srv/app  ")
+    assert lines[4].startswith("git")
+    assert "idle" not in shown({"git": server()}, PIPE)
+
+
+def test_on_a_small_terminal_the_name_is_whole_and_the_rest_short() -> None:
+    text = shown({"playwright": PLAYWRIGHT}, NARROW)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "ready (2)" in text
+    assert "idle" not in text
+
+
+def test_the_exit_status_takes_instances_that_cannot_start_for_faults_and_none_for_none() -> None:
+    def status(*instances: dict[str, Any], **changed: Any) -> int:
+        return exit_status({"web": divided(*instances, **changed)})
+
+    assert status(state="dormant") == 0
+    assert status(instance("web#1"), instance("web#2", state="starting")) == 0
+    assert status(instance("web#1"), instance("web#2", **down())) == 1
+
+
+# --- one server, as people are shown it ----------------------------------------------------------------------
+
+
+CALL = {
+    "id": 7, "tool": "git_log", "method": "tools/call", "instance": "", "server": "git", "session": 3,
+    "key": None, "client": "claude 2", "since": NOW - 42, "ageSeconds": 42.0, "waitsFor": "answer",
+}  # fmt: skip
+FAILURE = {"at": NOW - 180, "tool": "git_log", "code": "UpstreamTimeout", "text": "showed no life for 60 s"}
+EVENT = {
+    "at": NOW - 60, "kind": "degraded", "instance": "", "run": 1, "cause": None, "text": "degraded: silent",
+}  # fmt: skip
+
+
+def answered(of: dict[str, Any] | None = None, **more: Any) -> Any:
+    return {
+        "name": "git", "server": of or server(), "events": [], "calls": [], "moreCalls": 0, "lastErrors": [],
+        **more,
+    }  # fmt: skip
+
+
+def shown_alone(answer: Any, width: int = 80) -> str:
+    return render_one(answer, now=NOW, screen=Screen(width=width, colour=False))
+
+
+def test_a_server_that_is_well_takes_four_lines() -> None:
+    assert shown_alone(answered(server(title="Git Tools", restarts=2))).splitlines() == [
+        "git (Git Tools): ready for 2h 5m",
+        "  stdio, git 1.0, MCP 2025-11-25, pid 4711, 50 MiB, 12 tools, started again 2",
+        "  times",
+        "  0 calls in flight, 34 in the last 5 minutes, p50 1.2 ms, p95 88 ms, 34 since",
+        "  it was configured, 0 of them errors",
+        "  last heard 2h ago, its last answer to a ping took 0.4 ms",
+    ]
+
+
+def test_what_goes_on_and_what_went_wrong_is_told() -> None:
+    silent = server(
+        state="degraded",
+        reason="answers no pings while it works on 1 call, last heard 40 s ago",
+        cause="unanswered-pings",
+        happened="It works on calls.",
+        helps="Wait.",
+        attempt=0,
+        inFlight=1,
+        pings={"unanswered": 2, "lastMs": None, "lastHeardAt": NOW - 40},
+    )
+    text = shown_alone(answered(silent, calls=[CALL], lastErrors=[FAILURE], events=[EVENT], moreCalls=3))
+    assert "git: degraded for 2h 5m\n" in text
+    assert "last heard 40s ago, 2 pings without an answer since\n" in text
+    assert "  answers no pings while it works on 1 call, last heard 40 s ago\n  It works on calls.\n" in text
+    assert "What helps: Wait." in text
+    assert " 7 42s the answer git/git_log claude 2 #3\nand 3 more: `mcpd calls git`\n" in text
+    assert " 3m git_log UpstreamTimeout: showed no life for 60 s\n" in text
+    assert "Last events (`mcpd events git` has more)\n" in text
+    assert "degraded: silent" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_it_fits_and_what_others_wrote_is_spelt_out(width: int) -> None:
+    odd = answered(
+        server(title=ATTACK, reason=ATTACK * 30, state="failed", stderr=[ATTACK * 20]),
+        calls=[{**CALL, "tool": ATTACK, "client": ATTACK * 9}],
+        lastErrors=[{**FAILURE, "text": ATTACK * 30}],
+        events=[{**EVENT, "text": ATTACK * 30, "at": NOW - 500_000}],
+    )
+    text = shown_alone(odd, width)
+    assert "\x1b" not in text
+    assert all(len(line) <= width for line in text.splitlines())
+    assert SPELT in shown_alone(odd, 200)
+
+
+def test_instances_have_their_table_and_those_that_are_ill_their_reason() -> None:
+    of = server(instances=[instance("git#3"), instance("git#7", **down(reason="boom"))], pid=None)
+    text = shown_alone(answered(of))
+    assert "git#3" in text
+    assert "git#7: backoff\n  boom\n" in text
+
+
+def test_one_is_asked_for_by_name_and_its_state_is_the_exit_status(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon = control({"status": answered(diagnosed(down("killed", causeData={"signal": "SIGKILL"})))})
+    assert STATUS.main(["git"]) == 1
+    out = capsys.readouterr().out
+    assert "git: backoff" in out
+    assert "What helps: " in out
+    assert daemon.asked[0] == ("status", {"server": "git"})

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from daemon.cli import implementation
-from daemon.cli.tools import surface_text
+from daemon.cli.definition_views import example_call, render_prompts, render_resources, render_tool
+from daemon.cli.terminal import Screen
+from daemon.cli.use import parse_arguments, texts
+from tests.unit.cases import cases
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
@@ -55,17 +59,6 @@ def test_one_category_can_be_asked_for(control: Controls, capsys: pytest.Capture
     assert "read" not in shown
 
 
-@pytest.mark.parametrize(
-    ("word", "hint"), [("histroy", "did you mean 'history'?"), ("zzz", "known are history, files")]
-)
-def test_an_unknown_category_is_one_and_names_the_closest(
-    control: Controls, capsys: pytest.CaptureFixture[str], word: str, hint: str
-) -> None:
-    control({"tools": ANSWER})
-    assert main(["--category", word]) == 1
-    assert capsys.readouterr().err == f"mcpd: no category is named '{word}': {hint}\n"
-
-
 SERVER: dict[str, Any] = {
     "server": "git", "state": "ready", "reason": "", "known": True, "isCategory": False,
     "tools": {"git_log": {"description": "Shows commits. And more.", "enabled": True, "available": True},
@@ -93,22 +86,6 @@ def test_the_tools_of_a_server_are_named_as_they_are_typed(
     assert json.loads(capsys.readouterr().out) == SERVER
 
 
-def test_a_server_that_has_listed_nothing_says_where_to_look(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
-    control({"tools": {**SERVER, "known": False, "tools": {}, "reason": "it crashed", "state": "backoff"}})
-    assert main(["git"]) == 0
-    shown = capsys.readouterr().out
-    assert "it crashed" in shown
-    assert "`mcpd status git` says why" in shown
-
-
-def test_a_category_of_a_servers_name_is_said(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    control({"tools": {**SERVER, "isCategory": True}})
-    assert main(["git"]) == 0
-    assert "mcpd tools --category git" in capsys.readouterr().err
-
-
 def test_the_surface_is_what_a_model_sees(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     control({"tools": ANSWER})
     assert main(["--surface"]) == 0
@@ -122,30 +99,13 @@ def test_the_surface_is_what_a_model_sees(control: Controls, capsys: pytest.Capt
     assert json.loads(capsys.readouterr().out) == ANSWER["surface"]
 
 
-@pytest.mark.parametrize(
-    ("words", "asked"),
-    [
-        (["--surface", "search"], {"surface": "search"}),
-        (["--surface=load", "--profile", "p"], {"surface": "load", "profile": "p"}),
-        (["--profile", "p"], {"profile": "p"}),
-        (["--surface"], {}),
-    ],
-)
+@cases("words", "asked")
 def test_any_surface_and_profile_can_be_looked_at(
     control: Controls, capsys: pytest.CaptureFixture[str], words: list[str], asked: dict[str, str]
 ) -> None:
     daemon = control({"tools": ANSWER})
     assert main(words) == 0
     assert daemon.asked == [("tools", asked)]
-
-
-def test_costs_are_bytes_of_utf8_and_add_up() -> None:
-    tools = [{"name": "ä"}, {"name": "b", "description": "\x1b[2J"}]
-    text = surface_text({"name": "full", "instructions": "", "tools": tools})
-    assert "ä  13 bytes, about 3 tokens" in text
-    assert "(no description)" in text
-    assert "\\x1b[2J" in text
-    assert "surface 'full': 2 tools and the instructions, 51 bytes, about 12 tokens" in text
 
 
 ONE: dict[str, Any] = {
@@ -164,18 +124,6 @@ def test_one_tool_can_be_asked_for(control: Controls, capsys: pytest.CaptureFixt
     assert daemon.asked == [("tool", {"server": "git", "tool": "git_log"})] * 2
 
 
-def test_a_category_whose_name_has_a_slash_is_found(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
-    refused = {"error": {"code": -32602, "message": "no server is named 'in'"}}
-    known = {"in/out": ANSWER["categories"]["files"]}
-    control({"tool": refused, "tools": {**ANSWER, "categories": known}})
-    assert main(["in/out"]) == 0
-    assert "read" in capsys.readouterr().out
-    assert main(["in/side"]) == 1
-    assert capsys.readouterr().err == "mcpd: no server is named 'in'\n"
-
-
 def test_a_surface_is_told_as_a_text_for_models_without_a_list_of_tools(
     control: Controls, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,3 +139,146 @@ def test_a_surface_is_told_as_a_text_for_models_without_a_list_of_tools(
     )
     with pytest.raises(SystemExit):
         main(["--format", "text"])
+
+
+# --- one tool as a person reads it, and the command line that calls it ---------------------------------------
+
+
+SCREEN = Screen(width=100, colour=False)
+
+
+def answer(**changed: Any) -> Any:
+    definition = {
+        "name": "log", "title": "Git log", "description": "Shows commits.\n\nNewest first.\x1b[2J",
+        "inputSchema": {"type": "object", "properties": {"max": {"type": "integer", "default": 10,
+        "description": "How many"}, "path": {"type": "string"}}, "required": ["path"]},
+        "annotations": {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False},
+    }  # fmt: skip
+    known: Any = {
+        "server": "git", "tool": "log", "categories": ["git"], "enabled": True, "available": True,
+        "state": "ready", "reason": "", "definition": definition, "changed": None,
+        "example": {"path": "it's"},
+    }  # fmt: skip
+    return {**known, **changed}
+
+
+def test_a_tool_is_told_with_its_arguments_effects_and_an_example() -> None:
+    assert render_tool(answer(), SCREEN).splitlines() == [
+        "git/log  Git log",
+        "",
+        "  Shows commits.",
+        "",
+        "  Newest first.\\x1b[2J",
+        "",
+        "  Its server says: only reads, stays within its server's own data.",
+        "",
+        "arguments",
+        "  path  text (required)",
+        "  max   whole number; default 10",
+        "        How many",
+        "",
+        "example",
+        """  mcpd call git/log '{"path": "it'"'"'s"}'""",
+    ]
+
+
+@cases("annotations", "said")
+def test_annotations_are_what_a_server_says(annotations: object, said: str | None) -> None:
+    shown = render_tool(answer(definition={"annotations": annotations}), SCREEN)
+    assert (f"Its server says: {said}" in shown) if said else ("Its server says" not in shown)
+
+
+@pytest.mark.parametrize(
+    "example", [{}, {"a": "it's $HOME `x`"}, {"é": ["\u202e", "\n"]}, {"n": 1.5, "o": {"p": None}}]
+)
+def test_an_example_call_means_what_it_shows(example: Any) -> None:
+    program, command, name, *words = shlex.split(example_call(answer(example=example)))
+    assert (program, command, name) == ("mcpd", "call", "git/log")
+    assert json.loads(json.dumps(parse_arguments(words))) == example
+
+
+def test_an_example_call_moves_no_cursor() -> None:
+    assert example_call(answer(example={"a": "\x1b\u202e"})).isprintable()
+    assert example_call(answer(tool="a b\x1b")).startswith("mcpd call 'git/a b\\x1b' ")
+
+
+# --- prompts and resources as a person reads them ------------------------------------------------------------
+
+
+DEFINITION_VIEWS_SCREEN = Screen(width=100, colour=False)
+WELL: dict[str, Any] = {"state": "ready", "reason": "", "known": True, "problem": "", "quarantined": {}}
+
+
+def prompts_of(answer: Any, screen: Screen) -> str:
+    return render_prompts(answer, screen)
+
+
+def resources_of(answer: Any, screen: Screen) -> str:
+    return render_resources(answer, screen)
+
+
+def one(definition: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    known = {"server": "git", "offeredAs": "x", "enabled": True, "available": True, "definition": definition}
+    return {**known, **changed}
+
+
+def test_a_prompt_is_told_with_its_arguments() -> None:
+    arguments = [{"name": "branch", "required": True}, {"name": "style\x1b"}, 7]
+    review = one(
+        {"name": "review", "description": "Reviews. At\nlength.", "arguments": arguments}, name="review"
+    )
+    plain = one({"title": "Plan it"}, name="plan", enabled=False)
+    down = one({}, name="x", server="db", available=False)
+    servers = {
+        "git": WELL, "db": {**WELL, "state": "backoff", "reason": "it died", "problem": "no list",
+        "quarantined": {"y": "bad"}},
+    }  # fmt: skip
+    assert prompts_of(
+        {"prompts": [review, plain, down], "servers": servers}, DEFINITION_VIEWS_SCREEN
+    ).splitlines() == [
+        "git/review  branch=…, style\\x1b=… [optional]",
+        "            Reviews.",
+        "git/plan    [disabled] Plan it",
+        "db/x        [unavailable: db is down]",
+        "db is backoff: it died. What it listed before is shown.",
+        "db: no list",
+        "db/y cannot be used: bad",
+    ]
+
+
+def test_resources_and_templates_are_told_apart() -> None:
+    page = one({"name": "Page", "mimeType": "text/html", "size": 2048, "description": "A page."}, uri="x:p")
+    template = one({"name": "day"}, uri="x:{day}", enabled=False)
+    shown = resources_of(
+        {"resources": [page], "templates": [template], "servers": {"git": WELL}}, DEFINITION_VIEWS_SCREEN
+    )
+    assert shown.splitlines() == [
+        "resources",
+        "git/x:p",
+        "  Page, text/html, 2K",
+        "  A page.",
+        "",
+        "templates",
+        "git/x:{day}",
+        "  [disabled]",
+        "  day",
+    ]
+
+
+def test_where_there_is_nothing_it_is_said() -> None:
+    nothing: dict[str, Any] = {"prompts": [], "resources": [], "templates": [], "servers": {}}
+    assert prompts_of(nothing, DEFINITION_VIEWS_SCREEN) == "No server has listed a prompt."
+    assert resources_of(nothing, DEFINITION_VIEWS_SCREEN) == "No server has listed a resource."
+
+
+# --- what servers give back as texts: text as it is, anything else in a line ---------------------------------
+
+
+@cases("item", "text")
+def test_what_is_no_text_is_a_line(item: dict[str, Any], text: str) -> None:
+    assert texts({"content": [item]}) == [text]
+
+
+def test_structured_content_stands_in_for_missing_text() -> None:
+    assert texts({"content": [], "structuredContent": {"a": 1}}) == ['{\n  "a": 1\n}']
+    assert texts({"content": []}) == []

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from daemon.catalog.loaded import LoadedStatus
 from daemon.checks.findings import Level
+from daemon.cli import implementation
+from daemon.cli.calls import _line
 from daemon.cli.terminal import UNBOUNDED, Screen
 from daemon.cli.views import (
     LEVEL_STYLES,
@@ -19,9 +22,11 @@ from daemon.cli.views import (
     render_tools,
 )
 from daemon.operators.report_words import ADVICE, STATUSES
-from tests.unit.cli.test_calls import ENDED, WAITING, answer
-from tests.unit.cli.test_sessions import loaded, session
 from tests.unit.cli.test_tools import tool
+
+if TYPE_CHECKING:
+    from daemon.operators.reports import CallInFlight, EndedCall
+    from tests.unit.cli.conftest import Controls
 
 NARROW = Screen(width=80, colour=False)
 PIPE = Screen(width=UNBOUNDED, colour=False)
@@ -31,7 +36,7 @@ ATTACK = "\x1b]0;owned\x07\u202e\u200b[red]bold[/red]\U000e0041{server}"
 SPELT = "\\x1b]0;owned\\x07\\u202e\\u200b[red]bold[/red]\\U000e0041{server}"
 
 
-# --- sessions ---------------------------------------------------------------------------------------------
+# --- sessions ------------------------------------------------------------------------------------------------
 
 
 def shown(*sessions: dict[str, Any], screen: Screen = NARROW, **more: Any) -> str:
@@ -56,16 +61,6 @@ def test_a_session_is_a_line_whose_key_is_never_cut() -> None:
     text = shown(session(key=key, loaded=512, invalid=512, client="a client with a long name " * 3))
     assert max(map(len, text.splitlines())) <= 80
     assert key in "".join(line.split(" ")[0] for line in text.splitlines()[1:])
-
-
-def test_a_list_of_sessions_says_what_it_leaves_out() -> None:
-    text = shown(session(loaded=5, invalid=2), screen=Screen(width=50, colour=False))
-    assert [line.split() for line in text.splitlines()[:1]] == [["session", "used", "loaded", "invalid"]]
-    assert text.splitlines()[1].split()[-2:] == ["5", "2"]
-    assert "connected, begun: in a wider terminal" in text
-    assert shown() == "There are no sessions."
-    assert shown(incomplete="the disk is gone").splitlines()[0] == "the disk is gone"
-    assert shown(session(loaded=0, invalid=0), more=True).splitlines()[-1].startswith("There are older ones")
 
 
 def test_a_session_shows_its_client_its_end_and_its_tools() -> None:
@@ -95,14 +90,7 @@ def test_a_tool_that_is_lost_is_explained_with_what_to_do(status: LoadedStatus) 
     assert "\ngit/git_show\n" not in text
 
 
-def test_colour_is_only_for_terminals() -> None:
-    lost = loaded(status="invalid_deleted")
-    assert "\x1b[33mits server no longer has it" in shown_one(lost, screen=COLOURED)
-    assert re.search(r"\x1b\[33m +2", shown(session(loaded=5, invalid=2), screen=COLOURED))
-    assert "\x1b" not in shown_one(lost) + shown(session(loaded=5, invalid=2))
-
-
-# --- tools ------------------------------------------------------------------------------------------------
+# --- tools ---------------------------------------------------------------------------------------------------
 
 
 def category(tools: dict[str, Any], **changed: Any) -> Any:
@@ -128,17 +116,7 @@ def test_a_category_is_a_heading_and_its_tools_with_what_keeps_them_from_being_c
     assert "no server is configured" in render_tools({}, NARROW)
 
 
-def test_a_description_is_cut_on_a_narrow_screen_and_a_name_is_not() -> None:
-    name = "n" * 128
-    tools = {name: tool(description="word " * 100), "git_log": tool(description="word " * 100)}
-    narrow = render_tools({"c": category(tools)}, NARROW)
-    assert max(map(len, narrow.splitlines())) <= 80
-    assert "…" in narrow
-    assert "".join(narrow.split()).count("n") >= len(name)
-    assert ("word " * 100).strip() in render_tools({"c": category(tools)}, PIPE)
-
-
-# --- calls ------------------------------------------------------------------------------------------------
+# --- calls ---------------------------------------------------------------------------------------------------
 
 
 def test_calls_fit_any_screen_with_their_numbers_and_outcomes() -> None:
@@ -154,17 +132,7 @@ def test_calls_fit_any_screen_with_their_numbers_and_outcomes() -> None:
         assert ("client" in text.splitlines()[0]) is clients
 
 
-def test_calls_that_are_not_shown_are_counted_and_names_made_safe() -> None:
-    nothing = render_calls(answer(), errors_only=False, screen=NARROW)
-    assert nothing == "No call is in flight.\n\nNo call has ended since the daemon began."
-    waiting = {**WAITING, "instance": "git#4", "client": "x\x1b[2J\n"}
-    text = render_calls(answer(waiting, inFlightMore=12), errors_only=False, screen=NARROW)
-    assert "and 12 more" in text
-    assert "git#4/git_log" in text
-    assert "\x1b" not in text
-
-
-# --- findings ---------------------------------------------------------------------------------------------
+# --- findings ------------------------------------------------------------------------------------------------
 
 
 def test_findings_stand_below_their_check_with_reason_and_remedy() -> None:
@@ -199,3 +167,99 @@ def test_nothing_that_anybody_else_says_reaches_the_terminal_unescaped() -> None
     assert (one + everything + tools).replace("\n", "").isprintable()
     # One: key, client, tool in the table (2) and below (2), reason, new name; all: key, client, what lacks.
     assert [text.count(SPELT) for text in (one, everything, tools)] == [8, 3, 6]
+
+
+# --- `mcpd sessions`: one question to the daemon, shown as data or as a table --------------------------------
+
+
+main = implementation("sessions").main
+
+
+def loaded(**changed: Any) -> Any:
+    """A loaded tool as the daemon answers it."""
+    known = {"server": "git", "name": "git_log", "status": "valid", "reason": "", "source": "manual"}
+    return {**known, "loadedAt": 900.0, "age": 100, "schemaHash": "ab", "epoch": 3, **changed}
+
+
+def session(**changed: Any) -> Any:
+    """A session with a key as the daemon answers it."""
+    known = {"key": "project", "number": None, "client": "agent 1", "connections": 1, "createdAt": 100.0}
+    more = {"profile": None, "surface": None, "surfaceWhy": None, "seenAt": 950.0, "forgottenInSeconds": None}
+    return {**known, **more, **changed}
+
+
+ALL: Any = {"sessions": [session(loaded=2, invalid=1)]}
+ONE: Any = session(loaded=[loaded(), loaded(name="gone", status="invalid_deleted", reason="no more")])
+
+
+def test_json_of_one_is_the_list_of_its_tools(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon = control({"sessions": ONE})
+    assert main(["project", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == ONE["loaded"]
+    assert daemon.asked == [("sessions", {"key": "project"})]
+
+
+def test_a_key_may_look_like_an_option(control: Controls) -> None:
+    daemon = control({"sessions": ONE})
+    assert main(["--", "--json"]) == 0
+    assert daemon.asked == [("sessions", {"key": "--json"})]
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_a_list_that_is_not_whole_says_so_and_is_one(
+    control: Controls, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    control({"sessions": {**ALL, "incomplete": "what is kept cannot be read now"}})
+    assert main(words) == 1
+    shown = capsys.readouterr().out
+    assert "cannot be read now" in shown
+    assert "project" in shown
+
+
+# --- `mcpd calls` --------------------------------------------------------------------------------------------
+
+
+main_calls = implementation("calls").main
+
+WAITING: CallInFlight = {
+    "id": 17, "session": 4, "key": None, "client": "agent 1", "token": "", "server": "git", "instance": "",
+    "method": "tools/call", "tool": "git_log", "since": 1_800_000_000.0, "ageSeconds": 46.2,
+    "waitsFor": "answer", "sent": True,
+}  # fmt: skip
+ENDED: EndedCall = {
+    "number": 3, "at": 1_800_000_000.0, "session": 4, "key": "project", "client": "agent 1", "token": "",
+    "server": "git", "tool": "git_log", "ms": 12.5, "outcome": "ok",
+}  # fmt: skip
+
+
+def answer(*waiting: object, ended: tuple[object, ...] = (), **more: object) -> Any:
+    """An answer to `calls`."""
+    known = {"inFlight": list(waiting), "inFlightMore": 0, "recent": list(ended), "next": 3, "source": "7"}
+    return {**known, **more}
+
+
+def test_calls_are_shown_with_what_they_wait_for(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon = control({"calls": answer(WAITING, ended=(ENDED,))})
+    assert main_calls([]) == 0
+    out = capsys.readouterr().out
+    assert [line.split() for line in out.splitlines()[:2]] == [
+        ["call", "age", "waits", "for", "tool", "client"],
+        ["17", "46s", "the", "answer", "git/git_log", "agent", "1", "#4"],
+    ]
+    assert "git/git_log" in out.splitlines()[-1]
+    assert daemon.asked == [("calls", {"server": None, "session": None, "errorsOnly": False})]
+
+
+def test_what_is_asked_for_is_handed_on(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon = control({"calls": answer()})
+    assert main_calls(["git", "--errors", "--session", "#4", "-n", "5000"]) == 0
+    wanted = {"server": "git", "session": "#4", "errorsOnly": True, "limit": 1000}
+    assert daemon.asked == [("calls", wanted)]
+    assert capsys.readouterr().out == "No call has ended with an error since the daemon began.\n"
+
+
+def test_a_line_says_who_called_what_and_how_it_ended() -> None:
+    line = _line({**ENDED, "client": "a\x1b[2J", "outcome": "UpstreamLost"})
+    assert line[8:] == "      12.5 ms  git/git_log  UpstreamLost  a\\x1b[2J (session project)"
+    own = _line({**ENDED, "session": None, "key": None, "client": "operator", "server": ""})
+    assert own.endswith("  git_log  ok  operator")

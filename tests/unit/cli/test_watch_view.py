@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.cells import cell_len
 
-from daemon.cli.watch_view import HELP, SLOW_SECONDS, Picture, Size, WatchChoices, WatchPage, frame
+from daemon.cli.control import DaemonUnreachable, RemoteFault
+from daemon.cli.watch_view import (
+    MAX_FILTER,
+    ORDERS,
+    SLOW_SECONDS,
+    Picture,
+    Size,
+    StatusPoll,
+    WatchChoices,
+    WatchPage,
+    frame,
+)
+from tests.pairwise import pairwise as combined
+from tests.unit.cases import cases
 from tests.unit.cli.daemons import down, server, status_of
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from rich.segment import Segment
@@ -36,9 +51,9 @@ def shown(
     return lines
 
 
-@pytest.mark.parametrize("page", WatchPage)
-@pytest.mark.parametrize("width", [20, 40, 80, 200])
-@pytest.mark.parametrize("height", [1, 2, 3, 8, 24, 60])
+@pytest.mark.parametrize(
+    ("width", "height", "page"), combined([20, 40, 80, 200], [1, 2, 3, 8, 24, 60], WatchPage)
+)
 def test_a_frame_is_exactly_as_large_as_the_screen(width: int, height: int, page: WatchPage) -> None:
     wide = {"日本": down(reason="道" * 300), **MANY}
     for servers in ({}, {"git": server()}, wide):
@@ -68,11 +83,11 @@ def test_the_selected_server_is_marked_and_stays_in_sight() -> None:
 
 def test_all_rows_are_reached_and_the_heading_stays() -> None:
     choices, found = WatchChoices(), set()
-    for _ in MANY:
+    for _ in range(20):
         lines = shown(seen(MANY), choices, Size(80, 8))
         assert lines[1].startswith("  server ")
         found |= {line[2:11] for line in lines[2:-1]}
-        choices.press("down", MANY)
+        choices.press("pagedown", MANY)
     assert found == set(MANY)
 
 
@@ -103,22 +118,6 @@ def test_a_filter_shows_how_many_are_left() -> None:
     assert shown(seen(MANY), WatchChoices(text="zz", typing=True))[-1].startswith("filter: zz_")
 
 
-def test_a_narrow_screen_has_fewer_columns_and_whole_states() -> None:
-    servers = {"filesystem": server(), "git": down()}
-    heading, first, *_ = shown(seen(servers), size=Size(40, 8))[1:]
-    assert heading.split()[:2] == ["server", "state"]
-    assert first.split()[:3] == [">", "filesystem", "ready"]
-    assert "pid" in shown(seen(servers), size=Size(100, 8))[1]
-
-
-def test_instances_belong_to_their_server() -> None:
-    instances = [{**server(), "name": f"fs@{number}", "workspace": None} for number in range(3)]
-    servers = {"fs": server(instances=instances), "git": server()}
-    choices = WatchChoices(selected="git")
-    rows = shown(seen(servers), choices)[2:7]
-    assert [row[:1] for row in rows] == [" ", " ", " ", " ", ">"]
-
-
 def test_a_daemon_that_is_away_keeps_its_picture_and_says_since_when() -> None:
     away = seen({"git": server()}, at=NOW - 20, problem="nobody listens", away=NOW - 15)
     lines = shown(away)
@@ -129,20 +128,10 @@ def test_a_daemon_that_is_away_keeps_its_picture_and_says_since_when() -> None:
     assert not any("nobody" in line for line in shown(seen({"git": server()})))
 
 
-def test_on_a_low_screen_a_long_problem_leaves_room_for_servers() -> None:
-    away = seen({"git": server()}, problem="nobody listens " * 40, away=NOW)
-    assert any(line.startswith("> git") for line in shown(away, size=Size(40, 6)))
-
-
 def test_a_silent_daemon_is_told_apart_from_a_slow_one() -> None:
     asked = seen({"git": server()}, asked=NOW)
     assert not any("waiting" in line for line in shown(asked, now=NOW + SLOW_SECONDS))
     assert any("waiting for an answer for 9s" in line for line in shown(asked, now=NOW + 9))
-
-
-def test_every_key_is_told() -> None:
-    lines = "\n".join(shown(seen({}), WatchChoices(page=WatchPage.HELP), Size(80, 60)))
-    assert all(keys in lines for keys, _ in HELP)
 
 
 def test_a_long_page_is_scrolled_to_its_end_and_not_beyond() -> None:
@@ -158,9 +147,188 @@ def test_a_long_page_is_scrolled_to_its_end_and_not_beyond() -> None:
     assert all(before == after for before, after in pairwise(tops))
 
 
-def test_the_night_has_one_line_below_the_table_if_there_is_room() -> None:
-    of_notes = {"outages": 1, "awaySeconds": 10_800.0, "changed": [], "came": [], "went": []}
-    lately = {"seconds": 43_200.0, "servers": dict.fromkeys(("notes", "weather", "git", "time"), of_notes)}
-    picture = Picture(status=status_of({"notes": server()}) | {"lately": lately}, at=NOW)
-    assert sum("In the last 12h: notes was away 3h;" in line for line in shown(picture)) == 1
-    assert not any("In the last" in line for line in shown(picture, size=Size(80, 4)))
+# --- keys of the watched status: what each chooses -----------------------------------------------------------
+
+
+SERVERS: Any = {
+    "git": server(calls=5, p95Ms=2.0, rssBytes=10),
+    "time": down(),
+    "files": server(calls=50, p95Ms=90.0, rssBytes=None),
+    "mail": server(state="failed", calls=0, p95Ms=None, rssBytes=900),
+}
+
+
+def pressed(*keys: str, servers: Any = SERVERS) -> WatchChoices:
+    choices = WatchChoices(room=3)
+    for key in keys:
+        choices.press(key, servers)
+    return choices
+
+
+@cases("order", "first")
+def test_s_goes_through_the_orders(order: str, first: list[str]) -> None:
+    choices = pressed(*"s" * list(ORDERS).index(order))
+    assert choices.order == order
+    if order == "calls":
+        assert choices.shown(SERVERS)[:2] == first[:2]
+    else:
+        assert choices.shown(SERVERS) == first
+
+
+def test_a_server_is_as_bad_as_its_worst_instance() -> None:
+    servers = {"a": server(state="backoff"), "b": server(instances=[server(state="failed")])}
+    assert WatchChoices(order="state").shown(servers) == ["b", "a"]
+
+
+def test_a_filter_is_typed_and_kept_and_escape_drops_it_before_it_leaves() -> None:
+    choices = pressed("/", *"Xy", "backspace", "backspace", *"FAI")
+    assert (choices.typing, choices.shown(SERVERS)) == (True, ["mail"])
+    choices.press("enter", SERVERS)
+    assert (choices.typing, choices.text) == (False, "FAI")
+    choices.press("escape", SERVERS)
+    assert (choices.text, choices.left) == ("", False)
+    choices.press("escape", SERVERS)
+    assert choices.left
+
+
+def test_what_is_typed_into_a_filter_is_no_command() -> None:
+    choices = pressed("/", *"qs?", "up", "\t")
+    assert (choices.text, choices.left, choices.page) == ("qs?", False, WatchPage.TABLE)
+    choices.press("escape", SERVERS)
+    assert (choices.text, choices.typing, choices.left) == ("", False, False)
+    assert pressed("/", "c-c").left
+
+
+def test_a_filter_has_a_bound() -> None:
+    assert len(pressed("/", *"a" * (MAX_FILTER + 9)).text) == MAX_FILTER
+
+
+@cases("keys", "selected")
+def test_a_server_is_selected(keys: list[str], selected: str) -> None:
+    assert pressed(*keys).selected == selected
+
+
+def test_the_selection_goes_with_its_server_and_to_the_first_when_that_is_gone() -> None:
+    choices = pressed("down", "s")
+    assert choices.current(choices.shown(SERVERS)) == "time"
+    assert choices.current(["git"]) == "git"
+    assert choices.current([]) == ""
+
+
+def test_one_server_fills_the_screen_until_it_is_left() -> None:
+    choices = pressed("down", "enter", "down", "pagedown")
+    assert (choices.page, choices.selected, choices.top) == (WatchPage.SERVER, "time", 3)
+    choices.press("home", SERVERS)
+    assert choices.top == 0
+    choices.press("escape", SERVERS)
+    assert (choices.page, choices.left) == (WatchPage.TABLE, False)
+
+
+# --- asking beside the screen --------------------------------------------------------------------------------
+
+
+NEVER = PATIENCE * 100
+"""Seconds between two questions where no second one is to come by itself."""
+
+
+class Asked:
+    """A daemon that answers with what it is given, one after the other; a clock that goes on with each look."""
+
+    def __init__(self, *answers: dict[str, Any] | Exception) -> None:
+        self.wanted: list[str | None] = []
+        self._answers = list(answers)
+        self._now = 0.0
+        self._told = threading.Semaphore(0)
+
+    def look(self, server: str | None) -> tuple[Any, Any]:
+        self.wanted.append(server)
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer, None if server is None else {"name": server}
+
+    def wall(self) -> float:
+        self._now += 1
+        return self._now
+
+    def tell(self) -> None:
+        self._told.release()
+
+    def wait(self) -> None:
+        assert self._told.acquire(timeout=PATIENCE)
+
+
+FIRST: Any = {"a": 1}
+SECOND: Any = {"a": 2}
+
+
+def named(name: str) -> Any:
+    """What is told of one server."""
+    return {"name": name}
+
+
+def started(asked: Asked, every: float = NEVER) -> StatusPoll:
+    poll = StatusPoll(asked.look, every, wall=asked.wall)
+    poll.start(asked.tell)
+    asked.wait()
+    return poll
+
+
+def test_an_answer_is_a_picture_with_its_time() -> None:
+    poll = started(Asked(FIRST))
+    assert poll.picture == Picture(status=FIRST, at=2.0)
+    poll.stop()
+
+
+def test_another_server_is_asked_about_at_once_and_the_same_one_is_not() -> None:
+    asked = Asked(FIRST, SECOND)
+    poll = started(asked)
+    poll.see("git")
+    asked.wait()
+    assert poll.picture == Picture(status=SECOND, one=named("git"), at=4.0)
+    poll.see("git")
+    poll.stop()
+    assert asked.wanted == [None, "git"]
+
+
+@pytest.mark.parametrize("error", [DaemonUnreachable("gone"), RemoteFault(-1, "gone")])
+def test_a_daemon_that_is_away_leaves_its_last_picture(error: Exception) -> None:
+    asked = Asked(FIRST, error, error, SECOND)
+    poll = started(asked)
+
+    def next_of(name: str) -> Picture:
+        poll.see(name)
+        asked.wait()
+        return poll.picture
+
+    gone = Picture(status=FIRST, at=2.0, problem="gone", away=3.0)
+    assert next_of("x") == gone
+    # Since when it has been away does not move on.
+    assert next_of("y") == gone
+    assert next_of("z") == Picture(status=SECOND, one=named("z"), at=6.0)
+    poll.stop()
+
+
+def test_while_a_question_is_open_that_is_known() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def look(_server: str | None) -> tuple[Any, None]:
+        entered.set()
+        assert leave.wait(PATIENCE)
+        return FIRST, None
+
+    asked = Asked()
+    poll = StatusPoll(look, NEVER, wall=asked.wall)
+    poll.start(asked.tell)
+    assert entered.wait(PATIENCE)
+    assert poll.picture == Picture(asked=1.0)
+    leave.set()
+    asked.wait()
+    assert poll.picture.asked == 0
+    poll.stop()
+
+
+def test_a_fault_of_ours_is_kept_for_who_shows_the_picture() -> None:
+    fault = KeyError("servers")
+    poll = started(Asked(fault))
+    assert poll.fault is fault

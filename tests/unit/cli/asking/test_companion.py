@@ -16,6 +16,7 @@ import attrs
 import pytest
 
 from daemon.cli.asking.companion import CallCompanion, Progress, add_conversation, converse, pages_of
+from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed
 from daemon.cli.control import RemoteFault, Wire
 from tests.unit.cli.daemons import asked_for
 
@@ -110,34 +111,6 @@ class Typist(io.StringIO):
         return super().write(text)
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-def test_a_question_that_is_taken_back_is_not_answered(scene: Scene, at_once: bool) -> None:
-    cancel = {"method": "notifications/cancelled", "params": {"requestId": 5}}
-    later = {"id": 6, **FORM}
-    if at_once:
-        scene.says({"id": 5, **FORM}, later, cancel)
-        message = scene.next()
-    else:
-        scene.says({"id": 5, **FORM})
-        message = scene.next()
-        scene.says(later, cancel)
-    scene.companion().take(message, scene.wire)
-    assert "the server no longer wants an answer" in scene.stderr.getvalue()
-    # What came meanwhile is not lost.
-    assert scene.next()["id"] == 6
-
-
-def test_a_question_that_waits_can_be_taken_back(scene: Scene) -> None:
-    scene.says({"id": 5, **FORM})
-    message = scene.next()
-    second = {"method": "notifications/cancelled", "params": {"requestId": 6}}
-    first = {"method": "notifications/cancelled", "params": {"requestId": 5}}
-    progress = {"method": "notifications/progress", "params": {"progress": 1}}
-    scene.says({"id": 6, **FORM}, second, progress, {"id": 7, **FORM}, first)
-    scene.companion().take(message, scene.wire)
-    assert scene.next()["id"] == 7
-
-
 def test_the_end_of_the_call_ends_its_questions(scene: Scene) -> None:
     scene.says({"id": 5, **FORM}, {"id": 6, **FORM}, {"id": 1, "result": {}})
     scene.companion().take(scene.next(), scene.wire)
@@ -191,23 +164,9 @@ def test_a_modern_server_is_asked_again_with_the_answers(control: Controls) -> N
     assert [params for _, params in asked_for(daemon.asked)] == [{"a": 1}, *[again] * 19]
 
 
-def test_a_modern_server_that_wants_what_nobody_has_is_refused(control: Controls) -> None:
-    wants = {"resultType": "input_required", "inputRequests": {"k": {"method": "sampling/createMessage"}}}
-    control({"call": wants})
-    with pytest.raises(RemoteFault, match="nobody at a terminal can answer sampling/createMessage"):
-        converse(options("-q"), "alpha", "call", {})
-
-
 def refused_for(pages: object) -> Json:
     upstream = {"code": -32042, "message": "log in first", "data": {"elicitations": pages}}
     return {"isError": True, "structuredContent": {"error": {"upstream": upstream}}}
-
-
-@pytest.mark.parametrize(
-    "result", [{}, {"structuredContent": []}, {"structuredContent": {"error": {"upstream": {"code": 1}}}}]
-)
-def test_most_results_send_nobody_to_a_page(result: Json) -> None:
-    assert pages_of(result) == []
 
 
 def test_pages_are_opened_before_a_call_is_made_again(scene: Scene) -> None:
@@ -230,3 +189,53 @@ def test_questions_need_a_terminal_and_leave(monkeypatch: pytest.MonkeyPatch) ->
     assert set(CallCompanion.of(options(), "alpha").capabilities) == {"elicitation"}
     assert CallCompanion.of(options("--no-input"), "alpha").capabilities == {}
     assert set(CallCompanion.of(options("--no-input", "--root", "."), "alpha").capabilities) == {"roots"}
+
+
+# --- lines that are typed at a terminal, and what ends the wait for one --------------------------------------
+
+
+@pytest.fixture
+def typed() -> Iterator[tuple[int, io.TextIOWrapper]]:
+    """A keyboard, and the terminal's end of it."""
+    keyboard, screen = pty.openpty()
+    with open(screen, encoding="utf-8") as stdin:  # noqa: PTH123 - a descriptor
+        yield keyboard, stdin
+    os.close(keyboard)
+
+
+def test_a_line_is_what_was_typed(typed: tuple[int, io.TextIOWrapper]) -> None:
+    keyboard, stdin = typed
+    stderr = io.StringIO()
+    person = Terminal(stdin, stderr, colour=False)
+    os.write(keyboard, "Ada Lövelace\nnext\n".encode() + b"\xff\n")
+    assert [person.line("name: "), person.line("> "), person.line("> ")] == ["Ada Lövelace", "next", "\ufffd"]
+    assert stderr.getvalue() == "name: > > "
+
+
+def test_ctrl_d_breaks_it_off(typed: tuple[int, io.TextIOWrapper]) -> None:
+    keyboard, stdin = typed
+    os.write(keyboard, b"\x04")
+    with pytest.raises(Interrupted):
+        Terminal(stdin, io.StringIO(), colour=False).line("> ")
+
+
+def test_ctrl_c_breaks_it_off(typed: tuple[int, io.TextIOWrapper]) -> None:
+    here, there = os.pipe()
+    os.write(there, b"x")
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    person = Terminal(typed[1], io.StringIO(), colour=False, meanwhile=(here, interrupted))
+    with pytest.raises(Interrupted):
+        person.line("> ")
+    os.close(here)
+    os.close(there)
+
+
+def test_what_was_typed_before_a_question_is_forgotten(typed: tuple[int, io.TextIOWrapper]) -> None:
+    keyboard, stdin = typed
+    os.write(keyboard, b"early\n")
+    forget_typed(stdin)
+    os.write(keyboard, b"late\n")
+    assert Terminal(stdin, io.StringIO(), colour=False).line("> ") == "late"

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daemon.cli.asking.elicitation import answer, missing
-from tests.unit.cli.asking.people import Scripted
+from daemon.cli.asking.forms import (
+    Choice,
+    Field,
+    Unaskable,
+    Unfit,
+    fields_of,
+    fits,
+    read,
+    shown,
+    wanted,
+)
+from tests.unit.cases import cases
+from tests.unit.cli.asking.people import Helpful, Scripted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Json = dict[str, Any]
 
@@ -74,10 +92,6 @@ def test_a_field_that_looks_like_a_secret_is_marked(name: str, place: str) -> No
     assert "MCP forbids servers to ask for one like this" in person.all
 
 
-def test_an_ordinary_field_is_not_marked() -> None:
-    assert "MCP forbids" not in asked(FORM)[1].all
-
-
 URL = "https://user@login.example.org:8443/start?x=1"
 
 
@@ -123,13 +137,7 @@ def test_what_is_usual_about_a_page_is_not(url: str) -> None:
     assert "! " not in page(url)[1].all
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        None, 7, "", "javascript:alert(1)", "file:///etc/passwd", "https://", "https://a b/", "https://a\\@b/",
-        "https://exämple.org/", "https://a\x1b[2J/", "--help", "https://[::1/", "ftp://a/", "https://a:0/",
-    ],
-)  # fmt: skip
+@cases("url")
 def test_what_is_no_page_is_declined_unasked(url: object) -> None:
     result, person, opened = page(url, "y")
     assert (result, opened, person.left) == ({"action": "decline"}, [], ["y"])
@@ -144,3 +152,188 @@ def test_only_what_a_tool_requires_and_lacks_is_asked_for() -> None:
     # What no form can ask is named by the check of the call.
     assert missing(schema, {}, person) == {"zone": "UTC", "days": 3}
     assert missing(schema, {"zone": "UTC", "days": 3}, Scripted()) == {}
+
+
+# --- a typed line for each kind of field ---------------------------------------------------------------------
+
+
+def field(kind: str, /, *choices: str, **schema: Any) -> Field:
+    return made(kind, choices, schema)
+
+
+def made(kind: str, choices: Iterable[str], schema: dict[str, Any]) -> Field:
+    return Field("f", "F", "", kind, schema, tuple(Choice(each, each.title()) for each in choices))
+
+
+@cases("one", "line", "value")
+def test_a_line_means_a_value(one: list[Any], line: str, value: object) -> None:
+    found = read(made(*one), line)
+    assert (found, type(found)) == (value, type(value))
+    assert fits(made(*one), found)
+
+
+@cases("one", "line", "said")
+def test_what_does_not_fit_is_told_with_what_would(one: list[Any], line: str, said: str) -> None:
+    with pytest.raises(Unfit, match=said):
+        read(made(*one), line)
+
+
+@cases("one", "value", "text")
+def test_a_value_is_shown_as_it_is_typed(one: list[Any], value: object, text: str) -> None:
+    assert shown(made(*one), value) == text
+
+
+def test_a_format_and_bounds_are_told_together() -> None:
+    assert wanted(field("string", format="email", maxLength=9)) == "an e-mail address, at most 9 characters"
+    assert wanted(field("integer", minimum=0, maximum=0)) == "a whole number, 0 to 0"
+
+
+@pytest.mark.parametrize("value", [["x"], ["a", "a"], "a", [1]])
+def test_only_choices_that_there_are_fit(value: object) -> None:
+    assert not fits(field("choices", "a", "b"), value)
+    assert not fits(field("choice", "b"), value)
+
+
+# --- any schema of MCP's subset is asked and yields what it accepts, or is refused in words ------------------
+
+
+Json_forms = dict[str, Any]
+
+WORDS = st.text(max_size=8)
+TITLES: st.SearchStrategy[Json_forms] = st.fixed_dictionaries(
+    {}, optional={"title": WORDS, "description": WORDS}
+)
+NUMBERS = st.integers(-1000, 1000) | st.floats(-1e6, 1e6)
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> tuple[Json_forms, str]:
+    """A text's schema, and a line that fits."""
+    form = draw(st.sampled_from(["email", "uri", "date", "date-time", None]))
+    fitting = {
+        "email": "ada@example.org",
+        "uri": "https://example.org/a",
+        "date": "2026-11-23",
+        "date-time": "2026-11-23T14:30:00Z",
+        None: draw(st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=9)),
+    }[form]
+    bounds = draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "minLength": st.integers(0, len(fitting)),
+                "maxLength": st.integers(len(fitting), 60),
+                "default": st.just(fitting) | WORDS,
+            },
+        )
+    )
+    return {"type": "string", **({"format": form} if form else {}), **bounds}, fitting
+
+
+@st.composite
+def numbers(draw: st.DrawFn) -> tuple[Json_forms, str]:
+    """A number's schema, and a line that fits."""
+    kind = draw(st.sampled_from(["number", "integer"]))
+    value = draw(st.integers(-1000, 1000))
+    bounds = draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "minimum": st.integers(-2000, value) | st.floats(-2000, value),
+                "maximum": st.integers(value, 2000) | st.floats(value, 2000),
+                "default": NUMBERS | WORDS,
+            },
+        )
+    )
+    return {"type": kind, **bounds}, str(value)
+
+
+@st.composite
+def choices(draw: st.DrawFn) -> tuple[Json_forms, str]:
+    """A choice's schema in one of its spellings, and a line that fits."""
+    values = draw(
+        st.lists(st.text("ab12 ,", min_size=1, max_size=3), min_size=1, max_size=4, unique_by=str.strip)
+    )
+    values = [value for value in values if value.strip()] or ["x"]
+    spelling = draw(st.sampled_from(["enum", "enumNames", "oneOf"]))
+    spellings: dict[str, Json_forms] = {
+        "enum": {"enum": values},
+        "enumNames": {"enum": values, "enumNames": [f"The {value}" for value in values]},
+        "oneOf": {"oneOf": [{"const": value, "title": f"The {value}"} for value in values]},
+    }
+    titled = spellings[spelling]
+    defaults: list[Json_forms] = [{}, {"default": values[0]}, {"default": "none of them"}]
+    default = draw(st.sampled_from(defaults))
+    picked = draw(st.sampled_from(values)).strip()
+    if not draw(st.booleans()):
+        return {"type": "string", **titled, **default}, picked
+    items = {"anyOf": titled["oneOf"]} if spelling == "oneOf" else {"type": "string", **titled}
+    counts: list[Json_forms] = [{}, {"minItems": 1}, {"maxItems": len(values)}, {"minItems": 0, "default": []}]
+    bounds = draw(st.sampled_from(counts))
+    return {"type": "array", "items": items, **bounds}, picked
+
+
+BOOLEANS = st.tuples(
+    st.fixed_dictionaries({"type": st.just("boolean")}, optional={"default": st.booleans() | WORDS}),
+    st.sampled_from(["y", "no", "TRUE"]),
+)
+MEMBERS = st.tuples(texts() | numbers() | choices() | BOOLEANS, TITLES)
+
+
+@given(members=st.dictionaries(WORDS, MEMBERS, max_size=5), data=st.data())
+def test_a_form_yields_what_its_schema_accepts(members: dict[str, Any], data: st.DataObject) -> None:
+    properties = {name: {**schema, **titles} for name, ((schema, _line), titles) in members.items()}
+    required = data.draw(st.lists(st.sampled_from(sorted(properties)), unique=True)) if properties else []
+    schema = {"type": "object", "properties": properties, "required": required}
+    lines = [line for (_schema, line), _titles in members.values()]
+    noise = (
+        data.draw(st.lists(st.sampled_from(["\x1b[31m", "7e7", "nothing like it"]), max_size=1))
+        if lines
+        else []
+    )
+    # Noise that happens to fit the first question takes the place of its line.
+    person = Helpful([*lines, "y", *lines, "y"], noise=noise)
+    result = answer("alpha", {"message": "?", "requestedSchema": schema}, person, lambda _url: False)
+    if noise and result["action"] != "accept":
+        return
+    assert result["action"] == "accept", person.all
+    checker = jsonschema.FormatChecker(["date", "email"])
+    jsonschema.validate(result["content"], schema, jsonschema.Draft202012Validator, format_checker=checker)
+
+
+KEYWORDS = ("type", "properties", "required", "enum", "oneOf", "anyOf", "items", "const", "title", "default")
+BOUNDING = (
+    "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "pattern", "format", "enumNames",
+)  # fmt: skip
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from([*KEYWORDS, *BOUNDING]) | WORDS,
+            inner | st.sampled_from(["string", "object", "array", "number", "boolean", "integer"]),
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(schema=JUNK)
+def test_whatever_a_server_sends_is_asked_or_refused_in_words(schema: object) -> None:
+    try:
+        told = [wanted(field) for field in fields_of(schema)]
+    except Unaskable as error:
+        told = [str(error)]
+    assert all(told)
+
+
+@cases("schema", "said")
+def test_what_mcp_does_not_let_servers_ask_is_refused(schema: object, said: str) -> None:
+    with pytest.raises(Unaskable, match=said):
+        fields_of(schema)
+
+
+def test_a_pattern_that_cannot_be_checked_in_linear_time_is_left_to_the_server() -> None:
+    (field,) = fields_of({"properties": {"a": {"type": "string", "pattern": "(?=a)a", "maxLength": 3}}})
+    assert field.schema == {"maxLength": 3}
