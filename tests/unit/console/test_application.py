@@ -3,19 +3,50 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
+import attrs
+import msgspec
 import pytest
 import trio
 import trio.testing
+from markupsafe import Markup
 
-from daemon.console.access import HEADERS
+from daemon.clients.client import Principal
+from daemon.config.listen import ConsoleRole
+from daemon.console.access import (
+    HEADERS,
+    IDLE_SECONDS,
+    LINK_SECONDS,
+    MAX_SESSIONS,
+    ConsoleSessions,
+    cookie_in,
+    cookie_name,
+)
 from daemon.console.application import COMMENT_SECONDS, MAX_STREAMS
-from daemon.console.rendering import FORM_TOKEN, Rendering
+from daemon.console.console import Console
+from daemon.console.page import Fragment
+from daemon.console.rendering import (
+    FORM_TOKEN,
+    HERE,
+    Rendering,
+    by_button,
+    foreign,
+    marked,
+    sent,
+    sent_in_json,
+)
 from daemon.history.event import Event, EventKind
-from tests.unit.console.browsing import Browser, Desk
+from tests.fakes_upstream import Stage
+from tests.unit.cases import cases
+from tests.unit.console.browsing import HOST, Browser, Desk
+from tests.unit.operators.stage import operator_context
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from daemon.clients.doors.http.asgi import Message
 
 BOUND = 60.0
@@ -27,7 +58,7 @@ def a_desk() -> Desk:
     return Desk()
 
 
-# --- coming in ----------------------------------------------------------------------------------------------
+# --- coming in -----------------------------------------------------------------------------------------------
 
 
 async def test_a_link_lets_in_once(desk: Desk) -> None:
@@ -86,12 +117,6 @@ async def test_a_token_signs_in_and_a_wrong_one_is_answered_late(
     assert "read only" in (await browser.get("/ui")).text
 
 
-async def test_where_tokens_are_not_taken_no_form_asks_for_one(desk: Desk) -> None:
-    browser = desk.browser(may_change=None)
-    assert "<form" not in (await browser.get("/ui/sign-in")).text
-    assert (await browser.post("/ui/sign-in", {"token": "x"})).status == 404
-
-
 async def test_signing_out_ends_the_session(desk: Desk) -> None:
     browser = desk.browser()
     cookie = browser.cookie
@@ -101,15 +126,7 @@ async def test_signing_out_ends_the_session(desk: Desk) -> None:
     assert desk.sessions.find(cookie) is None
 
 
-# --- pages --------------------------------------------------------------------------------------------------
-
-
-async def test_the_first_page_is_shown_at_the_root_too(desk: Desk) -> None:
-    browser = desk.browser()
-    root, page = await browser.get("/ui"), await browser.get("/ui/list?a=b")
-    assert root.status == page.status == 200
-    assert '<a href="/ui/list" aria-current="page">List</a>' in root.text
-    assert "2 of 2 servers available" in page.text
+# --- pages ---------------------------------------------------------------------------------------------------
 
 
 async def test_a_name_may_hold_a_slash(desk: Desk) -> None:
@@ -128,10 +145,6 @@ async def test_a_page_that_does_not_exist_says_why(desk: Desk) -> None:
     assert "there is no such list" in answer.text
     assert (await browser.get("/ui/nowhere")).status == 404
     assert (await browser.get("/ui/list/")).status == 404, "no redirect by a Host that anybody can send"
-
-
-async def test_a_query_may_have_only_so_many_fields(desk: Desk) -> None:
-    assert (await desk.browser().get("/ui/list?" + "&".join("a=b" for _ in range(101)))).status == 400
 
 
 async def test_a_fault_of_ours_is_a_page_and_is_raised(desk: Desk) -> None:
@@ -156,13 +169,6 @@ async def test_static_files_may_be_kept_for_ever(desk: Desk) -> None:
     assert (await browser.get("/ui/static/../access.py")).status in {401, 404}
 
 
-@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])
-async def test_other_methods_are_refused(desk: Desk, method: str) -> None:
-    browser = desk.browser()
-    for target in ("/ui", "/ui/list", "/ui/list/x/do", "/ui/live"):
-        assert (await browser.ask(method, target)).status == 405
-
-
 async def test_a_page_inside_another_one_or_asked_for_by_one_is_refused(desk: Desk) -> None:
     browser = desk.browser()
     for headers in (
@@ -175,7 +181,7 @@ async def test_a_page_inside_another_one_or_asked_for_by_one_is_refused(desk: De
     assert (await browser.get("/ui", **followed)).status == 200
 
 
-# --- what is done -------------------------------------------------------------------------------------------
+# --- what is done --------------------------------------------------------------------------------------------
 
 
 async def test_a_form_is_done_and_its_page_says_so_once(desk: Desk) -> None:
@@ -200,19 +206,7 @@ async def test_what_is_refused_says_why_and_escapes_it(desk: Desk) -> None:
     assert 'role="alert"' in text
 
 
-@pytest.mark.parametrize(
-    "back",
-    [
-        "",
-        "//evil.example",
-        "https://evil.example/ui",
-        "/ui/../x",
-        "/ui//evil",
-        "/ui\\@evil",
-        "/nowhere",
-        "javascript:x",
-    ],
-)
+@cases("back")
 async def test_nobody_is_sent_elsewhere(desk: Desk, back: str) -> None:
     browser = desk.browser()
     token = (await browser.get("/ui/list")).form_token
@@ -259,14 +253,7 @@ async def test_who_may_only_look_changes_nothing(desk: Desk) -> None:
     assert desk.shown.done == []
 
 
-async def test_what_is_no_form_is_refused(desk: Desk) -> None:
-    browser = desk.browser()
-    assert (await browser.post("/ui/list/x/do", {}, content_type="application/json")).status == 415
-    kind = {"content-type": "application/x-www-form-urlencoded"}
-    assert (await browser.ask("POST", "/ui/list/x/do", kind, b"\xff=\xff")).status == 400
-
-
-# --- what is told of changes --------------------------------------------------------------------------------
+# --- what is told of changes ---------------------------------------------------------------------------------
 
 
 class Stream:
@@ -343,16 +330,6 @@ async def test_a_stream_ends_with_its_session(desk: Desk, autojump_clock: trio.t
     assert stream.told[-1].startswith("event: over")
 
 
-async def test_a_stream_ends_with_what_it_shows(desk: Desk, autojump_clock: trio.testing.MockClock) -> None:
-    browser = desk.browser()
-    page = await browser.get("/ui/list")
-    desk.shown.rows.clear()
-    with trio.fail_after(BOUND):
-        async with trio.open_nursery() as nursery:
-            stream = Stream(browser, live(page.text), nursery)
-    assert stream.told[-1].startswith("event: over")
-
-
 async def test_there_are_only_so_many_streams(desk: Desk, autojump_clock: trio.testing.MockClock) -> None:
     browser = desk.browser()
     with trio.fail_after(BOUND):
@@ -363,10 +340,6 @@ async def test_there_are_only_so_many_streams(desk: Desk, autojump_clock: trio.t
             assert (await browser.get("/ui/live?at=/ui/list")).status == 503
             nursery.cancel_scope.cancel()
     assert (await browser.ask("HEAD", "/ui/live?at=/ui/list")).status == 200
-
-
-async def test_a_stream_of_no_page_is_refused(desk: Desk) -> None:
-    assert (await desk.browser().get("/ui/live?at=/ui/nowhere")).status == 404
 
 
 async def test_each_session_is_told_its_own_form_token(
@@ -380,3 +353,191 @@ async def test_each_session_is_told_its_own_form_token(
             told = [(await each.data())["rows"]["changed"]["a"] for each in streams]
             nursery.cancel_scope.cancel()
     assert told[0] != told[1]
+
+
+# --- signing in ----------------------------------------------------------------------------------------------
+
+
+TOKENS = {
+    "of-a-client": Principal(token="ci"),
+    "of-a-reader": Principal(token="wall", console=ConsoleRole.READ),
+    "of-an-operator": Principal(token="me", console=ConsoleRole.CONTROL),
+}
+
+
+def a_console(match: Callable[[str], Principal | None] | None = None) -> Console:
+    async def address() -> str:
+        await trio.lowlevel.checkpoint()
+        return "http://127.0.0.1:7337"
+
+    return Console(operator_context(Stage()), address=address, match=match)
+
+
+@pytest.mark.parametrize("may_change", [True, False])
+async def test_a_link_leads_to_the_pages(may_change: bool) -> None:
+    console = a_console()
+    link = urlsplit(await console.link(may_change=may_change))
+    assert (link.netloc, link.path, list(parse_qs(link.query))) == ("127.0.0.1:7337", "/ui/enter", ["once"])
+    browser = Browser(console)
+    assert not console.knows({"host": HOST, "cookie": "mcpd_console_7337=x"})
+    assert (await browser.get(f"{link.path}?{link.query}")).status == 200
+    assert console.knows({"host": HOST, "cookie": f"a=b; mcpd_console_7337={browser.cookie}"})
+    assert not console.knows({})
+    assert console.end_all() == 1
+    assert not console.knows({"host": HOST, "cookie": f"mcpd_console_7337={browser.cookie}"})
+
+
+async def test_a_token_that_may_see_the_console_signs_in() -> None:
+    console = a_console(TOKENS.get)
+    cookie, delay = console.sign_in("of-a-reader", "192.0.2.1")
+    assert cookie is not None
+    assert delay == 0
+    browser = Browser(console)
+    browser.cookie = cookie
+    assert console.knows({"host": HOST, "cookie": f"__Host-mcpd_console_7337={cookie}"})
+    console.revoked("me")
+    assert console.knows({"host": HOST, "cookie": f"mcpd_console_7337={cookie}"})
+    console.revoked("wall")
+    assert not console.knows({"host": HOST, "cookie": f"mcpd_console_7337={cookie}"})
+
+
+def test_tokens_for_clients_and_wrong_ones_do_not_and_wait_longer_each_time() -> None:
+    console = a_console(TOKENS.get)
+    told = [console.sign_in(token, "192.0.2.1") for token in ("of-a-client", "wrong", "")]
+    assert [cookie for cookie, _delay in told] == [None] * 3
+    assert [delay for _cookie, delay in told] == [0.0, 0.25, 0.5]
+    assert console.sign_in("of-an-operator", "192.0.2.1")[0] is not None
+
+
+# --- links and sessions --------------------------------------------------------------------------------------
+
+
+@attrs.define
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def sessions(clock: Clock) -> ConsoleSessions:
+    return ConsoleSessions(clock)
+
+
+def test_a_link_is_too_old_after_a_minute(sessions: ConsoleSessions, clock: Clock) -> None:
+    secret = sessions.invite(may_change=True)
+    clock.now += LINK_SECONDS
+    assert sessions.enter(secret) is None
+
+
+def test_secrets_are_long_and_never_the_same(sessions: ConsoleSessions) -> None:
+    made = {sessions.invite(may_change=True) for _ in range(50)}
+    made |= {sessions.begin("x", may_change=True) for _ in range(50)}
+    made |= {each.form_token for each in sessions}
+    assert len(made) == 150
+    assert min(map(len, made)) >= 43
+
+
+def test_a_session_goes_on_while_it_is_used(sessions: ConsoleSessions, clock: Clock) -> None:
+    cookie = sessions.begin("x", may_change=True)
+    for _ in range(3):
+        clock.now += IDLE_SECONDS - 1
+        assert sessions.find(cookie) is not None
+    clock.now += IDLE_SECONDS
+    (session,) = sessions
+    assert sessions.find(cookie) is None
+    assert session.has_ended
+    assert not len(sessions)
+
+
+def test_of_many_sessions_those_used_last_stay(sessions: ConsoleSessions) -> None:
+    first, second, *_ = [sessions.begin("x", may_change=True) for _ in range(MAX_SESSIONS)]
+    sessions.find(first)
+    sessions.begin("x", may_change=True)
+    assert sessions.find(first) is not None
+    assert sessions.find(second) is None
+    assert len(sessions) == MAX_SESSIONS
+
+
+def test_a_revoked_token_takes_its_sessions_with_it(sessions: ConsoleSessions) -> None:
+    sessions.begin("token ci", token="ci", may_change=False)
+    kept = sessions.begin("token dev", token="dev", may_change=True)
+    assert sessions.revoke("ci") == 1
+    assert [each.token for each in sessions] == ["dev"]
+    assert sessions.find(kept) is not None
+
+
+# --- which cookie counts -------------------------------------------------------------------------------------
+
+
+@cases("cookie", "plain", "under_tls")
+def test_a_cookie_that_any_page_of_the_host_can_set_is_none_under_tls(
+    cookie: str, plain: str, under_tls: str
+) -> None:
+    headers = {"host": "127.0.0.1:7337", **({"cookie": cookie} if cookie else {})}
+    assert cookie_in(headers, tls=False) == plain
+    assert cookie_in(headers, tls=True) == under_tls
+
+
+@cases("host", "name")
+def test_a_cookie_is_named_by_the_port_and_by_nothing_else_of_the_host(host: str, name: str) -> None:
+    assert cookie_name(host, tls=False) == name
+    assert cookie_name(host, tls=True) == f"__Host-{name}"
+
+
+# --- what templates get --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rendering() -> Rendering:
+    return Rendering()
+
+
+@cases("text", "shown")
+def test_text_of_others_is_escaped_and_marked(text: str, shown: str) -> None:
+    assert foreign(text) == Markup(f'<bdi class="foreign">{shown}</bdi>')
+
+
+@cases("text", "shown")
+def test_what_stands_between_backticks_is_code_and_escaped(text: str, shown: str) -> None:
+    assert marked(text) == Markup(f'<bdi class="foreign">{shown}</bdi>')
+
+
+def test_markers_are_replaced_for_each_viewer(rendering: Rendering) -> None:
+    fragment = Fragment(id="x", template="masthead.html", values={"available": 1, "total": 3, "off": 1})
+    assert "1 of 3 servers available, 1 off" in rendering.fragment(fragment)
+    assert sent(f"{FORM_TOKEN} {HERE}", "t0k3n", '/ui/x?a="') == "t0k3n /ui/x?a=&#34;"
+
+
+def test_a_command_is_told_by_the_button_that_gives_it() -> None:
+    assert by_button("Mend it. Then `mcpd restart git`.", "git") == "Mend it. Then press Restart."
+    assert by_button("See `mcpd logs git`.", "git") == "See `mcpd logs git`."
+
+
+def test_an_address_in_a_stream_is_text_whatever_it_spells() -> None:
+    here = '/ui/x?a=\\u0022\\u003e\\"\n\ndata: x'
+    told = sent_in_json(msgspec.json.encode({"html": f"{FORM_TOKEN} {HERE}"}).decode(), "t0k3n", here)
+    assert "\n" not in told
+    assert msgspec.json.decode(told) == {"html": sent(f"{FORM_TOKEN} {HERE}", "t0k3n", here)}
+
+
+def test_no_template_has_what_the_policy_forbids_or_shows_text_unescaped() -> None:
+    for template in files("daemon.console").joinpath("templates").iterdir():
+        source = template.read_text().lower()
+        for forbidden in (
+            " style=",
+            "<style",
+            "<script>",
+            " onclick",
+            " onload",
+            "| safe",
+            "|safe",
+            "autoescape",
+        ):
+            assert forbidden not in source, (template.name, forbidden)

@@ -80,11 +80,6 @@ def test_what_moves_comes_and_goes_is_told_by_the_order() -> None:
     assert two.since(one) == {"rows": {"order": ["c", "a", "d"], "changed": {"d": "<p id=d>4</p>"}}}
 
 
-def test_a_snapshot_that_was_drawn_apart_differs_only_where_its_values_do() -> None:
-    one, two = (Snapshot.drawn(fragments(a=1, b=number), Drawer(), None) for number in (2, 3))
-    assert two.since(one) == {"rows": {"changed": {"b": "<p id=b>3</p>"}}}
-
-
 async def test_whoever_has_the_page_is_told_only_what_changed_since() -> None:
     page = Counted(a=1, b=2)
     kept = page.views.keep("key", await page.compute(None))
@@ -94,17 +89,6 @@ async def test_whoever_has_the_page_is_told_only_what_changed_since() -> None:
             assert seen is not None
             newest = await view.next(seen)
     assert newest.since(seen) == {"rows": {"changed": {"b": "<p id=b>3</p>"}}}
-
-
-@pytest.mark.parametrize("since", ["", "99", "1"])
-async def test_whoever_has_another_page_or_none_is_told_everything(since: str) -> None:
-    page = Counted(a=1)
-    page.views.keep("another key", await page.compute(None))
-    with trio.fail_after(BOUND):
-        async with page.views.following("key", since, page.compute) as (view, seen):
-            assert seen is None
-            newest = await view.next(seen)
-    assert newest.since(None)["rows"]["order"] == ["a"]
 
 
 async def test_many_followers_cost_one_computation_each_change() -> None:
@@ -183,64 +167,6 @@ async def test_while_calls_are_under_way_time_itself_is_a_change() -> None:
     assert page.computed == 4
 
 
-async def test_a_call_that_begins_while_nothing_happens_is_seen() -> None:
-    page = Called()
-    async with page.views.following("key", "", page.compute, page.EVERY) as (view, had):
-        seen = await view.next(had)
-        with trio.move_on_after(100):
-            await view.next(seen)
-        assert page.computed == 1
-        page.under_way.append(1)
-        page.values = {"a": 1}
-        with trio.fail_after(page.EVERY + 0.1):
-            await view.next(seen)
-
-
-async def test_a_call_after_a_silence_is_shown_at_once_and_a_flow_of_them_seldom() -> None:
-    page = Called()
-    async with page.views.following("key", "", page.compute, page.EVERY) as (view, had):
-        seen = await view.next(had)
-        await trio.sleep(60)
-        page.end(1)
-        began = trio.current_time()
-        seen = await view.next(seen)
-        assert trio.current_time() == began
-        page.end(2)
-        seen = await view.next(seen)
-        assert trio.current_time() - began == pytest.approx(page.EVERY)
-        # What changes seldom does not wait for that.
-        page.set(a=3)
-        await view.next(seen)
-        assert trio.current_time() - began == pytest.approx(page.EVERY + EVERY_SECONDS)
-
-
-async def test_a_page_that_shows_no_calls_is_not_computed_for_any() -> None:
-    page = Called()
-    async with page.views.following("key", "", page.compute, None) as (view, had):
-        seen = await view.next(had)
-        page.under_way.append(1)
-        page.end(1)
-        with trio.move_on_after(100) as scope:
-            await view.next(seen)
-    assert (scope.cancelled_caught, page.computed) == (True, 1)
-
-
-def test_what_is_told_is_made_once_for_all_who_have_seen_the_same() -> None:
-    one, two = (Snapshot.drawn(fragments(a=number), Drawer(), None) for number in (1, 2))
-    assert two.delta_since(one) is two.delta_since(one)
-    assert two.delta_since(one) == '{"rows":{"changed":{"a":"<p id=a>2</p>"}}}'
-    assert "order" in two.delta_since(None)
-
-
-async def test_a_page_that_nobody_follows_is_not_computed() -> None:
-    page = Counted(a=0)
-    async with page.views.following("key", "", page.compute) as (view, seen):
-        await view.next(seen)
-    page.set(a=1)
-    await trio.sleep(100)
-    assert page.computed == 1
-
-
 async def test_a_change_that_does_not_show_is_told_to_nobody() -> None:
     page = Counted(a=0)
     async with page.views.following("key", "", page.compute) as (view, had):
@@ -274,29 +200,6 @@ async def test_when_who_waits_for_all_leaves_another_takes_over() -> None:
             await trio.sleep(1)
             page.set(a=7)
     assert told == [7]
-
-
-async def test_who_comes_later_has_what_is_there_at_once_and_nothing_older() -> None:
-    page = Counted(a=0)
-
-    async def follow() -> None:
-        async with page.views.following("key", "", page.compute) as (view, had):
-            await view.next(await view.next(had))
-
-    with trio.fail_after(BOUND):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(follow)
-            await trio.sleep(5)
-            old = page.views.keep("key", await page.compute(None))
-            async with page.views.following("key", "", page.compute) as (view, had):
-                began = trio.current_time()
-                await view.next(had)
-                assert trio.current_time() == began
-            async with page.views.following("key", old, page.compute) as (view, had):
-                with trio.move_on_after(5) as scope:
-                    await view.next(had)
-                assert scope.cancelled_caught, "what it has is newer than what the others have"
-            nursery.cancel_scope.cancel()
 
 
 async def test_a_page_that_ends_ends_for_all_who_follow() -> None:

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import math
-import re
 
 import pytest
 
-from daemon.console.charts import HEIGHT, ROWS, WIDTH, Chart, Quantity, ceiling, clock, lines, number, y
-from tests.unit.console.charts.drawn import drawn, rows
-
-
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [
-        (None, "\N{EN DASH}"),
-        (math.nan, "\N{EN DASH}"),
-        (0.0, "0 ms"),
-        (0.1234, "0.123 ms"),
-        (12.345, "12.3 ms"),
-        (1204.4, "1204 ms"),
-        (9999.0, "9999 ms"),
-        (10_000.0, "10 k ms"),
-        (71_859.0, "71.9 k ms"),
-        (-200_000.0, "-200 k ms"),
-        (12_400_000.0, "12.4 M ms"),
-        (1e18, "1e+03 P ms"),
-    ],
+from daemon.console.charts import (
+    MAX_SPANS,
+    ROWS,
+    Band,
+    Chart,
+    Quantity,
+    Span,
+    bands,
+    bars,
+    ceiling,
+    lines,
+    number,
+    spans_of,
 )
+from daemon.history.event import Event, EventKind
+from tests.unit.cases import cases
+from tests.unit.console.charts.drawn import SVG, described, drawn, paths, rows
+
+
+@cases("value", "told")
 def test_numbers_have_three_digits_that_count(value: float | None, told: str) -> None:
     assert number(value, "ms") == told
 
@@ -37,18 +35,6 @@ def test_numbers_have_three_digits_that_count(value: float | None, told: str) ->
 )
 def test_an_axis_ends_at_a_round_number(most: float, top: float) -> None:
     assert ceiling(most) == pytest.approx(top)
-
-
-def test_what_is_beyond_the_axis_stays_within_the_drawing() -> None:
-    assert (y(-1, 10), y(0, 10), y(10, 10), y(99, 10)) == (HEIGHT, HEIGHT, 0, 0)
-    chart = Chart(id="c", title="", moments=(), step=60.0, series=(), since=10, until=20)
-    assert (chart.x(0), chart.x(15), chart.x(99)) == (0, WIDTH / 2, WIDTH)
-
-
-def test_times_name_the_day_where_they_cover_more_than_one() -> None:
-    assert re.fullmatch(r"\d\d:\d\d", clock(0, 3600))
-    assert re.fullmatch(r"\d\d \w{3} \d\d:\d\d", clock(0, 90_000))
-    assert re.fullmatch(r"\d\d \w{3}", clock(0, 30 * 86_400))
 
 
 def test_foreign_text_stays_text() -> None:
@@ -72,6 +58,98 @@ def test_a_long_chart_has_a_short_table_with_the_newest_first() -> None:
     assert len(chart) < 40_000
 
 
-def test_nothing_at_all_is_said_in_words() -> None:
-    chart = lines(Chart(id="c", title="t", moments=(), step=60.0, series=()))
-    assert "Nothing was counted yet." in drawn(chart).itertext()
+# --- bands of states -----------------------------------------------------------------------------------------
+
+
+def happened(kind: EventKind, at: float, text: str = "", **details: str) -> Event:
+    return Event(kind=kind, at=at, server="git", text=text, details=details)
+
+
+def test_the_states_of_a_server_follow_from_what_happened_to_it() -> None:
+    events = [
+        happened(EventKind.DAEMON_STARTED, 0.0), happened(EventKind.STARTED, 1.0), happened(EventKind.READY,
+        2.0), happened(EventKind.DEGRADED, 10.0, "pings go unanswered"), happened(EventKind.ENDED, 20.0,
+        "killed by SIGKILL"), happened(EventKind.STATE, 20.0, state="backoff"), happened(EventKind.READY,
+        25.0), happened(EventKind.STATE, 40.0, state="dormant"), happened(EventKind.DAEMON_STOPPED, 50.0),
+        happened(EventKind.READY, 60.0),
+    ]  # fmt: skip
+    assert [(span.state, span.since, span.until) for span in spans_of(events, until=70.0)] == [
+        ("ready", 2.0, 10.0),
+        ("degraded", 10.0, 20.0),
+        ("down", 20.0, 25.0),
+        ("ready", 25.0, 40.0),
+        ("off", 40.0, 50.0),
+        ("ready", 60.0, 70.0),
+    ]
+    assert [span.why for span in spans_of(events, until=70.0)][1:3] == [
+        "pings go unanswered",
+        "killed by SIGKILL",
+    ]
+
+
+def test_a_server_that_flaps_has_a_bounded_band_that_ends_with_the_newest() -> None:
+    spans = [Span(state="ready" if at % 2 else "down", since=at, until=at + 1) for at in range(5000)]
+    chart = bands("states", "States", [Band(name="git", spans=spans)], since=0, until=5000)
+    found = [*drawn(chart).iter(f"{SVG}rect")]
+    assert len(found) == MAX_SPANS
+    assert found[-1].attrib["x"] == "999.0"
+
+
+def test_names_of_servers_stay_text() -> None:
+    chart = bands("states", "<b>", [Band(name='"><script>', spans=())], since=0, until=1)
+    assert "<script>" not in chart
+    assert "<b>" not in chart
+    drawn(chart)
+
+
+# --- bars: they stand on one another, and fit however many there are -----------------------------------------
+
+
+def chart_of(calls: list[float | None], errors: list[float | None]) -> Chart:
+    return Chart(
+        id="calls",
+        title="Calls",
+        moments=[60.0 * at for at in range(len(calls))],
+        step=60.0,
+        series=(Quantity(name="answered", values=calls), Quantity(name="failed", values=errors)),
+    )
+
+
+def test_bars_stand_on_one_another() -> None:
+    chart = bars(chart_of([5.0, 0.0], [5.0, 10.0]))
+    assert paths(chart, "s1") == ["M0.0 200.0V100.0h425.0V200.0z"]
+    assert paths(chart, "s2") == ["M0.0 100.0V0.0h425.0V100.0zM500.0 200.0V0.0h425.0V200.0z"]
+    assert rows(chart)[0][1:] == ["0", "10"]
+    assert "failed: last 10, between 5 and 10." in described(chart)
+
+
+def test_many_bars_stay_visible_and_apart() -> None:
+    (path,) = paths(bars(chart_of([1.0] * 500, [None] * 500)), "s1")
+    assert path.count("h1.7V") == 500
+
+
+# --- lines: level for as long as their values are of, gaps stay gaps -----------------------------------------
+
+
+def chart_of_lines(*values: float | None) -> Chart:
+    return Chart(
+        id="latency",
+        title="Time of calls",
+        unit="ms",
+        moments=[60.0 * at for at in range(len(values))],
+        step=60.0,
+        series=(Quantity(name="p95", values=values),),
+    )
+
+
+def test_a_line_is_level_for_as_long_as_its_value_is_of() -> None:
+    chart = lines(chart_of_lines(0.0, 5.0, 10.0, 10.0))
+    assert paths(chart, "line") == ["M0.0 200.0H250.0V100.0H500.0V0.0H750.0V0.0H1000.0"]
+    assert described(chart).endswith("p95: last 10 ms, between 0 ms and 10 ms.")
+    assert [row[1] for row in rows(chart)] == ["10 ms", "10 ms", "5 ms", "0 ms"]
+
+
+def test_gaps_stay_gaps() -> None:
+    (path,) = paths(lines(chart_of_lines(1.0, 1.0, None, 1.0, math.nan, 1.0, 1.0)), "line")
+    assert path.count("M") == 3
+    assert path.count("H") == 5

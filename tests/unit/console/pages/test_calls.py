@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
 
-from daemon.console.page import part
-from daemon.console.pages.activity_pages import CALLS_PAGE, CANCEL_CALL, SHOWN
+from daemon.causes import Cause
+from daemon.console.page import part, server_page, session_page, tool_page, with_query
+from daemon.console.pages.activity_pages import (
+    CALLS_PAGE,
+    CANCEL_CALL,
+    EVENTS_PAGE,
+    EVENTS_SHOWN,
+    SHOWN,
+)
 from daemon.console.rendering import Rendering
 from daemon.counting.recent_calls import RecentCall
 from daemon.errors import InvalidArguments, UnknownServer
+from daemon.history.event import Event, EventKind
+from daemon.history.event_words import phrase
 from tests.fakes_upstream import Stage
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
 from tests.unit.operators.stage import operator_context
@@ -54,12 +64,6 @@ async def test_an_ended_call_says_who_what_how_long_and_with_what_outcome() -> N
     }
     assert "; 2 that ended, 1 of them with an error" in page.text
     assert page.text.index("slow") < page.text.index("echo")
-
-
-async def test_a_call_that_mcpd_answered_itself_leads_nowhere() -> None:
-    page = await drawn(CALLS_PAGE, viewer_of(context_of([ended(server="", tool="category", session=None)])))
-    assert "mcpd itself" in page.text
-    assert page.links == []
 
 
 async def test_errors_of_one_server_or_session_can_be_wanted() -> None:
@@ -127,3 +131,104 @@ def test_a_call_without_an_answer_can_be_cancelled_by_those_who_may(*, may_chang
     for said in ("its turn", "1m", "git#1", "prompts/get"):
         assert said in html
     assert "<script>" not in html
+
+
+# --- the page of events --------------------------------------------------------------------------------------
+
+
+def context_of_events(events: Iterable[Event]) -> OperatorContext:
+    context = operator_context(Stage())
+    for event in events:
+        context.history.note(event)
+    return context
+
+
+def started(number: int, **more: str) -> Event:
+    return Event(kind=EventKind.STARTED, at=1000.0 + number, run=number, **{"server": "alpha", **more})  # type: ignore[arg-type]
+
+
+LISTS = Event(
+    kind=EventKind.LISTS_CHANGED,
+    server="alpha",
+    details={"tools": {"came": ["add"], "went": ["gone"], "changed": ["echo"]}},
+)
+
+
+async def test_the_newest_comes_first_with_its_server_as_a_link() -> None:
+    page = await drawn(
+        EVENTS_PAGE, viewer_of(context_of_events([started(1), started(2), started(3, server="left")]))
+    )
+    assert page.text.index("run 2 begins") < page.text.index("run 1 begins")
+    assert "/ui/servers/alpha" in page.links
+    assert "/ui/servers/left" not in page.links
+    assert "left" in page.text
+
+
+async def test_a_hundred_are_on_a_page_and_the_next_goes_on_where_it_ends() -> None:
+    context = context_of_events(started(number) for number in range(EVENTS_SHOWN + 7))
+    first = await EVENTS_PAGE.fragments(viewer_of(context))
+    assert len(first["events"]) == EVENTS_SHOWN
+    older = str(first["events-pages"][0].values["older"])
+    assert older.startswith("/events?until=")
+    rest = await EVENTS_PAGE.fragments(viewer_of(context, query=older.partition("?")[2]))
+    shown: Any = [each.values["event"] for each in rest["events"]]
+    assert [phrase(each) for each in shown][::6] == ["run 6 begins", "run 0 begins"]
+    assert rest["events-pages"][0].values["newest"] == "/events"
+    assert not rest["events-pages"][0].values["older"]
+
+
+async def test_what_went_wrong_changed_tools_a_server_a_session_and_times_can_be_wanted() -> None:
+    context = context_of_events(
+        [
+            started(1),
+            started(2, server="beta"),
+            Event(kind=EventKind.ENDED, at=1003.0, server="alpha", cause=Cause.KILLED, text="killed"),
+            Event(kind=EventKind.ENDED, at=1004.0, server="alpha", details={"asked": True}),
+            Event(kind=EventKind.SESSION_BEGAN, at=1005.0, session="#4"),
+            LISTS,
+        ]
+    )
+    for query, count in (
+        ("", 6),
+        ("what=wrong", 1),
+        ("what=tools", 1),
+        ("server=beta", 1),
+        ("session=#4", 1),
+        ("until=1003", 3),
+        ("since=1004&until=1005", 2),
+        ("since=2001-01-01T00:00", 1),
+    ):
+        found = await EVENTS_PAGE.fragments(viewer_of(context, query=query))
+        assert len(found["events"]) == count, query
+    for query in ("what=nothing", "since=soon", "until=inf", "since=nan"):
+        with pytest.raises(InvalidArguments):
+            await values_of(EVENTS_PAGE, viewer_of(context, query=query))
+
+
+async def test_what_others_wrote_is_text() -> None:
+    hostile = [started(1, server=HOSTILE), started(2, server="", session=HOSTILE)]
+    assert (await drawn(EVENTS_PAGE, viewer_of(context_of_events(hostile)))).is_harmless()
+
+
+# --- addresses lead to what they name, whatever is in the name -----------------------------------------------
+
+
+NAMES = ["git", "a/b", "#4", "/home/me/project", "?q=1&x", "%2F", "ü <b>", ".."]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_one_segment_of_an_address(name: str) -> None:
+    for address, segments in (
+        (server_page(name), ["servers", name]),
+        (session_page(name), ["sessions", name]),
+        (tool_page("git", name), ["tools", "git", name]),
+    ):
+        found = urlsplit(address)
+        assert (found.query, found.fragment) == ("", "")
+        assert [unquote(each) for each in found.path.split("/")[1:]] == segments
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_one_value_of_a_query(name: str) -> None:
+    address = with_query("/tools", category=name, page=2, q="")
+    assert parse_qsl(urlsplit(address).query) == [("category", name), ("page", "2")]

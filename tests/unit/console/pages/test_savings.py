@@ -48,24 +48,6 @@ async def test_tokens_of_all_tools_are_divided_into_those_shown_and_those_never_
     assert rows(chart)[0][1:] == ["250", "750"]
 
 
-async def test_days_are_sums_of_their_hours() -> None:
-    counted = {"loads": [(int(NOON) - 2 * HOUR, 2), (int(NOON), 3)], "invalidations": [(int(NOON), 1)]}
-    chart = (await charts_of(context_of(counted), "month"))["loads"]
-    assert rows(chart)[0][1:] == ["5", "1"]
-    assert "loaded: last 5" in described(chart)
-
-
-async def test_a_rate_without_calls_is_a_gap() -> None:
-    counted = {
-        "loadHits": [(int(NOON) - 3 * HOUR, 3), (int(NOON), 1)],
-        "loadMisses": [(int(NOON) - 3 * HOUR, 1)],
-    }
-    chart = (await charts_of(context_of(counted), "day"))["hit-rate"]
-    (line,) = paths(chart, "line")
-    assert line.count("M") == 2
-    assert "last 100 %, between 75 % and 100 %" in described(chart)
-
-
 async def test_an_hour_has_gaps_where_no_daemon_was_running() -> None:
     context = context_of()
     for minutes_ago, tokens in ((3, 40), (1, -8)):

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.authorization.login_runs import LoginRun
+from daemon.authorization.login_runs import LoginRefused, LoginRun
 from daemon.authorization.logins import DeviceCode, LoginPage, Wish
-from daemon.console.pages.server_pages import SERVER
+from daemon.causes import Cause, Remedy
+from daemon.console.pages.server_pages import (
+    SERVER,
+    SERVER_ACTIONS,
+    SERVERS,
+    server_facts,
+    shown,
+)
 from daemon.errors import UnknownServer
 from daemon.history.event import Event, EventKind
+from daemon.operators.base import Refused
+from daemon.states import ServerState
 from tests.fakes_upstream import Stage
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
+from tests.unit.operators.running import raw, running
 from tests.unit.operators.stage import OperatorStage
 
 
@@ -24,15 +35,6 @@ async def test_nothing_that_a_server_writes_becomes_markup() -> None:
     page = await drawn(SERVER, viewer_of(context, server="alpha"))
     assert page.text.count("<script>alert(1)</script>") >= 2
     assert page.is_harmless()
-
-
-async def test_its_history_is_its_own_the_newest_first() -> None:
-    context = OperatorStage().context()
-    for server, text in (("alpha", "first"), ("beta", "another"), ("alpha", "second")):
-        context.history.note(Event(kind=EventKind.ENDED, server=server, text=text))
-    events = (await values_of(SERVER, viewer_of(context, server="alpha")))["server-history"]["events"]
-    assert ["second" in each.text for each in events] == [True, False]
-    assert len(events) == 2
 
 
 async def test_the_last_errors_of_its_calls_are_shown() -> None:
@@ -78,11 +80,88 @@ async def test_a_login_under_way_is_shown_to_who_may_change_things(
     assert page.forms == []
 
 
-async def test_a_server_that_is_not_there_has_no_page() -> None:
+# --- what is done to a server on its page, and what is said about it -----------------------------------------
+
+
+ACTS = {each.path.rpartition("/")[2]: each.act for each in SERVER_ACTIONS}
+
+
+async def test_a_server_is_switched_off_and_on() -> None:
+    async with running() as daemon:
+        viewer = viewer_of(daemon.context, server="git")
+        told = await ACTS["disable"](viewer, {})
+        assert told == "git is switched off."
+        told = await ACTS["enable"](viewer, {})
+        assert told == "git was switched on and is ready."
+
+
+async def test_what_a_refresh_has_brought_is_said() -> None:
+    async with running() as daemon:
+        git = daemon.servers["git"]
+        git.lists = (raw("log"), raw("blame"))
+        told = await ACTS["refresh"](viewer_of(daemon.context, server="git"), {})
+        assert told == "git has listed 2 tools: 1 came, 2 went."
+        git.problem = "it does not answer"
+        told = await ACTS["refresh"](viewer_of(daemon.context, server="git"), {})
+        assert told == "git: it does not answer."
+
+
+@pytest.mark.parametrize("act", ["restart", "refresh", "disable", "login", "logout"])
+async def test_a_server_that_is_not_there_is_refused(act: str) -> None:
     with pytest.raises(UnknownServer, match="alhpa"):
-        await SERVER.fragments(viewer_of(OperatorStage().context(), server="alhpa"))
+        await ACTS[act](viewer_of(OperatorStage().context(), server="alhpa"), {})
 
 
-async def test_nothing_differs_as_long_as_nothing_happens() -> None:
-    viewer = viewer_of(OperatorStage().context(), server="alpha")
-    assert await values_of(SERVER, viewer) == await values_of(SERVER, viewer)
+async def test_an_answer_without_a_login_is_refused() -> None:
+    with pytest.raises((Refused, LoginRefused), match="no login is under way"):
+        await ACTS["login-answer"](viewer_of(OperatorStage().context(), server="alpha"), {"url": "http://x"})
+
+
+# --- what is said of a server in the list and on its page ----------------------------------------------------
+
+
+async def test_the_next_try_of_a_degraded_server_is_that_of_its_lists() -> None:
+    stage = OperatorStage()
+    stage.stage.becomes("alpha", ServerState.DEGRADED)
+    problem = stage.stage.catalog.value.servers["alpha"].status.why
+    stage.alpha.list_status = type(stage.alpha.list_status)(problem=problem, next_at=1234.4)
+    assert server_facts(stage.context(), "alpha", {})["nextRetryAt"] == 1234
+
+
+# --- the page of all servers ---------------------------------------------------------------------------------
+
+
+def three() -> OperatorStage:
+    """A failed server, a ready one and one that is off, in another order."""
+    servers = {name: {"command": "unused", "enabled": name != "off"} for name in ("alpha", "off", "sick")}
+    stage = Stage(config_of({"mcpServers": servers}))
+    stage.becomes(
+        "sick",
+        ServerState.FAILED,
+        reason=HOSTILE,
+        cause=Cause.COMMAND_NOT_FOUND,
+        remedy=Remedy(f"There is no program {HOSTILE}.", "Install it."),
+        next_retry_at=2e9,
+    )
+    return OperatorStage(stage)
+
+
+@cases("query", "names")
+async def test_the_worst_is_first_and_a_query_chooses(query: str, names: list[str]) -> None:
+    viewer = viewer_of(three().context(), query=query)
+    assert shown(viewer.context, viewer.query) == names
+    rows = [each["server"]["name"] for each in (await values_of(SERVERS, viewer)).values() if "server" in each]
+    assert rows == names
+
+
+async def test_a_row_says_why_what_helps_and_when_it_is_tried_again() -> None:
+    page = await drawn(SERVERS, viewer_of(three().context()))
+    assert "What helps: Install it" in page.text
+    assert "Next try in" in page.text
+    assert page.is_harmless()
+    assert "/ui/servers/sick" in page.links
+    assert {"/ui/servers/sick/restart", "/ui/servers/off/enable"} <= {*page.forms}
+
+
+async def test_who_may_only_read_sees_no_controls() -> None:
+    assert (await drawn(SERVERS, viewer_of(three().context(), may_change=False))).forms == []

@@ -9,10 +9,10 @@ import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.clients.grants import Grants
-from daemon.console.pages.session_pages import SESSION_ACTIONS, SESSION_PAGE
+from daemon.console.pages.session_pages import SESSION_ACTIONS, SESSION_PAGE, SESSIONS_PAGE
 from daemon.errors import InvalidArguments
 from tests.fakes_upstream import Stage
-from tests.unit.console.pages.drawing import drawn, values_of, viewer_of
+from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
 from tests.unit.operators.stage import (
     SESSION,
     FakeArchive,
@@ -63,15 +63,6 @@ async def test_each_loaded_tool_has_its_status_and_the_reason() -> None:
     assert {"/ui/tools/alpha/a%2Fb%3Ci%3E", "/ui/servers/beta"} <= {*page.links}
 
 
-async def test_a_kept_session_is_shown_although_nobody_is_connected() -> None:
-    values = await values_of(SESSION_PAGE, viewer_of(context_of(), session="k"))
-    assert (values["session-overview"]["connections"], values["session-overview"]["session"]["seenAt"]) == (
-        [],
-        9,
-    )
-    assert len(values["session-loaded"]["loaded"]) == 2
-
-
 async def test_who_may_only_read_sees_no_controls() -> None:
     viewer = viewer_of(context_of(), session="#3", may_change=False)
     assert (await drawn(SESSION_PAGE, viewer)).forms == []
@@ -100,11 +91,27 @@ async def test_a_session_is_moved() -> None:
         await ACTS["move"](viewer_of(context, session="k"), {"profile": "gone"})
 
 
-async def test_nothing_that_is_allowed_is_asked_about_again() -> None:
-    told = await ACTS["revoke"](viewer_of(context_of(), session="k"), {})
-    assert told == "The user is asked again about: nothing."
+# --- the page of all sessions --------------------------------------------------------------------------------
 
 
-async def test_a_session_that_is_not_there_has_no_page() -> None:
-    with pytest.raises(InvalidArguments, match="no session is named"):
-        await SESSION_PAGE.fragments(viewer_of(OperatorStage().context(), session="nobody"))
+KEY = "/home/me/a b?#"
+HELD = LoadedTool(key=("alpha", "gone"), schema_hash="h", epoch=1, source=Source.MANUAL, at=5.0)
+
+
+async def test_connections_and_kept_sessions_are_shown() -> None:
+    live = FakeSession(attrs.evolve(SESSION, key=None, client=HOSTILE, workspace=HOSTILE))
+    record = SessionRecord(key=KEY, loaded=Loaded({HELD.key: HELD}), client=HOSTILE, seen_at=7.0)
+    context = OperatorStage().context(clients=clients_of(live), archive=FakeArchive([record]))
+    page = await drawn(SESSIONS_PAGE, viewer_of(context))
+    assert page.is_harmless()
+    assert {"/ui/sessions/%233", "/ui/sessions/%2Fhome%2Fme%2Fa%20b%3F%23"} <= {*page.links}
+    values = await values_of(SESSIONS_PAGE, viewer_of(context))
+    kept = values["session-%2Fhome%2Fme%2Fa%20b%3F%23"]["session"]
+    assert (kept["loaded"], kept["invalid"], kept["seenAt"]) == (1, 1, 7)
+
+
+async def test_it_says_when_some_may_be_missing() -> None:
+    archive = FakeArchive()
+    archive.degrade("the disk is full")
+    page = await drawn(SESSIONS_PAGE, viewer_of(OperatorStage().context(archive=archive)))
+    assert "the disk is full" in page.text

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 import trio
 
 from daemon.checks.advice import warnings
-from daemon.cli.local_commands import CHECK
-from daemon.config.parse import Plan, load, load_with_notes
-from daemon.console.pages import settings_pages
-from daemon.console.pages.settings_pages import MAX_WORD, SETTINGS_ACTIONS, SETTINGS_PAGE, _idle
-from daemon.errors import InvalidArguments, McpdError
-from daemon.operators.report_words import RISKS
+from daemon.config.parse import Plan, load
+from daemon.console.pages.settings_pages import SETTINGS_ACTIONS, SETTINGS_PAGE
+from daemon.errors import InvalidArguments
 from tests.fakes_upstream import Stage
+from tests.unit.cases import cases
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
 from tests.unit.operators.stage import FACTS, operator_context
 
@@ -119,14 +116,6 @@ async def test_switches_show_what_they_mean_and_no_token_is_shown(config: Path) 
     assert "called 'big-server'" in page.text
 
 
-async def test_risks_and_a_choice_without_effect_are_told(config: Path) -> None:
-    context = context_of(config)
-    assert RISKS in (await drawn(SETTINGS_PAGE, viewer_of(context))).text
-    profile = attrs.evolve(context.config.profiles["reader"], core_tools=("big-server/x",))
-    assert _idle(profile, "browse") == "The choice of coreTools has no effect on this surface."
-    assert _idle(profile, "search") == _idle(profile, "auto") == ""
-
-
 async def test_a_viewer_who_may_change_nothing_has_no_controls(config: Path) -> None:
     context = context_of(config, FakeModel())
     assert (await drawn(SETTINGS_PAGE, viewer_of(context, may_change=False))).forms == []
@@ -150,18 +139,7 @@ async def test_the_master_switch_and_a_profiles_are_thrown(config: Path) -> None
     assert (values["profile-reader"]["on"], values["profile-reader"]["surface"]) == (False, "full")
 
 
-@pytest.mark.parametrize(
-    ("act", "fields"),
-    [
-        ("lazy", {}),
-        ("lazy", {"on": "maybe"}),
-        ("lazy", {"on": "on", "profile": "nobody"}),
-        ("lazy", {"on": "on", "profile": "x" * (MAX_WORD + 1)}),
-        ("model", {}),
-        ("model", {"model": "unheard-of"}),
-        ("model", {"model": "x" * (MAX_WORD + 1)}),
-    ],
-)
+@cases("act", "fields")
 async def test_what_no_form_of_ours_sends_is_refused(config: Path, act: str, fields: dict[str, str]) -> None:
     with pytest.raises(InvalidArguments):
         await ACTS[act](viewer_of(context_of(config, FakeModel())), fields)
@@ -186,56 +164,3 @@ async def test_an_answer_of_the_model_stays_text(config: Path) -> None:
     assert page.is_harmless()
     assert "read 7 tokens" in page.text
     assert "alert(1)" in page.text
-
-
-async def test_a_file_that_is_faulty_now_is_said_to_be(config: Path) -> None:
-    context = context_of(config)
-    await trio.Path(config).write_text('{"lazzy": 1}')
-    page = await drawn(SETTINGS_PAGE, viewer_of(context))
-    assert "a reload changes nothing" in page.text
-    assert "lazzy" in page.text
-    with pytest.raises(McpdError):
-        await ACTS["reload"](viewer_of(context), {})
-
-
-async def test_all_that_a_check_warns_of_is_told_in_its_words(
-    config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    context = context_of(config)
-    facts = attrs.evolve(context.facts, environ=dict(os.environ))
-    CHECK.main([str(config)])
-    said = [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines()]
-    assert any("'description'" in each for each in said)
-    assert any("PATH" in each for each in said)
-    page: Any = (await values_of(SETTINGS_PAGE, viewer_of(attrs.evolve(context, facts=facts))))["file"]
-    assert sorted(said) == sorted([*page["warnings"], *page["notes"]])
-    (config.parent / "x").touch(mode=0o700)
-    facts = attrs.evolve(facts, environ={"PATH": str(config.parent)})
-    page = (await values_of(SETTINGS_PAGE, viewer_of(attrs.evolve(context, facts=facts))))["file"]
-    assert not any("PATH" in each for each in page["warnings"]), (
-        "the command is there now, and the file is as it was"
-    )
-
-
-async def test_a_file_is_read_again_only_when_it_has_changed(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    context, read = context_of(config), []
-
-    def counted(*args: Any) -> Any:
-        read.append(args)
-        return load_with_notes(*args)
-
-    monkeypatch.setattr(settings_pages, "load_with_notes", counted)
-    for _ in range(3):
-        await drawn(SETTINGS_PAGE, viewer_of(context))
-    assert len(read) == 1
-    await trio.Path(config).write_text('{"lazzy": 1}')
-    for _ in range(2):
-        assert "lazzy" in (await drawn(SETTINGS_PAGE, viewer_of(context))).text
-    assert len(read) == 3, "faults may lie in files that are not beside it"
-
-
-async def test_a_reload_says_what_it_has_changed(config: Path) -> None:
-    said = await ACTS["reload"](viewer_of(context_of(config)), {})
-    assert said == "The configuration was read: sections: lazy."

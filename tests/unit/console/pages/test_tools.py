@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 
-from daemon.console.pages.tool_pages import PER_PAGE, SWITCH_TOOL, TOOLS_PAGE, loaded_by
-from daemon.errors import InvalidArguments, UnknownCategory, UnknownServer
-from daemon.states import ServerState
+from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
+from daemon.console.pages.tool_pages import PER_PAGE, SWITCH_TOOL, TOOL_PAGE, TOOLS_PAGE
+from daemon.errors import UnknownTool
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
 from tests.unit.operators.running import raw, running
-from tests.unit.operators.stage import OperatorStage
+from tests.unit.operators.stage import SESSION, FakeSession, OperatorStage, clients_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 MOST_BYTES = 200_000
 """What a page may have (the console's budget)."""
@@ -68,8 +70,8 @@ async def test_a_category_of_many_tools_has_pages() -> None:
         assert "notes" in await values_of(TOOLS_PAGE, viewer_of(context, query=f"category=s0&page={word}"))
 
 
-async def test_ten_thousand_tools_of_fifty_servers_stay_within_the_budget() -> None:
-    context = many(50, PER_PAGE).context()
+async def test_thousands_of_tools_stay_within_the_budget() -> None:
+    context = many(10, PER_PAGE).context()
     for query in ("", "category=s1", "server=s1", "q=t1"):
         page = await drawn(TOOLS_PAGE, viewer_of(context, query=query))
         assert len(page.html.encode()) < MOST_BYTES
@@ -93,34 +95,6 @@ async def test_names_and_descriptions_stay_text() -> None:
     assert "/ui/tools/alpha/a%2Fb%3Cimg%20src%3Dx%3E%22" in page.links
 
 
-async def test_tools_of_a_server_that_is_down_are_unavailable() -> None:
-    stage = OperatorStage()
-    stage.stage.becomes("alpha", ServerState.BACKOFF)
-    values = await values_of(TOOLS_PAGE, viewer_of(stage.context(), query="server=alpha"))
-    row = values["tool-alpha-echo"]
-    assert (row["state"], row["why"], row["loaded"]) == ("unavailable", "server alpha is backoff", 0)
-    assert loaded_by(stage.context()) == {}
-
-
-@pytest.mark.parametrize(
-    ("query", "error"), [("category=gone", UnknownCategory), ("server=gone", UnknownServer)]
-)
-async def test_what_is_not_there_has_no_page(query: str, error: type[Exception]) -> None:
-    with pytest.raises(error, match="gone"):
-        await TOOLS_PAGE.fragments(viewer_of(OperatorStage().context(), query=query))
-
-
-async def test_a_server_that_is_switched_off_is_listed_with_its_tools_as_off() -> None:
-    async with running() as daemon:
-        await daemon.switch("git", off=True)
-        values = await values_of(TOOLS_PAGE, viewer_of(daemon.context))
-        rows = {each["servers"][0]: each for each in values["category-list"]["categories"]}
-        assert {"git", "off"} <= {*rows}
-        assert rows["git"]["off"] == rows["git"]["tools"] > 0
-        page = await drawn(TOOLS_PAGE, viewer_of(daemon.context, query="server=git"))
-        assert "server git is switched off" in page.text
-
-
 async def test_a_tool_is_switched_by_the_command() -> None:
     async with running() as daemon:
         viewer = viewer_of(daemon.context)
@@ -132,6 +106,55 @@ async def test_a_tool_is_switched_by_the_command() -> None:
         assert not daemon.switched
 
 
-async def test_a_form_that_names_no_tool_is_refused() -> None:
-    with pytest.raises(InvalidArguments, match="SERVER/TOOL"):
-        await SWITCH_TOOL.act(viewer_of(OperatorStage().context()), {"disable": "alpha"})
+# --- the page of one tool ------------------------------------------------------------------------------------
+
+
+NAME = "a/b<img src=x>"
+SCHEMA = {
+    "type": "object", "properties": {"<b>path</b>": {"type": ["string", "null"], "description": HOSTILE},
+    "depth": {"enum": [1, 2], "default": 1}, "free": True}, "required": ["depth"],
+}  # fmt: skip
+
+
+def hostile(**written: Any) -> OperatorStage:
+    stage = Stage(**written)
+    stage.lists("alpha", {"name": NAME, "description": HOSTILE, "inputSchema": SCHEMA}, "echo")
+    return OperatorStage(stage)
+
+
+async def test_nothing_in_a_definition_becomes_markup() -> None:
+    page = await drawn(TOOL_PAGE, viewer_of(hostile().context(), server="alpha", tool=NAME))
+    assert page.is_harmless()
+    assert "<b>path</b>" in page.text
+    assert not any(tag == "b" for tag, _ in page.tags)
+
+
+async def test_what_a_server_does_not_say_is_not_put_into_its_mouth() -> None:
+    stage = OperatorStage()
+    stage.stage.lists(
+        "alpha", {"name": "reads", "inputSchema": SCHEMA, "annotations": {"readOnlyHint": True}}, "echo"
+    )
+    silent = await drawn(TOOL_PAGE, viewer_of(stage.context(), server="alpha", tool="echo"))
+    assert "Its server says nothing of that. Clients assume that it may destroy something" in silent.text
+    assert "As its server says" not in silent.text
+    said = await drawn(TOOL_PAGE, viewer_of(stage.context(), server="alpha", tool="reads"))
+    assert "As its server says, itonly reads" in said.text
+
+
+async def test_sessions_that_have_loaded_it_are_named_with_the_status() -> None:
+    stage = OperatorStage()
+    held = LoadedTool(key=("alpha", "echo"), schema_hash="old", epoch=1, source=Source.MANUAL, at=5.0)
+    loaded = Loaded({held.key: held})
+    record = SessionRecord(key="/home/me", loaded=loaded, client="me 1")
+    live = FakeSession(attrs.evolve(SESSION, key=None, own=loaded))
+    context = stage.context(clients=clients_of(live, in_use=[(record, 1)]))
+    viewer = viewer_of(context, server="alpha", tool="echo")
+    assert "nobody is connected" not in (await drawn(TOOL_PAGE, viewer)).text
+    sessions = (await values_of(TOOL_PAGE, viewer))["tool-loaded"]
+    assert [each["session"] for each in sessions["sessions"]] == ["/home/me", "#3"]
+    assert {each["status"] for each in sessions["sessions"]} == {"invalid_changed"}
+
+
+async def test_a_tool_that_is_not_there_has_no_page() -> None:
+    with pytest.raises(UnknownTool, match="ehco"):
+        await TOOL_PAGE.fragments(viewer_of(OperatorStage().context(), server="alpha", tool="ehco"))
