@@ -11,6 +11,7 @@ import pytest
 from daemon.safety.redact import Redactor
 from daemon.state.faults import LONGEST_WHY, StoreCause, StoreFault, translated
 from daemon.state.health import Condition, Health
+from tests.unit.cases import cases
 
 REDACT = Redactor(["s3cret-word"])
 ERRORS = (sqlite3.Error, psycopg.Error)
@@ -30,99 +31,26 @@ def of_sqlite(code: int, words: str = "words") -> sqlite3.Error:
     return error
 
 
-@pytest.mark.parametrize(
-    ("code", "words", "kind"),
-    [
-        (sqlite3.SQLITE_FULL, "", StoreCause.FULL),
-        (sqlite3.SQLITE_BUSY, "", StoreCause.LOCKED),
-        (sqlite3.SQLITE_BUSY_SNAPSHOT, "", StoreCause.LOCKED),
-        (sqlite3.SQLITE_LOCKED, "", StoreCause.LOCKED),
-        (sqlite3.SQLITE_READONLY, "", StoreCause.READ_ONLY),
-        (sqlite3.SQLITE_READONLY_DIRECTORY, "", StoreCause.READ_ONLY),
-        (sqlite3.SQLITE_READONLY_DBMOVED, "", StoreCause.LOST),
-        (sqlite3.SQLITE_CORRUPT, "", StoreCause.CORRUPT),
-        (sqlite3.SQLITE_CORRUPT_INDEX, "", StoreCause.CORRUPT),
-        (sqlite3.SQLITE_NOTADB, "", StoreCause.CORRUPT),
-        (sqlite3.SQLITE_IOERR_SHORT_READ, "", StoreCause.CORRUPT),
-        (sqlite3.SQLITE_IOERR, "", StoreCause.UNAVAILABLE),
-        (sqlite3.SQLITE_IOERR_FSYNC, "", StoreCause.UNAVAILABLE),
-        (sqlite3.SQLITE_NOMEM, "", StoreCause.UNAVAILABLE),
-        (sqlite3.SQLITE_CANTOPEN, "", StoreCause.UNAVAILABLE),
-        (sqlite3.SQLITE_PERM, "", StoreCause.READ_ONLY),
-        (sqlite3.SQLITE_ERROR, "no such table: tools", StoreCause.LOST),
-        (sqlite3.SQLITE_ERROR, "no such column: raw", StoreCause.CORRUPT),
-        (sqlite3.SQLITE_ERROR, "table tools has no column named raw", StoreCause.CORRUPT),
-        (sqlite3.SQLITE_ERROR, "anything else", StoreCause.UNAVAILABLE),
-    ],
-)
-def test_codes_of_sqlite(code: int, words: str, kind: StoreCause) -> None:
-    assert kind_of(of_sqlite(code, words)) is kind
+@cases("code", "words", "kind")
+def test_codes_of_sqlite(code: str, words: str, kind: str) -> None:
+    assert kind_of(of_sqlite(getattr(sqlite3, code), words)) is StoreCause(kind)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("DiskFull", StoreCause.FULL),
-        ("ReadOnlySqlTransaction", StoreCause.READ_ONLY),
-        ("LockNotAvailable", StoreCause.LOCKED),
-        ("DeadlockDetected", StoreCause.LOCKED),
-        ("SerializationFailure", StoreCause.LOCKED),
-        ("QueryCanceled", StoreCause.UNAVAILABLE),
-        ("AdminShutdown", StoreCause.UNAVAILABLE),
-        ("CannotConnectNow", StoreCause.UNAVAILABLE),
-        ("TooManyConnections", StoreCause.UNAVAILABLE),
-        ("ConnectionFailure", StoreCause.UNAVAILABLE),
-        ("UndefinedTable", StoreCause.LOST),
-        ("InvalidSchemaName", StoreCause.LOST),
-        ("UndefinedColumn", StoreCause.CORRUPT),
-        ("DatatypeMismatch", StoreCause.CORRUPT),
-        ("DataCorrupted", StoreCause.CORRUPT),
-        ("IndexCorrupted", StoreCause.CORRUPT),
-        ("InsufficientPrivilege", StoreCause.MISCONFIGURED),
-        ("InvalidPassword", StoreCause.MISCONFIGURED),
-        ("InvalidCatalogName", StoreCause.MISCONFIGURED),
-    ],
-)
-def test_states_of_postgresql(name: str, kind: StoreCause) -> None:
+@cases("name", "kind")
+def test_states_of_postgresql(name: str, kind: str) -> None:
     error = getattr(psycopg.errors, name)("words")
     assert error.sqlstate
-    assert kind_of(error) is kind
+    assert kind_of(error) is StoreCause(kind)
 
 
-@pytest.mark.parametrize(
-    ("words", "kind"),
-    [
-        ('FATAL:  password authentication failed for user "me"', StoreCause.MISCONFIGURED),
-        ('FATAL:  database "x" does not exist', StoreCause.MISCONFIGURED),
-        ("fe_sendauth: no password supplied", StoreCause.MISCONFIGURED),
-        ('FATAL:  no pg_hba.conf entry for host "::1"', StoreCause.MISCONFIGURED),
-        ("connection refused", StoreCause.UNAVAILABLE),
-        ('connection to server on socket "/s" failed: No such file or directory', StoreCause.UNAVAILABLE),
-        (
-            "could not translate host name to address: Temporary failure in name resolution",
-            StoreCause.UNAVAILABLE,
-        ),
-        ("FATAL:  the database system is starting up", StoreCause.UNAVAILABLE),
-    ],
-)
-def test_words_of_a_connection_that_was_never_made(words: str, kind: StoreCause) -> None:
-    assert kind_of(psycopg.OperationalError(words)) is kind
+@cases("words", "kind")
+def test_words_of_a_connection_that_was_never_made(words: str, kind: str) -> None:
+    assert kind_of(psycopg.OperationalError(words)) is StoreCause(kind)
 
 
-@pytest.mark.parametrize(
-    ("number", "kind"),
-    [
-        (errno.ENOSPC, StoreCause.FULL),
-        (errno.EDQUOT, StoreCause.FULL),
-        (errno.EROFS, StoreCause.READ_ONLY),
-        (errno.EACCES, StoreCause.READ_ONLY),
-        (errno.EPERM, StoreCause.READ_ONLY),
-        (errno.ENOTDIR, StoreCause.MISCONFIGURED),
-        (errno.EIO, StoreCause.UNAVAILABLE),
-    ],
-)
-def test_numbers_of_the_system(number: int, kind: StoreCause) -> None:
-    assert kind_of(OSError(number, "words")) is kind
+@cases("number", "kind")
+def test_numbers_of_the_system(number: str, kind: str) -> None:
+    assert kind_of(OSError(getattr(errno, number), "words")) is StoreCause(kind)
 
 
 def test_no_secret_is_repeated_and_words_are_bounded() -> None:
@@ -142,19 +70,6 @@ def test_a_fault_of_ours_stays_what_it_is() -> None:
         raise StoreFault(StoreCause.LOST, "there", "why")
 
 
-@pytest.mark.parametrize("cause", StoreCause)
-def test_every_cause_has_words_and_advice(cause: StoreCause) -> None:
-    fault = StoreFault(cause, "/var/lib/mcpd/state.db", "because")
-    begin, _, advice = str(fault).partition(": because. ")
-    assert begin.startswith("the store /var/lib/mcpd/state.db is ")
-    assert advice
-    assert (fault.cause, fault.where) == (cause, "/var/lib/mcpd/state.db")
-
-
-def test_better_advice_replaces_the_usual_one() -> None:
-    assert str(StoreFault(StoreCause.LOST, "x", "y", "Do this")).endswith(": y. Do this")
-
-
 LOCKED = StoreFault(StoreCause.LOCKED, "state.db", "somebody writes")
 
 
@@ -167,16 +82,6 @@ class Clock:
 
 def health(clock: Clock | None = None, rng: float = 0.0) -> Health:
     return Health(where="state.db", wall=clock or Clock(), rng=lambda: rng)
-
-
-def test_it_begins_degraded_for_nothing_was_opened() -> None:
-    shown = health().persistence.value
-    assert (shown.state, shown.reason, shown.where, shown.since) == (
-        "degraded",
-        "not opened yet",
-        "state.db",
-        1000.0,
-    )
 
 
 def test_since_is_when_the_state_changed_not_when_the_reason_did() -> None:
@@ -212,15 +117,6 @@ def test_what_was_lost_is_shown_for_good() -> None:
     full = StoreFault(StoreCause.FULL, "state.db", "why")
     it.degrade(full, 1)
     assert it.persistence.value.reason == f"{full}; {reason}"
-
-
-def test_nobody_is_woken_when_nothing_changed() -> None:
-    it = health()
-    it.mend(0)
-    before = it.persistence.value
-    it.mend(0)
-    it.count(0)
-    assert it.persistence.value is before
 
 
 @pytest.mark.parametrize(("rng", "first"), [(0.0, 0.5), (1.0, 1.0)])

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from daemon.config.state_url import parse
 from daemon.safety.redact import Redactor
-from daemon.state import postgres
 from daemon.state.faults import StoreCause, StoreFault, translated
 from daemon.state.sql import Batch
-from daemon.state.store import STEPS, Store, complete, mend, migrate, version_of
-from tests.unit.state.places import SLACK, Sqlite, database_of
+from daemon.state.store import STEPS, complete, mend, migrate, version_of
+from tests.unit.cases import cases
+from tests.unit.state.places import Sqlite, database_of
 from tests.unit.state.samples import server
 
 if TYPE_CHECKING:
@@ -45,16 +44,6 @@ def database(place: Place) -> Iterator[Database]:
 def version(database: Database) -> int:
     with database.transaction(writes=False) as transaction:
         return version_of(transaction, "here", LATER)
-
-
-def test_what_was_kept_is_there_after_later_steps(place: Place, opening: Opener, database: Database) -> None:
-    store = opening(place)
-    store.keep(Batch(at=1.0, servers=(server("read"),)))
-    store.close()
-    with database.transaction(writes=True) as transaction:
-        migrate(transaction, "here", LATER)
-    assert version(database) == len(LATER)
-    assert place.run("SELECT name, mood FROM servers") == [("git", "fine")]
 
 
 def left_behind(place: Place) -> None:
@@ -127,13 +116,6 @@ def test_tables_of_others_stay_where_they_are_when_a_store_of_before_is_moved(
     assert postgres_place.run("SELECT x FROM public.theirs") == [("dear",)]
 
 
-def test_a_second_store_of_before_gets_a_schema_of_its_own(postgres_place: Postgres, opening: Opener) -> None:
-    postgres_place.run("CREATE SCHEMA mcpd_before_0_1_0")
-    left_behind(postgres_place)
-    opening(postgres_place)
-    assert postgres_place.run("SELECT tool FROM mcpd_before_0_1_0_2.switches") == [("push",)]
-
-
 def test_daemons_that_come_at_once_move_a_store_of_before_once(
     postgres_place: Postgres, logged: list[str]
 ) -> None:
@@ -144,24 +126,6 @@ def test_daemons_that_come_at_once_move_a_store_of_before_once(
     found = postgres_place.run("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'mcpd%'")
     assert found == [("mcpd_before_0_1_0",)]
     assert len([line for line in logged if "moved aside" in line]) == 1
-
-
-def test_a_store_of_before_that_cannot_be_moved_stays_and_the_fault_says_what_to_do(
-    postgres_place: Postgres,
-) -> None:
-    left_behind(postgres_place)
-    role = f"guest_{postgres_place.name}"
-    postgres_place.run(
-        f"CREATE ROLE {role} LOGIN",
-        f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}",
-        f"GRANT CREATE ON SCHEMA public TO {role}",
-    )
-    guest = parse(postgres_place.dsn.replace("postgres@", f"{role}@"))
-    with pytest.raises(StoreFault, match=r"cannot be moved aside: .* move it away by hand") as fault:
-        Store.open(guest, writer="guest", slack=SLACK)
-    assert fault.value.cause is StoreCause.MISCONFIGURED
-    assert postgres_place.run("SELECT tool FROM public.switches") == [("push",)]
-    postgres_place.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
 def test_a_step_that_fails_leaves_the_earlier_schema(database: Database) -> None:
@@ -191,18 +155,7 @@ def test_a_later_schema_is_refused_and_not_touched(place: Place, sqlite_place: S
     assert before == (sqlite_place.path.read_bytes() if sqlite_place.path.exists() else b"")
 
 
-@pytest.mark.parametrize(
-    "theirs",
-    [
-        ("CREATE TABLE sessions (x TEXT)",),
-        ("CREATE TABLE schema_version (version BIGINT)", "CREATE TABLE servers (host TEXT)"),
-        ("CREATE TABLE mcpd_schema (installed_rank BIGINT, version TEXT)",),
-        ("CREATE TABLE mcpd_schema (version TEXT)", "INSERT INTO mcpd_schema VALUES ('1.2')"),
-        ("CREATE TABLE mcpd_schema (version BIGINT)",),
-        ("CREATE TABLE mcpd_schema (version BIGINT)", "INSERT INTO mcpd_schema VALUES (1), (2)"),
-        ("CREATE TABLE mcpd_schema (version BIGINT)", "INSERT INTO mcpd_schema VALUES (-1)"),
-    ],
-)
+@cases("theirs")
 def test_tables_of_others_are_not_touched(place: Place, theirs: tuple[str, ...]) -> None:
     place.run(*theirs)
     with pytest.raises(StoreFault, match="of its own") as fault:
@@ -235,30 +188,3 @@ def described(place: Place) -> list[tuple[object, ...]]:
         ),
         *place.run("SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1"),
     ]
-
-
-def test_every_table_that_others_read_has_stamps(database: Database) -> None:
-    with database.transaction(writes=True) as transaction:
-        migrate(transaction, "here")
-        columns = {name: set(transaction.columns(name)) for name in transaction.tables()}
-    stamped = {name for name, names in columns.items() if {"version", "writer"} <= names}
-    assert columns.keys() - stamped == {"mcpd_schema", "version", "counts", "events", "hours"}
-
-
-def test_a_dropped_counter_goes_on_after_the_latest_stamp(place: Place, opening: Opener) -> None:
-    store = opening(place)
-    for at in range(5):
-        store.keep(Batch(at=float(at), servers=(server("read", epoch=at),)))
-    place.run("DELETE FROM version")
-    store.close()
-    assert opening(place).keep(Batch(at=9.0)).version == 6
-
-
-def test_the_lock_of_migrations_spells_our_name() -> None:
-    assert postgres.MIGRATION_LOCK.to_bytes(4, "big") == b"mcpd"
-
-
-def test_opening_again_writes_nothing(postgres_place: Postgres) -> None:
-    postgres_place.open().close()
-    postgres_place.run(f"ALTER DATABASE {postgres_place.name} SET default_transaction_read_only = on")
-    postgres_place.open().close()

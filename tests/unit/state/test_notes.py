@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.loaded import Loaded, SessionRecord, anonymous_key
+from daemon.catalog.loaded import Loaded, SessionRecord
+from daemon.catalog.naming import NO_NAMES, Claims, Names, assign
+from daemon.catalog.snapshot import fold
+from daemon.facts import DefinitionsListed, SelfDescription, ServerRecord, Summarized, Switched
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import KEPT, History
+from daemon.model import GivenName, Kind, Summary
 from daemon.state.event_rows import SECONDS
 from daemon.state.notes import (
-    CROWD,
     EVENTS_AT_ONCE,
     MAX_BATCH,
     WAITING,
@@ -20,7 +25,14 @@ from daemon.state.notes import (
     SessionNotes,
     Totals,
 )
+from daemon.state.server_notes import NAME_BYTES, NameNotes, ServerNotes
+from daemon.states import ServerState
 from tests.unit.actors.recording import START, session
+from tests.unit.catalog.samples import catalog_of, listed, servers, status
+from tests.unit.state.samples import definition
+
+if TYPE_CHECKING:
+    from daemon.catalog.snapshot import Catalog
 
 
 def record(key: str, at: float = 0.0, client: str = "") -> SessionRecord:
@@ -32,17 +44,6 @@ def partial(notes: SessionNotes) -> tuple[str, ...]:
     return tuple(key for key, each in notes.waiting.items() if each.partial)
 
 
-def test_what_is_newer_than_a_batch_stays_when_the_batch_is_written() -> None:
-    notes = SessionNotes()
-    notes.keep(record("a", client="old"))
-    notes.keep(record("b"))
-    batch, touched = notes.next_batch()
-    notes.keep(record("a", client="new"))
-    notes.were_written(batch, touched)
-    assert tuple(notes.waiting) == ("a",)
-    assert notes.known("b") == record("b")
-
-
 def test_a_batch_is_bounded_and_what_waits_longest_comes_first() -> None:
     notes = SessionNotes()
     for number in range(MAX_BATCH + 1):
@@ -51,23 +52,6 @@ def test_a_batch_is_bounded_and_what_waits_longest_comes_first() -> None:
     assert [each.key for each in batch] == [str(number) for number in range(MAX_BATCH)]
     notes.were_written(batch, {})
     assert tuple(notes.waiting) == (str(MAX_BATCH),)
-
-
-def test_times_of_use_go_with_the_record_or_alone_and_are_written_once() -> None:
-    notes = SessionNotes()
-    notes.read(record("read", at=1))
-    notes.keep(record("kept", at=1))
-    for key in ("read", "kept", "unknown"):
-        notes.touch(key, 5)
-        notes.touch(key, 3)
-    batch, touched = notes.next_batch()
-    assert batch == (record("kept", at=5),)
-    assert touched == {"read": 5, "unknown": 5}
-    notes.touch("unknown", 6)
-    notes.were_written(batch, touched)
-    assert notes.next_batch() == ((), {"unknown": 6})
-    assert notes.known("read") == record("read", at=5)
-    assert not notes.waiting
 
 
 def test_what_is_on_disk_makes_room_for_what_is_not() -> None:
@@ -84,33 +68,6 @@ def test_what_is_on_disk_makes_room_for_what_is_not() -> None:
     for number in range(10):
         notes.touch(str(number), 1)
     assert len(notes.next_batch()[1]) == 3
-
-
-def test_when_the_store_begins_anew_all_that_is_known_is_to_be_written() -> None:
-    notes = SessionNotes()
-    notes.read(record("old", client="read"))
-    notes.keep(record("old", client="kept"))
-    notes.read(record("other"))
-    notes.start_over()
-    assert {each.key: each.client for each in notes.next_batch()[0]} == {"old": "kept", "other": ""}
-
-
-def test_idle_ones_are_forgotten_but_live_ones_and_those_used_since() -> None:
-    notes = SessionNotes()
-    for key in ("idle", "live", "used"):
-        notes.read(record(key, at=1))
-    notes.keep(record("unwritten", at=1))
-    notes.touch("used", 10)
-    notes.forget(5, {"live"}, anonymous=5)
-    assert [key for key in ("idle", "live", "used", "unwritten") if notes.known(key)] == ["live", "used"]
-
-
-def test_those_that_nobody_has_named_are_forgotten_sooner() -> None:
-    notes = SessionNotes()
-    for key in ("named", anonymous_key("a" * 32) or ""):
-        notes.read(record(key, at=3))
-    notes.forget(1, (), anonymous=5)
-    assert [each.key for each in notes.merged(None, 9)] == ["named"]
 
 
 def test_the_list_has_ours_in_place_of_the_stores_and_the_latest_first() -> None:
@@ -135,25 +92,6 @@ def test_a_part_is_put_together_with_what_is_stored_before_it_counts() -> None:
     # Whoever kept the part may not know of the whole yet, which is not written.
     notes.keep(part)
     assert notes.complete("a", session("a", "read")) == whole
-
-
-def test_a_part_of_what_nobody_has_stored_is_the_whole() -> None:
-    notes = SessionNotes()
-    notes.keep(attrs.evolve(session("a", "write"), partial=True))
-    assert notes.complete("a", None) == session("a", "write")
-    assert notes.complete("b", None) is None
-    assert notes.complete("c", session("c")) == notes.known("c") == session("c")
-
-
-def test_what_another_daemon_loaded_joins_what_was_loaded_here() -> None:
-    notes = SessionNotes()
-    theirs = session("key", "theirs")
-    assert notes.joined(theirs) == theirs
-    assert not notes.waiting
-    notes.keep(session("key", "ours"))
-    both = notes.joined(theirs)
-    assert set(both.loaded.tools) == {("a", "theirs"), ("a", "ours")}
-    assert notes.unwritten("key") == both
 
 
 KEYS = st.sampled_from("abcd")
@@ -206,16 +144,6 @@ def test_what_was_counted_is_written_once_and_added_to_what_is_there() -> None:
     assert totals.known == {"loads": 12, "hits": 3, "gone": 4}
 
 
-def test_what_is_counted_during_a_write_is_news_afterwards() -> None:
-    counted = {"loads": 1}
-    totals = Totals(lambda: counted)
-    news = totals.news
-    counted["loads"] = 5
-    totals.were_written(news, 7.0)
-    assert totals.news == {"loads": 4}
-    assert totals.since == 7.0
-
-
 def test_a_store_that_has_lost_everything_gets_all_that_is_known() -> None:
     counted = {"loads": 1}
     totals = Totals(lambda: counted)
@@ -226,16 +154,6 @@ def test_a_store_that_has_lost_everything_gets_all_that_is_known() -> None:
     assert totals.news == {"loads": 11}
     totals.were_written(totals.news, 8.0)
     assert (totals.known, totals.news, totals.since) == ({"loads": 11}, {}, 5.0)
-
-
-def test_a_store_that_is_read_again_is_believed() -> None:
-    counted = {"loads": 1}
-    totals = Totals(lambda: counted)
-    totals.were_written(totals.news, 6.0)
-    counted["loads"] = 3
-    totals.read({"loads": 20}, 2.0)
-    assert totals.known == {"loads": 22}
-    assert totals.news == {"loads": 2}
 
 
 def noted(count: int) -> EventNotes:
@@ -279,16 +197,6 @@ def test_a_store_that_lost_everything_gets_what_memory_has() -> None:
     assert [event.number for event in notes.next_batch()] == [1, 2, 3]
 
 
-def test_many_new_ones_are_a_reason_to_look_for_old_ones() -> None:
-    notes = noted(CROWD)
-    while notes.waiting:
-        assert not notes.is_crowded
-        notes.were_written(notes.next_batch())
-    assert notes.is_crowded
-    notes.were_expired()
-    assert not notes.is_crowded
-
-
 HOUR = 500_000
 START_HOURS = HOUR * SECONDS + 7.0
 
@@ -312,26 +220,6 @@ def test_what_is_counted_belongs_to_the_hour_of_now() -> None:
     assert clock.hours.gather() == {(HOUR, "loads"): 2, (HOUR + 1, "loads"): 1}
 
 
-def test_what_was_written_is_no_news() -> None:
-    clock = Clock()
-    clock.counted["loads"] = 2
-    written = clock.hours.gather()
-    clock.counted["loads"] = 3
-    clock.hours.gather()
-    clock.hours.were_written(written)
-    assert clock.hours.gather() == {(HOUR, "loads"): 1}
-
-
-def test_a_server_that_was_away_counts_from_zero() -> None:
-    clock = Clock(**{"calls:git": 10})
-    clock.counted = {}
-    clock.hours.gather()
-    clock.counted = {"calls:git": 3}
-    assert clock.hours.gather() == {(HOUR, "calls:git"): 3}
-    clock.counted = {"calls:git": 1}
-    assert clock.hours.gather() == {(HOUR, "calls:git"): 4}
-
-
 def test_hours_that_wait_for_a_store_are_bounded() -> None:
     clock = Clock()
     for number in range(WAITING + 20):
@@ -352,17 +240,132 @@ def test_what_waits_is_read_with_what_is_stored() -> None:
     assert clock.hours.joined({}, START_HOURS + SECONDS) == {}
 
 
-def test_what_a_store_has_lost_is_news_again_as_far_as_it_is_recent() -> None:
-    clock = Clock()
-    clock.counted["loads"] = 1
-    clock.hours.were_written(clock.hours.gather())
-    clock.now += WAITING * SECONDS
-    clock.counted["loads"] = 3
-    clock.hours.were_written(clock.hours.gather())
-    clock.counted["loads"] = 4
+# --- what the store holds of servers, held against the catalog -----------------------------------------------
 
-    clock.hours.start_over()
 
-    assert clock.hours.gather() == {(HOUR + WAITING, "loads"): 3}
-    clock.hours.were_written(clock.hours.gather())
-    assert clock.hours.gather() == {}
+CONFIG = {"mcpServers": servers("a", "b")}
+
+
+def prompts(server: str, *names: str, incarnation: int = 1) -> DefinitionsListed:
+    """A server lists these prompts."""
+    listed = tuple(definition(Kind.PROMPT, name, server) for name in names)
+    return DefinitionsListed(server=server, incarnation=incarnation, kind=Kind.PROMPT, definitions=listed)
+
+
+def written(notes: ServerNotes, catalog: Catalog, epochs: dict[str, int] | None = None) -> list[str]:
+    """Write what differs; the servers that did."""
+    difference = notes.difference(catalog)
+    notes.was_written(difference, epochs or {})
+    return [record.server for record in difference.batch.servers]
+
+
+def test_only_what_others_would_miss_is_a_record() -> None:
+    notes, catalog = ServerNotes(), catalog_of(CONFIG)
+    assert written(notes, catalog) == []
+    catalog = fold(catalog, listed("a", "read"))
+    assert written(notes, catalog) == ["a"]
+    catalog = fold(catalog, status("a", ServerState.BACKOFF))
+    assert written(notes, catalog) == []
+    catalog = fold(catalog, listed("a", "read"))
+    assert written(notes, catalog) == []
+    catalog = fold(catalog, Summarized(server="a", summary=Summary(text="It reads.")))
+    assert written(notes, catalog) == ["a"]
+    catalog = fold(catalog, attrs.evolve(listed("a", "read"), said=SelfDescription(about="Reads.")))
+    assert written(notes, catalog) == ["a"]
+    catalog = fold(catalog, attrs.evolve(listed("a", "read", "write"), said=SelfDescription(about="Reads.")))
+    assert written(notes, catalog) == ["a"]
+    catalog = fold(catalog, Switched(off=frozenset({("a", "")})))
+    assert written(notes, catalog) == ["a"]
+    assert written(notes, catalog) == []
+
+
+def test_another_daemons_list_is_not_answered_with_ours() -> None:
+    notes, catalog = ServerNotes(), fold(catalog_of(CONFIG), listed("a", "read"))
+    ours = notes.difference(catalog).batch.servers[0]
+    written(notes, catalog)
+    tools = tuple((fold(catalog_of(CONFIG), listed("a", "write")).servers["a"].tools or {}).values())
+    theirs = attrs.evolve(ours, epoch=2, lists={Kind.TOOL: tools})
+    assert notes.heard(theirs)
+    assert not notes.heard(theirs)
+    fact = ServerRecord(
+        server="a", fingerprint=theirs.fingerprint, epoch=2, lists={Kind.TOOL: tools}, by_another=True
+    )
+    catalog = fold(catalog, fact)
+    assert list(catalog.servers["a"].tools or ()) == ["read"]
+    assert written(notes, catalog) == []
+    catalog = fold(catalog, listed("a", "read", "more"))
+    assert written(notes, catalog) == ["a"]
+
+
+def test_words_said_here_and_words_in_the_store_are_joined() -> None:
+    notes, catalog = ServerNotes(), catalog_of(CONFIG)
+    catalog = fold(catalog, Switched(off=frozenset({("a", ""), ("b", "x")})))
+    written(notes, catalog)
+    catalog = fold(catalog, Switched(off=frozenset({("b", "x"), ("b", "y")})))
+    stored = frozenset({("a", ""), ("b", "x"), ("b", "z")})
+    assert notes.heard_switches(stored, stored, catalog) == {("b", "x"), ("b", "y"), ("b", "z")}
+
+
+def test_when_the_store_begins_anew_everything_is_to_be_written() -> None:
+    notes, catalog = ServerNotes(), fold(catalog_of(CONFIG), listed("a", "read"))
+    catalog = fold(catalog, Switched(off=frozenset({("b", "")})))
+    written(notes, catalog)
+    assert not notes.missing(["a", "b", "c"])
+    assert notes.missing(["b"])
+    notes.start_over()
+    difference = notes.difference(catalog)
+    assert {record.server for record in difference.batch.servers} >= {"a"}
+    assert difference.batch.switched_off == {("b", "")}
+    assert set(difference.evidence) == {"a", "b"}
+
+
+def claims(server: str, *tools: str, pending: bool = False) -> Claims:
+    return Claims(server=server, own=tools, pending=pending)
+
+
+def written_name_notes(notes: NameNotes, names: Names) -> tuple[set[str], set[str]]:
+    """Write what differs: the names that are given, and those that are gone."""
+    given, gone = notes.difference({Kind.TOOL: names})
+    notes.were_written(given, gone)
+    return {each.name for each in given}, {each.name for each in gone}
+
+
+def test_a_name_whose_server_has_left_goes_and_is_given_anew() -> None:
+    notes = NameNotes()
+    old = GivenName(name="x", key=("gone", "x"), since=5.0)
+    notes.heard([old], shared=False)
+    assert written_name_notes(notes, NO_NAMES[Kind.TOOL]) == (set(), {"x"})
+    notes.heard([old], shared=False)
+    assert written_name_notes(notes, assign(NO_NAMES[Kind.TOOL], [claims("a", "x")])) == ({"x"}, {"x"})
+
+
+def test_a_uri_that_no_database_could_find_is_not_kept() -> None:
+    long = ["mem://" + letter * NAME_BYTES for letter in "aé"]
+    uris = assign(NO_NAMES[Kind.RESOURCE], [claims("a", "mem://1", *long)])
+    given, _ = NameNotes().difference({Kind.RESOURCE: uris})
+    assert [each.name for each in given] == ["mem://1"]
+
+
+LISTS = st.dictionaries(
+    st.sampled_from("abcd"), st.sets(st.sampled_from(["x", "y", "b__x", "call_tool"])), max_size=4
+)
+
+
+@given(st.lists(LISTS, min_size=1, max_size=6))
+def test_over_any_number_of_lives_no_name_comes_to_mean_another_tool(lives: list[dict[str, set[str]]]) -> None:
+    stored: dict[str, GivenName] = {}
+    for number, lists in enumerate(lives):
+        notes = NameNotes()
+        notes.heard(stored.values(), shared=False)
+        begun = attrs.evolve(NO_NAMES[Kind.TOOL], begun=float(number)).remembering(stored.values())
+        names = assign(begun, [claims(name, *sorted(lists.get(name, ()))) for name in "abcd"], {"call_tool"})
+        given, gone = notes.difference({Kind.TOOL: names})
+        assert not gone
+        for each in given:
+            assert each.name not in stored
+            stored[each.name] = each
+        for server, tools in lists.items():
+            for tool in tools:
+                assert stored[names.name_of((server, tool))].key == (server, tool)
+                assert names.since((server, tool)) <= number
+    assert len({(each.key, each.beside) for each in stored.values()}) == len(stored)

@@ -2,45 +2,49 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
+import trio.testing
 
-from daemon.config.state_url import parse
+from daemon.catalog.loaded import anonymous_key
+from daemon.catalog.snapshot import fold
+from daemon.kit.waiting import ActorGone, Watch
 from daemon.state.faults import StoreCause, StoreFault
-from daemon.state.store_access import Broadcast, Job, Opener, StoreAccess, TrustedSwitches, Worker, opener_of
-from tests.unit.state.scripted_store import WHERE, Disk, fault
+from daemon.state.notes import SessionNotes
+from daemon.state.poll import BACKOFF_CAP, BACKOFF_SECONDS, DEAF_SECONDS, Listening
+from daemon.state.poll import (
+    ANONYMOUS_SECONDS,
+    CLOCK_JUMP,
+    LAST_SETTLE_SECONDS,
+    Expiry,
+    Recalling,
+)
+from daemon.state.server_notes import ServerNotes
+from daemon.state.sql import Notification
+from daemon.state.store_access import Opener, StoreAccess, TrustedSwitches, Worker, opener_of
+from tests.unit.actors.recording import START, session
+from tests.unit.catalog.samples import catalog_of, listed, servers
+from tests.unit.state.samples import with_lists
+from tests.unit.state.scripted_store import WHERE, Disk, calm, fault
 from tests.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
     from trio.testing import MockClock
 
+    from daemon.facts import Fact, ServerRecord
     from tests.unit.state.places import Sqlite
 
 
 def access(disk: Disk, overdue: list[StoreFault] | None = None) -> StoreAccess:
     heard = [] if overdue is None else overdue
     return StoreAccess(Opener(disk.open, where=WHERE), patience=1.5, on_overdue=heard.append)
-
-
-async def test_a_broadcast_wakes_everybody_who_waits_each_time() -> None:
-    broadcast, woken = Broadcast(), list[int]()
-
-    async def wait(number: int) -> None:
-        for _ in range(2):
-            await broadcast.wait()
-            woken.append(number)
-
-    async with trio.open_nursery() as nursery:
-        for number in range(2):
-            nursery.start_soon(wait, number)
-        for times in (1, 2):
-            await trio.testing.wait_all_tasks_blocked()
-            broadcast.notify()
-            await until(lambda times=times: len(woken) == 2 * times)  # type: ignore[misc]
-    assert sorted(woken) == [0, 0, 1, 1]
 
 
 async def test_who_asks_before_it_is_open_waits_for_it(mock_clock: MockClock) -> None:
@@ -111,29 +115,6 @@ async def test_its_owner_waits_and_everybody_else_is_told_that_it_does_not_answe
     assert await it.ask(lambda store: store.session("key")) is None
 
 
-async def test_letting_go_closes_it_after_what_is_under_way(mock_clock: MockClock) -> None:
-    disk = Disk()
-    it = access(disk)
-    await it.open()
-    assert disk.open_stores == 1
-    closing = it.close()
-    assert closing is not None
-    await until(closing.done.is_set)
-    assert disk.open_stores == 0
-    assert it.close() is None
-
-
-async def test_a_store_that_does_not_close_well_is_let_go_all_the_same(mock_clock: MockClock) -> None:
-    disk = Disk()
-    it = access(disk)
-    await it.open()
-    disk.fails("close", ZeroDivisionError())
-    closing = it.close()
-    assert closing is not None
-    await until(closing.done.is_set)
-    closing.result()
-
-
 async def test_who_is_cancelled_while_the_store_works_hears_what_came_of_it(mock_clock: MockClock) -> None:
     disk = Disk()
     it = access(disk)
@@ -151,28 +132,6 @@ async def test_who_is_cancelled_while_the_store_works_hears_what_came_of_it(mock
         nursery.cancel_scope.cancel()
         disk.goes_on()
     assert done == ["written"]
-
-
-async def test_an_attempt_to_open_it_that_nobody_waited_for_is_taken_up_again(mock_clock: MockClock) -> None:
-    disk = Disk()
-    it = access(disk)
-    disk.hangs("open")
-    with trio.CancelScope() as scope:
-        scope.cancel()
-        await it.open()
-    assert it.being_opened
-    disk.goes_on()
-    await it.open()
-    assert disk.asked["open"] == 1
-    assert not it.being_opened
-
-
-def test_it_brings_what_the_store_remembers() -> None:
-    disk = Disk()
-    disk.off = {("a", "")}
-    opened = Opener(disk.open, where=WHERE)()
-    assert opened.memory.switched == {("a", "")}
-    assert not opened.replaces
 
 
 def test_a_store_that_cannot_be_read_is_closed_again() -> None:
@@ -207,17 +166,6 @@ def test_one_that_was_found_corrupt_in_use_is_set_aside_unseen() -> None:
     assert disk.asides == 1
 
 
-def test_a_new_one_that_does_not_open_at_first_is_still_a_new_one() -> None:
-    disk = Disk()
-    opener = Opener(disk.open, where=WHERE, set_aside=disk.set_aside)
-    opener.mark_corrupt(fault(StoreCause.CORRUPT))
-    disk.set_aside_leaves = StoreCause.LOCKED
-    with pytest.raises(StoreFault, match="locked"):
-        opener()
-    disk.works()
-    assert opener().replaces
-
-
 def test_a_corrupt_one_that_cannot_be_set_aside_stays_corrupt() -> None:
     disk = Disk()
     disk.fails("open", StoreCause.CORRUPT)
@@ -241,29 +189,8 @@ def test_a_file_that_is_no_store_is_set_aside_under_the_time_of_the_daemon(sqlit
     assert opener.listen is None
 
 
-def test_a_shared_database_tells_when_others_write() -> None:
-    opener = opener_of(parse("postgresql://h/db"), writer="one", wall=lambda: 0.0, trusted=TrustedSwitches())
-    assert opener.shared
-    assert opener.listen is not None
-
-
 def refuse() -> None:
     raise ZeroDivisionError
-
-
-async def test_what_the_work_brings_stays_with_the_job() -> None:
-    job = Worker("test").send(lambda: 7)
-    with trio.fail_after(PATIENCE):
-        await job.done.wait()
-    assert job.result() == job.result() == 7
-
-
-async def test_what_the_work_raises_is_raised_where_it_is_looked_at() -> None:
-    job = Worker("test").send(refuse)
-    with trio.fail_after(PATIENCE):
-        await job.done.wait()
-    with pytest.raises(ZeroDivisionError):
-        job.result()
 
 
 async def test_worker_are_done_in_their_order_and_never_side_by_side() -> None:
@@ -281,21 +208,6 @@ async def test_worker_are_done_in_their_order_and_never_side_by_side() -> None:
     assert max(most) == 1
 
 
-async def test_one_that_hangs_holds_the_others_and_goes_on_when_nobody_waits() -> None:
-    worker, release = Worker("test"), threading.Event()
-    hanging = worker.send(lambda: release.wait(PATIENCE))
-    behind = worker.send(lambda: "done")
-    with trio.move_on_after(0):
-        await hanging.done.wait()
-    await trio.testing.wait_all_tasks_blocked()
-    assert not hanging.done.is_set()
-    assert not behind.done.is_set()
-    release.set()
-    await until(behind.done.is_set)
-    assert hanging.result()
-    assert behind.result() == "done"
-
-
 async def test_one_that_is_withdrawn_is_not_begun() -> None:
     worker, release, begun = Worker("test"), threading.Event(), list[str]()
     hanging = worker.send(lambda: release.wait(PATIENCE))
@@ -309,34 +221,277 @@ async def test_one_that_is_withdrawn_is_not_begun() -> None:
     assert hanging.done.is_set()
 
 
-async def test_where_no_thread_can_be_started_the_job_says_so_and_the_next_is_tried() -> None:
-    class Threadless(Worker):
-        refused = 0
-
-        def _start(self, job: Job[object]) -> None:
-            if self.refused == 0:
-                self.refused = 1
-                raise RuntimeError("can't start new thread")
-            super()._start(job)
-
-    worker = Threadless("test")
-    failed, done = worker.send(lambda: 1), worker.send(lambda: 2)
-    await until(done.done.is_set)
-    with pytest.raises(RuntimeError, match="new thread"):
-        failed.result()
-    assert done.result() == 2
+# --- a connection that tells when others have written --------------------------------------------------------
 
 
-def test_a_thread_that_hangs_does_not_hold_the_loop() -> None:
-    release, ended = threading.Event(), threading.Event()
+OWN, THEIRS = Notification(own=True, version=7), Notification(own=False, version=8)
 
-    def hang() -> None:
-        release.wait(PATIENCE)
-        ended.set()
 
-    async def main() -> None:
-        Worker("test").send(hang)
+class Line:
+    """One connection, whose far end the test holds."""
 
-    trio.run(main)
-    release.set()
-    assert ended.wait(PATIENCE)
+    def __init__(self) -> None:
+        self._near, self._far = socket.socketpair()
+        self._told: list[Notification] = []
+        self.closed = False
+
+    def tell(self, *told: Notification) -> None:
+        """The database says this."""
+        self._told += told
+        self._far.send(b".")
+
+    def breaks(self) -> None:
+        """The database ends it."""
+        self._far.close()
+
+    def fileno(self) -> int:
+        return self._near.fileno()
+
+    def heard(self) -> list[Notification]:
+        if not self._near.recv(100):
+            raise fault(StoreCause.UNAVAILABLE)
+        heard, self._told = self._told, []
+        return heard
+
+    def close(self) -> None:
+        self.closed = True
+        self._near.close()
+        self._far.close()
+
+
+class Exchange:
+    """Makes connections, or refuses to."""
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+        self.refused = 0
+        self.refuses = False
+        self.holds: threading.Event | None = None
+        self.disk = Disk()
+        opener = Opener(self.disk.open, where=WHERE, shared=True, listen=self.listen)
+        self.access = StoreAccess(opener, patience=1.5, on_overdue=lambda _fault: None)
+        self.listening = Listening(self.access, opener.listen, lambda: 0.0)
+
+    def listen(self) -> Any:
+        """Called in a worker thread."""
+        if self.holds is not None:
+            self.holds.wait(30)
+        if self.refuses:
+            self.refused += 1
+            raise fault(StoreCause.UNAVAILABLE)
+        self.lines.append(Line())
+        return self.lines[-1]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Listening]:
+        """Listen while the store is open."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.listening.run)
+            await self.access.open()
+            await calm()
+            yield self.listening
+            nursery.cancel_scope.cancel()
+
+
+def take_news(listening: Listening) -> bool:
+    """As whoever looks does."""
+    news, listening.news = listening.news, False
+    return news
+
+
+async def test_a_connection_is_believed_once_the_daemon_has_heard_itself(mock_clock: MockClock) -> None:
+    exchange = Exchange()
+    async with exchange.running() as listening:
+        # What was written before it listened was told to nobody.
+        assert take_news(listening)
+        assert not listening.works
+        assert listening.wants_heartbeat()
+        exchange.lines[0].tell(OWN)
+        await until(lambda: listening.works)
+        assert not listening.wants_heartbeat()
+        assert not listening.news
+    assert exchange.lines[0].closed
+
+
+async def test_what_others_write_is_news_and_what_is_known_is_not(mock_clock: MockClock) -> None:
+    exchange = Exchange()
+    async with exchange.running() as listening:
+        take_news(listening)
+        listening.seen = THEIRS.version
+        exchange.lines[0].tell(THEIRS, OWN)
+        await until(lambda: listening.works)
+        assert not take_news(listening)
+        moved = exchange.access.moved
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(moved.wait)
+            await calm()
+            exchange.lines[0].tell(Notification(own=False, version=9))
+        assert take_news(listening)
+
+
+async def test_a_connection_that_does_not_pass_on_what_is_said_is_made_anew(mock_clock: MockClock) -> None:
+    exchange = Exchange()
+    async with exchange.running() as listening:
+        assert listening.wants_heartbeat()
+        mock_clock.jump(DEAF_SECONDS)
+        assert not listening.wants_heartbeat()
+        await until(lambda: exchange.lines[0].closed)
+        await calm()
+        mock_clock.jump(BACKOFF_SECONDS)
+        await until(lambda: len(exchange.lines) == 2)
+        await calm()
+        assert listening.wants_heartbeat()
+
+
+async def test_a_lost_connection_is_news_and_is_made_anew_later_and_later(mock_clock: MockClock) -> None:
+    exchange = Exchange()
+    async with exchange.running() as listening:
+        exchange.lines[0].tell(OWN)
+        await until(lambda: listening.works)
+        take_news(listening)
+        exchange.refuses = True
+        exchange.lines[0].breaks()
+        await until(lambda: exchange.lines[0].closed)
+        assert take_news(listening)
+        assert not listening.works
+        await calm()
+        waits = []
+        for number in range(9):
+            begun = trio.current_time()
+            while exchange.refused == number:
+                mock_clock.jump(0.25)
+                await calm()
+            waits.append(trio.current_time() - begun)
+        assert waits == sorted(waits)
+        assert BACKOFF_CAP / 2 <= waits[-1] <= BACKOFF_CAP
+        exchange.refuses = False
+        mock_clock.jump(BACKOFF_CAP)
+        await until(lambda: len(exchange.lines) == 2)
+        await calm()
+        assert take_news(listening)
+
+
+# --- what the store holds is told once -----------------------------------------------------------------------
+
+
+CONFIG = {"mcpServers": servers("a", "b")}
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.told: list[Fact] = []
+        self.settled = 0
+        self.settling: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+        self.catalog = Watch(catalog_of(CONFIG))
+        self.recalling = Recalling(
+            ServerNotes(), catalog=self.catalog, tell=self.told.append, settle=self.settle, where="disk"
+        )
+
+    async def settle(self) -> None:
+        self.settled += 1
+        await self.settling()
+
+
+def record() -> ServerRecord:
+    (found,) = ServerNotes().difference(fold(catalog_of(CONFIG), listed("a", "read"))).batch.servers
+    return with_lists(found, prompt=["review"])
+
+
+async def test_at_the_end_nobody_waits_for_a_catalog_that_does_not_settle(autojump_clock: MockClock) -> None:
+    bench = Bench()
+    bench.recalling.switches(frozenset(), certainly=True)
+    bench.settling = trio.sleep_forever
+    await bench.recalling.settle_at_last()
+    assert trio.current_time() == LAST_SETTLE_SECONDS
+    bench.settling = gone
+    await bench.recalling.settle_at_last()
+    assert bench.recalling.untaken
+    bench.settling = trio.lowlevel.checkpoint
+    await bench.recalling.settle_at_last()
+    assert not bench.recalling.untaken
+
+
+async def gone() -> None:
+    raise ActorGone
+
+
+async def test_it_waits_for_the_catalog_only_after_something_was_told() -> None:
+    bench = Bench()
+    await bench.recalling.settle()
+    assert bench.settled == 0
+    bench.recalling.servers([record()], ())
+    assert bench.recalling.untaken
+    await bench.recalling.settle()
+    await bench.recalling.settle()
+    assert bench.settled == 1
+    assert not bench.recalling.untaken
+
+
+class ExpiryBench:
+    def __init__(self, *, idle: float, shared: bool = False) -> None:
+        self.disk = Disk()
+        self.live: list[str] = []
+        self.wall = START
+        self.notes = SessionNotes()
+        opener = Opener(self.disk.open, where=WHERE, shared=shared)
+        self.access = StoreAccess(opener, patience=60, on_overdue=lambda _fault: None)
+        self.expiry = Expiry(self.notes, self.access, idle=idle, wall=lambda: self.wall)
+
+    async def sweep(self) -> set[str]:
+        """What is left on the disk after a look."""
+        await self.expiry.sweep(lambda: self.live, self.write)
+        return set(self.disk.sessions)
+
+    async def write(self) -> None:
+        self.notes.were_written(*self.notes.next_batch())
+
+
+async def test_those_idle_for_longer_than_the_bound_go(mock_clock: MockClock) -> None:
+    bench = ExpiryBench(idle=100)
+    bench.disk.sessions = {str(age): session(str(age), at=START - age) for age in (99, 101)}
+    await bench.access.open()
+    bench.expiry.start()
+    assert await bench.sweep() == {"99"}
+
+
+async def test_those_that_nobody_has_named_go_after_minutes(mock_clock: MockClock) -> None:
+    bench = ExpiryBench(idle=30 * 24 * 3600)
+    ages = {anonymous_key(letter * 32) or "": age for letter, age in (("a", 1), ("b", -1), ("c", 1))}
+    now = START - ANONYMOUS_SECONDS
+    bench.disk.sessions = {key: session(key, at=now - age) for key, age in {**ages, "named": 1}.items()}
+    bench.live = [list(ages)[2]]
+    await bench.access.open()
+    bench.expiry.start()
+    assert await bench.sweep() == {"named", *list(ages)[1:]}
+
+
+async def test_those_in_use_stay_and_say_so(mock_clock: MockClock) -> None:
+    bench = ExpiryBench(idle=100)
+    bench.disk.sessions = {"used": session("used", at=START - 101)}
+    bench.live = ["used"]
+    bench.notes.read(bench.disk.sessions["used"])
+    await bench.access.open()
+    bench.expiry.start()
+    assert await bench.sweep() == {"used"}
+    known = bench.notes.known("used")
+    assert known is not None
+    assert known.seen_at == START
+
+
+async def test_where_others_use_the_store_they_have_time_to_say_so(mock_clock: MockClock) -> None:
+    bench = ExpiryBench(idle=1, shared=True)
+    bench.disk.sessions = {str(age): session(str(age), at=START - age) for age in (1100, 1300)}
+    await bench.access.open()
+    bench.expiry.start()
+    assert await bench.sweep() == {"1100"}
+
+
+@pytest.mark.parametrize("jump", [CLOCK_JUMP + 1, -CLOCK_JUMP - 1])
+async def test_a_clock_that_was_set_puts_it_off_until_the_next_look(jump: float, mock_clock: MockClock) -> None:
+    bench = ExpiryBench(idle=100)
+    bench.disk.sessions = {"old": session("old", at=START - 1000)}
+    await bench.access.open()
+    bench.expiry.start()
+    bench.wall += jump
+    assert await bench.sweep() == {"old"}
+    assert await bench.sweep() == set()
