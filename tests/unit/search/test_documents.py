@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daemon.model import Summary
-from daemon.search.documents import K1, MAX_DEPTH, MAX_TEXT, MAX_VALUES, digest_of, document
+from daemon.search.documents import MAX_DEPTH, MAX_TEXT, MAX_VALUES, deprecated, document, without_praise
+from daemon.search.language import MAX_WORD, plain, stem, terms
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
 
 
@@ -35,13 +39,6 @@ def test_the_fields_count_in_this_order() -> None:
     assert weights(inputSchema=of({"y": {"enum": ["pelican"]}}))["pelican"] < found[2]
 
 
-def test_a_weight_saturates_and_long_texts_count_less() -> None:
-    assert weights(description="pelican " * 500)["pelican"] < K1 + 1
-    assert (
-        weights(description="pelican " + "word " * 100)["pelican"] < weights(description="pelican")["pelican"]
-    )
-
-
 def test_parameters_are_found_at_every_level_that_is_looked_into() -> None:
     schema: dict[str, Any] = {"deepest": {}}
     for level in range(MAX_DEPTH + 2):
@@ -52,14 +49,7 @@ def test_parameters_are_found_at_every_level_that_is_looked_into() -> None:
     assert "deepest" not in found
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "object", "properties": []},
-        {"type": "object", "properties": {"a": True, "b": None, "c": []}},
-        {"type": "object", "properties": {"a": {"enum": [None, 5, {}], "description": 7, "items": [1]}}},
-    ],
-)
+@cases("schema")
 def test_an_odd_schema_costs_its_own_words_only(schema: dict[str, Any]) -> None:
     assert weights(name="pelican", inputSchema=schema)["pelican"] > 0
 
@@ -84,12 +74,6 @@ def test_what_is_beyond_a_bound_is_not_read(members: dict[str, Any]) -> None:
     assert "pelican" not in weights(**members)
 
 
-def test_a_tool_knows_the_terms_of_its_name() -> None:
-    made = document(tool("my-git", "git_Log"), "about")
-    assert made.key == ("my-git", "git_Log")
-    assert made.name_terms == {"git", "log"}
-
-
 def said(text: str = "", *keywords: str) -> Summary:
     return Summary(text=text, keywords=keywords)
 
@@ -102,8 +86,51 @@ def test_the_words_of_a_model_are_found_and_count_less_than_the_description() ->
     assert document(plain, "").weights == document(plain, "", said()).weights
 
 
-def test_a_document_is_made_of_the_words_of_a_model_too() -> None:
-    known = tool("s", "x")
-    assert digest_of(known, "about") == (known.schema_hash, "about")
-    digest = digest_of(known, "about", said("Does x.", "a", "b"))
-    assert digest == (known.schema_hash, "about", "Does x.", "a", "b")
+# --- what tools say of themselves ----------------------------------------------------------------------------
+
+
+@cases("text", "rest", "praise")
+def test_words_of_praise_are_taken_out_and_counted(text: str, rest: str, praise: int) -> None:
+    said, count = without_praise(text)
+    assert (" ".join(said.split()), count) == (rest, praise)
+
+
+@cases("name", "members")
+def test_a_tool_that_says_so_is_deprecated(name: str, members: dict[str, Any]) -> None:
+    assert deprecated(tool("files", name, **members))
+
+
+@cases("name", "members")
+def test_a_tool_that_speaks_of_other_things_is_not(name: str, members: dict[str, Any]) -> None:
+    assert not deprecated(tool("files", name, **members))
+
+
+# --- from text to terms: the same words in every spelling are the same terms ---------------------------------
+
+
+@cases("text", "found")
+def test_words_are_split_folded_and_stemmed(text: str, found: list[str]) -> None:
+    assert terms(text) == found
+
+
+@pytest.mark.parametrize(
+    "words", [("repository", "repositories"), ("commit", "commits", "committed"), ("image", "images")]
+)
+def test_forms_of_a_word_have_one_stem(words: tuple[str, ...]) -> None:
+    assert len({stem(word) for word in words}) == 1
+
+
+def test_what_is_too_long_to_be_a_word_is_none() -> None:
+    assert terms("a" * (MAX_WORD + 1)) == []
+    assert all(len(term) <= MAX_WORD for term in terms("é" * 1000))
+
+
+@pytest.mark.parametrize("name", ["read_file", "Read File", "read-file", "READ__FILE", " read/file "])
+def test_names_are_compared_whatever_stands_between_their_words(name: str) -> None:
+    assert plain(name) == "read_file"
+
+
+@given(st.text())
+def test_any_text_has_terms_or_none(text: str) -> None:
+    assert all(terms(text))
+    plain(text)

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from daemon.search.language import CLOSE, language, stem
+import pytest
+
+from daemon.search.language import (
+    CLOSE,
+    STOP_WORDS,
+    SYNONYMS,
+    ToolAction,
+    action_of,
+    actions_of,
+    language,
+    stem,
+)
+from tests.unit.cases import cases
 
 
 def test_frequencies_are_counts_of_public_tools() -> None:
@@ -12,18 +24,34 @@ def test_frequencies_are_counts_of_public_tools() -> None:
     assert known.frequencies["get"] > known.frequencies["weather"] > 0
 
 
-def test_neighbours_come_closest_first_and_are_no_more_than_the_same() -> None:
-    for term, others in language().neighbours.items():
-        closeness = [number for _, number in others]
-        assert closeness == sorted(closeness, reverse=True)
-        assert all(0 < number <= 1 for number in closeness)
-        assert term not in dict(others)
-
-
 def test_words_of_one_group_are_neighbours_by_their_stems() -> None:
     near = dict(language().neighbours[stem("delete")])
     assert near[stem("remove")] == CLOSE
 
 
-def test_it_is_read_once() -> None:
-    assert language() is language()
+# --- what needs ask for and what tools do --------------------------------------------------------------------
+
+
+@cases("need", "actions")
+def test_a_need_asks_for_the_verbs_that_are_no_nouns(need: str, actions: list[str]) -> None:
+    assert {each.name for each in actions_of(need)} == set(actions)
+
+
+@cases("name", "action")
+def test_a_tool_does_what_the_first_verb_of_its_name_says(name: str, action: str) -> None:
+    assert action_of(name) is ToolAction[action]
+
+
+# --- the lists of words: what they promise to hold -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["please", "help", "need", "show", "give", "the", "with"])
+def test_the_words_of_asking_find_nothing(word: str) -> None:
+    assert word in STOP_WORDS
+
+
+@pytest.mark.parametrize("group", SYNONYMS, ids=lambda group: str(group[0]))
+def test_a_group_of_synonyms_has_different_words_that_are_looked_up(group: tuple[str, ...]) -> None:
+    assert len(set(group)) == len(group) >= 2
+    assert not set(group) & STOP_WORDS
+    assert all(word == word.lower() for word in group)
