@@ -64,10 +64,6 @@ def test_what_stands_still_needs_no_warning(command: str, args: list[str], progr
     assert moving(command, args, programs) == []
 
 
-def test_a_runner_by_its_path_is_a_runner(programs: str) -> None:
-    assert len(moving(f"{programs}/npx", ["some-mcp"], programs)) == 1
-
-
 def test_a_command_that_is_not_on_path_is_told(programs: str) -> None:
     ((place, message),) = warnings({"command": "nope"}, programs)
     assert place == "$.mcpServers.s.command"
@@ -115,13 +111,6 @@ def test_what_is_no_file_beside_the_configuration_is_no_path(
     beside: Path, command: str, args: list[str]
 ) -> None:
     assert not astray(beside, {"command": command, "args": args})
-
-
-def test_what_is_at_home_is_found_there(beside: Path) -> None:
-    for name in ("run.sh", "srv.py"):
-        (beside.parent / "home" / name).write_text("#!/bin/sh\n")
-        (beside.parent / "home" / name).chmod(0o755)
-    assert not astray(beside, {"command": "./run.sh", "args": ["srv.py", "./srv.py"]})
 
 
 @cases("entry")
@@ -217,43 +206,11 @@ def test_a_server_that_nothing_is_said_of_is_told_unless_it_is_switched_off() ->
     assert "no 'description'" in message
 
 
-def test_several_servers_that_nothing_is_said_of_are_told_at_once() -> None:
-    ((place, message),) = told(mcpServers={"a": {"command": "x"}, "b": {"command": "x"}})
-    assert place == "$.mcpServers"
-    assert message.startswith("'a' and 'b' have no 'description'")
-
-
-def test_a_category_that_nothing_is_said_of_is_told_with_what_stands_there_instead() -> None:
-    described = {"description": "C.", "server": "git"}
-    ((place, message),) = told(
-        mcpServers={"git": SERVER}, categories={"c": described, "bare": {"server": "git"}}
-    )
-    assert place == "$.categories.bare"
-    assert "no 'description': a model that looks for something is shown what its tools do" in message
-
-
-def test_a_server_whose_category_is_described_needs_no_description() -> None:
-    category = {"description": "C.", "server": "git"}
-    assert told(mcpServers={"git": {"command": "x"}}, categories={"c": category}) == []
-
-
-def test_nothing_is_told_of_the_tools_of_a_server_that_is_switched_off() -> None:
-    categories = {
-        name: {"description": "C.", "server": "git", "tools": each} for name, each in (("a", OFF), ("b", {}))
-    }
-    assert told(mcpServers={"git": {**SERVER, "enabled": False}}, categories=categories) == []
-
-
 @cases("other")
 def test_a_tool_that_another_category_still_has_is_told(other: dict[str, Any]) -> None:
     ((place, message),) = in_categories(write=OFF, all=other)
     assert place == "$.categories.write.tools.overrides.git_reset.enabled"
     assert "'all' still has it" in message
-
-
-def test_all_that_have_it_are_named() -> None:
-    ((_, message),) = in_categories(write=OFF, a={}, b={}, c={})
-    assert "'a', 'b' and 'c' still have it" in message
 
 
 @cases("other")

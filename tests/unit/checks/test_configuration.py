@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trustme
 
+from daemon.checks.addresses import SOON_DAYS, certificate
 from daemon.checks.configuration import check, secrets
+from daemon.checks.configuration import clients as check_clients
 from daemon.checks.findings import Level
+from daemon.config.listen import Tls
 from tests.unit.cases import cases
 from tests.unit.checks.scenes import NOBODY, levels, only, process
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.unit.checks.scenes import House
 
 WORD = "hunter2-hunter2"
@@ -26,10 +34,6 @@ def test_a_sound_one_is_counted(house: House) -> None:
     assert f"{house.config}: servers: 1, categories: 0" in found[0].what
 
 
-def test_an_empty_one_is_noted(house: House) -> None:
-    assert "mcpServers" in only(check(house.look()), Level.NOTE)
-
-
 def test_every_fault_is_told_with_its_place(house: House) -> None:
     house.write('{"mcpServers": {"git": {"comand": "x"}}, "lazzy": true}')
     found = list(check(house.look()))
@@ -38,17 +42,6 @@ def test_every_fault_is_told_with_its_place(house: House) -> None:
         "line 1, column 25: $.mcpServers.git.comand",
         "line 1, column 42: $.lazzy",
     }
-
-
-def test_what_was_understood_as_something_else_is_noted(house: House) -> None:
-    house.write('{"mcpServers": {"git": {"command": "x", "disabled": true}}}')
-    said = only(check(house.look()), Level.NOTE)
-    assert said.strip() == 'line 1, column 41: $.mcpServers.git.disabled: understood as "enabled": false'
-
-
-def test_a_file_that_is_not_there_is_a_fault(house: House) -> None:
-    house.config.unlink()
-    assert "there is no such file" in only(check(house.look()), Level.FAULT)
 
 
 @pytest.mark.process
@@ -61,25 +54,12 @@ def test_a_variable_that_is_not_set_says_where_it_was_looked_up(house: House) ->
         assert f"of the daemon, pid {pid}" in only(check(house.look()), Level.FAULT)
 
 
-def test_a_key_for_summaries_that_is_not_set_is_a_warning(house: House) -> None:
-    house.write('{"summaries": {"baseUrl": "http://h/v1", "model": "m", "apiKeyEnv": "THE_KEY"}}')
-    said = only(check(house.look()), Level.WARNING)
-    assert "THE_KEY (summaries.apiKeyEnv) is not set: no model is asked" in said
-    assert "of this command" in said
-
-
 def test_another_configuration_than_the_daemons_is_a_warning(house: House) -> None:
     other = house.root / "other.json"
     other.write_text("{}")
     with house.daemon(config=str(other)):
         assert str(other) in only(check(house.look(house.config)), Level.WARNING)
         assert "with --config" in only(list(check(house.look()))[2:], Level.NOTE)
-
-
-def test_the_same_file_by_another_name_is_the_same(house: House) -> None:
-    (house.root / "link.json").symlink_to(house.config)
-    with house.daemon(startedAt=house.config.stat().st_mtime + 1):
-        assert levels(check(house.look(house.root / "link.json"))) == ["ok", "note"]
 
 
 def test_a_file_that_was_changed_since_the_start_is_noted_unless_it_is_watched(house: House) -> None:
@@ -144,15 +124,6 @@ def test_a_secret_among_the_arguments_is_seen_by_everybody_also_by_reference(hou
     assert WORD not in said
 
 
-@pytest.mark.parametrize("open_one", ["config", "root"])
-def test_what_everybody_can_write_was_a_fault_of_the_configuration_already(house: House, open_one: str) -> None:
-    each = getattr(house, open_one)
-    each.chmod(0o707)
-    scene = house.look()
-    assert [f"`chmod o-w {each}`" in fault.message for fault in scene.faults] == [True]
-    assert not list(secrets(scene))
-
-
 def test_a_group_that_can_write_is_a_warning_unless_it_is_the_users_own(house: House) -> None:
     house.config.chmod(0o660)
     own = house.config.stat().st_gid in {0, os.geteuid()}
@@ -171,6 +142,83 @@ def test_a_file_of_another_user_is_a_fault(house: House) -> None:
         assert not list(secrets(house.look()))
 
 
-def test_without_a_file_no_secret_can_be_read(house: House) -> None:
-    house.config.unlink()
-    assert not list(secrets(house.look()))
+# --- certificates of a real authority, good and bad ----------------------------------------------------------
+
+
+NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+def issued(folder: Path, *, begin: datetime = NOW - DAY, end: datetime = NOW + 90 * DAY) -> Tls:
+    """A certificate with its key."""
+    made = trustme.CA().issue_cert("mcp.example.org", not_before=begin, not_after=end)
+    folder.mkdir()
+    made.private_key_pem.write_to_path(folder / "key.pem")
+    for part in made.cert_chain_pems:
+        part.write_to_path(folder / "cert.pem", append=True)
+    return Tls(cert=str(folder / "cert.pem"), key=str(folder / "key.pem"))
+
+
+def causes(tls: Tls) -> list[tuple[str, object]]:
+    """Cause and key of each finding."""
+    return [(each.cause, each.key) for each in certificate(tls, NOW.timestamp())]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "cause"),
+    [
+        (NOW - 9 * DAY, NOW - DAY, "tls-expired"),
+        (NOW - 9 * DAY, NOW, "tls-expired"),
+        (NOW - 9 * DAY, NOW + DAY, "tls-expires-soon"),
+        (NOW - 9 * DAY, NOW + (SOON_DAYS + 1) * DAY, None),
+        (NOW + DAY, NOW + 90 * DAY, "tls-not-yet-valid"),
+        (NOW - DAY, datetime(2060, 1, 1, tzinfo=UTC), None),
+    ],
+)
+def test_a_certificate_is_good_from_its_first_to_its_last_day(
+    tmp_path: Path, begin: datetime, end: datetime, cause: str | None
+) -> None:
+    assert causes(issued(tmp_path / "a", begin=begin, end=end)) == ([] if cause is None else [(cause, "cert")])
+
+
+def test_a_key_of_another_certificate_is_a_fault(tmp_path: Path) -> None:
+    one, other = issued(tmp_path / "a"), issued(tmp_path / "b")
+    assert causes(Tls(cert=one.cert, key=other.key)) == [("tls-does-not-fit", "key")]
+
+
+def test_files_that_are_not_there_are_named_both(tmp_path: Path) -> None:
+    absent = Tls(cert=str(tmp_path / "c.pem"), key=str(tmp_path / "k.pem"))
+    assert causes(absent) == [("tls-file-unreadable", "cert"), ("tls-file-unreadable", "key")]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+)
+def test_a_file_that_holds_no_certificate_is_a_fault(tmp_path: Path, content: str) -> None:
+    tls = issued(tmp_path / "a")
+    (tmp_path / "a" / "cert.pem").write_text(content)
+    assert causes(tls) == [("tls-unusable", "cert")]
+
+
+# --- clients whose own rules mean nothing any more since their servers went into mcpd ------------------------
+
+
+ONE_FOR_ALL = {"mcpd": {"command": "/bin/mcpd", "args": ["connect"]}}
+ONE_TO_ONE = {"git": {"command": "/bin/mcpd", "args": ["connect", "--server", "git"]}}
+
+
+def test_rules_that_hold_no_more_are_named(house: House) -> None:
+    house.servers(git={"command": "git"})
+    own, settings = house.root / ".claude.json", house.root / ".claude" / "settings.json"
+    own.write_text(json.dumps({"mcpServers": ONE_FOR_ALL}))
+    settings.parent.mkdir()
+    assert not list(check_clients(house.look()))
+    settings.write_text('{"permissions": {"deny": ["mcp__git__git_reset", "Bash(rm *)"]}}')
+    [found] = check_clients(house.look())
+    assert (found.cause, found.level) == ("client-rules-void", "warning")
+    assert f"mcp__git__git_reset in {settings}" in found.what
+    assert "`mcpd install claude-code`" in found.do
+    settings.write_text("{")
+    assert [each.cause for each in check_clients(house.look())] == ["not-looked-at"]
+    own.write_text(json.dumps({"mcpServers": ONE_TO_ONE}))
+    assert not list(check_clients(house.look()))

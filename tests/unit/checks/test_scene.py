@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.doctor import UNKNOWN, gather, is_daemon
+from daemon.cli.doctor import UNKNOWN, is_daemon
 from tests.unit.cases import cases
 from tests.unit.checks.scenes import listening, process
-from tests.unit.cli.daemons import SILENCE, fake_control, status_of
+from tests.unit.cli.daemons import fake_control, status_of
 
 if TYPE_CHECKING:
     from tests.unit.checks.scenes import House
@@ -37,44 +37,12 @@ def test_the_configuration_and_the_environment_say_otherwise(house: House) -> No
     assert str(scene.place.path) == "/b/state/state.db"
 
 
-def test_a_daemon_can_be_named_by_the_socket_of_its_clients(house: House) -> None:
-    house.write({"listen": {"socket": "/a/s", "controlSocket": "/a/c"}})
-    front = house.root / "mcpd.sock"
-    scene = gather(None, house.environ, socket=front)
-    assert (scene.running, scene.front) == (None, front)
-    with fake_control(house.root / "control.sock", {"status": status_of({})}) as daemon:
-        gather(None, house.environ, socket=front)
-        gather(None, {**house.environ, "MCPD_SOCKET": str(front), "MCPD_CONTROL": "/a/b"}, socket=front)
-    assert [method for method, _ in daemon.asked] == ["status"] * 2
-
-
 def test_the_daemon_is_asked_where_its_configuration_says_or_systemd(house: House) -> None:
     house.write({"listen": {"socket": str(house.root / "mcpd.sock")}})
     for directory in (house.run, house.root):
         with fake_control(directory / "control.sock", {"status": status_of({})}) as daemon:
             house.look()
         assert daemon.asked
-
-
-def test_a_faulty_configuration_leaves_the_rest_to_be_looked_at(house: House) -> None:
-    house.write('{"mcpServer": {}}')
-    scene = house.look()
-    assert scene.config is None
-    assert "did you mean 'mcpServers'" in scene.faults[0].message
-    assert scene.place.path == house.state / "state.db"
-
-
-def test_a_daemon_tells_what_it_uses(house: House) -> None:
-    other = house.root / "other.json"
-    other.write_text("{}")
-    with house.daemon(config=str(other), socket="/x/s", persistence={"state": "ok", "where": "/x/state.db"}):
-        scene = house.look()
-        named = house.look(house.config)
-    assert scene.running is not None
-    assert scene.running.pid == os.getpid()
-    assert (scene.path, scene.usual) == (other, house.config)
-    assert (str(scene.front), str(scene.place.path)) == ("/x/s", "/x/state.db")
-    assert named.path == house.config
 
 
 @pytest.mark.process
@@ -108,12 +76,6 @@ def test_a_daemon_that_says_nothing_is_remembered(house: House) -> None:
         assert "does not answer like a daemon" in house.look().silence
     with fake_control(house.run / "control.sock", {"status": {"daemon": {}, "servers": {}}}):
         assert "does not answer like a daemon" in house.look().silence
-
-
-def test_a_daemon_that_hangs_is_not_waited_for_long(house: House) -> None:
-    with fake_control(house.run / "control.sock", {"status": SILENCE}):
-        scene = gather(None, house.environ, seconds=0.1)
-    assert scene.silence.endswith("did not answer `status` within 0.1 s")
 
 
 def test_a_daemon_that_is_closed_to_its_user_tells_what_its_variables_are_called(house: House) -> None:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import socket
+from typing import TYPE_CHECKING, Any
 
-from daemon.checks.entries import check
+import pytest
+
+from daemon.checks.entries import check, endpoint, loopback, most_instances
+from daemon.checks.entries import sharing as check_sharing
 from daemon.checks.findings import Level
-from tests.unit.checks.scenes import levels, only
+from daemon.config.config_model import Server, TransportType
+from tests.unit.cases import cases
+from tests.unit.checks.scenes import levels, listening, only
 from tests.unit.cli.daemons import diagnosed, down, server
+from tests.unit.config.reading import server_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from daemon.checks.findings import Finding
     from tests.unit.checks.scenes import House
 
 
@@ -19,23 +29,6 @@ def test_a_server_that_can_be_started_is_fine_and_says_what_will_be(house: House
     found = list(check(house.look()))
     assert levels(found) == ["ok", "note", "ok"]
     assert [each.what for each in found if each.level is Level.OK] == [f"git: {tool}", "web: type http"]
-
-
-def test_a_package_without_a_version_is_warned_of_at_its_own_server_only(house: House) -> None:
-    house.program("npx")
-    house.servers(a={"command": "npx", "args": ["-y", "x"]}, b={"command": "npx", "args": ["-y", "y@1.2.3"]})
-    found = list(check(house.look()))
-    assert "'x' has no exact version" in only(found, Level.WARNING)
-    assert levels(found) == ["warning", "note", "ok"]
-
-
-def test_a_server_that_takes_one_call_at_a_time_is_warned_of_until_it_gets_no_more(house: House) -> None:
-    house.program("mcp-server-memory")
-    house.servers(m={"command": "mcp-server-memory"})
-    said = only(check(house.look()), Level.WARNING)
-    assert 'Write "limits": {"inFlight": 1}' in said
-    house.servers(m={"command": "mcp-server-memory", "limits": {"inFlight": 1}})
-    assert levels(check(house.look())) == ["ok"]
 
 
 def test_a_server_that_is_switched_off_is_not_looked_at(house: House) -> None:
@@ -54,15 +47,6 @@ def test_a_server_that_is_not_well_is_a_fault_with_what_helps(house: House) -> N
     with house.daemon({"git": down(happened="A Python module is missing: pg.", helps="Install it.")}):
         said = only(check(house.look()), Level.FAULT)
     assert said.startswith("git: backoff: exited with status 1\nA Python module is missing: pg.\nInstall it")
-
-
-def test_a_reason_that_nothing_is_known_about_is_told_as_it_is(house: House) -> None:
-    house.program("tool")
-    house.servers(git={"command": "tool"})
-    with house.daemon({"git": down(None, state="degraded", reason="")}):
-        said = only(check(house.look()), Level.FAULT)
-    assert "degraded: no reason is known" in said
-    assert "mcpd logs git" in said
 
 
 def test_servers_that_are_well_or_only_starting_or_not_known_yet_are_fine(house: House) -> None:
@@ -95,3 +79,82 @@ def test_a_server_that_clients_do_not_share_says_how_many_of_it_there_may_be(hou
         f"b: {tool}, one for each workspace, at most 16 at a time",
         "c: ${workspace}/bin/c, one for each workspace, at most 16 at a time",
     ]
+
+
+# --- urls: real listeners on this machine, and nothing else is ever connected to -----------------------------
+
+
+def found(url: str, kind: str = "http", *, connect: bool = True, **more: Any) -> list[Finding]:
+    return list(endpoint(Server(name="s", type=TransportType(kind), url=url, **more), connect=connect))
+
+
+@cases("host", "addresses")
+def test_this_machine_is_known_by_its_addresses_and_names(host: str, addresses: list[str]) -> None:
+    assert list(loopback(host)) == addresses
+
+
+@pytest.mark.parametrize("kind", ["http", "sse", "ws"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.process
+def test_somebody_who_listens_here_is_found(kind: str, host: str) -> None:
+    scheme = "ws" if kind == "ws" else "http"
+    with listening(("127.0.0.1", 0)) as listener:
+        assert not found(f"{scheme}://{host}:{listener.getsockname()[1]}/mcp", kind)
+
+
+@pytest.mark.process
+def test_nobody_who_listens_here_is_a_warning() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        told = only(found(f"http://127.0.0.1:{port}/mcp"), Level.WARNING)
+        assert f"nobody listens on 127.0.0.1:{port} (Connection refused)" in told
+        assert not found(f"http://127.0.0.1:{port}/mcp", connect=False)
+
+
+def test_a_unix_socket_is_tried_likewise(sockets: Path) -> None:
+    path = sockets / "a b"
+    url = f"unix://{sockets}/a%20b"
+    assert "No such file" in only(found(url, "unix"), Level.WARNING)
+    assert not found(url, "unix", connect=False)
+    with listening(path):
+        assert not found(url, "unix")
+        assert not found(str(path), "unix")
+    assert "Connection refused" in only(found(str(path), "unix"), Level.WARNING)
+
+
+@pytest.mark.parametrize(("url", "kind"), [("https://h.invalid/mcp", "http"), ("wss://h.invalid/", "ws")])
+def test_what_is_elsewhere_is_noted_and_not_tried(url: str, kind: str) -> None:
+    said = only(found(url, kind), Level.NOTE)
+    assert "needs the network, to h.invalid" in said
+
+
+def test_what_is_elsewhere_without_encryption_is_a_warning() -> None:
+    said = only(found("http://h.invalid/", headers={"Authorization": "hunter2"}), Level.WARNING)
+    assert "its headers and all calls" in said
+    assert "https://" in said
+    assert "hunter2" not in said
+    assert "wss://" in only(found("ws://10.0.0.1/", "ws"), Level.WARNING)
+
+
+def test_only_the_host_of_a_url_is_repeated() -> None:
+    said = str(found("https://me:hunter2@h.invalid/mcp?key=hunter3"))
+    assert levels(found("https://me:hunter2@h.invalid/mcp?key=hunter3")) == ["note"]
+    assert "hunter" not in said
+
+
+# --- what a known server keeps for its clients is a warning until its entry says who shares it ---------------
+
+
+@cases("entry", "causes")
+def test_each_matter_is_a_warning_with_its_place_and_what_to_write(
+    entry: dict[str, Any], causes: list[list[str]]
+) -> None:
+    found = list(check_sharing(server_of(entry)))
+    assert [[each.cause, each.key] for each in found] == causes
+    assert all(each.level is Level.WARNING and each.what.startswith("s ") and each.do for each in found)
+
+
+@cases("entry", "most")
+def test_so_many_instances_run_at_most(entry: dict[str, Any], most: int) -> None:
+    assert most_instances(server_of(entry)) == most
