@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from daemon.config.parse import load
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
+from daemon.setup.adding import WordsError, pairs, wanted, with_versions
 from daemon.setup.clients.importing import drafted, find, plan
 from daemon.setup.clients.programs import PROGRAMS
 from daemon.setup.drafts import Draft, changed, read_present
+from daemon.setup.moved_secrets import (
+    Variables,
+    asked_as_variables,
+    references,
+    variable,
+    with_own_variables,
+    with_references,
+)
 from tests.unit.cases import cases
 from tests.unit.setup.machines import machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KEY = "bk-7Qm2xV9bT4Zr8Lw1"
 WRITTEN = """{
@@ -76,15 +82,6 @@ def test_what_is_written_there_stays_as_it_is(tmp_path: Path) -> None:
     assert env.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_second_time_nothing_changes(tmp_path: Path) -> None:
-    draft_of(tmp_path, *PROGRAMS).write()
-    before = config(tmp_path).stat().st_ino
-    draft = draft_of(tmp_path, *PROGRAMS)
-    assert draft.diff() == ""
-    draft.write()
-    assert config(tmp_path).stat().st_ino == before
-
-
 def test_the_diff_shows_no_secret(tmp_path: Path) -> None:
     put(config(tmp_path), WRITTEN)
     told = draft_of(tmp_path, "claude-code").diff()
@@ -105,21 +102,6 @@ def test_both_files_are_written_or_none(tmp_path: Path) -> None:
     assert path.read_text() == WRITTEN + "\n"
 
 
-def test_secrets_that_were_new_are_gone_again_if_the_configuration_cannot_be_written(tmp_path: Path) -> None:
-    draft = draft_of(tmp_path, "codex")
-    put(config(tmp_path), "{}")
-    with pytest.raises(DocumentError):
-        draft.write()
-    assert not config(tmp_path).with_name("env").exists()
-
-
-def test_more_secrets_than_the_daemon_reads_are_not_written(tmp_path: Path) -> None:
-    put(config(tmp_path), WRITTEN)
-    present = read_present(config(tmp_path))
-    with pytest.raises(DocumentError, match=r"env would have more than 64 KiB"):
-        changed(present, lambda _: None, {"A": "x" * 65_536}, {})
-
-
 @pytest.mark.parametrize("text", ['{"mcpServers": {}, "lazy": 5}', '{"mcpServers": []}', "[", "[]"])
 def test_a_configuration_with_faults_is_not_touched(text: str, tmp_path: Path) -> None:
     put(config(tmp_path), text)
@@ -132,12 +114,6 @@ def test_a_file_of_secrets_that_makes_no_sense_is_not_touched(tmp_path: Path) ->
     put(config(tmp_path).with_name("env"), "A=1\nnonsense\n")
     with pytest.raises(DocumentError, match=r"env: line 2 .*: write one KEY=VALUE a line"):
         draft_of(tmp_path, "codex")
-
-
-def test_an_empty_file_is_an_empty_configuration(tmp_path: Path) -> None:
-    put(config(tmp_path), "\n")
-    draft_of(tmp_path, "jetbrains").write()
-    assert json.loads(config(tmp_path).read_text())["mcpServers"]["time"]["command"] == "uvx"
 
 
 @pytest.mark.parametrize("before", [WRITTEN, None])
@@ -172,7 +148,100 @@ def test_a_server_is_found_where_it_is_written(text: str, place: list[str], tmp_
     assert read_present(tmp_path / "c").places == {"brave-search": tuple(place)}
 
 
-def test_what_stands_there_in_the_words_of_another_client_counts(tmp_path: Path) -> None:
-    servers = {"My Time": {"type": "local", "command": ["uvx", "mcp-server-time", "--local-timezone=UTC"]}}
-    put(config(tmp_path), json.dumps({"servers": servers}))
-    assert json.loads(draft_of(tmp_path, "jetbrains").config)["mcpServers"].keys() == {"files"}
+# --- secrets that are moved out of entries -------------------------------------------------------------------
+
+
+MOVED_SECRETS_KEY = "bk-7Qm2xV9bT4Zr8Lw1"
+
+
+@cases("entry", "moved", "kept")
+def test_secrets_become_variables(entry: dict[str, Any], moved: dict[str, Any], kept: dict[str, str]) -> None:
+    variables = Variables(known={})
+    assert with_references(entry, "git-hub", {MOVED_SECRETS_KEY}, variables) == moved
+    assert variables.kept == kept
+    assert MOVED_SECRETS_KEY not in repr(variables)
+
+
+def test_a_name_that_has_another_value_gets_a_number() -> None:
+    variables = Variables(known={"A_B__API_KEY": "another"})
+    assert variables.keep("a-b", "API_KEY", "mine") == "${A_B__API_KEY_2}"
+    assert variables.keep("a-b", "API_KEY", "mine") == "${A_B__API_KEY_2}"
+    assert variables.keep("a_b", "API_KEY", "another") == "${A_B__API_KEY}"
+    assert variables.kept == {"A_B__API_KEY_2": "mine", "A_B__API_KEY": "another"}
+
+
+def test_references_are_found_by_name() -> None:
+    entry = {"args": ["${A}", "$${B}", "${C:-default}", "${workspaceFolder}"], "env": {"X": "a${env:D}b${A}"}}
+    assert references(entry) == ["A", "D"]
+
+
+def test_what_a_client_would_ask_for_is_a_variable() -> None:
+    assert asked_as_variables({"env": {"K": "${input:perplexity-key}"}}) == {"env": {"K": "${PERPLEXITY_KEY}"}}
+    assert variable("9-lives") == "_9_LIVES"
+
+
+# --- variables that servers share, divided among them --------------------------------------------------------
+
+
+def case(name: str) -> str:
+    return (Path(__file__).parent / "cases" / f"own_variables_{name}").read_text()
+
+
+def test_each_server_gets_its_own_variables_and_nothing_else_changes(tmp_path: Path) -> None:
+    path, env = tmp_path / "mcpd.json", tmp_path / "env"
+    path.write_text(case("before.json"))
+    env.write_text(case("kept.env"))
+    env.chmod(0o600)
+    before = load(path, {})
+    made = with_own_variables(read_present(path), {})
+    assert "tok-1" not in made.draft.diff()
+    made.draft.write()
+    assert path.read_text() == case("after.json")
+    lines = env.read_text().splitlines()
+    assert lines[:5] == ["# tokens", "", "# mine", "BOTH=bot-1", "HTTPS_PROXY=http://p"]
+    assert set(lines[5:]) == {
+        "C__KEY=key-1",
+        "A__API_TOKEN=tok-1",
+        "B__API_TOKEN=tok-1",
+        "B__OTHER=oth-1",
+        "C__BOTH=bot-1",
+    }
+    assert made.unused == ("HTTPS_PROXY",)
+    after = load(path, {})
+    for name, server in before.mcp_servers.items():
+        assert (after.mcp_servers[name].args, after.mcp_servers[name].env) == (server.args, server.env)
+    assert with_own_variables(read_present(path), {}).draft.diff() == ""
+
+
+# --- what `mcpd add` is told of a server: commands, urls and packages, and which version they are p ----------
+
+
+@cases("words", "name", "entry")
+def test_words_name_a_server(words: list[str], name: str, entry: dict[str, object] | None) -> None:
+    cut = words.index("--") if "--" in words else len(words)
+    found = wanted(words[:cut], words[cut + 1 :])
+    assert found.name == name.replace("mcp-thing", "mcp_thing")
+    assert entry is None or found.entry == entry
+
+
+@cases("words", "command", "says")
+def test_words_that_name_none_are_told_what_to_write(words: list[str], command: list[str], says: str) -> None:
+    with pytest.raises(WordsError, match=says):
+        wanted(words, command)
+
+
+@cases("command", "args", "loose")
+def test_packages_are_pinned_to_the_version_that_is_found(
+    command: list[str], args: list[str], loose: list[str]
+) -> None:
+    server = wanted(["x"], command)
+    found = with_versions(server, lambda package: None if package.name == "unknown" else "1.2.3")
+    assert (found.entry["args"], list(found.loose)) == (args, loose)
+
+
+def test_pairs_are_told_apart_and_an_error_repeats_no_value() -> None:
+    assert pairs(["A=b=c", "D="], "=", "key") == {"A": "b=c", "D": ""}
+    assert pairs(["Authorization: Bearer x:y"], ":", "header") == {"Authorization": "Bearer x:y"}
+    with pytest.raises(WordsError) as caught:
+        pairs(["secret"], "=", "key")
+    assert "secret" not in str(caught.value)

@@ -49,14 +49,6 @@ def test_comments_order_and_layout_stay(config: Path) -> None:
     assert "// the master switch" in now
 
 
-def test_what_is_said_already_is_not_written_again(config: Path) -> None:
-    edit = edited(config, [Setting(trail=("lazy",), value=True)], {})
-    before = config.stat().st_mtime_ns
-    edit.write()
-    assert not edit.is_new
-    assert config.stat().st_mtime_ns == before
-
-
 def test_a_key_that_is_unset_is_gone(config: Path) -> None:
     assert '"lazy": true, //' not in change(config, "lazy", value=UNSET)
 
@@ -72,17 +64,6 @@ def test_what_was_added_is_taken_away_again_byte_for_byte(
     written(config, text)
     assert change(config, *trail, value="Shows what was done.") != text
     assert change(config, *trail, value=UNSET) == text
-
-
-def test_a_profile_says_something_though_nothing_is_in_it(config: Path) -> None:
-    written(config, '{"profiles": {"reader": {"lazy": true}}}')
-    assert change(config, "profiles", "reader", "lazy", value=UNSET) == '{"profiles": {"reader": {}}}'
-
-
-@pytest.mark.parametrize("kept", ['{ // none yet\n"lazy": true\n}', '{ /* none yet */ "lazy": true }'])
-def test_what_is_commented_stays_though_it_is_empty(config: Path, kept: str) -> None:
-    written(config, f'{{"profiles": {{"default": {kept}}}}}')
-    assert '"default": {' in change(config, "profiles", "default", "lazy", value=UNSET)
 
 
 def test_objects_on_the_way_are_made(config: Path) -> None:
@@ -141,8 +122,3 @@ def test_a_configuration_that_is_faulty_already_is_left_alone(config: Path) -> N
     written(config, '{"lazzy": true}')
     with pytest.raises(ConfigError, match="lazzy"):
         edited(config, [Setting(trail=("lazy",), value=False)], {})
-
-
-def test_a_configuration_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such file"):
-        edited(tmp_path / "none.json", [Setting(trail=("lazy",), value=False)], {})

@@ -5,20 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.documents.files import FoundFile, look
-from daemon.setup.clients import importing
-from daemon.setup.clients.importing import find
-from daemon.setup.clients.programs import PROGRAMS
+from daemon.config.translation import translated
+from daemon.setup.clients.importing import ConfiguredServers, find, identity
+from daemon.setup.clients.programs import PROGRAMS, SHAPES, Machine, NotTaken, named
 from tests.unit.cases import cases
-from tests.unit.setup.machines import machine
+from tests.unit.setup.generated import MACHINE
+from tests.unit.setup.machines import CLIENTS, ORIGINS, machine
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from daemon.setup.clients.importing import ClientServers
 
 
@@ -71,15 +70,6 @@ def test_what_cannot_be_taken_is_named(tmp_path: Path) -> None:
     }
 
 
-def test_a_switch_and_a_time_limit_keep_their_meaning(tmp_path: Path) -> None:
-    goose = entries(found_of("goose", tmp_path), "enabled", "timeouts")
-    assert goose["user notion"]["timeouts"]["call"] == 300
-    assert not goose["user notion"].get("enabled")
-    assert entries(found_of("gemini", tmp_path), "timeouts")["user time"]["timeouts"]["call"] == 30
-    windsurf = [each.entry.get("enabled") for each in found_of("windsurf", tmp_path).servers]
-    assert windsurf == [False, None]
-
-
 def test_mcpd_itself_is_no_server_of_a_client(tmp_path: Path) -> None:
     here = machine(tmp_path)
     for path, command in ((".cursor/mcp.json", "/opt/bin/mcpd"), (".lmstudio/mcp.json", "mcpd")):
@@ -95,18 +85,6 @@ def test_mcpd_itself_is_no_server_of_a_client(tmp_path: Path) -> None:
 
 
 BROKEN = '{\n  "mcpServers": {\n    "a": nonsense\n  }\n}\n'
-
-
-def test_a_broken_file_is_named_with_its_place_and_the_others_are_read(tmp_path: Path) -> None:
-    here = machine(tmp_path, "gemini")
-    (here.home / ".cursor").mkdir()
-    (here.home / ".cursor" / "mcp.json").write_text(BROKEN)
-    findings = find(here, PROGRAMS.values())
-    assert len(findings.servers) == 4
-    [unread] = findings.unread
-    assert unread.program.name == "cursor"
-    assert "mcp.json" in unread.message
-    assert "line 3, column 10" in unread.message
 
 
 def test_what_is_no_file_is_named(tmp_path: Path) -> None:
@@ -130,21 +108,6 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         assert words in message
 
 
-def test_a_file_that_is_being_written_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = machine(tmp_path)
-    path = here.home / ".cursor" / "mcp.json"
-    path.parent.mkdir()
-    path.write_text(BROKEN)
-
-    def look_then_write(at: Path) -> FoundFile:
-        seen = look(at)
-        path.write_text('{"mcpServers": {"time": {"command": "time"}}}')
-        return seen
-
-    monkeypatch.setattr(importing, "look", look_then_write)
-    assert entries(find(here, [PROGRAMS["cursor"]])) == {"user time": {"command": "time"}}
-
-
 @cases("entry")
 def test_an_entry_of_another_shape_is_left_and_said(entry: str, tmp_path: Path) -> None:
     here = machine(tmp_path)
@@ -155,12 +118,6 @@ def test_an_entry_of_another_shape_is_left_and_said(entry: str, tmp_path: Path) 
     findings = find(here, [PROGRAMS["cursor"]])
     assert "user b" in entries(findings)
     assert len(findings.left) + len(findings.servers) == 2
-
-
-def test_a_client_that_is_not_here_was_looked_for(tmp_path: Path) -> None:
-    findings = find(machine(tmp_path), [PROGRAMS["lmstudio"]])
-    assert findings.looked == {"lmstudio": (tmp_path / "home" / ".lmstudio" / "mcp.json",)}
-    assert not findings.there
 
 
 @cases("entry", "found")
@@ -184,16 +141,6 @@ def test_what_claude_code_has_in_one_directory_is_found_from_anywhere_and_is_for
     assert server.origin.scope == f"local {at}"
 
 
-def test_at_home_nothing_is_divided(tmp_path: Path) -> None:
-    here = machine(tmp_path)
-    entry = {"command": "fs", "args": [str(here.home)]}
-    (here.home / ".claude.json").write_text(
-        json.dumps({"projects": {str(here.home): {"mcpServers": {"a": entry}}}})
-    )
-    [server] = find(here, [PROGRAMS["claude-code"]]).servers
-    assert server.entry == {**entry, "workspaces": [str(here.home)]}
-
-
 def test_a_directory_is_named_by_its_real_path_and_as_no_glob(tmp_path: Path) -> None:
     here, at = machine(tmp_path), tmp_path / "app [1]"
     at.mkdir()
@@ -202,3 +149,112 @@ def test_a_directory_is_named_by_its_real_path_and_as_no_glob(tmp_path: Path) ->
     (here.home / ".claude.json").write_text(json.dumps({"projects": projects}))
     [server] = find(here, [PROGRAMS["claude-code"]]).servers
     assert server.entry["workspaces"] == [f"{tmp_path}/app [[]1]"]
+
+
+# --- entries of clients that write them in another way than `mcpServers`, as mcpd understands them -----------
+
+
+@cases("shape", "entry", "read")
+def test_what_only_the_client_means_so_is_read_as_it_means_it(
+    shape: str, entry: dict[str, Any], read: dict[str, Any]
+) -> None:
+    before = repr(entry)
+    assert SHAPES[shape].read(entry) == read
+    assert repr(entry) == before
+
+
+@cases("shape", "entry", "why")
+def test_what_nobody_else_can_run_is_not_taken(shape: str, entry: dict[str, Any], why: str) -> None:
+    answer = SHAPES[shape].read(entry)
+    assert isinstance(answer, NotTaken)
+    assert why in answer.why
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_written_for_a_client_reads_as_the_same_command(name: str, tmp_path: Path) -> None:
+    for place in PROGRAMS[name].places(Machine(home=tmp_path, directory=tmp_path / "p", environ={})):
+        read = place.shape.read(place.shape.write("/opt/bin/mcpd", ["connect"]))
+        assert isinstance(read, dict)
+        entry = translated(read, milliseconds=place.shape.milliseconds).entry
+        assert (entry["command"], entry["args"]) == ("/opt/bin/mcpd", ["connect"])
+
+
+# --- where clients keep their servers ------------------------------------------------------------------------
+
+
+NOWHERE = Machine(home=Path("/home/ada"), directory=Path("/home/ada/proj"), environ={})
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_file_that_a_client_has_is_looked_into(name: str, tmp_path: Path) -> None:
+    looked = {place.path for place in PROGRAMS[name].places(machine(tmp_path, name))}
+    files = {path for path in (tmp_path / "home").rglob("*") if path.is_file()}
+    assert files
+    assert files <= looked
+
+
+def test_each_client_has_files_here_and_it_is_said_who_wrote_them() -> None:
+    there = {path.name for path in CLIENTS.iterdir() if path.is_dir()} - {"cases", "__pycache__"}
+    assert there == set(PROGRAMS) == set(ORIGINS)
+
+
+def test_variables_move_what_they_move() -> None:
+    environ = {"CODEX_HOME": "/opt/codex", "CLAUDE_CONFIG_DIR": "/opt/claude", "XDG_CONFIG_HOME": "/opt/config"}
+    moved = Machine(home=NOWHERE.home, directory=NOWHERE.directory, environ=environ)
+    first = {name: str(PROGRAMS[name].places(moved)[0].path) for name in ("codex", "claude-code", "zed")}
+    assert first == {
+        "codex": "/opt/codex/config.toml",
+        "claude-code": "/opt/claude/.claude.json",
+        "zed": "/opt/config/zed/settings.json",
+    }
+    assert str(PROGRAMS["claude-code"].places(NOWHERE)[0].path) == "/home/ada/.claude.json"
+
+
+def test_the_home_directory_is_no_project() -> None:
+    at_home = Machine(home=NOWHERE.home, directory=NOWHERE.home, environ={})
+    for program in PROGRAMS.values():
+        places = [(place.path, place.trail) for place in program.places(at_home)]
+        assert len(places) == len(set(places))
+        assert not [place for place in program.places(at_home) if place.scope in {"project", "workspace"}]
+
+
+def test_a_client_is_found_by_its_other_names_and_a_typo_is_understood() -> None:
+    assert named("claude") is named("Claude Code") is PROGRAMS["claude-code"]
+    with pytest.raises(LookupError, match="did you mean 'cursor'"):
+        named("cursr")
+    with pytest.raises(LookupError, match="known are claude-code, "):
+        named("xyzzy")
+
+
+# --- when two entries are the same server, and which servers of clients mcpd has -----------------------------
+
+
+@cases("one", "other")
+def test_who_wrote_it_makes_no_difference(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert identity(one, {"K": "secret"}) == identity(other, {"K": "secret"})
+
+
+@cases("one", "other")
+def test_other_versions_arguments_and_tokens_make_another_server(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    assert identity(one, {"K": "secret"}) != identity(other, {"K": "secret"})
+
+
+NOTION = {"url": "https://x.example/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}
+OURS = ConfiguredServers(
+    servers={
+        "clock": {"command": "uvx", "args": ["mcp-server-time"]},
+        "notion": NOTION,
+        "off": {"command": "off", "enabled": False},
+        "odd": 5,
+    },
+    variables={"TOKEN": "t0ken"},
+)
+
+
+@cases("client", "entry", "name")
+def test_a_server_is_known_by_what_it_starts(client: str, entry: Any, name: str | None) -> None:
+    program = PROGRAMS[client]
+    place = program.places(MACHINE)[0]
+    assert OURS.lookup(program, MACHINE)(place, "any", entry) == name

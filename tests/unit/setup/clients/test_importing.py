@@ -65,16 +65,6 @@ def test_a_server_that_many_clients_have_is_one(tmp_path: Path) -> None:
     assert made.variables["BRAVE_SEARCH__BRAVE_API_KEY"] == KEY
 
 
-def test_what_one_client_has_everywhere_is_not_divided_for_another(tmp_path: Path) -> None:
-    entry = {"command": "x", "args": ["y"]}
-    here = with_local(tmp_path, entry, "one")
-    [divided] = planned(tmp_path).servers
-    assert divided.entry == {**entry, "share": "workspace", "workspaces": [f"{here.home}/one"]}
-    [shared] = planned(tmp_path, files={"cursor": {"a": entry}}).servers
-    assert shared.entry == entry
-    assert [origin.program.name for origin in shared.origins] == ["claude-code", "cursor"]
-
-
 def with_local(at: Path, entry: dict[str, Any], *directories: str) -> Machine:
     """A machine on which Claude Code has a server in these directories of the home directory, in each alone."""
     here = machine(at)
@@ -136,29 +126,6 @@ def test_another_version_and_another_token_stay_apart(tmp_path: Path) -> None:
     assert [*made.variables.values()] == ["first-Qx7Rm2", "first-Qx7Rm2", "other-Zt5Kw9"]
 
 
-def test_what_mcpd_has_already_is_not_added_again(tmp_path: Path) -> None:
-    written = {
-        "search": {
-            "command": "npx",
-            "args": ["@modelcontextprotocol/server-brave-search"],
-            "env": {"BRAVE_API_KEY": "${B}"},
-        }
-    }
-    made = planned(tmp_path, "codex", written=written, kept={"B": KEY})
-    assert [(each.name, each.is_there) for each in made.servers] == [
-        ("time", False),
-        ("search", True),
-        ("notion", False),
-    ]
-    assert made.variables == {}
-
-
-def test_a_server_whose_variable_is_set_nowhere_is_taken_and_waits_for_it(tmp_path: Path) -> None:
-    [time, brave, notion] = planned(tmp_path, "codex").servers
-    assert notion.missing == ("NOTION_TOKEN",)
-    assert "enabled" not in {**time.entry, **brave.entry, **notion.entry}
-
-
 def test_a_variable_of_this_shell_is_kept_for_services_under_a_name_of_the_servers_own(tmp_path: Path) -> None:
     made = planned(tmp_path, "codex", environ={"NOTION_TOKEN": "nt-1"})
     assert made.variables["NOTION__NOTION_TOKEN"] == "nt-1"
@@ -218,24 +185,6 @@ def test_a_server_in_a_sandbox_is_taken_only_if_it_is_named(tmp_path: Path) -> N
     here = attrs.evolve(machine(tmp_path), unsandboxed=frozenset({"boxed"}))
     named = find(here, [PROGRAMS["vscode"]])
     assert [each.origin.name for each in named.servers] == ["boxed", "open"]
-
-
-def test_what_vs_code_asks_for_is_a_variable_to_be_set(tmp_path: Path) -> None:
-    [perplexity] = [each for each in planned(tmp_path, "vscode").servers if each.missing]
-    assert perplexity.entry["env"] == {"PERPLEXITY_API_KEY": "${PERPLEXITY_KEY}"}
-    assert perplexity.missing == ("PERPLEXITY_KEY",)
-
-
-def test_a_server_is_on_if_it_is_on_in_one_client(tmp_path: Path) -> None:
-    off = {"command": "x", "disabled": True}
-    made = planned(
-        tmp_path,
-        files={"cursor": {"a": off, "b": {**off, "command": "y"}}, "lmstudio": {"a": {"command": "x"}}},
-    )
-    assert [(each.name, each.entry.get("enabled", True)) for each in made.servers] == [
-        ("a", True),
-        ("b", False),
-    ]
 
 
 def test_names_become_ones_that_mcpd_takes_and_stay_as_titles(tmp_path: Path) -> None:

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.documents.formats import read_document
-from daemon.setup.clients.file_plans import take_out
-from daemon.setup.clients.installing import Record, members, put_in
+from daemon.documents.files import FoundFile
+from daemon.documents.formats import Format, read_document
+from daemon.setup.clients import file_plans
+from daemon.setup.clients.file_plans import difference, install_plans, merged_lines, preview, take_out
+from daemon.setup.clients.installing import (
+    NamedEntry,
+    NoProgram,
+    Record,
+    Records,
+    is_own,
+    members,
+    own_command,
+    put_in,
+)
+from daemon.setup.clients.programs import PROGRAMS
+from tests.unit.cases import cases, rows_of
 from tests.unit.setup.generated import NAMES, PLACES, entry, servers, text
-from tests.unit.setup.installs import MCPD, knows
+from tests.unit.setup.installs import EVERYTHING, MCPD, Installs, knows
+from tests.unit.setup.machines import machine
 
 if TYPE_CHECKING:
     import random
@@ -80,3 +98,153 @@ def _without_servers(written: str, place: ClientPlace) -> object:
     document = read_document(written, place.form, source="x")
     document.put(place.trail, False)
     return document.value()
+
+
+# --- A file without mcpd, where somebody has edited it since -------------------------------------------------
+
+
+OWN = {"command": "/opt/bin/mcpd", "args": ["connect"]}
+GIT = {"command": "git", "env": {"A": "1"}}
+ONE_TO_ONE = {"command": "/opt/bin/mcpd", "args": ["connect", "--server", "git"], "timeout": 5}
+
+
+def record(original: str | None, installed: Any, *names: str) -> Record:
+    return Record(
+        path=Path("/x.json"),
+        form=Format.JSON,
+        members=tuple(NamedEntry(("mcpServers",), name) for name in names),
+        original=original,
+        installed=installed if isinstance(installed, str) else json.dumps(installed),
+    )
+
+
+@cases("original", "current", "left")
+def test_what_was_made_for_mcpd_goes_with_it(original: str | None, current: Any, left: Any) -> None:
+    done = record(original, {"mcpServers": {"mcpd": OWN}}, "mcpd")
+    text = take_out(done, json.dumps(current)).text
+    assert (None if text is None else json.loads(text)) == left
+
+
+# --- two sets of changes to one text: both, or neither where they meet ---------------------------------------
+
+
+def lines(letters: str) -> str:
+    return "".join(f"{letter}\n" for letter in letters)
+
+
+@cases("common", "one", "other", "merged")
+def test_changes_of_different_places_come_together(
+    common: str, one: str, other: str, merged: str | None
+) -> None:
+    expected = None if merged is None else lines(merged)
+    assert merged_lines(lines(common), lines(one), lines(other)) == expected
+    assert merged_lines(lines(common), lines(other), lines(one)) == expected
+
+
+def test_a_text_that_would_take_too_long_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_plans, "MOST_LINES", 3)
+    assert merged_lines(lines("abcd"), lines("abcd"), lines("abcd")) is None
+
+
+# --- what is shown of a change, and what is not --------------------------------------------------------------
+
+
+SECRET = "bk-7Qm2xV9bT4Zr8Lw1"
+ENTRIES = dict(rows_of(Path(__file__), "entries"))
+
+
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+def test_secrets_are_never_shown(entry: object) -> None:
+    before = json.dumps({"mcpServers": {"a": entry}}, indent=2)
+    for old, new in ((before, "{}"), ("{}", before), (before, None), (None, before)):
+        shown = difference(Path("/x.json"), old, new, Format.JSON)
+        assert SECRET not in shown
+        assert "[redacted]" in shown
+
+
+def test_a_diff_names_the_file_and_has_little_around_a_change() -> None:
+    before = "".join(f'k{number} = "{number}"\n' for number in range(9))
+    shown = difference(Path("/x.toml"), before, before.replace('"4"', '"\\u001b"'), Format.TOML)
+    assert shown.splitlines()[:2] == ["--- /x.toml", "+++ /x.toml"]
+    assert [line for line in shown.splitlines() if line[:1] == " "] == [
+        ' k2 = "2"', ' k3 = "3"', ' k5 = "5"', ' k6 = "6"',
+    ]  # fmt: skip
+    assert difference(Path("/x.toml"), before, before, Format.TOML) == ""
+    assert difference(Path("/x.toml"), None, "a = 1\n", Format.TOML).startswith("--- /dev/null\n+++ /x.toml")
+
+
+# --- which files of a client are changed, and how; nothing is written ----------------------------------------
+
+
+def test_local_servers_give_way_with_the_users_and_a_projects_stay(tmp_path: Path) -> None:
+    here = machine(tmp_path, "claude-code")
+    plans = install_plans(PROGRAMS["claude-code"], here, MCPD, "user", knows(EVERYTHING), Records(tmp_path))
+    assert [plan.path for plan in plans] == [here.home / ".claude.json"]
+    (change,) = preview(plans)
+    assert "git" in change.taken
+    plans = install_plans(PROGRAMS["claude-code"], here, MCPD, "project", knows(EVERYTHING), Records(tmp_path))
+    assert [plan.path for plan in plans] == [here.directory / ".mcp.json"]
+
+
+def test_servers_of_a_directory_stay_taken_out_when_mcpd_is_installed_from_another(tmp_path: Path) -> None:
+    installs = Installs(machine(tmp_path, "claude-code"))
+    path = installs.machine.home / ".claude.json"
+    before = path.read_bytes()
+    installs.install("claude-code")
+    after = path.read_bytes()
+    elsewhere = Installs(attrs.evolve(installs.machine, directory=tmp_path))
+    elsewhere.install("claude-code")
+    assert path.read_bytes() == after
+    elsewhere.uninstall("claude-code")
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_there_without_servers_gets_mcpd_as_it_is_written(tmp_path: Path) -> None:
+    here = machine(tmp_path)
+    (plan,) = install_plans(PROGRAMS["lmstudio"], here, MCPD, "user", knows(()), Records(tmp_path))
+    found = FoundFile(
+        path=plan.path, target=plan.path, content=b'\xef\xbb\xbf{\r\n\t"a": 1\r\n}', identity=(1,)
+    )
+    change = plan.change(found)
+    assert change.after is not None
+    assert change.after.startswith('\ufeff{\r\n\t"a": 1,\r\n\t"mcpServers": {\r\n')
+    assert "\n" not in change.after.replace("\r\n", "")
+    assert "mcpd" in json.loads(change.after.removeprefix("\ufeff"))["mcpServers"]
+
+
+# --- which mcpd clients start, and how it is recognised in their files ---------------------------------------
+
+
+def test_the_program_that_runs_is_named_by_its_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mcpd").symlink_to("/bin/true")
+    monkeypatch.chdir(tmp_path)
+    assert own_command("./mcpd") == str(tmp_path / "mcpd")
+
+
+def test_run_as_a_module_it_is_the_one_beside_the_interpreter_or_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside, on_path = tmp_path / "venv", tmp_path / "bin"
+    for directory in (beside, on_path):
+        directory.mkdir()
+        (directory / "mcpd").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(on_path))
+    monkeypatch.setattr(sys, "executable", str(beside / "python"))
+    assert own_command("/x/daemon/__main__.py") == str(beside / "mcpd")
+    (beside / "mcpd").unlink()
+    assert own_command("/x/daemon/__main__.py") == str(on_path / "mcpd")
+    (on_path / "mcpd").unlink()
+    with pytest.raises(NoProgram, match="install mcpd first"):
+        own_command("/x/daemon/__main__.py")
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_what_is_written_is_recognised(place: ClientPlace) -> None:
+    assert is_own(place.shape.write("/opt/my bin/mcpd", ["connect", "--profile", "x"]))
+    assert not is_own(place.shape.write("/opt/mcpd", ["status"]))
+    assert not is_own(place.shape.write("uvx", ["mcp-server-time"]))
+
+
+@cases("entry", "own")
+def test_other_ways_to_write_it(entry: Any, own: bool) -> None:
+    assert is_own(entry) is own

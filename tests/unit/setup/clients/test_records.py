@@ -62,14 +62,6 @@ def test_a_record_that_cannot_be_replaced_is_the_former_one(
     assert records.find("cursor", record.path) == record
 
 
-def test_a_file_that_was_not_there_stays_so(tmp_path: Path, record: Record) -> None:
-    records = Records(tmp_path)
-    records.keep("cursor", record)
-    made = attrs.evolve(record, original=None)
-    records.keep("cursor", made)
-    assert records.find("cursor", record.path) == made
-
-
 @pytest.mark.parametrize("name", ["original", "installed", "record.json"])
 @pytest.mark.parametrize("harm", ["gone", "other", "binary"])
 def test_a_record_of_which_a_part_is_not_what_it_was_is_none(
@@ -107,10 +99,4 @@ def test_one_command_at_a_time_works_on_them(tmp_path: Path) -> None:
     (tmp_path / "clients.lock").unlink()
     (tmp_path / "clients.lock").mkdir()
     with pytest.raises(DocumentError, match=r"clients\.lock cannot be opened"), Records(tmp_path).locked():
-        pass
-
-
-def test_where_nothing_can_be_kept_it_is_said(tmp_path: Path) -> None:
-    (tmp_path / "state").touch()
-    with pytest.raises(DocumentError, match="where backups are kept"), Records(tmp_path / "state").locked():
         pass
