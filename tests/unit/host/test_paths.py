@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.host import paths
+from tests.unit.cases import cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,34 +22,12 @@ UNNAMED = str(USERS / "mcpd") if USERS.is_dir() else f"/tmp/mcpd-{os.getuid()}"
 """Where both the daemon and a bridge look whose environment names no runtime directory: clients filter it."""
 
 
-@pytest.mark.parametrize(
-    ("environ", "found"),
-    [
-        ({}, UNNAMED),
-        ({"TMPDIR": "/var/tmp"}, UNNAMED),
-        ({"XDG_RUNTIME_DIR": "/run/user/7", "TMPDIR": "/t"}, "/run/user/7/mcpd"),
-        ({"XDG_RUNTIME_DIR": ""}, UNNAMED),
-        ({"XDG_RUNTIME_DIR": "relative"}, UNNAMED),
-        ({"RUNTIME_DIRECTORY": "/run/mcpd", "XDG_RUNTIME_DIR": "/run/user/7"}, "/run/mcpd"),
-        ({"RUNTIME_DIRECTORY": "/run/mcpd:/run/other"}, "/run/mcpd"),
-    ],
-)
+@cases("environ", "found")
 def test_the_sockets_have_a_directory(environ: dict[str, str], found: str) -> None:
     assert paths.runtime_dir(environ) == Path(found)
 
 
-@pytest.mark.parametrize(
-    ("environ", "found"),
-    [
-        ({}, "/.local/state/mcpd"),
-        ({"HOME": "/home/u"}, "/home/u/.local/state/mcpd"),
-        ({"HOME": "/home/u", "XDG_STATE_HOME": "/s"}, "/s/mcpd"),
-        ({"HOME": "/home/u", "XDG_STATE_HOME": ""}, "/home/u/.local/state/mcpd"),
-        ({"HOME": "/home/u", "XDG_STATE_HOME": "s"}, "/home/u/.local/state/mcpd"),
-        ({"HOME": ""}, "/.local/state/mcpd"),
-        ({"STATE_DIRECTORY": "/var/lib/mcpd:/x", "XDG_STATE_HOME": "/s"}, "/var/lib/mcpd"),
-    ],
-)
+@cases("environ", "found")
 def test_the_state_has_a_directory(environ: dict[str, str], found: str) -> None:
     assert paths.state_dir(environ) == Path(found)
 
@@ -111,15 +90,7 @@ def test_without_any_daemon_the_users_own_socket_is_named(
     assert find({"XDG_RUNTIME_DIR": str(tmp_path)}) == expected
 
 
-@pytest.mark.parametrize(
-    ("front", "control"),
-    [
-        ("/a/b.sock", "/a/control.sock"),
-        ("b.sock", "control.sock"),
-        ("/run/mcpd.sock", "/run/mcpd/control.sock"),
-        ("/run/mcpd/mcpd.sock", "/run/mcpd/control.sock"),
-    ],
-)
+@cases("front", "control")
 def test_operators_find_the_daemon_beside_its_clients(front: str, control: str) -> None:
     assert paths.control_beside(Path(front)) == Path(control)
     assert paths.control_socket({"MCPD_SOCKET": front}) == Path(control)

@@ -27,6 +27,7 @@ from daemon.summaries.prompt import (
     objection,
     read,
 )
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
 from tests.unit.summaries.samples import answer, question
 
@@ -221,17 +222,7 @@ def test_what_was_not_asked_for_is_not_taken() -> None:
     assert said == ModelAnswer(tools={"a": Sentence(text="Does a.")})
 
 
-@pytest.mark.parametrize(
-    "around",
-    [
-        "{}",
-        "```json\n{}\n```",
-        "```\n{}```",
-        "Here you are:\n\n{}\n\nShall I go on?",
-        "<think>Two {braces} and { more</think>\n{}",
-        "\ufeff{}",
-    ],
-)
+@cases("around")
 def test_text_around_the_object_is_forgiven(around: str) -> None:
     text = around.replace("{}", answer(a="Does a."))
     assert read(text, question("a")).tools == {"a": Sentence(text="Does a.")}

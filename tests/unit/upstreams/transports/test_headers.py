@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from daemon.model import Era
 from daemon.upstreams.transports.failures import SESSION_HEADER, McpHeaders
-from tests.unit.catalog.test_marks import MARKED
+from tests.unit.catalog.test_definitions import MARKED
 
 
 def raw(value: object) -> Raw:
