@@ -16,12 +16,15 @@ from daemon.catalog.snapshot import fold
 from daemon.kit.waiting import ActorGone, Watch
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.notes import SessionNotes
-from daemon.state.poll import BACKOFF_CAP, BACKOFF_SECONDS, DEAF_SECONDS, Listening
 from daemon.state.poll import (
     ANONYMOUS_SECONDS,
+    BACKOFF_CAP,
+    BACKOFF_SECONDS,
     CLOCK_JUMP,
+    DEAF_SECONDS,
     LAST_SETTLE_SECONDS,
     Expiry,
+    Listening,
     Recalling,
 )
 from daemon.state.server_notes import ServerNotes
