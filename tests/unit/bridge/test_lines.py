@@ -43,17 +43,6 @@ def test_only_a_long_line_of_a_client_passes_in_parts() -> None:
     assert cutter.feed(b"c\n") == [(b"c\n", True, True)]
 
 
-def test_a_daemons_line_is_whole_at_any_length_and_forgotten_with_its_daemon() -> None:
-    gatherer = Gatherer()
-    for _ in range(5):
-        assert gatherer.feed(LONG) == []
-        assert not gatherer.is_between
-    assert gatherer.feed(b"!\nnext\nha") == [LONG * 5 + b"!\n", b"next\n"]
-    gatherer.clear()
-    assert gatherer.feed(b"new\n") == [b"new\n"]
-    assert gatherer.is_between
-
-
 class Pair:
     """A connection to a daemon that takes only what `take` asks for."""
 
@@ -84,17 +73,6 @@ def pair() -> Iterator[Pair]:
     pair = Pair()
     with pair.ours, pair.theirs:
         yield pair
-
-
-@pytest.mark.parametrize("end", [b"two\n", b"hal"])
-def test_sent_bytes_are_gone_with_or_without_a_newline_at_their_end(pair: Pair, end: bytes) -> None:
-    data = b"one\n" + end
-    pair.out.put(data)
-    assert (pair.out.unsent, pair.out.gone) == (len(data), 0)
-    assert pair.out.send(pair.ours)
-    assert (pair.out.unsent, pair.out.total) == (0, len(data))
-    assert pair.take(len(data)) == data
-    assert pair.out.withdraw() == []
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -143,21 +121,6 @@ def test_the_beginning_of_a_long_line_is_let_go_and_the_rest_is_not_sent_again(p
         taken += len(pair.theirs.recv(LONG_BYTES))
     assert 0 < pair.out.gone < len(long)
     assert pair.out.withdraw() == [b"next\n"]
-
-
-def test_long_lines_arrive_as_they_were(pair: Pair) -> None:
-    out, taken = pair.out, b""
-    text = b"".join(bytes([65 + number]) * (LONG_BYTES + number) + b"\n" for number in range(5))
-    for start in range(0, len(text), 100_000):
-        out.put(text[start : start + 100_000])
-        out.send(pair.ours)
-        taken += pair.theirs.recv(90_000)
-    while len(taken) < len(text):
-        out.send(pair.ours)
-        taken += pair.theirs.recv(LONG_BYTES)
-    assert taken == text
-    assert out.send(pair.ours)
-    assert out.gone == out.total == len(text)
 
 
 def test_lines_wait_for_a_full_connection_and_survive_a_broken_one(pair: Pair) -> None:

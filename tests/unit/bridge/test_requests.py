@@ -57,21 +57,6 @@ def test_calls_and_requests_without_effect_are_kept_within_bounds_of_their_own()
     assert sorted(map(str, lines_of(requests))) == ["None", "None", "b'z'", "b'z'"]
 
 
-def test_lines_wait_in_order_until_taken_back_or_out_of_time() -> None:
-    waiting = Waiting()
-    assert waiting.deadline() is None
-    for number, until in enumerate((30.0, 10.0, 20.0, 40.0)):
-        assert waiting.put(Item(b"%d" % number, PING, b"line", until))
-    waiting.cancel(b"0")
-    waiting.cancel(b"9")
-    assert waiting.deadline() == 10.0
-    assert [each.id for each in waiting.expired(20.0)] == [b"1", b"2"]
-    assert waiting.deadline() == 40.0
-    assert waiting.expired(20.0) == []
-    assert [each.id for each in waiting.take()] == [b"3"]
-    assert waiting.take() == []
-
-
 def test_waiting_lines_have_room_by_bytes_and_by_number() -> None:
     waiting = Waiting()
     assert waiting.put(Item(b"1", PING, b"x" * (WAITING_BYTES - EACH_BYTES), 0.0))

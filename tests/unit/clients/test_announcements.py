@@ -394,14 +394,6 @@ async def test_a_profile_that_gives_them_up_takes_them_from_the_list(
 TOOL_LIST, PROMPT_LIST = LISTS[Kind.TOOL], LISTS[Kind.PROMPT]
 
 
-async def test_a_client_that_shook_hands_is_told_of_everything(nursery: trio.Nursery) -> None:
-    window = Window()
-    window.it.announce(PROMPT_LIST)
-    window.it.announce(TOOL_LIST)
-    assert [each["method"] for each in window.told] == [PROMPT_LIST.changed, TOOL_LIST.changed]
-    assert all("_meta" not in each["params"] for each in window.told)
-
-
 async def test_a_subscription_is_told_what_it_asked_for_until_it_ends(nursery: trio.Nursery) -> None:
     window = Window(handshaken=False)
     window.it.open[b'"a"'] = {TOOL_LIST.wish: True}

@@ -432,23 +432,6 @@ async def test_switched_off_no_session_is_recalled(nursery: trio.Nursery) -> Non
     assert isinstance(stage.config.profiles["default"], Profile)
 
 
-async def test_all_connections_of_a_session_are_told_what_one_of_them_loads(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
-) -> None:
-    stage = stage_of("load")
-    clients = []
-    for _ in range(2):
-        client = await stage.client(nursery)
-        await client.send(HELLO)
-        await client.ask("initialize", {"protocolVersion": "2025-11-25"}, request_id=9)
-        await answer_to(client, 9)
-        await client.ask("tools/list")
-        await answer_to(client, 1)
-        clients.append(client)
-    await describe(clients[0], "load")
-    assert (await clients[1].get())["method"] == "notifications/tools/list_changed"
-
-
 async def test_a_tool_that_becomes_invalid_leaves_the_list_and_that_is_announced(nursery: trio.Nursery) -> None:
     stage = stage_of("load")
     client = await stage.client(nursery)

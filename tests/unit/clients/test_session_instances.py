@@ -168,23 +168,6 @@ async def test_a_call_that_waits_for_an_instance_that_is_replaced_waits_for_the_
     assert not first.sent
 
 
-async def test_instances_that_come_and_go_are_not_waited_for_without_end(
-    stage: Stage, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    instances = divided(stage, up=False)
-
-    async def end_all() -> None:
-        while True:
-            await trio.sleep(0.5)
-            for each in list(instances.running.values()):
-                instances.end(each)
-
-    nursery.start_soon(end_all)
-    client = await stage.client(nursery)
-    await ask_echo(client)
-    assert error_of(await client.get())["code"] == "UpstreamUnavailable"
-
-
 async def test_a_clients_capabilities_are_told_to_who_makes_its_instance(
     instances: TestInstances, stage: Stage, nursery: trio.Nursery
 ) -> None:

@@ -151,22 +151,6 @@ async def test_a_subscriber_waits_for_the_servers_word_anew_on_each_connection()
     assert await scene.all.wait_settled(following) is None
 
 
-class Cause:
-    """The request that a line came with."""
-
-    spared_until = 0.0
-
-    def __init__(self, asker: object) -> None:
-        self.asker = asker
-        self.notices: list[str] = []
-
-    def notified(self, method: str, params: Raw) -> None:
-        self.notices.append(method)
-
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(name)
-
-
 class Counted(TestMember):
     """A client that counts how often it is looked at."""
 
@@ -198,15 +182,6 @@ def test_who_does_not_see_the_server_or_has_set_nothing_or_is_gone_gets_nothing(
     levels.leave(gone)
     levels.hear("alpha", line("emergency"), None)
     assert [each.told for each in (elsewhere, unset, gone)] == [[], [], []]
-
-
-def test_the_caller_gets_a_line_with_its_call_and_not_once_more() -> None:
-    caller, other, levels = TestMember(level=0), TestMember(level=0), LogLevels(lambda: None)
-    levels.join(caller)
-    levels.join(other)
-    cause = Cause(caller)
-    levels.hear("alpha", line("info"), cause)
-    assert (len(cause.notices), len(caller.told), len(other.told)) == (1, 0, 1)
 
 
 @pytest.mark.parametrize("params", [{"data": 1}, {"level": "loud"}, {"level": 7}, ["info"]])

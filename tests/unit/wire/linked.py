@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
@@ -17,7 +17,8 @@ from daemon.wire.link import FdLink
 from daemon.wire.outbox import Outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from daemon.wire.envelope import Envelope
     from daemon.wire.frames import Line
@@ -106,6 +107,17 @@ def socket_link(
             yield near, trio.SocketStream(far)
         finally:
             near.link.close()
+
+
+@asynccontextmanager
+async def running(link: AbstractContextManager[tuple[Any, ...]]) -> AsyncIterator[tuple[Any, ...]]:
+    """The link runs; its test lasts half a minute at most, or by a virtual clock some hours."""
+    virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
+    with trio.fail_after(30_000 if virtual else 30), link as ends:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ends[0].run)
+            yield ends
+            nursery.cancel_scope.cancel()
 
 
 @contextmanager

@@ -15,19 +15,13 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from msgspec import Raw
 from trio.testing import wait_all_tasks_blocked
 
 from daemon.errors import ConnectionLost, ProtocolFault
-from daemon.wire.link import (
-    LINES_AT_ONCE,
-    LINES_PER_TURN,
-    LOOK_SECONDS,
-    READ_BYTES,
-    READS_PER_TURN,
-    SHORT_READ,
-    STUCK_SECONDS,
-)
+from daemon.wire.link import LINES_AT_ONCE, LINES_PER_TURN, READ_BYTES, READS_PER_TURN, SHORT_READ
 from daemon.wire.outbox import Outbox
+from daemon.wire.link import IOV_MAX, JOIN_BELOW, LOOK_SECONDS, STUCK_SECONDS
 from tests.unit.wire.linked import (
     MIB,
     Near,
@@ -37,6 +31,7 @@ from tests.unit.wire.linked import (
     pipe_link,
     receive,
     receive_all,
+    running,
     socket_link,
 )
 
@@ -48,13 +43,10 @@ if TYPE_CHECKING:
 
 
 async def test_an_oversized_line_is_told_by_its_head_and_the_next_one_comes_in() -> None:
-    with trio.fail_after(30), socket_link(max_line=1000) as (near, far):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            await far.send_all(b"x" * 500_000 + b"\nnext\n" + b"y" * 1001 + b"\nlast\n")
-            await wait_all_tasks_blocked()
-            assert (near.lines, [head[:1] for head in near.heads]) == ([b"next", b"last"], [b"x", b"y"])
-            nursery.cancel_scope.cancel()
+    async with running(socket_link(max_line=1000)) as (near, far):
+        await far.send_all(b"x" * 500_000 + b"\nnext\n" + b"y" * 1001 + b"\nlast\n")
+        await wait_all_tasks_blocked()
+        assert (near.lines, [head[:1] for head in near.heads]) == ([b"next", b"last"], [b"x", b"y"])
 
 
 async def test_a_peer_that_hangs_up_ends_the_link_and_its_unfinished_line_is_nobodys() -> None:
@@ -87,7 +79,7 @@ async def test_a_reset_ends_the_link_with_the_systems_own_words() -> None:
 async def test_a_peer_that_floods_gives_everybody_else_a_turn() -> None:
     seen_by_others = [0]
     line = b"x" * (READ_BYTES // 16 - 1) + b"\n"
-    with trio.fail_after(30), pipe_link() as (near, far_write, _):
+    async with running(pipe_link()) as (near, far_write, _):
         os.set_blocking(far_write, False)
         fcntl.fcntl(far_write, fcntl.F_SETPIPE_SZ, MIB)
 
@@ -96,15 +88,12 @@ async def test_a_peer_that_floods_gives_everybody_else_a_turn() -> None:
                 while True:
                     os.write(far_write, line)
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            # As fast as it is read, for the peer writes whenever a line of his is handed over.
-            near.then = lambda _: refill()
-            refill()
-            while seen_by_others[-1] < 16 * READS_PER_TURN * 16:
-                await trio.lowlevel.checkpoint()
-                seen_by_others.append(len(near.lines))
-            nursery.cancel_scope.cancel()
+        # As fast as it is read, for the peer writes whenever a line of his is handed over.
+        near.then = lambda _: refill()
+        refill()
+        while seen_by_others[-1] < 16 * READS_PER_TURN * 16:
+            await trio.lowlevel.checkpoint()
+            seen_by_others.append(len(near.lines))
     turns = [later - earlier for earlier, later in itertools.pairwise(seen_by_others)]
     # A turn of the others may fall before ours in one round of the loop and after it in the next; and one of
     # ours may read twice, to catch up and because more has come.
@@ -131,17 +120,15 @@ async def test_what_the_owner_raises_ends_the_link_and_no_other() -> None:
     def fails(lines: list[bytes]) -> None:
         raise ProtocolFault(f"not {lines[0].decode()}")
 
-    with trio.fail_after(30), socket_link() as (bad, far_bad), socket_link(outbox=bad.outbox) as (near, far):
-        bad.then = fails
-        near.then = answering(near, lambda line: line.upper())
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
+    with socket_link() as (bad, far_bad):
+        async with running(socket_link(outbox=bad.outbox)) as (near, far):
+            bad.then = fails
+            near.then = answering(near, lambda line: line.upper())
             await far_bad.send_all(b"this\n")
             with pytest.raises(ProtocolFault, match="not this"):
                 await bad.run()
             await far.send_all(b"a\n")
             assert await receive(far, 2) == b"A\n"
-            nursery.cancel_scope.cancel()
 
 
 async def test_what_the_owner_raises_in_a_later_portion_ends_the_link_too() -> None:
@@ -160,35 +147,29 @@ async def test_what_the_owner_raises_in_a_later_portion_ends_the_link_too() -> N
 
 async def test_a_turn_ends_where_the_peer_had_said_all_that_it_had_to_say() -> None:
     turns: list[int] = []
-    with trio.fail_after(30), socket_link() as (near, far):
+    async with running(socket_link()) as (near, far):
         near.then = lambda lines: turns.extend([near.link.turns] * len(lines))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            long = b"x" * SHORT_READ + b"\nlast\n"
-            many = b"\n" * LINES_PER_TURN * 2 + b"x" * SHORT_READ + b"\n"
-            for said in (b"one\ntwo\n", long, many, b"after many\n"):
-                await far.send_all(said)
-                await wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
+        long = b"x" * SHORT_READ + b"\nlast\n"
+        many = b"\n" * LINES_PER_TURN * 2 + b"x" * SHORT_READ + b"\n"
+        for said in (b"one\ntwo\n", long, many, b"after many\n"):
+            await far.send_all(said)
+            await wait_all_tasks_blocked()
     assert [len(list(same)) for _, same in itertools.groupby(turns)] == [2, 2, LINES_PER_TURN * 2 + 1, 1]
 
 
 async def test_who_was_not_read_from_for_a_while_has_ended_a_turn_when_he_had_said_all() -> None:
     turns: list[int] = []
-    with trio.fail_after(30), socket_link(pause_at=MIB) as (near, far):
+    async with running(socket_link(pause_at=MIB)) as (near, far):
 
         def then(lines: list[bytes]) -> None:
             turns.extend([near.link.turns] * len(lines))
             near.link.send((b"y" * 2 * MIB,))
 
         near.then = then
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            for _ in range(2):
-                await far.send_all(b"x" * SHORT_READ + b"\n")
-                await receive(far, 2 * MIB + 1)
-                await wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
+        for _ in range(2):
+            await far.send_all(b"x" * SHORT_READ + b"\n")
+            await receive(far, 2 * MIB + 1)
+            await wait_all_tasks_blocked()
     first, second = turns
     assert first < second
 
@@ -283,16 +264,13 @@ async def test_a_server_that_goes_while_it_is_held_is_forgotten() -> None:
 async def test_a_client_that_asks_for_much_at_once_is_answered_as_it_reads() -> None:
     asked = 4 * LINES_AT_ONCE
     size = MIB // 8
-    with trio.fail_after(30), socket_link(pause_at=size) as (near, far):
+    async with running(socket_link(pause_at=size)) as (near, far):
         near.then = answering(near, lambda _: b"y" * (size - 1))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            await far.send_all(b"more\n" * asked)
-            await wait_all_tasks_blocked()
-            assert len(near.lines) == LINES_AT_ONCE
-            assert await receive(far, asked * size)
-            assert len(near.lines) == asked
-            nursery.cancel_scope.cancel()
+        await far.send_all(b"more\n" * asked)
+        await wait_all_tasks_blocked()
+        assert len(near.lines) == LINES_AT_ONCE
+        assert await receive(far, asked * size)
+        assert len(near.lines) == asked
 
 
 async def test_a_client_that_takes_too_little_while_a_server_is_held_for_it_is_cut_off(
@@ -317,15 +295,12 @@ async def test_a_client_that_takes_too_little_while_a_server_is_held_for_it_is_c
 async def test_a_client_that_reads_little_but_reads_is_not_cut_off(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    with trio.fail_after(30 * STUCK_SECONDS), socket_link(max_queue=MIB, pause_at=MIB) as (near, far):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            near.say(b"x" * 4 * MIB)
-            for _ in range(20):
-                await trio.sleep(STUCK_SECONDS - 1)
-                await receive(far, 16 * 1024)
-            assert not near.ended
-            nursery.cancel_scope.cancel()
+    async with running(socket_link(max_queue=MIB, pause_at=MIB)) as (near, far):
+        near.say(b"x" * 4 * MIB)
+        for _ in range(20):
+            await trio.sleep(STUCK_SECONDS - 1)
+            await receive(far, 16 * 1024)
+        assert not near.ended
 
 
 async def test_writing_to_who_has_gone_ends_the_link() -> None:
@@ -401,22 +376,19 @@ async def test_a_closed_link_ends_and_keeps_nothing_that_waited() -> None:
 
 
 async def test_a_closed_link_never_touches_a_descriptor_that_took_its_number() -> None:
-    with trio.fail_after(30), socket_link(pause_at=1) as (near, far):
+    async with running(socket_link(pause_at=1)) as (near, far):
         near.then = answering(near, lambda _: b"y" * MIB)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.run)
-            await far.send_all(b"one\n")
+        await far.send_all(b"one\n")
+        await wait_all_tasks_blocked()
+        taken = near.link._read_fd
+        near.link.close()
+        stranger, other = socket.socketpair()
+        with stranger, other:
+            assert stranger.fileno() == taken
+            stranger.setblocking(False)
+            other.sendall(b"not yours\n")
             await wait_all_tasks_blocked()
-            taken = near.link._read_fd
-            near.link.close()
-            stranger, other = socket.socketpair()
-            with stranger, other:
-                assert stranger.fileno() == taken
-                stranger.setblocking(False)
-                other.sendall(b"not yours\n")
-                await wait_all_tasks_blocked()
-                assert stranger.recv(100) == b"not yours\n"
-                nursery.cancel_scope.cancel()
+            assert stranger.recv(100) == b"not yours\n"
     assert near.lines == [b"one"]
 
 
@@ -442,3 +414,131 @@ async def test_links_leak_no_descriptors_however_they_end(
             with pipe_link():
                 pass
     assert open_descriptors() == before
+
+
+async def test_nothing_is_written_before_the_flush_and_everything_in_order_by_it() -> None:
+    with trio.fail_after(30), socket_link() as (near, far):
+        near.link.send((b"a", Raw(b"{}"), b"", memoryview(b"b")))
+        near.link.send((b"c",))
+        assert (near.link.queued, len(near.outbox)) == (7, 1)
+        with trio.move_on_after(0):
+            assert not await far.receive_some(1)
+        near.outbox.flush()
+        assert near.link.queued == 0
+        assert await receive(far, 7) == b"a{}b\nc\n"
+
+
+async def test_frames_are_written_whole_and_in_order_to_a_peer_that_reads_slowly() -> None:
+    frames = [b"%d:" % number + b"x" * (number * 37 % 5000) for number in range(500)]
+    expected = b"".join(frame + b"\n" for frame in frames)
+    with trio.fail_after(30), socket_link() as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+
+            async def speak() -> None:
+                for start in range(0, len(frames), 10):
+                    near.say(*frames[start : start + 10])
+                    await trio.lowlevel.checkpoint()
+
+            nursery.start_soon(speak)
+            assert await receive(far, len(expected)) == expected
+            await wait_all_tasks_blocked()
+            assert near.link.queued == 0
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_queue_of_more_buffers_than_one_writev_takes_is_written_in_order() -> None:
+    pieces = tuple(b"%06d" % number for number in range(JOIN_BELOW))
+    assert len(pieces) > IOV_MAX
+    async with running(socket_link()) as (near, far):
+        near.link.send(pieces)
+        near.outbox.flush()
+        assert await receive(far, len(pieces) * 6 + 1) == b"".join(pieces) + b"\n"
+
+
+async def test_a_frame_of_megabytes_arrives_unharmed_between_small_ones() -> None:
+    big = os.urandom(MIB).replace(b"\n", b" ") * 3
+    async with running(socket_link(max_queue=1)) as (near, far):
+        near.link.send((b"before:", big))
+        near.outbox.flush()
+        assert await receive(far, len(big) + 8) == b"before:" + big + b"\n"
+        near.say(b"after")
+        assert await receive(far, 6) == b"after\n"
+
+
+async def test_a_peer_that_takes_nothing_for_long_is_cut_off(autojump_clock: trio.testing.MockClock) -> None:
+    with socket_link(max_queue=MIB) as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            for _ in range(4):
+                near.say(b"x" * MIB)
+            await trio.sleep(STUCK_SECONDS - 1)
+            assert not near.ended
+        assert trio.current_time() == STUCK_SECONDS
+        assert near.ended.startswith("the peer does not read")
+        assert near.link.queued == 0
+        near.say(b"too late")
+        assert near.link.queued == 0
+        near.link.close()
+        assert b"too late" not in await receive_all(far)
+
+
+async def test_a_peer_that_does_not_read_harms_nobody_else() -> None:
+    with trio.fail_after(30), socket_link() as (stuck, _), socket_link(outbox=stuck.outbox) as (near, far):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stuck.run)
+            nursery.start_soon(near.run)
+            stuck.say(b"x" * MIB)
+            near.say(b"fine")
+            assert await receive(far, 5) == b"fine\n"
+            assert stuck.link.queued > 0
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_is_not_read_from_while_its_answers_wait() -> None:
+    async with running(socket_link(pause_at=MIB)) as (near, far):
+        near.then = answering(near, lambda _: b"y" * 2 * MIB)
+        await far.send_all(b"one\n")
+        await wait_all_tasks_blocked()
+        await far.send_all(b"two\n")
+        await wait_all_tasks_blocked()
+        assert near.lines == [b"one"]
+        await receive(far, MIB + MIB // 2)
+        await wait_all_tasks_blocked()
+        assert near.lines == [b"one", b"two"], "enough has drained"
+
+
+async def test_closing_our_direction_is_eof_for_the_child_and_its_last_words_still_come_in() -> None:
+    with trio.fail_after(30), pipe_link() as (near, far_write, far_read):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(near.run)
+            near.say(b"bye")
+            await wait_all_tasks_blocked()
+            near.link.close_write()
+            near.link.close_write()
+            near.say(b"not sent")
+            assert os.read(far_read, 100) == b"bye\n"
+            assert os.read(far_read, 100) == b""
+            os.write(far_write, b"last words\n")
+            await wait_all_tasks_blocked()
+            assert near.lines == [b"last words"]
+            os.close(far_write)
+    assert near.ended == "the peer closed the connection"
+
+
+async def test_closing_our_direction_while_it_is_blocked_does_not_end_the_other() -> None:
+    async with running(pipe_link()) as (near, far_write, _):
+        near.say(b"x" * MIB)
+        await wait_all_tasks_blocked()
+        near.link.close_write()
+        await wait_all_tasks_blocked()
+        os.write(far_write, b"last words\n")
+        await wait_all_tasks_blocked()
+        assert near.lines == [b"last words"]
+
+
+async def test_a_socket_has_no_direction_of_its_own_to_close() -> None:
+    with trio.fail_after(30), socket_link() as (near, far):
+        near.link.close_write()
+        near.say(b"still here")
+        assert await receive(far, 11) == b"still here\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 
-import msgspec
 import trio
 import trio.testing
 
@@ -12,9 +11,11 @@ from daemon.errors import ConnectionLost
 from daemon.wire.frames import LineBuffer
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer
+from tests.fakes_upstream import Sent, Stage
 from tests.fuzz.listening import expected
-from tests.fuzz.mutation import FROM_SERVERS, UID, Malformed, malformed
+from tests.fuzz.mutation import FROM_CLIENTS, FROM_SERVERS, UID, Malformed, malformed
 from tests.fuzz.promises import Said, read
+from tests.fuzz.talking import Results, talk
 from tests.unit.wire.fakes import RecordingExchange, RecordingHandler, ScriptedLink
 
 INPUTS = 2000
@@ -73,14 +74,33 @@ def fits(how: str, what: str, said: Said, value: object) -> bool:
             return True
 
 
-async def test_everything_that_a_server_is_told_is_json(nursery: trio.Nursery) -> None:
-    call = Call(nursery)
-    await trio.testing.wait_all_tasks_blocked()
-    for each in malformed(SEED + 1, FROM_SERVERS, 300):
-        call.says(each)
-    for request_id, *_ in call.handler.requests:
-        call.peer.answer(request_id, b"{}")
-    call.link.flush()
-    assert call.link.sent
-    for line in call.link.sent:
-        assert msgspec.json.decode(line, type=dict[str, msgspec.Raw]).keys() == {"jsonrpc", "id", "result"}
+CALL = (
+    b'{"jsonrpc":"2.0","id":"valid","method":"tools/call","params":{"name":"call-category-tool",'
+    b'"arguments":{"category":"alpha","name":"echo","args":{"nonce":"still here"}}}}'
+)
+
+
+async def test_every_malformed_input_gets_what_was_promised_and_the_next_call_is_answered(
+    nursery: trio.Nursery,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    stage = Stage()
+
+    def answer(sent: Sent) -> None:
+        nursery.start_soon(_answer_soon, stage, sent)
+
+    for upstream in stage.upstreams.values():
+        upstream.on_send = answer
+
+    async def connect() -> trio.abc.Stream:
+        return stage.arrive(nursery).client.stream
+
+    results = Results("clients", SEED)
+    await talk(connect, malformed(SEED, FROM_CLIENTS, INPUTS), results, call=CALL, sign=b"still here")
+    assert not results.faults
+    assert results.inputs == INPUTS
+
+
+async def _answer_soon(stage: Stage, sent: Sent) -> None:
+    await trio.lowlevel.checkpoint()
+    stage.answer(sent, b'{"content":[%b]}' % sent.raw_arguments)

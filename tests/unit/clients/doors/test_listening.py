@@ -5,21 +5,24 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import trio
 import trio.testing
 
-from daemon.clients.doors.listening import BREATHER, REFUSALS, REFUSALS_PAUSE, SHORTAGES, Strangers
+from daemon.clients.client import Principal
+from daemon.clients.doors.listening import BREATHER, REFUSALS, REFUSALS_PAUSE, SHORTAGES, Front, Strangers
+from daemon.errors import ConnectionLost
 from daemon.processes.peers import PeerCredentials, Peers, Shares, shares
 from tests.unit.clients.doors.opened import US, Door, listen, peers_of
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from trio.testing import MockClock
+
+    from daemon.wire.outbox import Link
 
 
 class Starving(socket.socket):
@@ -194,3 +197,137 @@ async def test_who_was_let_in_or_has_left_makes_room_for_nobody() -> None:
     assert not any(each.cancel_called for each in (first, second, third))
     strangers.join()
     assert [each.cancel_called for each in (first, second, third)] == [False, True, False]
+
+
+class Fated:
+    """A session that lasts until it is told how to end."""
+
+    def __init__(self, number: int, visitor: Principal) -> None:
+        self.number = number
+        self.visitor = visitor
+        self.fate: Exception | None = None
+        self._told = trio.Event()
+
+    async def run(self) -> None:
+        await self._told.wait()
+        if self.fate is not None:
+            raise self.fate
+
+    def end(self, fate: Exception | None = None) -> None:
+        self.fate = fate
+        self._told.set()
+
+
+def welcome(link: Link, number: int, visitor: Principal) -> Fated:
+    if visitor == UNLUCKY:
+        raise ValueError("an unlucky number")
+    return Fated(number, visitor)
+
+
+ANN, BOB, UNLUCKY = (Principal(token=name) for name in ("ann", "bob", "thirteen"))
+LINK = cast("Link", None)
+"""Nothing is done with it here."""
+
+
+async def test_each_connection_gets_a_session_with_a_number_of_its_own(nursery: trio.Nursery) -> None:
+    front = Front(welcome)
+    for visitor in (ANN, BOB):
+        nursery.start_soon(front.serve, LINK, visitor)
+        await trio.testing.wait_all_tasks_blocked()
+    assert {number: (each.number, each.visitor) for number, each in front.sessions.items()} == {
+        1: (1, ANN),
+        2: (2, BOB),
+    }
+    front.sessions[1].end()
+    await trio.testing.wait_all_tasks_blocked()
+    assert list(front.sessions) == [2]
+    nursery.start_soon(front.serve, LINK, ANN)
+    await trio.testing.wait_all_tasks_blocked()
+    assert list(front.sessions) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("fate", "trace"),
+    [
+        (KeyError("a bug of ours"), True),
+        (ExceptionGroup("of a nursery", [KeyError("a bug of ours")]), True),
+        (ConnectionLost("as if"), False),
+    ],
+)
+async def test_what_ends_one_session_leaves_the_others(
+    nursery: trio.Nursery, log: list[str], fate: Exception, trace: bool
+) -> None:
+    front = Front(welcome)
+    for _ in range(2):
+        nursery.start_soon(front.serve, LINK, ANN)
+        await trio.testing.wait_all_tasks_blocked()
+    front.sessions[2].end(fate)
+    await trio.testing.wait_all_tasks_blocked()
+    assert list(front.sessions) == [1]
+    assert any("KeyError" in line and line.startswith("ERROR") for line in log) is trace
+
+
+async def test_a_session_that_cannot_be_made_costs_its_connection(log: list[str]) -> None:
+    front = Front(welcome)
+    with trio.fail_after(30):
+        await front.serve(LINK, UNLUCKY)
+    assert not front.sessions
+    assert any("an unlucky number" in line for line in log)
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_a_stranger_is_turned_away_before_a_byte_is_read(
+    nursery: trio.Nursery, path: Path, listener: socket.socket, log: list[str]
+) -> None:
+    door = Door(path, listener, peers_of(uids=frozenset({os.getuid() + 1})))
+    client = door.connect(nursery)
+    await client.send(b"something to read")
+    nursery.start_soon(door.listener.run)
+    # The kernel resets a connection that is closed with bytes unread; an EOF would mean that they were read.
+    with pytest.raises(trio.BrokenResourceError) as closed:
+        await client.line()
+    assert isinstance(closed.value.__cause__, ConnectionResetError)
+    assert door.welcomed == 0
+    assert not door.front.sessions
+    assert [line for line in log if f"refused a connection of uid {os.getuid()} (pid {os.getpid()})" in line]
+
+
+async def test_no_descriptor_is_left_behind(nursery: trio.Nursery, path: Path, listener: socket.socket) -> None:
+    door = Door(path, listener)
+    nursery.start_soon(door.listener.run)
+    (await door.greeted(nursery)).close()
+    await trio.testing.wait_all_tasks_blocked()
+    before = descriptors()
+    for text in [b"hello", b"a", b"b"]:
+        (await door.greeted(nursery, text)).close()
+    await trio.testing.wait_all_tasks_blocked()
+    assert descriptors() == before
+    assert not door.front.sessions
+
+
+async def test_cancelling_the_door_closes_every_connection(
+    nursery: trio.Nursery, path: Path, listener: socket.socket
+) -> None:
+    door = Door(path, listener)
+    async with trio.open_nursery() as inner:
+        inner.start_soon(door.listener.run)
+        clients = [await door.greeted(nursery) for _ in range(3)]
+        inner.cancel_scope.cancel()
+    assert [await client.is_closed() for client in clients] == [True] * 3
+    assert not door.front.sessions
+
+
+async def test_the_last_places_are_kept_and_come_free_again(
+    nursery: trio.Nursery, path: Path, listener: socket.socket
+) -> None:
+    door = Door(path, listener, peers_of(places=Shares(5, 5, 2)))
+    nursery.start_soon(door.listener.run)
+    guests = [await door.greeted(nursery) for _ in range(3)]
+    assert await door.connect(nursery).is_closed()
+    assert door.peers.report() == {"open": 3, "places": 5, "refused": {"kept_places": 1}}
+    guests[0].close()
+    await trio.testing.wait_all_tasks_blocked()
+    await door.greeted(nursery)

@@ -37,14 +37,13 @@ def echo(exchange: HttpExchange, body: bytes) -> None:
 
 
 async def test_requests_are_answered_one_after_the_other() -> None:
-    with trio.fail_after(BOUND):
-        async with visiting(taking(echo)) as visit:
-            for number in range(3):
-                response = await visit.client.ask("POST", f"/a/{number}?q=1", body=b"hello")
-                assert (response.status, response.body) == (200, b"/a/%d hello" % number)
-            response = await visit.client.ask("GET", "/%7Eme/%7Eyou")
-            assert response.body == b"/%7Eme/~you "
-            assert "connection" not in response.headers
+    async with visiting(taking(echo)) as visit:
+        for number in range(3):
+            response = await visit.client.ask("POST", f"/a/{number}?q=1", body=b"hello")
+            assert (response.status, response.body) == (200, b"/a/%d hello" % number)
+        response = await visit.client.ask("GET", "/%7Eme/%7Eyou")
+        assert response.body == b"/%7Eme/~you "
+        assert "connection" not in response.headers
 
 
 @pytest.mark.parametrize("delay", [0.0, 1.0])
@@ -53,68 +52,63 @@ async def test_a_refusal_is_the_response_and_the_connection_goes_on(by: str, del
     def refuse(_exchange: HttpExchange, _body: bytes = b"") -> None:
         raise Refusal(HTTPStatus.FORBIDDEN, "not you\n", headers={"x-why": "you"}, delay=delay)
 
-    with trio.fail_after(BOUND):
-        async with (
-            visiting(refuse if by == "head" else taking(refuse)) as visit,
-            trio.open_nursery() as nursery,
-        ):
-            nursery.start_soon(ticking, visit, BOUND)
-            since = trio.current_time()
-            for number in (1, 2):
-                response = await visit.client.ask("GET", "/")
-                assert (response.status, response.body) == (403, b"not you\n")
-                assert response.headers["x-why"] == "you"
-                assert trio.current_time() >= since + number * delay
-            nursery.cancel_scope.cancel()
+    async with (
+        visiting(refuse if by == "head" else taking(refuse)) as visit,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(ticking, visit, BOUND)
+        since = trio.current_time()
+        for number in (1, 2):
+            response = await visit.client.ask("GET", "/")
+            assert (response.status, response.body) == (403, b"not you\n")
+            assert response.headers["x-why"] == "you"
+            assert trio.current_time() >= since + number * delay
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_pipelined_request_is_served_after_the_one_before() -> None:
     waiting: list[HttpExchange] = []
-    with trio.fail_after(BOUND):
-        async with visiting(waiting.append) as visit:
-            await visit.client.stream.send_all(
-                b"GET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\n"
-            )
-            await trio.testing.wait_all_tasks_blocked()
-            assert [each.head.path for each in waiting] == ["/1"]
-            waiting[0].respond(HTTPStatus.NO_CONTENT)
-            visit.outbox.flush()
-            assert [each.head.path for each in waiting] == ["/1"]  # others have their turns first
-            await trio.testing.wait_all_tasks_blocked()
-            assert [each.head.path for each in waiting] == ["/1", "/2"]
+    async with visiting(waiting.append) as visit:
+        await visit.client.stream.send_all(
+            b"GET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\n"
+        )
+        await trio.testing.wait_all_tasks_blocked()
+        assert [each.head.path for each in waiting] == ["/1"]
+        waiting[0].respond(HTTPStatus.NO_CONTENT)
+        visit.outbox.flush()
+        assert [each.head.path for each in waiting] == ["/1"]  # others have their turns first
+        await trio.testing.wait_all_tasks_blocked()
+        assert [each.head.path for each in waiting] == ["/1", "/2"]
 
 
 @pytest.mark.parametrize("framing", [f"content-length: {MAX_BODY + 1}\r\n", "transfer-encoding: chunked\r\n"])
 async def test_a_body_over_the_limit_is_refused(framing: str) -> None:
     bodies = []
-    with trio.fail_after(BOUND):
-        async with visiting(taking(lambda _exchange, body: bodies.append(body))) as visit:
-            head = f"POST / HTTP/1.1\r\nhost: h\r\n{framing}\r\n".encode()
-            await visit.client.stream.send_all(head + b"%x\r\n%b\r\n" % (MAX_BODY + 1, bytes(MAX_BODY + 1)))
-            answer = await visit.client.stream.receive_some(10_000)
-            assert answer.startswith(b"HTTP/1.1 413 ")
-            assert b"connection: close" in answer.lower()
-            assert await visit.client.is_closed()
+    async with visiting(taking(lambda _exchange, body: bodies.append(body))) as visit:
+        head = f"POST / HTTP/1.1\r\nhost: h\r\n{framing}\r\n".encode()
+        await visit.client.stream.send_all(head + b"%x\r\n%b\r\n" % (MAX_BODY + 1, bytes(MAX_BODY + 1)))
+        answer = await visit.client.stream.receive_some(10_000)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b"connection: close" in answer.lower()
+        assert await visit.client.is_closed()
     assert not bodies
 
 
 async def test_a_client_that_waits_for_it_is_told_to_go_on() -> None:
-    with trio.fail_after(BOUND):
-        async with visiting(taking(echo)) as visit:
-            head = b"POST /e HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n"
-            await visit.client.stream.send_all(head)
-            assert (await visit.client.stream.receive_some(1000)).startswith(b"HTTP/1.1 100 ")
-            await visit.client.stream.send_all(b"ok")
-            assert (await visit.client.stream.receive_some(1000)).endswith(b"/e ok")
+    async with visiting(taking(echo)) as visit:
+        head = b"POST /e HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n"
+        await visit.client.stream.send_all(head)
+        assert (await visit.client.stream.receive_some(1000)).startswith(b"HTTP/1.1 100 ")
+        await visit.client.stream.send_all(b"ok")
+        assert (await visit.client.stream.receive_some(1000)).endswith(b"/e ok")
 
 
 async def test_a_refused_client_is_not_told_to_go_on() -> None:
-    with trio.fail_after(BOUND):
-        async with visiting(lambda exchange: exchange.respond(HTTPStatus.UNAUTHORIZED)) as visit:
-            head = b"POST /e HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n"
-            await visit.client.stream.send_all(head)
-            assert (await visit.client.stream.receive_some(1000)).startswith(b"HTTP/1.1 401 ")
-            assert await visit.client.is_closed()
+    async with visiting(lambda exchange: exchange.respond(HTTPStatus.UNAUTHORIZED)) as visit:
+        head = b"POST /e HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n"
+        await visit.client.stream.send_all(head)
+        assert (await visit.client.stream.receive_some(1000)).startswith(b"HTTP/1.1 401 ")
+        assert await visit.client.is_closed()
 
 
 @pytest.mark.parametrize(
@@ -127,11 +121,10 @@ async def test_a_refused_client_is_not_told_to_go_on() -> None:
     ],
 )
 async def test_what_is_no_request_gets_a_status_and_is_closed(sent: bytes, status: int) -> None:
-    with trio.fail_after(BOUND):
-        async with visiting(taking(echo)) as visit:
-            await visit.client.stream.send_all(sent)
-            assert (await visit.client.stream.receive_some(1000)).startswith(b"HTTP/1.1 %d " % status)
-            assert await visit.client.is_closed()
+    async with visiting(taking(echo)) as visit:
+        await visit.client.stream.send_all(sent)
+        assert (await visit.client.stream.receive_some(1000)).startswith(b"HTTP/1.1 %d " % status)
+        assert await visit.client.is_closed()
 
 
 async def ticking(visit: Visit, seconds: float) -> None:
@@ -183,50 +176,46 @@ async def test_a_client_that_leaves_is_noticed_at_once() -> None:
         exchange.on_gone = gone.set
         waiting.append(exchange)
 
-    with trio.fail_after(BOUND):
-        async with visiting(serve) as visit:
-            await visit.client.send("GET", "/")
-            await trio.testing.wait_all_tasks_blocked()
-            await visit.client.stream.aclose()
-            await gone.wait()
-            assert not waiting[0].is_open
-            waiting[0].respond(HTTPStatus.OK, (b"too late",))
-            waiting[0].open_stream({})
-            waiting[0].send((b"too late",))
-            waiting[0].finish()
+    async with visiting(serve) as visit:
+        await visit.client.send("GET", "/")
+        await trio.testing.wait_all_tasks_blocked()
+        await visit.client.stream.aclose()
+        await gone.wait()
+        assert not waiting[0].is_open
+        waiting[0].respond(HTTPStatus.OK, (b"too late",))
+        waiting[0].open_stream({})
+        waiting[0].send((b"too late",))
+        waiting[0].finish()
 
 
 async def test_a_stopping_daemon_answers_what_is_under_way_and_closes() -> None:
     waiting: list[HttpExchange] = []
-    with trio.fail_after(BOUND):
-        async with visiting(waiting.append) as visit:
-            await visit.client.send("GET", "/")
-            await trio.testing.wait_all_tasks_blocked()
-            visit.connection.close_when_done()
-            waiting[0].respond(HTTPStatus.OK, (b"done",))
-            visit.outbox.flush()
-            response = await visit.client.response()
-            assert (response.body, response.headers["connection"]) == (b"done", "close")
-            assert await visit.client.is_closed()
+    async with visiting(waiting.append) as visit:
+        await visit.client.send("GET", "/")
+        await trio.testing.wait_all_tasks_blocked()
+        visit.connection.close_when_done()
+        waiting[0].respond(HTTPStatus.OK, (b"done",))
+        visit.outbox.flush()
+        response = await visit.client.response()
+        assert (response.body, response.headers["connection"]) == (b"done", "close")
+        assert await visit.client.is_closed()
 
 
 async def test_a_stopping_daemon_closes_what_is_idle() -> None:
-    with trio.fail_after(BOUND):
-        async with visiting(taking(echo)) as visit:
-            await visit.client.ask("GET", "/")
-            visit.connection.close_when_done()
-            await visit.ended.wait()
+    async with visiting(taking(echo)) as visit:
+        await visit.client.ask("GET", "/")
+        visit.connection.close_when_done()
+        await visit.ended.wait()
 
 
 async def test_a_fault_of_the_application_is_answered_and_ends_its_connection() -> None:
     def serve(_exchange: HttpExchange) -> None:
         raise RuntimeError("broken")
 
-    with trio.fail_after(BOUND):
-        async with visiting(serve) as visit:
-            response = await visit.client.ask("GET", "/")
-            assert (response.status, b"broken" in response.body) == (500, False)
-            assert await visit.client.is_closed()
+    async with visiting(serve) as visit:
+        response = await visit.client.ask("GET", "/")
+        assert (response.status, b"broken" in response.body) == (500, False)
+        assert await visit.client.is_closed()
 
 
 async def test_what_is_due_is_called_once_and_the_last_wish_counts() -> None:
@@ -250,9 +239,8 @@ def answer(exchange: HttpExchange) -> None:
 
 
 async def test_a_response_has_its_length_and_all_headers() -> None:
-    with trio.fail_after(BOUND):
-        async with visiting(answer) as visit:
-            response = await visit.client.ask("GET", "/")
+    async with visiting(answer) as visit:
+        response = await visit.client.ask("GET", "/")
     assert (response.body, response.headers) == (
         b"hello",
         {"x-always": "1", "x-once": "2", "content-length": "5"},
@@ -260,28 +248,26 @@ async def test_a_response_has_its_length_and_all_headers() -> None:
 
 
 async def test_head_gets_no_body() -> None:
-    with trio.fail_after(BOUND):
-        async with visiting(answer) as visit:
-            response = await visit.client.ask("HEAD", "/")
-            assert (response.body, response.headers["content-length"]) == (b"", "5")
-            assert (await visit.client.ask("GET", "/")).body == b"hello"
+    async with visiting(answer) as visit:
+        response = await visit.client.ask("HEAD", "/")
+        assert (response.body, response.headers["content-length"]) == (b"", "5")
+        assert (await visit.client.ask("GET", "/")).body == b"hello"
 
 
 async def test_a_stream_is_sent_part_by_part() -> None:
     waiting: list[HttpExchange] = []
-    with trio.fail_after(BOUND):
-        async with visiting(waiting.append) as visit:
-            await visit.client.send("GET", "/")
-            await trio.testing.wait_all_tasks_blocked()
-            waiting[0].open_stream({"content-type": "text/event-stream"})
-            waiting[0].send((b"a", b"b"))
-            visit.outbox.flush()
-            assert (await visit.client.head()).status_code == 200
-            assert await visit.client.chunk() == b"ab"
-            waiting[0].send((b"c",))
-            waiting[0].finish()
-            visit.outbox.flush()
-            assert [await visit.client.chunk(), await visit.client.chunk()] == [b"c", b""]
+    async with visiting(waiting.append) as visit:
+        await visit.client.send("GET", "/")
+        await trio.testing.wait_all_tasks_blocked()
+        waiting[0].open_stream({"content-type": "text/event-stream"})
+        waiting[0].send((b"a", b"b"))
+        visit.outbox.flush()
+        assert (await visit.client.head()).status_code == 200
+        assert await visit.client.chunk() == b"ab"
+        waiting[0].send((b"c",))
+        waiting[0].finish()
+        visit.outbox.flush()
+        assert [await visit.client.chunk(), await visit.client.chunk()] == [b"c", b""]
 
 
 async def test_a_client_of_http_1_0_gets_a_stream_until_it_is_closed() -> None:
@@ -290,10 +276,9 @@ async def test_a_client_of_http_1_0_gets_a_stream_until_it_is_closed() -> None:
         exchange.send((b"all",))
         exchange.finish()
 
-    with trio.fail_after(BOUND):
-        async with visiting(serve) as visit:
-            await visit.client.stream.send_all(b"GET / HTTP/1.0\r\n\r\n")
-            said = b"".join([chunk async for chunk in visit.client.stream])
+    async with visiting(serve) as visit:
+        await visit.client.stream.send_all(b"GET / HTTP/1.0\r\n\r\n")
+        said = b"".join([chunk async for chunk in visit.client.stream])
     assert said.endswith(b"\r\n\r\nall")
 
 
@@ -312,16 +297,15 @@ async def test_an_answer_that_takes_long_becomes_a_stream_with_comments() -> Non
 
 async def test_who_gives_up_ends_the_response_whatever_it_is() -> None:
     replies: list[PostReply] = []
-    with trio.fail_after(BOUND):
-        async with visiting(lambda exchange: replies.append(PostReply(exchange))) as visit:
-            await visit.client.send("GET", "/")
-            await trio.testing.wait_all_tasks_blocked()
-            replies[0].give_up()
-            visit.outbox.flush()
-            assert (await visit.client.response()).status == 404
-            await visit.client.send("GET", "/")
-            await trio.testing.wait_all_tasks_blocked()
-            replies[1].notify((b"{}",))
-            replies[1].give_up()
-            visit.outbox.flush()
-            assert (await visit.client.response()).body == b"data: {}\n\n"
+    async with visiting(lambda exchange: replies.append(PostReply(exchange))) as visit:
+        await visit.client.send("GET", "/")
+        await trio.testing.wait_all_tasks_blocked()
+        replies[0].give_up()
+        visit.outbox.flush()
+        assert (await visit.client.response()).status == 404
+        await visit.client.send("GET", "/")
+        await trio.testing.wait_all_tasks_blocked()
+        replies[1].notify((b"{}",))
+        replies[1].give_up()
+        visit.outbox.flush()
+        assert (await visit.client.response()).body == b"data: {}\n\n"

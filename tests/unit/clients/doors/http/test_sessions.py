@@ -2,24 +2,56 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
 import pytest
 import trio
 import trio.testing
 
 from daemon.clients.doors.http.exchange import Refusal
 from daemon.clients.doors.http.http_sessions import IDLE_SECONDS, MAX_STREAMS, MAX_UNSENT, RequestNames
+from daemon.clients.doors.http.replies import (
+    LISTENING,
+    MAX_KEPT,
+    MAX_KEPT_BYTES,
+    EventLog,
+    UnknownEvent,
+    event,
+    priming,
+)
 from tests.unit.clients.doors.http.answering import ALICE, BOB, an_endpoint, begun, message
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.unit.clients.doors.http.answering import Endpoint
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 
+@asynccontextmanager
+async def visited(clients: int) -> AsyncIterator[tuple[Any, ...]]:
+    """An endpoint with room for two sessions, and the visits of so many clients."""
+    async with an_endpoint(places=2) as endpoint, AsyncExitStack() as stack:
+        yield endpoint, *[await stack.enter_async_context(endpoint.visiting()) for _ in range(clients)]
+
+
+async def broken_off(endpoint: Endpoint, headers: dict[str, str]) -> str:
+    """A call whose connection broke off after some progress: the id of the first event that came."""
+    async with endpoint.visiting() as broken:
+        await broken.client.send("POST", "/mcp", headers, message("tools/call", 9, name="x"))
+        await trio.testing.wait_all_tasks_blocked()
+        endpoint.served[0].peer.notify("p", b"1", b"9")
+        endpoint.outbox.flush()
+        await broken.client.head()
+        first = (await broken.client.chunk()).split(b"\n", 1)[0].removeprefix(b"id: ").decode()
+    await trio.testing.wait_all_tasks_blocked()
+    return first
+
+
 async def test_what_belongs_to_no_request_goes_to_the_newest_stream() -> None:
-    async with (
-        an_endpoint(places=2) as endpoint,
-        endpoint.visiting() as posting,
-        endpoint.visiting() as first,
-        endpoint.visiting() as second,
-    ):
+    async with visited(3) as (endpoint, posting, first, second):
         headers = await begun(endpoint, posting.client)
         for each in (first, second):
             await each.client.send("GET", "/mcp", headers)
@@ -31,11 +63,7 @@ async def test_what_belongs_to_no_request_goes_to_the_newest_stream() -> None:
 
 
 async def test_it_waits_for_a_stream_once() -> None:
-    async with (
-        an_endpoint(places=2) as endpoint,
-        endpoint.visiting() as posting,
-        endpoint.visiting() as listening,
-    ):
+    async with visited(2) as (endpoint, posting, listening):
         headers = await begun(endpoint, posting.client)
         peer = endpoint.served[0].peer
         for _ in range(3):
@@ -52,12 +80,7 @@ async def test_it_waits_for_a_stream_once() -> None:
 
 
 async def test_streams_are_bounded() -> None:
-    async with (
-        an_endpoint(places=2) as endpoint,
-        endpoint.visiting() as posting,
-        endpoint.visiting() as oldest,
-        trio.open_nursery() as nursery,
-    ):
+    async with visited(2) as (endpoint, posting, oldest), trio.open_nursery() as nursery:
         headers = await begun(endpoint, posting.client)
         await oldest.client.send("GET", "/mcp", headers)
         await oldest.client.head()
@@ -83,22 +106,10 @@ async def test_streams_are_bounded() -> None:
 
 
 async def test_a_client_comes_back_for_what_it_has_missed() -> None:
-    async with (
-        an_endpoint(places=2) as endpoint,
-        endpoint.visiting() as posting,
-        endpoint.visiting() as again,
-    ):
+    async with visited(2) as (endpoint, posting, again):
         headers = await begun(endpoint, posting.client)
-        async with endpoint.visiting() as broken:
-            await broken.client.send("POST", "/mcp", headers, message("tools/call", 9, name="x"))
-            await trio.testing.wait_all_tasks_blocked()
-            peer = endpoint.served[0].peer
-            peer.notify("p", b"1", b"9")
-            endpoint.outbox.flush()
-            await broken.client.head()
-            said = await broken.client.chunk()
-            primed = said.split(b"\n", 1)[0].removeprefix(b"id: ").decode()
-        await trio.testing.wait_all_tasks_blocked()
+        primed = await broken_off(endpoint, headers)
+        peer = endpoint.served[0].peer
         peer.notify("p", b"2", b"9")
         endpoint.outbox.flush()
         await again.client.send("GET", "/mcp", {**headers, "last-event-id": primed})
@@ -111,22 +122,10 @@ async def test_a_client_comes_back_for_what_it_has_missed() -> None:
 
 
 async def test_an_answer_that_was_given_is_given_again() -> None:
-    async with (
-        an_endpoint(places=2) as endpoint,
-        endpoint.visiting() as posting,
-        endpoint.visiting() as again,
-    ):
+    async with visited(2) as (endpoint, posting, again):
         headers = await begun(endpoint, posting.client)
-        async with endpoint.visiting() as broken:
-            await broken.client.send("POST", "/mcp", headers, message("tools/call", 9, name="x"))
-            await trio.testing.wait_all_tasks_blocked()
-            peer = endpoint.served[0].peer
-            peer.notify("p", b"1", b"9")
-            endpoint.outbox.flush()
-            await broken.client.head()
-            first = (await broken.client.chunk()).split(b"\n", 1)[0].removeprefix(b"id: ").decode()
-        await trio.testing.wait_all_tasks_blocked()
-        peer.answer(b"9", b'"done"')
+        first = await broken_off(endpoint, headers)
+        endpoint.served[0].peer.answer(b"9", b'"done"')
         response = await again.client.ask("GET", "/mcp", {**headers, "last-event-id": first})
         assert response.body.endswith(b'"result":"done"}\n\n')
         response = await again.client.ask("GET", "/mcp", {**headers, "last-event-id": "7-7"})
@@ -134,11 +133,7 @@ async def test_an_answer_that_was_given_is_given_again() -> None:
 
 
 async def test_a_session_that_nobody_uses_ends_and_a_listening_one_does_not() -> None:
-    async with (
-        an_endpoint(places=2) as endpoint,
-        endpoint.visiting() as posting,
-        endpoint.visiting() as listening,
-    ):
+    async with visited(2) as (endpoint, posting, listening):
         headers = await begun(endpoint, posting.client)
         await begun(endpoint, posting.client)
         await listening.client.send("GET", "/mcp", headers)
@@ -152,12 +147,7 @@ async def test_a_session_that_nobody_uses_ends_and_a_listening_one_does_not() ->
 
 
 async def test_the_longest_unused_session_makes_room_and_busy_ones_do_not() -> None:
-    async with (
-        an_endpoint(places=2) as endpoint,
-        endpoint.visiting() as one,
-        endpoint.visiting() as two,
-        endpoint.visiting() as three,
-    ):
+    async with visited(3) as (endpoint, one, two, three):
         sessions = endpoint.mcp.sessions
         first = await begun(endpoint, one.client)
         await trio.sleep(1)
@@ -176,11 +166,7 @@ async def test_the_longest_unused_session_makes_room_and_busy_ones_do_not() -> N
 
 
 async def test_sessions_of_some_visitors_can_be_ended() -> None:
-    async with (
-        an_endpoint(places=2) as endpoint,
-        endpoint.visiting() as visit,
-        endpoint.visiting() as waiting,
-    ):
+    async with visited(2) as (endpoint, visit, waiting):
         headers = await begun(endpoint, visit.client)
         await waiting.client.send("POST", "/mcp", headers, message("tools/call", 1, name="x"))
         await trio.testing.wait_all_tasks_blocked()
@@ -190,3 +176,51 @@ async def test_sessions_of_some_visitors_can_be_ended() -> None:
         endpoint.outbox.flush()
         assert len(endpoint.mcp.sessions) == 1
         assert (await waiting.client.response()).status == 404
+
+
+def test_a_message_is_one_event_whatever_line_ends_are_in_it() -> None:
+    assert b"".join(map(bytes, event((b'{"a":\r\n', b"1}")))) == b'data: {"a":  1}\n\n'
+    assert b"".join(map(bytes, event((b"{}",), b"1-2"))) == b"id: 1-2\ndata: {}\n\n"
+
+
+def test_an_event_without_data_says_when_to_come_back() -> None:
+    assert priming(b"1-2") == b"id: 1-2\nretry: 1000\ndata: \n\n"
+
+
+def test_what_was_missed_is_of_the_same_stream_and_in_order() -> None:
+    log = EventLog()
+    first, second = log.open_stream(), log.open_stream()
+    begun = log.add(first)
+    log.add(second, (b"other",))
+    log.add(LISTENING, (b"unasked",))
+    ids = [log.add(first, (b"a", b"%d" % number)) for number in range(2)]
+    assert log.after(begun.decode()) == (first, [(ids[0], b"a0"), (ids[1], b"a1")])
+    assert log.after(ids[0].decode()) == (first, [(ids[1], b"a1")])
+    assert log.after(ids[1].decode()) == (first, [])
+
+
+@pytest.mark.parametrize(
+    "never", ["", "x", "1", "1-", "-1", "9-1", "1-9", "1-0", "-1--1", "1-1-1", "1-²", "1" * 30]
+)
+def test_an_id_that_was_never_given_is_refused(never: str) -> None:
+    log = EventLog()
+    log.add(log.open_stream(), (b"a",))
+    with pytest.raises(UnknownEvent):
+        log.after(never)
+
+
+def test_the_oldest_events_are_dropped() -> None:
+    log = EventLog()
+    ids = [log.add(LISTENING, (b"%d" % number,)) for number in range(MAX_KEPT + 10)]
+    missed = log.after(ids[0].decode())[1]
+    assert (len(missed), missed[0][1]) == (MAX_KEPT, b"10")
+
+
+def test_so_are_many_bytes_and_one_event_that_is_too_long_is_not_kept() -> None:
+    log = EventLog()
+    first = log.add(LISTENING, (b"x",))
+    for _ in range(5):
+        log.add(LISTENING, (bytes(MAX_KEPT_BYTES // 2),))
+    assert len(log.after(first.decode())[1]) == 2
+    log.add(LISTENING, (bytes(MAX_KEPT_BYTES + 1),))
+    assert len(log.after(first.decode())[1]) == 2

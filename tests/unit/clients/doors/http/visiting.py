@@ -127,7 +127,7 @@ async def visiting(
     pause_at: int = 100_000,
     outbox: Outbox | None = None,
 ) -> AsyncIterator[Visit]:
-    """Serve one client with an application, for as long as the block lasts."""
+    """Serve one client with an application while the block lasts: a minute at most, or some virtual hours."""
     outbox = Outbox() if outbox is None else outbox
     near, far = socket.socketpair()
     near.setblocking(False)
@@ -143,14 +143,16 @@ async def visiting(
     )
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(far))
     visit = Visit(connection, outbox, HttpClient(stream))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(visit.run)
-        await trio.testing.wait_all_tasks_blocked()
-        try:
-            yield visit
-        finally:
-            await stream.aclose()
-            nursery.cancel_scope.cancel()
+    virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
+    with trio.fail_after(10_000 if virtual else 60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(visit.run)
+            await trio.testing.wait_all_tasks_blocked()
+            try:
+                yield visit
+            finally:
+                await stream.aclose()
+                nursery.cancel_scope.cancel()
 
 
 def taking(act: Callable[[HttpExchange, bytes], None]) -> Callable[[HttpExchange], None]:
