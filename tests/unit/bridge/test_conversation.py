@@ -126,7 +126,7 @@ def test_a_daemon_that_waits_for_servers_says_that_it_is_there() -> None:
     talk.close()
 
 
-def test_a_daemon_that_comes_before_the_handshake_is_answered_here_and_speaks_after_it_gets_that_too(
+def test_a_daemon_that_comes_before_the_handshake_is_answered_here(
     talk: Talk,
 ) -> None:
     talk.says(INITIALIZE)
@@ -198,9 +198,7 @@ def said(answer: Json) -> Any:
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_our_own_tool_says_that_the_daemon_has_come_also_when_the_client_has_its_list(
-    talk: Talk, *, waits: bool
-) -> None:
+def test_our_own_tool_says_that_the_daemon_has_come(talk: Talk, *, waits: bool) -> None:
     begin(talk)
     if waits:
         talk.says(LOOK)
@@ -245,7 +243,7 @@ def test_what_was_never_listed_is_no_tool_of_ours(talk: Talk) -> None:
     assert talk.got == [LOOK]
 
 
-def test_our_own_tool_says_that_the_daemon_refuses_the_client_and_that_the_next_one_does_not(
+def test_our_own_tool_says_that_the_daemon_refuses_the_client(
     talk: Talk,
 ) -> None:
     begin(talk)
@@ -296,7 +294,7 @@ def stood_in(mute: Talk) -> None:
     assert mute.got == []
 
 
-def test_a_client_of_a_daemon_that_says_nothing_is_answered_and_the_late_answer_is_not_given_to_it(
+def test_a_client_of_a_daemon_that_says_nothing_is_answered(
     mute: Talk,
 ) -> None:
     stood_in(mute)

@@ -101,9 +101,7 @@ def test_the_first_line_that_was_not_sent_completely_is_kept_whole(pair: Pair, *
         (b"whole\nhal", [b"whole\n"]),
     ],
 )
-def test_a_full_connection_gives_back_whole_lines_that_are_not_long(
-    pair: Pair, queued: bytes, kept: list[bytes]
-) -> None:
+def test_a_full_connection_gives_back_whole_lines(pair: Pair, queued: bytes, kept: list[bytes]) -> None:
     pair.fill()
     pair.out.put(queued)
     assert not pair.out.send(pair.ours)

@@ -26,9 +26,7 @@ TOOL = b'"tools/call"'
 
 
 @cases("line", "request_id", "method", raw={"line", "request_id", "method"})
-def test_id_and_method_are_found_as_they_were_written(
-    line: bytes, request_id: bytes | None, method: bytes | None
-) -> None:
+def test_id_and_method_are_as_written(line: bytes, request_id: bytes | None, method: bytes | None) -> None:
     assert peek(line + b"\n") == (request_id, method)
     found = plain_call(line + b"\n")
     assert found is None or (found, TOOL) == (request_id, method)

@@ -335,9 +335,7 @@ def test_a_long_request_that_was_cut_is_answered_as_not_run_when_it_ends(talk: T
 
 
 @pytest.mark.parametrize(("whole", "code"), [(False, "UpstreamUnavailable"), (True, "UpstreamLost")])
-def test_a_long_request_may_have_run_only_if_it_was_sent_to_its_end(
-    talk: Talk, code: str, *, whole: bool
-) -> None:
+def test_a_long_request_may_have_run_if_sent_to_its_end(talk: Talk, code: str, *, whole: bool) -> None:
     talk.handshake()
     talk.says(BIG) if whole else talk.says(BIG, CALL)
     if whole:

@@ -66,9 +66,7 @@ def test_discovery_is_the_daemons() -> None:
 
 @pytest.mark.parametrize("method", [DISCOVER, TOOLS_LIST])
 @pytest.mark.parametrize("version", ["2099-01-01", 5, ["x"]])
-def test_a_version_that_the_daemon_does_not_speak_is_refused_as_it_would(
-    method: bytes, version: object
-) -> None:
+def test_a_version_that_the_daemon_does_not_speak_is_refused(method: bytes, version: object) -> None:
     code, message, data = protocol.unsupported(version)
     said = answer(method, {"_meta": {protocol.VERSION_KEY: version}})
     assert said["error"] == {"code": code, "message": message, "data": data}
@@ -132,9 +130,7 @@ def test_only_a_call_of_the_tool_asks_for_it() -> None:
     ("refusal", "text"), [("", "reconnect"), ("no such profile: x", "refuses this client: no such profile: x")]
 )
 @pytest.mark.parametrize("modern", [True, False])
-def test_our_own_tool_reports_that_the_daemon_is_there_or_refuses(
-    refusal: str, text: str, *, modern: bool
-) -> None:
+def test_our_own_tool_reports_a_daemon_that_is_there(refusal: str, text: str, *, modern: bool) -> None:
     result = json.loads(stand_in.arrived(b"7", refusal, modern=modern))["result"]
     assert result["isError"] is bool(refusal)
     assert ("resultType" in result) == modern
@@ -149,9 +145,7 @@ def test_an_error_always_has_a_reason() -> None:
 
 @pytest.mark.parametrize("modern", [True, False])
 @pytest.mark.parametrize("refusal", [LOST, TORN, FULL, absent('/run/"\\\n\udcff: ENOENT', 30.0)])
-def test_a_refusal_has_a_code_of_the_daemon_and_a_text_that_a_model_can_act_on(
-    refusal: tuple[str, str], *, modern: bool
-) -> None:
+def test_a_refusal_has_a_code_of_the_daemon(refusal: tuple[str, str], *, modern: bool) -> None:
     said = refuse(b'"\\u00e4"', CALL, refusal, modern=modern)
     assert said.startswith(b'{"jsonrpc":"2.0","id":"\\u00e4",')
     assert said.count(b"\n") == 1

@@ -133,7 +133,7 @@ async def test_who_was_given_a_list_is_told_once_until_it_looks_again(nursery: t
 # --- who is waited for -------------------------------------------------------------------------------------
 
 
-async def test_a_client_that_never_asks_is_waited_for_a_second_and_the_next_time_not_at_all(
+async def test_a_client_that_never_asks_is_waited_for_a_second(
     nursery: trio.Nursery,
 ) -> None:
     window = Window()
@@ -150,7 +150,7 @@ async def test_a_client_that_asked_too_late_is_waited_for_again(nursery: trio.Nu
     assert await load(window, nursery) == pytest.approx(RELISTS + TAKING_IN)
 
 
-async def test_a_client_that_lists_at_each_turn_and_never_when_told_is_held_ever_more_rarely(
+async def test_a_client_that_lists_at_each_turn(
     nursery: trio.Nursery,
 ) -> None:
     """Some programs list their tools before each request to their model, hence after each answer."""
@@ -188,7 +188,7 @@ async def test_only_so_many_kinds_are_remembered_and_what_was_learned_last_is(nu
     assert "second" not in habits
 
 
-async def test_what_a_client_does_itself_counts_more_than_what_others_of_its_name_do(
+async def test_what_a_client_does_itself_counts_more_than_what_others_do(
     nursery: trio.Nursery,
 ) -> None:
     """Programs that are made with one SDK often go by its name."""
@@ -234,7 +234,7 @@ async def test_two_waits_in_vain_for_one_announcement_are_one_lesson(nursery: tr
     assert await load(window, nursery) == pytest.approx(RELISTS + TAKING_IN)
 
 
-async def test_a_list_that_comes_before_anybody_has_begun_to_wait_is_one_that_was_waited_for(
+async def test_a_list_that_comes_before_anybody_waits_was_waited_for(
     nursery: trio.Nursery,
 ) -> None:
     """What is loaded under a key is written first."""
@@ -272,9 +272,7 @@ async def test_nobody_waits_for_a_client_that_was_not_told(nursery: trio.Nursery
 
 
 @pytest.mark.parametrize("asked", [True, False])
-async def test_a_change_between_two_pages_keeps_nobody_waiting_who_waits_for_the_list(
-    nursery: trio.Nursery, *, asked: bool
-) -> None:
+async def test_a_change_between_two_pages_keeps_nobody_waiting(nursery: trio.Nursery, *, asked: bool) -> None:
     habits = dict[str, Habit]()
     window = Window(habits)
     window.lists()
@@ -292,7 +290,7 @@ async def test_a_change_between_two_pages_keeps_nobody_waiting_who_waits_for_the
     assert habits.get("test 1", Habit()).listens
 
 
-async def test_a_list_that_itself_waits_holds_no_answer_longer_and_is_no_bad_sign(
+async def test_a_list_that_itself_waits_holds_no_answer_longer(
     nursery: trio.Nursery,
 ) -> None:
     window = Window()
@@ -377,9 +375,7 @@ async def test_a_client_hears_of_what_its_servers_list_anew(stage: Stage, nurser
     assert {(await client.get())["method"] for _ in range(2)} == {PROMPTS, RESOURCES}
 
 
-async def test_a_profile_that_gives_them_up_takes_them_from_the_list(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_a_profile_without_them_takes_them_from_the_list(stage: Stage, nursery: trio.Nursery) -> None:
     stage.offers("alpha", Kind.PROMPT, "a")
     stage.offers("beta", Kind.PROMPT)
     client = await stage.client(nursery)

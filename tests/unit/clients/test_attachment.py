@@ -141,15 +141,6 @@ def test_an_idle_session_keeps_no_earlier_catalog() -> None:
     assert last() is None
 
 
-def test_while_what_was_shown_depends_on_the_turn_no_view_lasts() -> None:
-    stage, guest = asked()
-    guest.was_shown([("alpha", "echo")])
-    stage.lists("alpha", tool("echo", description="another"))
-    guest.was_shown([("alpha", "echo")])
-    assert guest.view(0) is not guest.view(0)
-    assert guest.view(1) is guest.view(1)
-
-
 def test_a_connection_of_a_session_knows_what_another_was_shown_until_it_is_shown_it_itself() -> None:
     stage, guest = asked()
     other = attached(stage, state=guest.state)
@@ -303,17 +294,6 @@ def test_who_is_moved_has_the_other_profile_its_surface_and_what_that_preloads()
     assert after is not before
 
 
-def test_a_request_has_what_its_client_gets_as_it_comes_in() -> None:
-    stage = Stage(profiles=PROFILES)
-    guest = attached(stage, {"profile": "small"})
-    request = guest.request(b"7", 3)
-    assert (request.id, request.turn, request.key) == (b"7", 3, None)
-    assert (request.profile.name, request.surface.name, request.modern) == ("small", "search", False)
-    guest._client.move("default")
-    assert guest.request(b"8", 4, modern=True).surface.name == "load"
-    assert request.surface.name == "search"
-
-
 def attachments(stage: Stage, nursery: trio.Nursery, changed: Callable[[], None] = lambda: None) -> Attachments:
     return Attachments(
         Client(stage.config, stage.context.surfaces), stage.context, on_change=changed, later=nursery.start_soon
@@ -352,9 +332,7 @@ async def test_a_bad_name_is_said_and_changes_nothing(it: Attachments, key: obje
         it.key_of(named(key))
 
 
-async def test_requests_of_a_session_that_is_recalled_are_served_in_their_order(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_requests_of_a_recalled_session_keep_their_order(stage: Stage, nursery: trio.Nursery) -> None:
     stage.memory.open = trio.Event()
     it = attachments(stage, nursery)
     served: list[bytes] = []
@@ -370,9 +348,7 @@ async def test_requests_of_a_session_that_is_recalled_are_served_in_their_order(
     assert it.present("k") is not None
 
 
-async def test_the_requests_that_wait_are_bounded_and_an_id_waits_once(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_the_requests_that_wait_are_bounded(stage: Stage, nursery: trio.Nursery) -> None:
     stage.memory.open = trio.Event()
     it = attachments(stage, nursery)
     for number in range(MAX_HELD):
@@ -437,9 +413,7 @@ def written_late(stage: Stage) -> tuple[trio.Event, list[str]]:
     return written, keys
 
 
-async def test_a_session_is_on_disk_before_its_first_request_is_served(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_a_session_is_stored_before_its_first_request_runs(stage: Stage, nursery: trio.Nursery) -> None:
     written, _ = written_late(stage)
     it = attachments(stage, nursery)
     served: list[Attachment] = []
@@ -455,9 +429,7 @@ async def test_a_session_is_on_disk_before_its_first_request_is_served(
     assert it.present("k") is served[0]
 
 
-async def test_what_another_user_names_is_a_session_of_its_own(
-    stage: Stage, it: Attachments, nursery: trio.Nursery
-) -> None:
+async def test_another_users_session_is_its_own(stage: Stage, it: Attachments, nursery: trio.Nursery) -> None:
     client = Client(stage.config, stage.context.surfaces, local_user(os.getuid() + 1))
     other = Attachments(client, stage.context, on_change=lambda: None, later=nursery.start_soon)
     assert other.take_hello({"session": "k"}) == ""
@@ -510,9 +482,7 @@ def back(stage: Stage, nursery: trio.Nursery, uid: int | None = None, **more: ob
     return it
 
 
-async def test_a_bridges_session_stays_while_it_is_recalled_whoever_else_comes(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_a_bridges_session_stays_while_it_is_recalled(stage: Stage, nursery: trio.Nursery) -> None:
     written, first = written_late(stage)
     it = back(stage, nursery)
     await trio.testing.wait_all_tasks_blocked()
@@ -524,9 +494,7 @@ async def test_a_bridges_session_stays_while_it_is_recalled_whoever_else_comes(
     assert it.own.state.key == first[0]
 
 
-async def test_a_bridge_that_comes_back_before_its_connection_is_missed_shares_its_session(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_a_bridge_that_comes_back_early_shares_its_session(stage: Stage, nursery: trio.Nursery) -> None:
     first = attachments(stage, nursery)
     first.take_hello({"anonymous": TOKEN})
     again = back(stage, nursery)
@@ -578,27 +546,19 @@ async def test_a_key_that_is_given_counts_more_than_one_that_is_made_up(it: Atta
     assert it.own.state.key is None
 
 
-async def test_whoever_keeps_nothing_may_call_what_is_not_loaded_and_shares_the_offer_of_his_profile(
+async def test_who_keeps_nothing_shares_with_those_who_are_allowed_the_same(
     nursery: trio.Nursery,
 ) -> None:
     stage = Stage(profiles={"default": {"surface": "load"}})
-    client = Client(stage.config, stage.context.surfaces, Principal(keeps=False))
-    own = Attachments(client, stage.context, on_change=lambda: None, later=nursery.start_soon).own
-    kept = attachments(stage, nursery).own.view()
-    offer, view = kept.offer, own.view()
-    assert (kept.auto_load, view.auto_load) == (False, True)
-    assert view.offer is offer is kept.offer
-
-
-async def test_whoever_keeps_nothing_shares_links_with_those_who_are_allowed_the_same(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
 
     def own(owner: str) -> Attachment:
         client = Client(stage.config, stage.context.surfaces, Principal(owner=owner, keeps=False))
         return Attachments(client, stage.context, on_change=lambda: None, later=nursery.start_soon).own
 
-    own("token ci: ").links["made:up"] = "alpha"
-    assert own("token ci: ").links == {"made:up": "alpha"}
-    assert own("token other: ").links == {}
-    assert attachments(stage, nursery).own.links == {}
+    kept = attachments(stage, nursery).own
+    first = own("token ci: ")
+    first.links["made:up"] = "alpha"
+    assert (kept.view().auto_load, first.view().auto_load) == (False, True)
+    assert first.view().offer is kept.view().offer
+    links = [own("token ci: ").links, own("token other: ").links, kept.links]
+    assert links == [{"made:up": "alpha"}, {}, {}]

@@ -86,9 +86,7 @@ async def test_a_modern_client_gets_a_result_type_exactly_where_the_server_gave_
     assert await client.line() == b'{"jsonrpc":"2.0","id":1,"result":%b}' % told
 
 
-async def test_a_call_reaches_the_server_with_its_arguments_and_foreign_meta_unopened(
-    stage: Stage, client: Client
-) -> None:
+async def test_a_call_reaches_the_server_with_its_arguments(stage: Stage, client: Client) -> None:
     line = (
         b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"traceparent": "00-1",'
         b'"progressToken":9,'
@@ -115,9 +113,7 @@ async def test_a_server_s_own_error_is_shown_whole_to_the_model(
     assert stage.log.notes[0][1:4:2] == ("alpha/echo", "UpstreamCallError")
 
 
-async def test_who_sees_the_server_as_itself_gets_its_error_as_it_is_and_ours_as_ever(
-    stage: Stage, client: Client
-) -> None:
+async def test_who_sees_the_server_as_itself_gets_its_own_error(stage: Stage, client: Client) -> None:
     await client.tell("mcpd/hello", {"servers": ["alpha"]})
     await client.ask("tools/call", {"name": "echo", "arguments": {}})
     stage.refuse(await stage.alpha.wait_sent(), b'{"code":-7,"message":"bad","data":{"why":[1.0]}}')
@@ -184,9 +180,7 @@ async def test_nobody_gets_progress_without_having_asked(stage: Stage, client: C
     assert "result" in await client.get()
 
 
-async def test_a_waiting_call_is_reported_and_its_progress_only_ever_rises(
-    stage: Stage, client: Client, autojump_clock: MockClock
-) -> None:
+async def test_a_waiting_call_is_reported(stage: Stage, client: Client, autojump_clock: MockClock) -> None:
     stage.alpha.up, stage.alpha.wake_seconds = False, 25 * REPORT_SECONDS
     await client.call("alpha", "echo", _meta={"progressToken": "t"})
     await stage.alpha.wait_woken()
@@ -227,9 +221,7 @@ async def test_nobody_hears_of_a_waiting_call_without_having_asked_or_after_havi
 # --- giving up ---------------------------------------------------------------------------------------------
 
 
-async def test_a_cancelled_call_is_given_up_at_its_server_and_not_answered(
-    stage: Stage, client: Client
-) -> None:
+async def test_a_cancelled_call_is_given_up_at_its_server(stage: Stage, client: Client) -> None:
     await client.call("alpha", "echo", request_id="a")
     await client.call("alpha", "echo", request_id="b")
     first, second = await stage.alpha.wait_sent(1), await stage.alpha.wait_sent(2)
@@ -243,9 +235,7 @@ async def test_a_cancelled_call_is_given_up_at_its_server_and_not_answered(
 
 
 @pytest.mark.parametrize("wrong", ["1", 2, None, [1], {}])
-async def test_a_cancellation_of_something_else_leaves_a_call_alone(
-    stage: Stage, client: Client, wrong: object
-) -> None:
+async def test_cancelling_something_else_leaves_a_call(stage: Stage, client: Client, wrong: object) -> None:
     await client.call("alpha", "echo", request_id=1)
     sent = await stage.alpha.wait_sent()
     await client.tell("notifications/cancelled", {"requestId": wrong})
@@ -256,9 +246,7 @@ async def test_a_cancellation_of_something_else_leaves_a_call_alone(
     assert (await client.get())["id"] == 1
 
 
-async def test_a_client_that_hangs_up_gives_all_its_calls_up_and_nobody_elses(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_a_client_that_hangs_up_gives_all_its_calls_up(stage: Stage, nursery: trio.Nursery) -> None:
     leaving, staying = await stage.connect(nursery), await stage.connect(nursery)
     await staying.client.call("alpha", "echo")
     kept = await stage.alpha.wait_sent(1)
@@ -297,9 +285,7 @@ async def test_a_call_that_waits_for_its_server_can_be_cancelled_even_as_that_co
 # --- ids ---------------------------------------------------------------------------------------------------
 
 
-async def test_an_id_already_in_flight_is_refused_and_the_first_call_still_answered(
-    stage: Stage, client: Client
-) -> None:
+async def test_an_id_already_in_flight_is_refused(stage: Stage, client: Client) -> None:
     await client.call("alpha", "echo", {"n": 1}, request_id="same")
     sent = await stage.alpha.wait_sent()
     await client.call("alpha", "echo", {"n": 2}, request_id="same")
@@ -314,9 +300,7 @@ async def test_an_id_already_in_flight_is_refused_and_the_first_call_still_answe
     assert (await client.get())["result"] == {"third": True}
 
 
-async def test_clients_with_the_same_ids_never_get_each_others_answers(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_clients_with_equal_ids_never_swap_their_answers(stage: Stage, nursery: trio.Nursery) -> None:
     waiting: list[Sent] = []
     for upstream in stage.upstreams.values():
         upstream.on_send = waiting.append
@@ -341,9 +325,7 @@ async def test_clients_with_the_same_ids_never_get_each_others_answers(
 # --- servers that are not up -------------------------------------------------------------------------------
 
 
-async def test_a_call_that_has_to_wait_may_be_the_very_first_message(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_a_call_that_has_to_wait_may_be_the_first_message(stage: Stage, nursery: trio.Nursery) -> None:
     """A modern client needs no handshake, and its first line is often there before its session runs."""
     stage.alpha.up = False
     params = {"name": "call-category-tool", "arguments": {"category": "alpha", "name": "echo", "args": {}}}
@@ -386,9 +368,7 @@ async def test_a_server_that_takes_no_more_says_so(stage: Stage, nursery: trio.N
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_describing_waits_for_the_first_list_or_its_failure(
-    nursery: trio.Nursery, *, fails: bool
-) -> None:
+async def test_describing_waits_for_the_first_list_or_failure(nursery: trio.Nursery, *, fails: bool) -> None:
     stage = Stage(listed=False)
     stage.becomes("alpha", ServerState.STARTING)
     client = await stage.client(nursery)
@@ -457,9 +437,7 @@ async def test_a_client_has_so_many_calls_in_flight_and_no_more(stage: Stage, nu
 
 
 @pytest.mark.parametrize("waited", [False, True])
-async def test_a_bug_while_a_call_is_sent_costs_this_call_and_leaves_no_trace(
-    stage: Stage, guest: Guest, *, waited: bool
-) -> None:
+async def test_a_bug_while_a_call_is_sent_costs_this_call(stage: Stage, guest: Guest, *, waited: bool) -> None:
     stage.alpha.up, stage.alpha.refusal = not waited, None if waited else KeyError("a bug")
     await guest.client.call("alpha", "echo")
     if waited:
@@ -474,9 +452,7 @@ async def test_a_bug_while_a_call_is_sent_costs_this_call_and_leaves_no_trace(
     assert "result" in await guest.client.get()
 
 
-async def test_calls_are_noted_with_label_latency_and_outcome(
-    stage: Stage, client: Client, autojump_clock: MockClock
-) -> None:
+async def test_calls_are_noted_with_outcome(stage: Stage, client: Client, autojump_clock: MockClock) -> None:
     await client.call("alpha", "mcp__alpha__echo")
     sent = await stage.alpha.wait_sent()
     await trio.sleep(0.25)
@@ -640,9 +616,7 @@ def test_where_nothing_is_limited_nothing_is_counted() -> None:
         assert is_metered(config, config.profiles["default"]) is metered
 
 
-async def test_a_call_over_the_limit_waits_for_its_turn(
-    nursery: trio.Nursery, mock_clock: trio.testing.MockClock
-) -> None:
+async def test_calls_over_the_limit_wait(nursery: trio.Nursery, mock_clock: trio.testing.MockClock) -> None:
     stage = on_full_surface(profiles={"default": {"surface": "full", "limits": {"callsPerMinute": 6}}})
     guest = await greeted(stage, nursery)
     await called(stage, guest.client)
@@ -688,9 +662,7 @@ async def test_an_index_that_does_not_come_is_given_up_after_its_patience(autoju
 
 
 @pytest.mark.parametrize("calling", [True, False])
-async def test_only_who_calls_is_told_how_the_server_is(
-    unlisted: Stage, autojump_clock: MockClock, calling: bool
-) -> None:
+async def test_only_who_calls_is_told_how(unlisted: Stage, autojump_clock: MockClock, calling: bool) -> None:
     unlisted.alpha.up, unlisted.alpha.wake_seconds = False, 2.5 * REPORT_SECONDS
     told: list[str] = []
     awaited = AwaitListing(servers=("alpha",), calling=calling)
@@ -738,9 +710,7 @@ async def test_at_a_stop_every_call_is_answered(full: Stage, known: Guest) -> No
 
 
 @pytest.mark.parametrize("holds", [True, False])
-async def test_a_bridge_is_given_back_what_no_server_was_sent(
-    full: Stage, nursery: trio.Nursery, *, holds: bool
-) -> None:
+async def test_a_bridge_gets_back_what_was_not_sent(full: Stage, nursery: trio.Nursery, *, holds: bool) -> None:
     known = await full.connect(nursery)
     await known.client.tell("mcpd/hello", {"holds": holds})
     for request_id in (7, "eight"):
@@ -808,9 +778,7 @@ async def test_what_a_client_is_asked_is_counted(
     assert stage.tally.servers["alpha"].relays == {("roots/list", became): 1}
 
 
-async def test_calls_that_end_together_are_recorded_together_after_their_answers_are_written(
-    stage: Stage, client: Client
-) -> None:
+async def test_calls_that_end_together_are_recorded_after_their_answers(stage: Stage, client: Client) -> None:
     for number in range(3):
         await client.call("alpha", "echo", request_id=number)
     results = b'{"content":[]}', b'{"content":[]}', b'{"content":[],"isError":true}'
@@ -859,9 +827,7 @@ async def test_an_error_has_its_code_its_text_and_its_details(
     assert [each[3] for each in stage.log.notes] == [error.code] * 2
 
 
-async def test_a_request_is_logged_and_counted_without_what_it_was_given(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_a_request_is_logged_without_what_it_was_given(stage: Stage, nursery: trio.Nursery) -> None:
     stage.offers("alpha", Kind.PROMPT, "p")
     stage.offers("alpha", Kind.RESOURCE, "file:///listed")
     client = await stage.client(nursery)

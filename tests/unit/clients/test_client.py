@@ -48,9 +48,7 @@ def told(it: Client, config: Config) -> tuple[str, str, str]:
 
 
 @cases("hello", "profile", "surface")
-def test_a_client_gets_what_it_asks_for_and_else_what_its_profile_says(
-    hello: dict[str, Any] | None, profile: str, surface: str
-) -> None:
+def test_a_client_gets_what_it_asks_for(hello: dict[str, Any] | None, profile: str, surface: str) -> None:
     assert told(client(hello, profiles=PROFILES), config(profiles=PROFILES)) == (profile, surface, "")
 
 
@@ -61,9 +59,7 @@ def test_with_the_master_switch_off_everybody_gets_everything(hello: dict[str, A
 
 
 @cases("hello", "reason")
-def test_what_does_not_exist_denies_everything_and_says_what_there_is(
-    hello: dict[str, Any], reason: str
-) -> None:
+def test_what_does_not_exist_denies_everything(hello: dict[str, Any], reason: str) -> None:
     denied = client(hello).select(config(profiles=PROFILES)).denied
     assert denied.startswith(reason)
     assert len(denied) < 300

@@ -190,9 +190,7 @@ async def test_a_tool_that_was_never_shown_or_has_changed_back_is_called(
 
 
 @pytest.mark.parametrize("switch", [{"lazy": False}, {"profiles": {"default": {"lazy": False}}}])
-async def test_where_loading_on_demand_is_off_calls_go_through_and_wait_for_no_list(
-    nursery: trio.Nursery, switch: dict[str, Any]
-) -> None:
+async def test_where_loading_is_off_calls_go_through(nursery: trio.Nursery, switch: dict[str, Any]) -> None:
     stage = Stage(**switch)
     client = await stage.client(nursery)
     await describe(client, "full")
@@ -218,9 +216,7 @@ async def test_only_the_tools_of_the_page_that_was_sent_count_as_shown(nursery: 
 
 
 @pytest.mark.parametrize("auto_load", [False, True])
-async def test_a_renamed_tool_runs_under_its_new_name_also_from_a_line(
-    nursery: trio.Nursery, auto_load: bool
-) -> None:
+async def test_a_renamed_tool_runs_under_its_new_name(nursery: trio.Nursery, auto_load: bool) -> None:
     stage = Stage(profiles={"default": {"surface": "load", "autoLoad": auto_load}})
     client = await stage.client(nursery)
     await describe(client, "load")
@@ -271,7 +267,7 @@ async def test_a_call_that_waits_for_its_server_or_its_new_list_is_judged_by_tha
     assert await refusal(stage, client) == "ToolChanged"
 
 
-async def test_a_call_that_waited_while_its_profile_left_the_configuration_is_refused(
+async def test_a_call_that_waited_while_its_profile_went_is_refused(
     nursery: trio.Nursery,
 ) -> None:
     stage = Stage(profiles={"mine": {"surface": "full"}})
@@ -307,9 +303,7 @@ async def test_a_call_that_leaves_a_line_is_checked_once_more(stage: Stage, clie
         sent.call.check()
 
 
-async def test_a_call_that_leaves_a_line_of_a_server_that_has_announced_a_change_waits_for_its_list(
-    stage: Stage, client: Client
-) -> None:
+async def test_a_call_that_leaves_a_line_waits_for_an_announced_list(stage: Stage, client: Client) -> None:
     await describe(client, "full")
     await call(client, "full")
     for returns in range(1, MAX_RETURNS + 1):
@@ -349,9 +343,7 @@ async def test_calls_that_were_written_before_any_was_answered_are_all_refused(
     await stage.alpha.wait_sent()
 
 
-async def test_however_many_calls_were_written_before_any_was_answered_all_are_refused(
-    stage: Stage, guest: Guest
-) -> None:
+async def test_however_many_calls_were_written_at_once_all_are_refused(stage: Stage, guest: Guest) -> None:
     """They are handled in portions, and one read does not hold all of them."""
     await describe(guest.client, "full")
     stage.lists("alpha", CHANGED, "add")
@@ -449,9 +441,7 @@ async def test_a_tool_that_becomes_invalid_leaves_the_list_and_that_is_announced
     assert len((await answer_to(client, 4))["result"]["tools"]) == 2
 
 
-async def test_a_call_that_leaves_a_line_after_its_client_has_gone_troubles_nobody(
-    stage: Stage, guest: Guest
-) -> None:
+async def test_a_call_that_leaves_a_line_after_its_client_harms_nobody(stage: Stage, guest: Guest) -> None:
     await call(guest.client, "full")
     sent = await stage.alpha.wait_sent()
     stage.alpha.is_stale = True

@@ -17,7 +17,6 @@ from daemon.clients.server_requests import COMPLETE, MAX_KNOWN, REQUIRED
 from daemon.history.event import Event, EventKind
 from daemon.protocol import ROOTS_CHANGED
 from tests.unit.clients.asking import (
-    ALL,
     FORM,
     Question,
     answer,
@@ -61,9 +60,7 @@ def client(guest: Guest) -> Client:
     return guest.client
 
 
-async def test_only_who_was_sent_there_hears_of_it_once_even_after_the_call(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_only_who_was_sent_there_hears_of_it_once(stage: Stage, nursery: trio.Nursery) -> None:
     anna, ben = [(await greeted(stage, nursery)).client for _ in range(2)]
     for number, client in enumerate((anna, ben)):
         await called(stage, client)
@@ -116,9 +113,7 @@ def required(*elicitations: str) -> bytes:
     return json.dumps({"code": REQUIRED, "message": "first go there", "data": data}).encode()
 
 
-async def test_a_call_that_needs_a_url_first_is_refused_as_its_server_does(
-    stage: Stage, client: Client
-) -> None:
+async def test_a_call_that_needs_a_url_is_refused_as_its_server_does(stage: Stage, client: Client) -> None:
     await called(stage, client)
     stage.refuse(stage.alpha.sent[0], required("e1", "e2"))
     refused = (await client.get())["error"]
@@ -141,9 +136,7 @@ async def test_a_url_that_no_user_is_to_see_is_not_passed_on_and_is_an_event(nur
     assert [(event.kind, event.server) for event in noted] == [(EventKind.QUESTION_REFUSED, "alpha")]
 
 
-async def test_to_a_client_that_knows_no_urls_it_is_told_as_any_failure(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_to_a_client_without_urls_it_is_told_as_any_failure(stage: Stage, nursery: trio.Nursery) -> None:
     client = (await greeted(stage, nursery, {"elicitation": {}})).client
     await called(stage, client)
     stage.refuse(stage.alpha.sent[0], required("e1"))
@@ -202,9 +195,7 @@ async def test_a_client_is_not_asked_before_its_handshake_is_over(stage: Stage, 
     assert not refused(asked_apart(stage))
 
 
-async def test_of_two_clients_with_roots_none_is_asked_and_the_server_told_when_one_is_left(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_of_two_clients_with_roots_none_is_asked(stage: Stage, nursery: trio.Nursery) -> None:
     gone, _other = await greeted(stage, nursery), await greeted(stage, nursery)
     assert refused(asked_apart(stage))
     assert stage.alpha.told == []
@@ -241,21 +232,7 @@ async def test_a_client_that_never_tells_its_roots_is_waited_for_no_longer_than_
     assert refused(asked)
 
 
-async def test_an_answer_ends_the_wait(stage: Stage, client: Client) -> None:
-    for _ in range(3):
-        asked = asked_apart(stage)
-        await answer(client, (await client.get())["id"], {"roots": []})
-        assert asked.answers == [("result", {"roots": []})]
-    before = asked_apart(stage)
-    await client.get()
-    before.request.withdraw("the server has cancelled it")
-    stage.outbox.flush()
-    assert (await client.get())["method"] == "notifications/cancelled"
-
-
-async def test_a_change_of_roots_is_told_to_the_servers_that_have_asked_for_them(
-    stage: Stage, client: Client
-) -> None:
+async def test_a_change_of_roots_is_told_to_servers_that_asked_for_them(stage: Stage, client: Client) -> None:
     await client.tell("notifications/roots/list_changed", {})
     await called(stage, client)
     assert stage.alpha.told == []
@@ -267,9 +244,7 @@ async def test_a_change_of_roots_is_told_to_the_servers_that_have_asked_for_them
     assert stage.upstreams["beta"].told == []
 
 
-async def test_a_server_that_knows_the_roots_of_a_client_asks_anew_when_that_is_gone(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_a_server_asks_anew_for_roots_when_a_client_is_gone(stage: Stage, nursery: trio.Nursery) -> None:
     gone, other = await greeted(stage, nursery), await greeted(stage, nursery)
     await called(stage, gone.client)
     asks(stage, "roots/list")
@@ -279,14 +254,3 @@ async def test_a_server_that_knows_the_roots_of_a_client_asks_anew_when_that_is_
     assert stage.alpha.told == [ROOTS_CHANGED]
     asked_apart(stage)
     assert (await other.client.get())["method"] == "roots/list"
-
-
-async def test_a_server_that_is_gone_is_not_told(stage: Stage, client: Client) -> None:
-    asked = asked_apart(stage, server="beta")
-    await answer(client, (await client.get())["id"], {"roots": []})
-    assert asked.answers == [("result", {"roots": []})]
-    del stage.upstreams["beta"]
-    await client.tell("notifications/roots/list_changed", {})
-    reply: Any = await client.request("ping", request_id=3)
-    assert reply["result"] == {}
-    assert "roots" in ALL

@@ -148,9 +148,7 @@ async def test_a_call_is_parked_and_goes_on_with_the_answer(stage: Stage, guest:
 
 
 @pytest.mark.parametrize("method", ANSWERS)
-async def test_everything_that_a_client_can_be_asked_travels_byte_for_byte(
-    stage: Stage, client: Client, method: str
-) -> None:
+async def test_all_that_a_client_is_asked_keeps_its_bytes(stage: Stage, client: Client, method: str) -> None:
     sent = await called(stage, client)
     params = None if method == "roots/list" else {"message": "é", "n": 1.10, "x": {"b": 1, "a": 2}}
     _, told = asks(stage, sent, method, params)
@@ -196,9 +194,7 @@ async def test_what_is_not_answered_is_asked_again(call: Parked, responses: Any)
 
 
 @pytest.mark.parametrize("responses", [[], "x", 5])
-async def test_answers_that_are_no_object_are_refused_and_the_state_stays_good(
-    call: Parked, responses: object
-) -> None:
+async def test_answers_that_are_no_object_are_refused(call: Parked, responses: object) -> None:
     await again(call.client, call.state, responses)
     assert (await call.client.get())["error"]["code"] == -32602
     await call.goes_on(request_id=3)
@@ -297,9 +293,7 @@ async def test_the_state_of_a_server_goes_to_it_as_it_is(
     assert asked in await client.line()
 
 
-async def test_a_request_for_a_prompt_is_parked_and_bound_to_all_that_it_asks_for(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_a_request_for_a_prompt_is_parked(stage: Stage, nursery: trio.Nursery) -> None:
     stage.offers("alpha", Kind.PROMPT, "greet", "part")
     client = await stage.client(nursery)
     wanted: dict[str, Any] = {"name": "greet", "arguments": {"to": "Ada", "n": "1"}}
@@ -326,9 +320,7 @@ async def test_a_request_for_a_prompt_is_parked_and_bound_to_all_that_it_asks_fo
 # --- over HTTP, where a connection is no client ------------------------------------------------------------
 
 
-async def test_a_client_over_http_may_come_back_by_another_connection(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_a_client_over_http_may_change_its_connection(stage: Stage, nursery: trio.Nursery) -> None:
     guest, later = await stage.connect(nursery, WEB), await stage.connect(nursery, WEB)
     sent = await called(stage, guest.client)
     _, told = asks(stage, sent)
@@ -348,9 +340,7 @@ async def test_a_client_over_http_may_come_back_by_another_connection(
     "principal",
     [Principal(owner="token ci: ", token="cd", keeps=False), Principal(owner="token cd: ", keeps=False)],
 )
-async def test_a_state_is_bound_to_the_token_that_was_shown(
-    stage: Stage, nursery: trio.Nursery, principal: Principal
-) -> None:
+async def test_a_state_is_bound_to_its_token(stage: Stage, nursery: trio.Nursery, principal: Principal) -> None:
     guest, other = await stage.connect(nursery, WEB), await stage.connect(nursery, principal)
     asks(stage, await called(stage, guest.client))
     requests, state = await required(guest.client)
@@ -358,9 +348,7 @@ async def test_a_state_is_bound_to_the_token_that_was_shown(
     await refused(other.client)
 
 
-async def test_a_session_is_one_client_to_a_server_over_whichever_connections_it_comes(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_a_session_is_one_client_over_all_its_connections(stage: Stage, nursery: trio.Nursery) -> None:
     other = Principal(owner="token cd: ", token="cd", keeps=False)
     askers = []
     for principal, key in [
@@ -408,9 +396,7 @@ async def test_a_server_may_take_back_what_it_has_asked(call: Parked) -> None:
     assert (await call.client.get())["id"] == 2
 
 
-async def test_progress_goes_to_the_request_that_waits_under_its_own_token(
-    stage: Stage, client: Client
-) -> None:
+async def test_progress_goes_to_the_waiting_request_under_its_token(stage: Stage, client: Client) -> None:
     sent = await called(stage, client, _meta={**META, "progressToken": "one"})
     stage.progress(sent, progress=1)
     assert (await client.get())["params"]["progressToken"] == "one"
@@ -501,9 +487,7 @@ async def test_no_two_states_are_alike_and_none_can_be_guessed() -> None:
     assert all(state is not None and len(state) >= len(PREFIX) + 256 / 6 for state in given)
 
 
-async def test_what_expires_is_given_up_once_and_the_rest_lives_on(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_what_expires_is_given_up_once(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     states, first, second = RequestStates(), Waits(), Waits()
     flushed: list[float] = []
     nursery.start_soon(states.run, lambda: flushed.append(trio.current_time()))

@@ -295,7 +295,7 @@ class Interleaved(RuleBasedStateMachine):
         return any(key == call.sent.key for key, _ in self.stage.alpha.cancelled)
 
 
-async def test_each_thing_asked_is_answered_once_by_the_right_client_and_nothing_is_left(
+async def test_each_thing_asked_is_answered_once_and_nothing_is_left(
     mock_clock: MockClock,
 ) -> None:
     class Run(Interleaved):

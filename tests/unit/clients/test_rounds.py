@@ -98,9 +98,7 @@ async def test_a_client_is_asked_and_the_call_sent_again_with_its_answer(stage: 
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_what_no_user_is_to_see_ends_the_call_and_is_an_event(
-    nursery: trio.Nursery, modern: bool
-) -> None:
+async def test_what_no_user_is_to_see_ends_the_call(nursery: trio.Nursery, modern: bool) -> None:
     stage, noted = Stage(), list[Event]()
     stage.context = attrs.evolve(stage.context, subscribers=ConnectedClients(noted.append))
     client = (await greeted(stage, nursery)).client
@@ -116,9 +114,7 @@ async def test_what_no_user_is_to_see_ends_the_call_and_is_an_event(
 
 
 @pytest.mark.parametrize("method", ANSWERS)
-async def test_everything_can_be_asked_at_once_and_each_answer_goes_under_its_key(
-    stage: Stage, client: Client, method: str
-) -> None:
+async def test_everything_can_be_asked_at_once(stage: Stage, client: Client, method: str) -> None:
     needs(stage, await called(stage, client), {"a": method, **{key: key for key in ANSWERS}})
     asked = [await client.get() for _ in range(1 + len(ANSWERS))]
     for message in reversed(asked):
@@ -143,9 +139,7 @@ async def test_there_are_as_many_rounds_as_a_server_wants_up_to_a_bound(stage: S
     assert len(stage.alpha.sent) == MAX_ROUNDS + 1
 
 
-async def test_a_call_without_questions_is_sent_again_after_a_pause(
-    stage: Stage, client: Client, autojump_clock: MockClock
-) -> None:
+async def test_without_questions_a_call_pauses(stage: Stage, client: Client, autojump_clock: MockClock) -> None:
     sent, times = await called(stage, client), []
     for number in range(4):
         times.append(trio.current_time())
@@ -160,9 +154,7 @@ async def test_a_call_without_questions_is_sent_again_after_a_pause(
 # --- clients that cannot, or will not ----------------------------------------------------------------------
 
 
-async def test_an_elicitation_is_declined_for_a_client_that_cannot_ask(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_an_elicitation_is_declined_for_who_cannot_ask(stage: Stage, nursery: trio.Nursery) -> None:
     client = (await greeted(stage, nursery, {})).client
     needs(stage, await called(stage, client), {"who": "elicitation/create"})
     sent = await stage.alpha.wait_sent(2)
@@ -170,9 +162,7 @@ async def test_an_elicitation_is_declined_for_a_client_that_cannot_ask(
 
 
 @pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "tools/call", "", "x" * 1000])
-async def test_a_call_that_needs_what_its_client_cannot_give_ends_with_an_error(
-    stage: Stage, nursery: trio.Nursery, method: str
-) -> None:
+async def test_what_a_client_cannot_give_is_an_error(stage: Stage, nursery: trio.Nursery, method: str) -> None:
     guest = await greeted(stage, nursery, {})
     needs(stage, await called(stage, guest.client), {"who": method})
     error = error_of(await guest.client.get())
@@ -195,9 +185,7 @@ async def test_an_instance_with_a_workspace_gets_that_for_roots_which_its_client
     assert error_of(await client.get())["code"] == "InputRefused"
 
 
-async def test_roots_of_its_own_are_passed_on_as_the_client_has_them(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_roots_of_its_own_are_passed_on_as_they_are(stage: Stage, nursery: trio.Nursery) -> None:
     stage.alpha.roots = b'{"roots":[]}'
     client = (await greeted(stage, nursery)).client
     needs(stage, await called(stage, client), {"where": "roots/list"})
@@ -205,9 +193,7 @@ async def test_roots_of_its_own_are_passed_on_as_the_client_has_them(
     assert members(await stage.alpha.wait_sent(2))["inputResponses"] == {"where": ANSWERS["roots/list"]}
 
 
-async def test_a_client_that_refuses_ends_its_call_and_is_asked_nothing_more(
-    stage: Stage, client: Client
-) -> None:
+async def test_a_client_that_refuses_ends_its_call(stage: Stage, client: Client) -> None:
     needs(stage, await called(stage, client), {"a": "sampling/createMessage", "b": "elicitation/create"})
     first, second = await client.get(), await client.get()
     error = {"code": -1, "message": "User rejected sampling request"}
@@ -231,17 +217,13 @@ async def test_a_server_that_asks_too_much_at_once_gets_nothing(stage: Stage, cl
 
 
 @cases("result", raw={"result"})
-async def test_a_server_that_does_not_ask_as_mcp_has_it_is_an_error(
-    stage: Stage, client: Client, result: bytes
-) -> None:
+async def test_a_malformed_question_is_an_error(stage: Stage, client: Client, result: bytes) -> None:
     stage.answer(await called(stage, client), result)
     assert error_of(await client.get())["code"] == "UpstreamCallError"
 
 
 @cases("result", raw={"result"})
-async def test_a_result_that_only_quotes_the_word_is_an_answer(
-    stage: Stage, client: Client, result: bytes
-) -> None:
+async def test_a_result_that_quotes_the_word_answers(stage: Stage, client: Client, result: bytes) -> None:
     stage.answer(await called(stage, client), result)
     assert result in await client.line()
 
@@ -271,9 +253,7 @@ async def test_a_client_that_never_answers_has_as_long_as_its_call(
     assert guest.session.in_flight == 0
 
 
-async def test_a_call_that_is_cancelled_while_its_client_is_asked_leaves_nothing(
-    stage: Stage, guest: Guest
-) -> None:
+async def test_a_call_cancelled_while_its_client_is_asked_leaves_nothing(stage: Stage, guest: Guest) -> None:
     client = guest.client
     needs(stage, await called(stage, client), {"who": "elicitation/create"})
     asked = await client.get()

@@ -108,9 +108,7 @@ async def test_a_client_that_cannot_is_not_asked(stage: Stage, nursery: trio.Nur
     assert (await client.get())["method"] == "sampling/createMessage"
 
 
-async def test_progress_of_the_client_goes_to_the_server_under_the_servers_token(
-    stage: Stage, client: Client
-) -> None:
+async def test_progress_of_the_client_goes_to_the_server_by_its_token(stage: Stage, client: Client) -> None:
     params = {"messages": [], "_meta": {"progressToken": "theirs", "vendor": 1}}
     asked = asks(stage, "sampling/createMessage", params)
     got = await client.get()
@@ -135,9 +133,7 @@ async def test_a_request_that_wants_no_progress_gets_none(stage: Stage, client: 
 
 
 @pytest.mark.parametrize("end", ["withdraw", "end"])
-async def test_the_client_is_told_that_its_answer_is_not_wanted_any_more(
-    stage: Stage, client: Client, end: str
-) -> None:
+async def test_the_client_is_told_that_no_answer_is_wanted(stage: Stage, client: Client, end: str) -> None:
     asked = asks(stage, "roots/list")
     uid = (await client.get())["id"]
     getattr(asked.request, end)("because")
@@ -160,9 +156,7 @@ async def test_a_client_that_hangs_up_leaves_no_server_waiting(stage: Stage, nur
     assert (kind, code) == ("refused", -32603)
 
 
-async def test_one_server_has_few_places_before_a_client_and_all_together_have_some_more(
-    stage: Stage, client: Client
-) -> None:
+async def test_one_server_has_few_places_before_a_client(stage: Stage, client: Client) -> None:
     exchange = stage.alpha.sent[0].exchange
     for server in range(MAX_OPEN // MAX_OF_SERVER):
         for _ in range(MAX_OF_SERVER):
@@ -243,9 +237,7 @@ def test_a_declaration_that_would_take_long_to_read_each_time_declares_nothing()
         ("[" + "0," * SHOWN + "0]", "[" + ("0," * SHOWN)[: SHOWN - 1] + CUT),
     ],
 )
-def test_the_data_of_an_error_are_shown_without_secrets_and_as_text_if_they_are_cut(
-    data: str, shown: object
-) -> None:
+def test_the_data_of_an_error_are_shown_without_secrets(data: str, shown: object) -> None:
     said = read_refusal(b'{"code":1,"message":"m","data":%b}' % data.encode(), Redactor(["s3cret"]))
     assert said.details["upstream"] == {"code": 1, "message": "m", "data": shown}
 
@@ -267,7 +259,5 @@ def test_a_message_as_long_as_may_be_is_cut_and_says_so() -> None:
         (-32603, {"requestState": Raw(b'"s"')}, False),
     ],
 )
-def test_only_what_the_client_itself_can_mend_is_an_error_of_its_request(
-    code: int, others: dict[str, Raw], concerns: bool
-) -> None:
+def test_only_what_a_client_can_mend_is_its_error(code: int, others: dict[str, Raw], concerns: bool) -> None:
     assert concerns_client(b'{"code":%d,"message":"m"}' % code, others) is concerns

@@ -79,9 +79,7 @@ def instances(stage: Stage) -> TestInstances:
     return divided(stage)
 
 
-async def test_each_session_has_an_instance_and_keeps_it(
-    instances: TestInstances, stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_each_session_has_one(instances: TestInstances, stage: Stage, nursery: trio.Nursery) -> None:
     anna, ben = await stage.client(nursery), await stage.client(nursery)
     hers, his = await newest(anna, instances, 1), await newest(ben, instances, 1)
     assert (hers.name, his.name) == ("alpha#1", "alpha#2")
@@ -179,9 +177,7 @@ async def test_a_clients_capabilities_are_told_to_who_makes_its_instance(
     assert [each.capabilities for each in instances.holders] == [FORMLESS, {"elicitation": {}}]
 
 
-async def test_a_request_of_nobody_has_no_session(
-    instances: TestInstances, stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_who_is_nobody_has_none(instances: TestInstances, stage: Stage, nursery: trio.Nursery) -> None:
     guest = await stage.connect(nursery, attrs.evolve(LOCAL_USER, keeps=False))
     params = {"name": "alpha__echo", "arguments": {}, "_meta": MODERN}
     assert error_of(await guest.client.request("tools/call", params))["code"] == "NoSession"
@@ -191,9 +187,7 @@ async def test_a_request_of_nobody_has_no_session(
     assert [(each.session, each.capabilities) for each in instances.holders] == [(None, None), ("k", {})]
 
 
-async def test_a_workspace_is_found_before_the_first_call_is_sent(
-    stage: Stage, nursery: trio.Nursery, place: str
-) -> None:
+async def test_a_workspace_is_found_before_a_call(stage: Stage, nursery: trio.Nursery, place: str) -> None:
     instances = divided(stage, by_workspace=True)
     anna, ben, carl = [await stage.client(nursery) for _ in range(3)]
     for client in (anna, ben):
@@ -204,9 +198,7 @@ async def test_a_workspace_is_found_before_the_first_call_is_sent(
     assert [each.workspace for each in instances.holders] == [place, place, None]
 
 
-async def test_the_first_root_is_the_workspace_and_asked_for_again_when_it_has_changed(
-    stage: Stage, nursery: trio.Nursery, place: str
-) -> None:
+async def test_the_first_root_is_the_workspace(stage: Stage, nursery: trio.Nursery, place: str) -> None:
     instances = divided(stage, by_workspace=True)
     client = (await greeted(stage, nursery)).client
     for request_id, directory in ((1, place), (2, "/usr")):
@@ -225,9 +217,7 @@ async def test_the_first_root_is_the_workspace_and_asked_for_again_when_it_has_c
 
 
 @pytest.mark.parametrize("told", [{"roots": 5}, {"roots": [{"name": "x"}]}, {}])
-async def test_roots_that_cannot_be_read_are_told_to_who_needs_them(
-    stage: Stage, nursery: trio.Nursery, told: object
-) -> None:
+async def test_unreadable_roots_are_told_of(stage: Stage, nursery: trio.Nursery, told: object) -> None:
     divided(stage, by_workspace=True)
     client = (await greeted(stage, nursery)).client
     await ask_echo(client)
@@ -283,9 +273,7 @@ async def test_a_directory_is_looked_at_again_once_the_instance_that_worked_in_i
     assert await newest(client, instances, 3) is not first
 
 
-async def test_what_a_server_lists_is_learned_from_the_clients_own_instance(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_lists_are_learned_from_an_own_instance(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     stage = on_full_surface(listed=False)
     stage.upstreams["beta"].up = False
     instances = divided(stage)
@@ -298,9 +286,7 @@ async def test_what_a_server_lists_is_learned_from_the_clients_own_instance(
     assert [each["name"] for each in (await client.get())["result"]["tools"]] == ["echo"]
 
 
-async def test_a_server_without_an_instance_for_a_client_costs_it_no_other_list(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_without_an_instance_other_lists_come(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     stage = on_full_surface(listed=False)
     divided(stage, by_workspace=True, needs_workspace=True)
     client = await stage.client(nursery)
@@ -310,7 +296,7 @@ async def test_a_server_without_an_instance_for_a_client_costs_it_no_other_list(
     assert [each["name"] for each in (await client.get())["result"]["tools"]] == ["echo"]
 
 
-async def test_who_calls_a_tool_of_an_unknown_list_is_told_why_there_is_no_instance(
+async def test_who_calls_an_unlisted_tool_is_told_why_it_has_no_instance(
     nursery: trio.Nursery,
 ) -> None:
     stage = Stage(listed=False)
@@ -423,15 +409,3 @@ async def test_a_task_belongs_to_the_instance_that_works_on_it(
     assert (await guest.client.get())["result"]["status"] == "completed"
     assert not stage.context.subscribers.uses(instance.name)
     assert stage.alpha.sent == []
-
-
-async def test_a_workspace_and_the_instances_of_a_client_are_reported(
-    stage: Stage, nursery: trio.Nursery, place: str
-) -> None:
-    instances = divided(stage, by_workspace=True)
-    guest = await stage.connect(nursery)
-    await guest.client.tell(HELLO, {"directory": place})
-    assert guest.session.statistics().workspace == ""
-    await newest(guest.client, instances)
-    told = guest.session.statistics()
-    assert (told.workspace, told.instances) == (place, (f"alpha@{place}",))

@@ -52,9 +52,7 @@ async def state(stage: Stage) -> SessionState:
     return await joined(stage)
 
 
-async def test_a_key_that_nobody_knows_is_a_new_session_and_is_kept_before_it_is_shown_anything(
-    stage: Stage, state: SessionState
-) -> None:
+async def test_a_key_that_nobody_knows_is_a_new_session(stage: Stage, state: SessionState) -> None:
     assert stage.memory.records["k"].loaded is state.loaded
     assert state.began is None
     assert load(stage, state, "echo")
@@ -62,7 +60,7 @@ async def test_a_key_that_nobody_knows_is_a_new_session_and_is_kept_before_it_is
     assert stage.memory.records["k"].client == "a client"
 
 
-async def test_what_a_session_is_shown_elsewhere_is_unknown_from_its_beginning_where_daemons_share_it(
+async def test_what_a_session_is_shown_elsewhere_is_unknown_where_daemons_share_it(
     stage: Stage,
 ) -> None:
     stage.memory.shared = True
@@ -99,9 +97,7 @@ async def test_all_who_name_a_key_at_once_wait_for_one_recall(stage: Stage, nurs
     assert stage.memory.recalls == 1
 
 
-async def test_who_gives_up_waiting_for_a_recall_leaves_it_to_the_next(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_who_gives_up_on_a_recall_leaves_it_to_the_next(stage: Stage, nursery: trio.Nursery) -> None:
     stage.memory.open = trio.Event()
     impatient = trio.CancelScope()
 
@@ -140,9 +136,7 @@ async def test_a_session_that_cannot_be_recalled_begins_empty_and_is_put_togethe
     assert stage.memory.records["k"].loaded == state.loaded
 
 
-async def test_what_is_known_in_part_is_used_and_put_together_later(
-    stage: Stage, autojump_clock: MockClock
-) -> None:
+async def test_what_is_known_in_part_is_used(stage: Stage, autojump_clock: MockClock) -> None:
     load(stage, await joined(stage), "echo")
     stored = stage.memory.records["k"]
     stage.sessions.part(stage.sessions.named["k"])
@@ -188,9 +182,7 @@ async def test_every_session_is_judged_however_many_there_are(stage: Stage, nurs
     assert {status for each in states for status in statuses(each)} == {"invalid_server_disabled"}
 
 
-async def test_a_session_that_another_daemon_has_changed_is_adopted_if_it_is_in_use(
-    stage: Stage, state: SessionState
-) -> None:
+async def test_a_session_changed_elsewhere_is_adopted_if_in_use(stage: Stage, state: SessionState) -> None:
     load(stage, state, "echo")
     stage.sessions.adopt(SessionRecord(key="k", loaded=Loaded()))
     assert not state.loaded.tools
@@ -204,7 +196,7 @@ async def test_being_used_and_being_left_are_told(stage: Stage, state: SessionSt
     assert stage.memory.touched == ["k", "k"]
 
 
-async def test_the_last_connection_that_leaves_a_session_is_told_with_what_identifies_that(
+async def test_the_last_connection_that_leaves_a_session_is_told_of(
     stage: Stage,
 ) -> None:
     first, again = await joined(stage), await joined(stage)
@@ -251,9 +243,7 @@ async def test_a_session_that_was_left_is_not_written_over_the_one_that_has_its_
     assert list(stage.memory.records["k"].loaded.tools) == [ECHO, ("alpha", "add")]
 
 
-async def test_what_another_daemon_judges_otherwise_is_not_written_back(
-    stage: Stage, state: SessionState
-) -> None:
+async def test_what_others_judge_otherwise_is_not_written_back(stage: Stage, state: SessionState) -> None:
     """Two that see different tools would write for ever."""
     load(stage, state, "echo")
     record = stage.memory.records.pop("k")
@@ -291,9 +281,7 @@ async def test_it_is_remembered_for_a_while_what_sessions_were_shown_that_nobody
     assert known == [None, shown.schema_hash, shown.schema_hash]
 
 
-async def test_what_a_session_may_call_stays_for_a_while_after_its_last_connection(
-    stage: Stage, mock_clock: MockClock
-) -> None:
+async def test_what_a_session_may_call_stays_for_a_while(stage: Stage, mock_clock: MockClock) -> None:
     (echo,) = tools_of("alpha", "echo")
     state = await joined(stage)
     state.grants.allow(echo, "its user")
@@ -316,9 +304,7 @@ async def test_what_a_session_may_call_is_changed_in_use_or_not(stage: Stage, mo
     assert not stage.sessions.unnamed().grants
 
 
-async def test_what_a_session_in_use_unloads_it_hears_of_once_and_stores(
-    stage: Stage, state: SessionState
-) -> None:
+async def test_what_a_session_in_use_unloads_it_hears_of_once(stage: Stage, state: SessionState) -> None:
     load(stage, state, "echo", "add")
     heard: list[str] = []
     state.listen(lambda: heard.append("changed"), "owner")

@@ -57,9 +57,7 @@ def check_refusal(line: bytes, code: int, request_id: bytes, text: str) -> None:
 
 
 @cases("line", "code", "request_id", "text", raw={"line", "request_id"})
-def test_a_bad_message_is_refused_with_the_code_the_id_and_the_reason(
-    line: bytes, code: int, request_id: bytes, text: str
-) -> None:
+def test_a_bad_message_is_refused_with_its_reason(line: bytes, code: int, request_id: bytes, text: str) -> None:
     check_refusal(line, code, request_id, text)
 
 
@@ -117,9 +115,7 @@ def test_params_are_kept_byte_for_byte(params: str) -> None:
 
 @pytest.mark.parametrize("padding", [0, 5000])
 @pytest.mark.parametrize(("levels", "taken"), [(128, True), (129, False)])
-def test_a_long_message_may_be_nested_as_deeply_as_a_short_one(
-    padding: int, levels: int, *, taken: bool
-) -> None:
+def test_a_long_message_may_be_nested_as_a_short_one(padding: int, levels: int, *, taken: bool) -> None:
     for opening, closing in (("[", "]"), ('{"a":', "}")):
         inner = opening * (levels - 2) + "0" + closing * (levels - 2)
         line = message(f',"params":{{"x":{inner},"y":"{"z" * padding}"}}')

@@ -61,9 +61,7 @@ def test_any_stream_in_any_pieces_gives_the_lines_of_split(stream: bytes, places
 @example(b"aaaaaaa\nb\n", [7], 6)
 @example(b"aaaaaa\nb\n", [6], 6)
 @example(b"aaaaaaaaa\nb\nc\n", [4, 4, 6], 4)
-def test_lines_over_the_limit_are_swallowed_in_whatever_pieces_they_come(
-    stream: bytes, places: list[int], max_line: int
-) -> None:
+def test_lines_over_the_limit_are_swallowed_whole(stream: bytes, places: list[int], max_line: int) -> None:
     buffer = LineBuffer(max_line)
     *lines, rest = stream.split(b"\n")
     long = [line for line in lines if len(line) > max_line]
@@ -106,19 +104,6 @@ def test_a_long_line_comes_whole_between_short_ones_however_it_was_cut(length: i
     for step in (64 * KIB, 256 * KIB, 300_001, len(stream)):
         pieces = [stream[start : start + step] for start in range(0, len(stream), step)]
         assert feed(LineBuffer(max_line=length), pieces) == stream.split(b"\n")[:-1]
-
-
-def test_a_long_line_grows_as_it_comes_and_is_counted_so_that_its_room_is_given_back() -> None:
-    """Joined at its end, it would keep everybody waiting; who joins makes bytes of it."""
-    buffer, before = LineBuffer(max_line=MIB * 2), LineBuffer.grown
-    assert feed_raw(buffer, [b"x" * LONG_BYTES, b"\n"]) == [bytes]
-    assert LineBuffer.grown == before
-    assert feed_raw(buffer, [b"x" * LONG_BYTES, b"x", b"\n"]) == [bytearray]
-    assert LineBuffer.grown == before + 1
-
-
-def feed_raw(buffer: LineBuffer, chunks: Iterable[bytes]) -> list[type]:
-    return [type(line) for chunk in chunks for line in buffer.feed(chunk)]
 
 
 def test_a_long_line_that_gets_too_long_is_swallowed_to_its_end() -> None:

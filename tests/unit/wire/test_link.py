@@ -273,7 +273,7 @@ async def test_a_client_that_asks_for_much_at_once_is_answered_as_it_reads() -> 
         assert len(near.lines) == asked
 
 
-async def test_a_client_that_takes_too_little_while_a_server_is_held_for_it_is_cut_off(
+async def test_a_client_that_holds_a_server_for_long_is_cut_off(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     with served() as (server, far, (slow,)):
@@ -292,7 +292,7 @@ async def test_a_client_that_takes_too_little_while_a_server_is_held_for_it_is_c
             nursery.cancel_scope.cancel()
 
 
-async def test_a_client_that_reads_little_but_reads_is_not_cut_off(
+async def test_a_client_that_reads_a_little_is_not_cut_off(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with running(socket_link(max_queue=MIB, pause_at=MIB)) as (near, far):
@@ -393,9 +393,7 @@ async def test_a_closed_link_never_touches_a_descriptor_that_took_its_number() -
 
 
 @pytest.mark.parametrize("how", ["hang up", "cancel", "cut off"])
-async def test_links_leak_no_descriptors_however_they_end(
-    how: str, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_links_leak_no_descriptors_at_their_end(how: str, autojump_clock: trio.testing.MockClock) -> None:
     before = open_descriptors()
     with trio.fail_after(100 * STUCK_SECONDS):
         for _ in range(3):

@@ -30,7 +30,7 @@ def refusal(line: bytes) -> BadMessage:
 
 
 @pytest.mark.parametrize("messages", [FROM_CLIENTS, FROM_SERVERS], ids=["of clients", "of servers"])
-def test_what_is_taken_has_the_members_that_the_standard_library_reads(
+def test_what_is_taken_is_what_the_standard_library_reads(
     messages: tuple[dict[str, object]],
 ) -> None:
     for each in malformed(8, messages, INPUTS):
@@ -42,7 +42,7 @@ def test_what_is_taken_has_the_members_that_the_standard_library_reads(
 
 
 @cases("line", raw={"line"})
-def test_what_is_no_json_is_a_parse_error_even_if_a_member_before_the_fault_is_of_the_wrong_kind(
+def test_what_is_no_json_is_a_parse_error_whatever_stands_before_the_fault(
     line: bytes,
 ) -> None:
     fault = refusal(line)

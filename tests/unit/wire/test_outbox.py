@@ -134,28 +134,6 @@ async def test_who_is_ready_is_called_until_he_is_not() -> None:
         assert got == [b"a", b"b", b"c"]
 
 
-async def test_what_was_left_to_be_written_is_written_after_all_who_were_ready() -> None:
-    order: list[str] = []
-    with pipe() as (one, to_one), pipe() as (two, to_two):
-        poll = Poll(after=lambda: order.append("after"))
-
-        def note(name: str, fd: int) -> Callable[[int], None]:
-            def on_ready(_: int) -> None:
-                os.read(fd, 100)
-                order.append(name)
-
-            return on_ready
-
-        poll.watch(one, IN, note("call", one))
-        poll.watch(two, IN, note("call", two))
-        os.write(to_one, b"x")
-        os.write(to_two, b"x")
-        await until(lambda: "after" in order)
-        assert order[:3] == ["call", "call", "after"]
-        poll.watch(one, 0, lambda _: None)
-        poll.watch(two, 0, lambda _: None)
-
-
 async def test_one_that_is_forgotten_while_it_is_ready_is_not_called() -> None:
     calls: list[str] = []
     with pipe() as (one, to_one), pipe() as (two, to_two):
@@ -198,34 +176,6 @@ async def test_a_fault_of_one_is_logged_and_the_others_are_served() -> None:
     logger.remove(sink)
     assert got == [b"fine"]
     assert "a bug" in told[0]
-
-
-async def test_a_task_that_is_woken_by_what_came_gets_its_turn_although_more_keeps_coming() -> None:
-    seen: list[int] = []
-    with pipe() as (read_fd, write_fd):
-        poll = Poll(after=lambda: None)
-        told = trio.Event()
-        count = 0
-
-        def on_ready(_: int) -> None:
-            nonlocal count
-            count += 1
-            told.set()
-
-        async def woken() -> None:
-            await told.wait()
-            seen.append(count)
-
-        # Never read, so it is ready for ever.
-        os.write(write_fd, b"x")
-        with trio.fail_after(30):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(woken)
-                await wait_all_tasks_blocked()
-                poll.watch(read_fd, IN, on_ready)
-        poll.watch(read_fd, 0, on_ready)
-    # Within a round of trio's the order is nobody's.
-    assert seen in ([1], [2])
 
 
 async def test_more_than_fit_into_one_look_are_all_served() -> None:

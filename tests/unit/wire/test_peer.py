@@ -236,7 +236,7 @@ async def test_an_oversized_answer_ends_the_request_that_it_was_for(server: Talk
     assert len(exchange.endings) == 1
 
 
-async def test_an_oversized_message_of_a_server_that_nobody_can_be_told_of_ends_the_connection(
+async def test_an_oversized_message_of_a_server_for_nobody_ends_the_connection(
     server: Talk,
 ) -> None:
     server.ask()
@@ -254,7 +254,7 @@ async def test_the_time_of_the_last_message_is_remembered(server: Talk, autojump
 # --- giving up --------------------------------------------------------------------------------------------
 
 
-async def test_a_request_that_is_given_up_is_cancelled_there_and_its_late_answer_finds_nobody(
+async def test_a_request_that_is_given_up_is_cancelled_there(
     server: Talk,
 ) -> None:
     uid, exchange = server.ask()
@@ -277,9 +277,7 @@ async def test_what_is_over_is_not_cancelled(server: Talk) -> None:
     assert server.cancelled() == []
 
 
-async def test_requests_expire_in_the_end_however_lively_they_are(
-    server: Talk, autojump_clock: MockClock
-) -> None:
+async def test_requests_expire_however_lively_they_are(server: Talk, autojump_clock: MockClock) -> None:
     uid, exchange = server.ask()
     for _ in range(11):
         await trio.sleep(9)
@@ -385,9 +383,7 @@ async def test_who_asks_gets_the_others_error_as_an_exception(server: Talk) -> N
     assert str(asked.outcome) == "no such method (-32601)"
 
 
-async def test_without_an_answer_in_time_the_request_is_cancelled(
-    server: Talk, autojump_clock: MockClock
-) -> None:
+async def test_without_an_answer_a_request_is_cancelled(server: Talk, autojump_clock: MockClock) -> None:
     asked, began = Asked(), trio.current_time()
     await asked.ask(server.peer, 30)
     assert trio.current_time() - began == 30

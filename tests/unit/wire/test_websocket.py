@@ -195,9 +195,7 @@ async def test_a_ping_is_answered_and_ours_is_too() -> None:
         (TextMessage(data="x" * 101), 1009, Cause.MESSAGE_TOO_LARGE),
     ],
 )
-async def test_a_fault_is_told_with_its_code_after_the_answers_before_it(
-    said: Event, code: int, cause: Cause
-) -> None:
+async def test_a_fault_is_told_after_the_answers_before_it(said: Event, code: int, cause: Cause) -> None:
     async with pair(lambda: both.link.send((b"[answer]",)), max_message=100) as both:
         await both.say(TextMessage(data="[]"), said)
         assert await both.hear_text() == "[answer]"
@@ -223,9 +221,7 @@ async def test_a_peer_that_refuses_us_is_known_by_its_code() -> None:
 @pytest.mark.parametrize(
     ("error", "code"), [(ProtocolFault("100 malformed messages"), 1008), (ZeroDivisionError("a bug"), 1011)]
 )
-async def test_what_the_owner_raises_closes_with_a_code_that_says_whose_fault_it_is(
-    error: Exception, code: int
-) -> None:
+async def test_what_the_owner_raises_closes_with_a_code(error: Exception, code: int) -> None:
     def then() -> None:
         raise error
 
@@ -304,9 +300,7 @@ async def test_fragments_without_an_end_are_not_kept_for_ever(monkeypatch: pytes
 @pytest.mark.parametrize(
     "event", [Pong(payload=b""), Ping(payload=b""), TextMessage("", message_finished=False)]
 )
-async def test_frames_that_are_no_messages_have_turns_among_those_of_other_guests(
-    event: Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_frames_that_are_no_messages_have_turns(event: Event, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(websocket_link, "TURN_SECONDS", 0.0)
     turns = 0
 

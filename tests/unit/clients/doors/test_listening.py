@@ -89,9 +89,7 @@ async def test_the_last_descriptors_are_left_to_operators_and_servers(
     assert await client.line() == b"1 may I"
 
 
-async def test_a_client_that_gave_up_in_the_backlog_is_no_reason_to_end(
-    nursery: trio.Nursery, path: Path
-) -> None:
+async def test_a_client_that_gave_up_in_the_backlog_ends_nothing(nursery: trio.Nursery, path: Path) -> None:
     with listen(path, Starving) as listener:
         listener.errors = [errno.ECONNABORTED]
         door = Door(path, listener)
@@ -308,9 +306,7 @@ async def test_no_descriptor_is_left_behind(nursery: trio.Nursery, path: Path, l
     assert not door.front.sessions
 
 
-async def test_cancelling_the_door_closes_every_connection(
-    nursery: trio.Nursery, path: Path, listener: socket.socket
-) -> None:
+async def test_a_cancelled_door_closes_all(nursery: trio.Nursery, path: Path, listener: socket.socket) -> None:
     door = Door(path, listener)
     async with trio.open_nursery() as inner:
         inner.start_soon(door.listener.run)
@@ -318,16 +314,3 @@ async def test_cancelling_the_door_closes_every_connection(
         inner.cancel_scope.cancel()
     assert [await client.is_closed() for client in clients] == [True] * 3
     assert not door.front.sessions
-
-
-async def test_the_last_places_are_kept_and_come_free_again(
-    nursery: trio.Nursery, path: Path, listener: socket.socket
-) -> None:
-    door = Door(path, listener, peers_of(places=Shares(5, 5, 2)))
-    nursery.start_soon(door.listener.run)
-    guests = [await door.greeted(nursery) for _ in range(3)]
-    assert await door.connect(nursery).is_closed()
-    assert door.peers.report() == {"open": 3, "places": 5, "refused": {"kept_places": 1}}
-    guests[0].close()
-    await trio.testing.wait_all_tasks_blocked()
-    await door.greeted(nursery)

@@ -43,9 +43,7 @@ async def test_a_completion_is_asked_of_its_server_and_only_the_name_is_replaced
 
 
 @pytest.mark.parametrize("modern", [True, False])
-async def test_a_server_that_completes_nothing_has_no_completions(
-    client: Client, stage: Stage, *, modern: bool
-) -> None:
+async def test_a_server_that_completes_nothing_has_none(client: Client, stage: Stage, *, modern: bool) -> None:
     params = {"ref": {"type": "ref/prompt", "name": "ask"}, "argument": {"name": "x", "value": ""}}
     await client.ask("completion/complete", {**params, "_meta": MODERN} if modern else params)
     stage.refuse(await stage.alpha.wait_sent(), b'{"code":-32601,"message":"Method not found"}')

@@ -98,9 +98,7 @@ async def test_a_client_that_hangs_up_follows_nothing_more(guest: Guest, stage: 
     assert not stage.context.subscribers.resources.wished("alpha")
 
 
-async def test_a_modern_client_is_told_within_its_subscription_and_of_what_was_agreed(
-    client: Client, stage: Stage
-) -> None:
+async def test_a_modern_client_is_told_within_its_subscription(client: Client, stage: Stage) -> None:
     wanted: dict[str, Any] = {"resourceSubscriptions": [URI, "mcpd://nobody/x", 7], "toolsListChanged": True}
     await client.ask("subscriptions/listen", {"_meta": MODERN, "notifications": wanted}, request_id="l")
     await agree(stage)
@@ -115,9 +113,7 @@ async def test_a_modern_client_is_told_within_its_subscription_and_of_what_was_a
     assert not stage.context.subscribers.resources.wished("alpha")
 
 
-async def test_a_subscription_that_is_cancelled_before_it_is_agreed_on_is_never_acknowledged(
-    client: Client, stage: Stage
-) -> None:
+async def test_a_subscription_cancelled_before_it_is_agreed_on_is_none(client: Client, stage: Stage) -> None:
     params = {"_meta": MODERN, "notifications": {"resourceSubscriptions": [URI]}}
     await client.ask("subscriptions/listen", params, request_id="l")
     await client.tell("notifications/cancelled", {"requestId": "l"})
@@ -142,9 +138,7 @@ async def following(stage: Stage, client: Client, *, modern: bool = False) -> No
 
 
 @pytest.mark.parametrize("modern", [False, True], ids=["handshake", "modern"])
-async def test_what_is_followed_at_a_server_that_is_no_more_is_followed_where_it_is_now(
-    client: Client, stage: Stage, modern: bool
-) -> None:
+async def test_what_is_followed_is_followed_where_it_is_now(client: Client, stage: Stage, modern: bool) -> None:
     await following(stage, client, modern=modern)
     stage.context.subscribers.gone("alpha")
     stage.outbox.flush()
@@ -174,9 +168,7 @@ async def test_who_follows_it_no_more_is_not_subscribed_anew(stage: Stage, nurse
     assert not stage.context.subscribers.resources.wished(instance)
 
 
-async def test_a_server_that_is_not_up_is_asked_once_it_is(
-    client: Client, stage: Stage, autojump_clock: MockClock
-) -> None:
+async def test_a_server_is_asked_once_it_is_up(client: Client, stage: Stage, autojump_clock: MockClock) -> None:
     await following(stage, client)
     stage.alpha.up = False
     stage.context.subscribers.gone("alpha")

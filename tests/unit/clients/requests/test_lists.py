@@ -61,9 +61,7 @@ async def test_many_resources_come_in_pages_each_once(nursery: trio.Nursery, *, 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("cursor", ["", "-1", "1", "x", "9" * 30, "\u0661"])
-async def test_a_cursor_that_was_never_given_out_is_refused(
-    nursery: trio.Nursery, method: str, cursor: str
-) -> None:
+async def test_a_cursor_never_given_out_is_refused(nursery: trio.Nursery, method: str, cursor: str) -> None:
     client = await listed_stage().client(nursery)
     assert (await client.request(method, {"cursor": cursor}))["error"]["code"] == -32602
 
@@ -77,9 +75,7 @@ async def test_the_params_of_a_list_are_an_object_with_a_text(nursery: trio.Nurs
     assert (await client.request(method, {"cursor": None}))["result"] == {METHODS[method]: []}
 
 
-async def test_only_so_many_lists_wait_for_servers_and_the_others_get_what_is_known(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_only_so_many_lists_wait_for_servers(stage: Stage, nursery: trio.Nursery) -> None:
     stage.offers("alpha", Kind.PROMPT, "known")
     client = await stage.client(nursery)
     for number in range(MAX_WAITING_LISTS):

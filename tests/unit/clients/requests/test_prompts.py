@@ -47,7 +47,7 @@ async def test_the_prompts_of_all_servers_are_listed_as_they_wrote_them(client: 
     assert modern == {"resultType": "complete", "prompts": listed, "ttlMs": 0, "cacheScope": "private"}
 
 
-async def test_a_request_for_prompts_waits_for_the_server_that_has_not_listed_any(
+async def test_a_request_for_prompts_waits_for_who_has_not_listed_any(
     nursery: trio.Nursery,
 ) -> None:
     stage = Stage()
@@ -91,17 +91,6 @@ async def test_the_servers_error_is_the_answer(client: Client, stage: Stage) -> 
     assert (await client.get())["error"] == {**error, "message": "who: [redacted]"}
 
 
-async def test_a_prompt_named_as_a_tool_is_not_that_tool(stage: Stage, nursery: trio.Nursery) -> None:
-    stage.offers("alpha", Kind.PROMPT, "echo")
-    client = await stage.client(nursery)
-    await client.tell("mcpd/hello", {"surface": "full"})
-    await client.ask("tools/call", {"name": "beta__echo", "arguments": {}})
-    await stage.upstreams["beta"].wait_sent()
-    await client.ask("prompts/get", {"name": "echo"}, request_id=2)
-    assert params_of(await stage.alpha.wait_sent()) == ("prompts/get", {"name": "echo"})
-    assert stage.tally.tools == {}
-
-
 @pytest.mark.parametrize("name", ["gret", "", "x" * 10_000, "gr\u202eeet", "alpha/never"])
 async def test_an_unknown_prompt_is_refused_with_what_there_is(client: Client, name: str) -> None:
     error = (await client.request("prompts/get", {"name": name}))["error"]
@@ -121,9 +110,7 @@ async def test_a_request_that_names_no_prompt_is_refused(client: Client, params:
     assert "name" in error["message"]
 
 
-async def test_a_prompt_that_is_switched_off_is_not_listed_and_says_so(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
+async def test_a_prompt_that_is_switched_off_is_not_listed(stage: Stage, nursery: trio.Nursery) -> None:
     stage.learn(Switched(off=frozenset({("alpha", "prompt:greet")})))
     client = await stage.client(nursery)
     assert "greet" not in await names(client)
@@ -131,18 +118,6 @@ async def test_a_prompt_that_is_switched_off_is_not_listed_and_says_so(
     assert (error["code"], error["data"]["code"]) == (-32602, "PromptDisabled")
     assert "alpha" in error["message"]
     assert stage.alpha.sent == []
-
-
-async def test_a_server_that_is_down_is_waited_for_and_then_named(
-    stage: Stage, nursery: trio.Nursery, autojump_clock: object
-) -> None:
-    stage.alpha.up = False
-    client = await stage.client(nursery)
-    error = (await client.request("prompts/get", {"name": "greet"}))["error"]
-    assert error["code"] == -32603
-    assert error["data"] == {"code": "UpstreamUnavailable", "server": "alpha"}
-    assert "alpha" in error["message"]
-    assert stage.alpha.woken == 1
 
 
 async def test_a_profile_without_prompts_neither_declares_nor_serves_them(nursery: trio.Nursery) -> None:

@@ -133,9 +133,7 @@ async def test_a_request_that_names_no_resource_is_refused(client: Client, param
 
 
 @pytest.mark.parametrize("asked", ["file:///logo.png", "mcpd://alpha/file%3A%2F%2F%2Flogo.png"])
-async def test_a_resource_that_is_switched_off_is_not_listed_and_says_so(
-    stage: Stage, nursery: trio.Nursery, asked: str
-) -> None:
+async def test_a_resource_that_is_switched_off_says_so(stage: Stage, nursery: trio.Nursery, asked: str) -> None:
     stage.learn(Switched(off=frozenset({("alpha", "resource:file:///logo.png")})))
     client = await stage.client(nursery)
     listed = (await client.request("resources/list"))["result"]["resources"]
@@ -175,9 +173,7 @@ async def call_linking(stage: Stage, client: Client, upstream: FakeUpstream, blo
 
 
 @pytest.mark.parametrize("block", [LINK, EMBEDDED])
-async def test_what_a_result_links_to_is_read_from_the_server_that_linked_it(
-    client: Client, stage: Stage, block: str
-) -> None:
+async def test_what_a_result_links_to_is_read_from_its_server(client: Client, stage: Stage, block: str) -> None:
     beta = stage.upstreams["beta"]
     assert "error" in await client.request("resources/read", {"uri": "made:up"})
     await call_linking(stage, client, beta, block % "made:up")
@@ -185,9 +181,7 @@ async def test_what_a_result_links_to_is_read_from_the_server_that_linked_it(
     assert uri_in(await beta.wait_sent(2)) == "made:up"
 
 
-async def test_what_two_servers_list_is_read_from_the_one_that_linked_it_last(
-    client: Client, stage: Stage
-) -> None:
+async def test_what_two_list_is_read_from_the_one_that_linked_it_last(client: Client, stage: Stage) -> None:
     for upstream in (stage.upstreams["beta"], stage.alpha):
         await call_linking(stage, client, upstream, LINK % "file:///both")
         await read(client, "file:///both", upstream.name)

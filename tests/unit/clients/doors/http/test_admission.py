@@ -156,9 +156,7 @@ PROFILES = ("reader", "default")
 
 
 @cases("profiles", "wanted", "given")
-def test_a_request_gets_the_profile_that_its_token_may_have(
-    profiles: Any, wanted: str | None, given: str
-) -> None:
+def test_a_request_gets_the_profile_of_its_token(profiles: Any, wanted: str | None, given: str) -> None:
     assert hall().admission.profile(Principal(profiles=profiles), wanted) == given
 
 
@@ -180,9 +178,7 @@ PROXIES: dict[str, Any] = {"trusted_proxies": ("10.0.0.0/8", "2001:db8:1::/48")}
 
 
 @cases("peer", "forwarded", "client")
-def test_behind_proxies_the_client_is_the_last_one_that_they_vouch_for(
-    peer: str, forwarded: str, client: str
-) -> None:
+def test_behind_proxies_the_client_is_the_last_they_vouch_for(peer: str, forwarded: str, client: str) -> None:
     headers = {"x_forwarded_for": forwarded} if forwarded else {}
     assert hall(**PROXIES).admission.address(head(peer=peer, **headers)) == client
 
@@ -218,9 +214,7 @@ def test_the_log_says_once_a_minute_who_was_refused_and_never_the_token(log: lis
 
 
 @cases("address", "loopback", "taken")
-def test_what_the_listener_is_bound_to_decides_not_what_was_written(
-    address: str, loopback: bool | None, taken: bool
-) -> None:
+def test_what_the_listener_is_bound_to_decides(address: str, loopback: bool | None, taken: bool) -> None:
     place = hall(address=address, loopback=loopback)
     request = head(origin="http://localhost:1")
     if taken:

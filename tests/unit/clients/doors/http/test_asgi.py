@@ -118,9 +118,7 @@ async def test_a_stream_is_sent_as_it_comes_and_ends_its_connection(ask: Any) ->
     ("headers", "status"),
     [({"content-length": str(BODY_BYTES + 1)}, 413), ({"transfer-encoding": "chunked"}, 411)],
 )
-async def test_a_body_that_is_or_may_be_too_long_is_refused_unread(
-    ask: Any, headers: dict[str, str], status: int
-) -> None:
+async def test_a_body_that_may_be_too_long_is_refused(ask: Any, headers: dict[str, str], status: int) -> None:
     application = Recorded(whole)
     async with ask(application) as visit:
         fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

@@ -36,16 +36,6 @@ def echo(exchange: HttpExchange, body: bytes) -> None:
     exchange.respond(HTTPStatus.OK, (exchange.head.path.encode(), b" ", body), PLAIN)
 
 
-async def test_requests_are_answered_one_after_the_other() -> None:
-    async with visiting(taking(echo)) as visit:
-        for number in range(3):
-            response = await visit.client.ask("POST", f"/a/{number}?q=1", body=b"hello")
-            assert (response.status, response.body) == (200, b"/a/%d hello" % number)
-        response = await visit.client.ask("GET", "/%7Eme/%7Eyou")
-        assert response.body == b"/%7Eme/~you "
-        assert "connection" not in response.headers
-
-
 @pytest.mark.parametrize("delay", [0.0, 1.0])
 @pytest.mark.parametrize("by", ["head", "body"])
 async def test_a_refusal_is_the_response_and_the_connection_goes_on(by: str, delay: float) -> None:

@@ -31,9 +31,7 @@ def test_the_process_is_well_whether_or_not_it_takes_new_clients(readiness: Read
         (Readiness.DRAINING, 503, "stopping"),
     ],
 )
-def test_new_clients_are_sent_elsewhere_before_it_serves_and_while_it_stops(
-    readiness: Readiness, status: int, word: str
-) -> None:
+def test_new_clients_are_sent_elsewhere_before_it_serves(readiness: Readiness, status: int, word: str) -> None:
     answer = health(head(READY), readiness)
     assert answer is not None
     assert answer[0] == status

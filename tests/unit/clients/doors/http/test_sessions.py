@@ -187,18 +187,6 @@ def test_an_event_without_data_says_when_to_come_back() -> None:
     assert priming(b"1-2") == b"id: 1-2\nretry: 1000\ndata: \n\n"
 
 
-def test_what_was_missed_is_of_the_same_stream_and_in_order() -> None:
-    log = EventLog()
-    first, second = log.open_stream(), log.open_stream()
-    begun = log.add(first)
-    log.add(second, (b"other",))
-    log.add(LISTENING, (b"unasked",))
-    ids = [log.add(first, (b"a", b"%d" % number)) for number in range(2)]
-    assert log.after(begun.decode()) == (first, [(ids[0], b"a0"), (ids[1], b"a1")])
-    assert log.after(ids[0].decode()) == (first, [(ids[1], b"a1")])
-    assert log.after(ids[1].decode()) == (first, [])
-
-
 @pytest.mark.parametrize(
     "never", ["", "x", "1", "1-", "-1", "9-1", "1-9", "1-0", "-1--1", "1-1-1", "1-²", "1" * 30]
 )

@@ -29,14 +29,6 @@ def tokens(file: TokenFile, configured: Any = None, **more: Any) -> Tokens:
     return Tokens(HttpListen(tokens=configured), file, **{"redact": Redactors(), **more})
 
 
-def test_configured_tokens_count_without_a_file(file: TokenFile) -> None:
-    known = tokens(file, (CI, ANN))
-    assert known.match(CI.value) == bearer("ci", ("reader", "default"))
-    assert known.match(ANN.value) == bearer("ann", None)
-    assert known.match("") is None
-    assert tokens(file, NOBODY).match(NOBODY) == Principal()
-
-
 @settings(deadline=None)
 @given(st.integers(0, 7), st.integers(0, 8))
 def test_a_token_is_compared_with_all_of_them_wherever_it_stands(count: int, place: int) -> None:
@@ -77,9 +69,7 @@ async def test_on_loopback_one_is_made_and_shown_to_operators_only(file: TokenFi
 
 
 @pytest.mark.parametrize("configured", [NOBODY, (CI,), ()])
-async def test_none_is_made_where_tokens_are_configured_and_one_made_before_does_not_count(
-    file: TokenFile, configured: Any
-) -> None:
+async def test_none_is_made_where_tokens_are_configured(file: TokenFile, configured: Any) -> None:
     await tokens(file, configured).learn()
     assert not file.path.exists()
     before = tokens(file)
@@ -139,9 +129,7 @@ async def test_what_was_handed_over_counts_and_what_only_the_file_says_is_doubte
         await known.shown_default()
 
 
-async def test_a_doubted_token_counts_once_an_operator_has_confirmed_it(
-    file: TokenFile, log: list[str]
-) -> None:
+async def test_a_doubted_token_counts_once_an_operator_confirms_it(file: TokenFile, log: list[str]) -> None:
     before = tokens(file)
     await before.learn()
     default, phone = await before.shown_default(), await before.add("phone", None)
