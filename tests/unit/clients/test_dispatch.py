@@ -267,6 +267,16 @@ async def test_a_call_that_waits_for_its_server_or_its_new_list_is_judged_by_tha
     assert await refusal(stage, client) == "ToolChanged"
 
 
+async def test_a_call_that_waits_for_a_list_can_be_cancelled(stage: Stage, guest: Guest) -> None:
+    stage.alpha.is_stale = True
+    await call(guest.client, "full")
+    await guest.client.tell("notifications/cancelled", {"requestId": 2})
+    await trio.testing.wait_all_tasks_blocked()
+    stage.alpha.is_current()
+    await trio.testing.wait_all_tasks_blocked()
+    assert (guest.session.in_flight, stage.alpha.sent) == (0, [])
+
+
 async def test_a_call_that_waited_while_its_profile_went_is_refused(
     nursery: trio.Nursery,
 ) -> None:

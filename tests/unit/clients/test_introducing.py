@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import msgspec
 import pytest
+import trio
 
 from daemon import protocol
 from daemon.catalog.introduction import introduction_in
@@ -22,13 +23,17 @@ from daemon.clients.requests.initialize import (
     instructions_for,
     not_introduced,
 )
+from daemon.clients.requests.tools import OTHERS
 from daemon.facts import SelfDescription, Switched
 from daemon.states import ServerState
 from daemon.surfaces.table import SURFACES
+from tests.fakes_upstream import Stage
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
 from tests.unit.surfaces.samples import view_of
 
 if TYPE_CHECKING:
+    from trio.testing import MockClock
+
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.client import Selection
     from daemon.surfaces.surface import View
@@ -170,3 +175,22 @@ def test_only_a_chosen_server_that_was_never_up(state: ServerState, *, waits: bo
     assert not_introduced(given(before, "git")[0], before.servers) == (("git",) if waits else ())
     assert not_introduced(given(before)[0], before.servers) == ()
     assert not_introduced(given(UP, "git")[0], UP.servers) == ()
+
+
+async def test_a_handshake_waits_for_a_chosen_server_and_no_longer_than_its_client(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    client = await Stage(listed=False).client(nursery)
+    await client.tell("mcpd/hello", {"servers": ["alpha"]})
+    began = trio.current_time()
+    answer = await client.request("initialize", {"protocolVersion": "2025-11-25"})
+    assert answer["result"]["serverInfo"]["name"] == "mcpd"
+    assert 0 < trio.current_time() - began <= OTHERS
+
+
+async def test_a_version_that_nobody_speaks_is_refused_with_the_others(
+    nursery: trio.Nursery,
+) -> None:
+    client = await Stage().client(nursery)
+    answer = await client.request("tools/list", {"_meta": {protocol.VERSION_KEY: "2099-01-01"}})
+    assert (answer["error"]["code"], "2025-11-25" in str(answer["error"]["data"])) == (-32022, True)
