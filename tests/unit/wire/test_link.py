@@ -19,9 +19,18 @@ from msgspec import Raw
 from trio.testing import wait_all_tasks_blocked
 
 from daemon.errors import ConnectionLost, ProtocolFault
-from daemon.wire.link import LINES_AT_ONCE, LINES_PER_TURN, READ_BYTES, READS_PER_TURN, SHORT_READ
+from daemon.wire.link import (
+    IOV_MAX,
+    JOIN_BELOW,
+    LINES_AT_ONCE,
+    LINES_PER_TURN,
+    LOOK_SECONDS,
+    READ_BYTES,
+    READS_PER_TURN,
+    SHORT_READ,
+    STUCK_SECONDS,
+)
 from daemon.wire.outbox import Outbox
-from daemon.wire.link import IOV_MAX, JOIN_BELOW, LOOK_SECONDS, STUCK_SECONDS
 from tests.unit.wire.linked import (
     MIB,
     Near,
