@@ -41,6 +41,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
+@pytest.mark.nightly
 @pytest.mark.e2e
 def test_everything_is_measured_and_told_in_a_table_and_in_json(tmp_path: Path) -> None:
     ran = run("--tiny", "--json", str(tmp_path / "out.json"))

@@ -428,26 +428,22 @@ CALLS = (
     ),
 )
 
-BAD = {"error": {"code": 1, "message": f"bad {SECRET}"}}
-SECRETS = tuple(
+SECRETS = (
     case(
-        f"a secret in {what}",
-        stdio({"env": {"TOKEN": SECRET}, "restart": LATER}, **script),
-        *steps,
+        "a secret in stderr",
+        stdio({"env": {"TOKEN": SECRET}}, stderr=f"using {SECRET} now\n"),
+        *(UP, Shows("stderr", like="using")),
         secrets=(SECRET,),
-    )
-    for what, script, *steps in (
-        ("stderr", {"stderr": f"using {SECRET} now\n"}, UP, Shows("stderr", like="using")),
-        ("noise", {"stdout": f"using {SECRET} now\n"}, UP, Shows("noise.first", like="using")),
-        ("its name", {"name": f"name {SECRET}"}, UP, Shows("serverInfo", like="name")),
-        ("the refusal of initialize", {"on": {"initialize": BAD}}, Reaches("backoff", reason="bad")),
-        ("the refusal of its listing", {"on": {"tools/list": BAD}}, Reaches("degraded", reason="bad")),
-        (
-            "the name of a tool that cannot be used",
-            {"tools": ["echo", {"name": f"{SECRET} ", "inputSchema": 5}]},
-            *(UP, Shows("quarantined", like="..")),
+    ),
+    case(
+        "a secret in the refusal of its listing",
+        stdio(
+            {"env": {"TOKEN": SECRET}},
+            on={"tools/list": {"error": {"code": 1, "message": f"bad {SECRET}"}}},
         ),
-    )
+        Reaches("degraded", reason="bad"),
+        secrets=(SECRET,),
+    ),
 )
 
 CASES = (*ENDS, *STARTS, *HANGS, *NOISE, *SIZES, *TREES, *HANDSHAKES, *LISTINGS, *CALLS, *SECRETS)

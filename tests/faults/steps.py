@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 from typing import TYPE_CHECKING, Any
@@ -105,17 +104,6 @@ class Shows:
             )
 
         await play.until_seen(holds, f"{self.path} is not {self.least or self.like}")
-
-
-@attrs.frozen
-class Logged:
-    """The daemon has logged something of this pattern."""
-
-    pattern: str
-
-    async def take(self, play: Play) -> None:
-        """Look until it is so."""
-        await play.until(lambda: re.search(self.pattern, play.log()), f"{self.pattern!r} is not in the log")
 
 
 @attrs.frozen
@@ -389,18 +377,6 @@ class ForgetsSessions:
         """Forget."""
         assert play.upstream is not None
         play.upstream.sessions.clear()
-
-
-@attrs.frozen
-class Shut:
-    """A path in the case's directory or the socket's gets a mode; `{name}` stands for the server's."""
-
-    path: str
-    mode: int
-
-    async def take(self, play: Play) -> None:
-        """Change the mode."""
-        os.chmod(play.arena.daemon.directory / self.path.format(name=play.name), self.mode)  # noqa: PTH101
 
 
 # --- cases ----------------------------------------------------------------------------------------------------

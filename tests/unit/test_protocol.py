@@ -96,23 +96,6 @@ def test_what_belongs_to_the_callers_own_connection_does_not_travel_on() -> None
     assert protocol.foreign_meta({**own, **kept}) == kept
 
 
-def test_requests_of_our_own_to_a_modern_server_declare_what_some_client_may_have() -> None:
-    assert protocol.envelope_meta("2026-07-28") == {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": protocol.CLIENT_CAPABILITIES,
-        "io.modelcontextprotocol/clientInfo": protocol.IDENTITY,
-    }
-
-
-def test_the_error_about_a_version_names_those_that_are_spoken() -> None:
-    code, text, data = protocol.unsupported("2030-01-01")
-    assert (code, text) == (-32022, "Unsupported protocol version: 2030-01-01")
-    assert data == {
-        "supported": [*protocol.HANDSHAKE_VERSIONS, protocol.MODERN_VERSION],
-        "requested": "2030-01-01",
-    }
-
-
 @pytest.mark.parametrize(
     ("params", "wanted"),
     [
@@ -126,30 +109,3 @@ def test_what_a_subscription_asks_for_is_read_however_it_is_written(
     params: bytes | None, wanted: dict[str, object]
 ) -> None:
     assert protocol.wanted_notifications(None if params is None else msgspec.Raw(params)) == wanted
-
-
-def test_a_subscription_is_told_which_of_its_wishes_are_met() -> None:
-    honoured = {"toolsListChanged": True}
-    told = read(protocol.of_subscription(b'"a"', notifications=honoured))
-    assert told == {"notifications": honoured, "_meta": {protocol.SUBSCRIPTION_KEY: "a"}}
-
-
-@pytest.mark.parametrize(
-    ("declared", "carried"),
-    [
-        ("{}", "{}"),
-        ('{"tasks":{"list":{}}}', '{"tasks":{"list":{}}}'),
-        ('{"extensions":{"com.example/x":{"a":1}}}', '{"extensions":{"com.example/x":{"a":1}}}'),
-        (
-            '{"roots":{},"extensions":{"TASKS":{},"b":{"c":[1.0]}}}',
-            '{"roots":{},"extensions":{"b":{"c":[1.0]}}}',
-        ),
-        (r'{"extensions":{"TASK\u0053":{}}}', '{"extensions":{}}'),
-        ('{"extensions":["TASKS"]}', '{"extensions":["TASKS"]}'),
-        ('"TASKS"', '"TASKS"'),
-    ],
-)
-def test_no_server_is_promised_an_extension_whose_methods_are_not_routed(declared: str, carried: str) -> None:
-    name = "io.modelcontextprotocol/tasks"
-    escaped = declared.replace("TASK\\u0053", name[:-1] + "\\u0073").replace("TASKS", name)
-    assert protocol.carried(Raw(escaped.encode())) == carried.replace("TASKS", name).encode()
