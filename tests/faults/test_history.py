@@ -82,8 +82,8 @@ def found(*events: h.Event) -> list[str]:
 def test_a_sound_history_is_sound_and_each_kind_of_violation_is_found() -> None:
     for what, events in SOUND.items():
         assert found(*events) == [], what
-    for what, (invariant, *events) in BROKEN.items():
-        assert {violation.partition(":")[0] for violation in found(*events)} == {invariant}, what
+    for what, (invariant, *broken) in BROKEN.items():
+        assert {violation.partition(":")[0] for violation in found(*broken)} == {invariant}, what
     every = {*(f"I{number}" for number in range(1, 8)), "R20", "R22"}
     assert {invariant for invariant, *_ in BROKEN.values()} == every
 
