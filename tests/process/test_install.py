@@ -46,12 +46,6 @@ def locked(name: str) -> dict[str, str]:
     }
 
 
-def name_of(requirement: str) -> str:
-    found = re.match(r"[\w.-]+", requirement)
-    assert found is not None
-    return found[0].lower().replace(".", "-")
-
-
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
     """Where mcpd is installed to, with a name that needs quoting."""
@@ -135,18 +129,6 @@ def test_man_finds_the_pages_of_the_newest(python: Path, prefix: Path) -> None:
     assert (pages / "mcpd.1").resolve().is_relative_to(prefix / "share" / "mcpd" / current(prefix))
 
 
-def test_what_the_first_releases_installed_is_the_previous_one(python: Path, prefix: Path) -> None:
-    old = prefix / "share" / "mcpd" / "venv" / "bin" / "mcpd"
-    old.parent.mkdir(parents=True)
-    old.touch()
-    (prefix / "bin").mkdir()
-    (prefix / "bin" / "mcpd").symlink_to(old)
-    (prefix / "share" / "mcpd" / "venv-0.0.1-killed").mkdir()
-    (prefix / "share" / "mcpd" / "notes").mkdir()
-    assert install(python, prefix, RELEASE="one").returncode == 0
-    assert kept(prefix) == {"venv", "notes", current(prefix)}
-
-
 def test_two_at_once_do_not_remove_each_others(python: Path, prefix: Path) -> None:
     houses = prefix / "share" / "mcpd"
     houses.mkdir(parents=True)
@@ -165,12 +147,6 @@ def test_two_at_once_do_not_remove_each_others(python: Path, prefix: Path) -> No
 def test_what_is_installed_is_what_is_tested(lock: str) -> None:
     tested = locked("dev.txt")
     assert {name: tested.get(name) for name in locked(lock)} == locked(lock)
-
-
-def test_the_locks_hold_all_that_is_asked_for() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert {name_of(each) for each in project["project"]["dependencies"]} <= locked("runtime.txt").keys()
-    assert {name_of(each) for each in project["build-system"]["requires"]} <= locked("build.txt").keys()
 
 
 def test_the_extra_for_applications_pins_what_the_lock_does() -> None:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from daemon.actors.warden import Warden, too_much
-from daemon.causes import Cause, Reason
+from daemon.actors.warden import Warden
 from daemon.config.config_model import Server, TransportType
 from daemon.config.tuning import ServerLimits, Timeouts
-from daemon.errors import Overloaded, RequestTooLarge, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from daemon.states import ServerState
 from tests.faults.stage import recording, scripted, stage
 from tests.unit.upstreams.transports.serving import Request, answer, reply
@@ -60,37 +59,6 @@ async def test_a_server_above_its_ceiling_is_ended_and_everybody_is_told_why(tmp
         await record.wait("eof")
 
 
-async def test_one_that_is_always_above_backs_off_like_any_that_crashes() -> None:
-    policy = {"base": 0.01, "cap": 60.0, "floor": 0.0, "intensity": 3}
-    async with stage(scripted(restart=policy)) as it:
-        for incarnation in range(1, 5):
-            await it.ready(incarnation=incarnation)
-            it.one.end(too_much(2 * MIB, MIB))
-        status = await it.reach(CRASHLOOP)
-        assert "its ceiling is 1 MiB" in status.reason
-        assert status.attempt == 4
-
-
-async def test_one_that_is_above_before_it_is_ready_is_ended_too(tmp_path: Path) -> None:
-    async with recording(tmp_path) as record:
-        server = scripted(record=record.path, on={"initialize": {"never": True}}, restart={"base": 50.0})
-        async with stage(server) as it:
-            await record.wait_message("initialize")
-            it.one.end(Reason("too much", Cause.MEMORY_CEILING))
-            it.one.end(Reason("told twice", Cause.MEMORY_CEILING))
-            assert (await it.reach(BACKOFF)).reason == "too much"
-
-
-async def test_ending_one_that_is_down_is_no_matter() -> None:
-    async with stage(scripted(lazy=True)) as it:
-        await it.reach(ServerState.DORMANT)
-        it.one.end(Reason("too much", Cause.MEMORY_CEILING))
-        assert (await it.reach(ServerState.DORMANT)).reason == ""
-        with trio.fail_after(LONG):
-            assert await it.one.wake()
-        assert await it.call("echo").text() == "{}"
-
-
 # --- time, line, size ---------------------------------------------------------------------------------------
 
 
@@ -121,21 +89,6 @@ async def test_a_call_that_takes_too_long_is_told_which_limit(timeouts: dict[str
             await it.call("sleep").wait()
         assert said in late.value.message
         assert "whether the call ran is unknown. Find out before you repeat it" in late.value.message
-
-
-async def test_an_answer_over_the_limit_is_an_error_with_both_numbers_and_harms_nothing_else() -> None:
-    async with stage(scripted(limits={"output_bytes": 1000})) as it:
-        await it.ready()
-        other = it.call("sleep", seconds=0.05)
-        with pytest.raises(RequestTooLarge, match=r"over the limit of 1000 .*limits\.outputBytes") as refused:
-            await it.call("bytes", count=5000).wait()
-        size = refused.value.details["bytes"]
-        assert isinstance(size, int)
-        assert 5000 < size < 5200
-        assert f"the answer has {size} bytes" in refused.value.message
-        assert await it.call("bytes", count=500).text() == "x" * 500
-        assert await other.text() == "awake"
-        assert it.states() == [ServerState.STARTING, READY]
 
 
 # --- Retry-After --------------------------------------------------------------------------------------------

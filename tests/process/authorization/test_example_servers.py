@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 
+@pytest.mark.nightly
 async def test_a_login_at_the_example_serves_its_tool_and_ends_without_a_refresh_token(tmp_path: Path) -> None:
     with (
         example("auth_server") as issuer,
@@ -34,6 +35,7 @@ async def test_a_login_at_the_example_serves_its_tool_and_ends_without_a_refresh
             await fresh(logins, "notion", url, rejected=None)
 
 
+@pytest.mark.nightly
 async def test_a_server_of_2025_03_26_is_its_own_authorization_server(tmp_path: Path) -> None:
     """It publishes no metadata of a protected resource: where to log in is at its own origin."""
     with example("legacy_as_server") as server:

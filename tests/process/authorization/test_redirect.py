@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from daemon.authorization.logins import NoLogin
 from daemon.authorization.redirect import MAX_CONNECTIONS, MAX_REQUEST, Outcome, Redirect, listen
 from tests.process.authorization.serving import fetch
 from tests.waiting import WAIT
@@ -43,13 +42,6 @@ async def test_the_first_answer_counts_and_the_next_is_told_so() -> None:
         status, text = await fetch(f"{redirect.url}?code=second&state=state")
         assert (status, Outcome.AGAIN.text in text) == (409, True)
         assert await redirect.answer() == {"code": "first", "state": "state", "iss": "x"}
-
-
-async def test_before_there_is_a_link_nothing_answers_it() -> None:
-    async with listened() as redirect:
-        redirect.state = None
-        for state in ("", "&state=", "&state=None"):
-            assert redirect.take(f"code=x{state}") is Outcome.OTHER_LOGIN
 
 
 async def test_the_page_is_kept_by_nobody_and_runs_nothing() -> None:
@@ -89,10 +81,3 @@ async def test_connections_that_say_nothing_keep_nobody_out() -> None:
             assert (await fetch(f"{redirect.url}?code=x&state=state"))[0] == 200
         for each in idle:
             nursery.start_soon(each.aclose)
-
-
-async def test_two_logins_have_two_ports_and_one_port_has_one_login() -> None:
-    async with listened() as first, listened() as second, trio.open_nursery() as nursery:
-        assert first.port != second.port
-        with pytest.raises(NoLogin, match="Choose another redirectPort"):
-            await listen(nursery, first.port)

@@ -92,16 +92,6 @@ async def test_several_daemons_at_once_are_one_renewal(tmp_path: Path, url: str)
     assert said == [kept.access_token.encode()] * 3
 
 
-async def test_a_token_that_the_server_refuses_is_renewed_and_no_other(tmp_path: Path, url: str) -> None:
-    logins = FileLogins(tmp_path)
-    login = await logged_in(tmp_path, url)
-    assert await fresh(logins, "notion", url, rejected=None) == login
-    assert await fresh(logins, "notion", url, rejected="an older one") == login
-    renewed = await fresh(logins, "notion", url, rejected=login.access_token)
-    assert renewed is not None
-    assert renewed.access_token != login.access_token
-
-
 async def test_a_login_that_somebody_else_has_renewed_with_is_over_and_not_tried_again(
     tmp_path: Path, url: str
 ) -> None:
@@ -176,7 +166,3 @@ async def test_a_renewal_that_was_given_up_is_kept_all_the_same(
     assert scope.cancel_called
     assert kept is not None
     assert kept.access_token != old.access_token
-
-
-async def test_without_a_login_there_is_none(tmp_path: Path) -> None:
-    assert await fresh(FileLogins(tmp_path), "notion", "https://mcp.example", rejected=None) is None

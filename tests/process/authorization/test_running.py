@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from daemon.authorization.login_runs import MAX_RUNNING, LoginRefused, LoginRuns
-from daemon.authorization.logins import DeviceCode, Done, Failed, FileLogins, Login, LoginPage, ServerLogins
+from daemon.authorization.logins import Done, Failed, FileLogins, Login, LoginPage, ServerLogins
 from daemon.config.config_model import OAuth, Server, TransportType
 from daemon.processes.children import Children
 from tests.process.authorization import login_process
@@ -58,13 +58,6 @@ async def test_a_link_is_shown_an_answer_is_handed_on_and_the_server_is_told_of_
         run.leave()
         await run.gone.wait()
         assert runs.under_way("s") is None
-
-
-async def test_a_code_is_shown_too(tmp_path: Path) -> None:
-    async with running(tmp_path) as (runs, _):
-        run = await runs.join(server(), scope="device")
-        assert await run.wait_shown() == DeviceCode("https://as.example/device", "ABCD-EFGH")
-        assert await run.wait_over() == Done("device")
 
 
 async def test_the_process_is_told_on_its_stdin_and_gets_no_secret_of_ours(
@@ -132,13 +125,6 @@ async def test_a_login_that_fails_is_a_sentence_and_changes_nothing(
         assert "s3cret" not in outcome.message
         await run.gone.wait()
         assert changed == []
-
-
-async def test_a_program_that_is_not_there_is_a_failed_login(tmp_path: Path) -> None:
-    async with running(tmp_path, ("/nowhere/python",)) as (runs, _):
-        outcome = await (await runs.join(server())).wait_over()
-        assert isinstance(outcome, Failed)
-        assert "cannot be begun" in outcome.message
 
 
 async def test_who_wants_the_same_login_joins_it_and_who_wants_another_ends_it(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import secretstorage
 
 from daemon.authorization import logins
-from daemon.authorization.logins import FileLogins, Login, LoginsTrouble, SecretServiceLogins, logins_in
+from daemon.authorization.logins import Login, LoginsTrouble, SecretServiceLogins, logins_in
 from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
@@ -129,7 +129,3 @@ def test_without_a_session_there_is_none(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", f"unix:path={tmp_path}/none")
     with pytest.raises(LoginsTrouble, match="within the desktop's session"):
         SecretServiceLogins(tmp_path).read("notion", URL)
-
-
-def test_files_are_what_is_used_unless_something_else_is_asked_for(tmp_path: Path) -> None:
-    assert logins_in(tmp_path, secret_service=False) == FileLogins(tmp_path)

@@ -15,10 +15,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.bridge.ends import AWAITED_SECONDS, LONGEST_SECONDS
+from daemon.bridge.ends import LONGEST_SECONDS
 from daemon.bridge.lines import LONG_BYTES
 from daemon.bridge.loop import BUFFERED_BYTES, GREETING_SECONDS, READ_BYTES, WORDLESS, Bridge
-from daemon.bridge.requests import EACH_BYTES, WAIT_SECONDS, WAITING_BYTES
+from daemon.bridge.requests import EACH_BYTES, WAITING_BYTES
 from daemon.bridge.stand_in import HANDSHAKE_SECONDS, STATUS
 from tests.process.bridge.bridged import (
     MIB,
@@ -95,14 +95,6 @@ def write_all(stream: IO[bytes], data: bytes) -> None:
 # --- bytes ----------------------------------------------------------------------------------------------------
 
 
-def test_bytes_pass_both_ways_unchanged(sockets: Path) -> None:
-    with bridged(sockets) as ends:
-        ends.to_bridge.write(b'{"a":"\xff\x00"}\n')
-        assert ends.daemon.recv(100) == b'{"a":"\xff\x00"}\n'
-        ends.daemon.sendall(b"\r\nanswer\n")
-        assert read_exactly(ends.from_bridge, 9) == b"\r\nanswer\n"
-
-
 def test_ten_mebibytes_each_way_at_once_arrive_whole(sockets: Path) -> None:
     up, down = os.urandom(MIB) * 10, os.urandom(MIB) * 10 + b"\n"
     got: dict[str, bytes] = {}
@@ -128,17 +120,6 @@ def test_ten_mebibytes_each_way_at_once_arrive_whole(sockets: Path) -> None:
         assert ends.end() == (0, b"")
     assert got["up"] == up
     assert got["down"] == down
-
-
-def test_a_client_that_has_finished_writing_still_gets_its_answers(sockets: Path) -> None:
-    with bridged(sockets) as ends:
-        ends.to_bridge.write(b"last request\n")
-        ends.to_bridge.close()
-        assert receive_all(ends.daemon) == b"last request\n"
-        ends.daemon.sendall(b"late answer\n")
-        assert read_exactly(ends.from_bridge, 12) == b"late answer\n"
-        ends.daemon.close()
-        assert ends.end() == (0, b"")
 
 
 def say_and_close(link: socket.socket, said: bytes) -> None:
@@ -171,8 +152,7 @@ def test_a_daemon_that_stops_reading_can_still_be_heard_and_the_next_one_gets_th
 # --- the client goes ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("away", [False, True])
+@pytest.mark.parametrize(("number", "away"), [(signal.SIGTERM, False), (signal.SIGINT, True)])
 def test_a_signal_is_a_clean_end(sockets: Path, number: signal.Signals, *, away: bool) -> None:
     with bridged(sockets) as ends:
         if away:
@@ -217,14 +197,6 @@ def lose_for_good(ends: Bridged) -> None:
     assert b"waiting for it to come back" in ends.child.stderr.readline()
 
 
-def test_a_client_that_goes_away_in_the_middle_of_an_answer_ends_it_quietly(sockets: Path) -> None:
-    with bridged(sockets) as ends:
-        ends.daemon.sendall(b"x" * 200_000 + b"\n")
-        assert read_exactly(ends.from_bridge, 10)
-        ends.from_bridge.close()
-        assert ends.end() == (0, b"")
-
-
 # --- those who are slow ---------------------------------------------------------------------------------------
 
 
@@ -246,51 +218,21 @@ def fill(ends: Bridged, writer: socket.socket | IO[bytes]) -> int:
     return taken
 
 
-def all_of(ends: Bridged, taken: int) -> bytes:
-    """What the daemon has filled the bridge with, the line that it has not finished included."""
-    most = read_exactly(ends.from_bridge, taken - 3 * LINE_BYTES)
-    ends.daemon.setblocking(True)
-    ends.daemon.sendall(b"\n")
-    return most + read_exactly(ends.from_bridge, 3 * LINE_BYTES)
-
-
-def test_a_slow_client_slows_the_daemon_and_costs_no_memory(sockets: Path) -> None:
-    with bridged(sockets) as ends:
-        taken = fill(ends, ends.daemon)
-        assert taken <= HELD_BYTES + KERNEL_BYTES
-        assert resident(ends.child.pid) < 40 * MIB
-        assert len(all_of(ends, taken)) == taken
-
-
-def test_a_slow_daemon_slows_the_client_and_costs_no_memory(sockets: Path) -> None:
-    with bridged(sockets) as ends:
-        taken = fill(ends, ends.to_bridge)
-        assert taken <= HELD_BYTES + KERNEL_BYTES
-        assert resident(ends.child.pid) < 40 * MIB
-        ends.to_bridge.close()
-        assert len(receive_all(ends.daemon)) == taken
-
-
-def test_full_in_both_directions_is_no_deadlock(sockets: Path) -> None:
+def test_a_slow_client_and_a_slow_daemon_slow_each_other_cost_no_memory_and_do_not_spin(sockets: Path) -> None:
     with bridged(sockets) as ends:
         down, up = fill(ends, ends.daemon), fill(ends, ends.to_bridge)
-        # One side begins to read, and only then the other.
-        ends.daemon.settimeout(PATIENCE)
-        ends.to_bridge.close()
-        assert len(receive_all(ends.daemon)) == up
-        assert len(read_exactly(ends.from_bridge, down - 3 * LINE_BYTES)) == down - 3 * LINE_BYTES
-
-
-def test_a_full_bridge_that_waits_does_not_spin(sockets: Path) -> None:
-    with bridged(sockets) as ends:
-        fill(ends, ends.daemon)
-        fill(ends, ends.to_bridge)
+        assert max(down, up) <= HELD_BYTES + KERNEL_BYTES
+        assert resident(ends.child.pid) < 40 * MIB
         ends.to_bridge.close()
         before = cpu_ticks(ends.child.pid)
         # Bounded waiting on what cannot happen: nobody reads, and the hangup of stdin must not wake the bridge.
         assert select.select([ends.daemon.fileno()], [], [], PATIENCE)[0]
         assert not select.select([], [ends.daemon], [], STILL)[1]
         assert cpu_ticks(ends.child.pid) - before < STILL * os.sysconf("SC_CLK_TCK") / 2
+        # One side begins to read, and only then the other.
+        ends.daemon.settimeout(PATIENCE)
+        assert len(receive_all(ends.daemon)) == up
+        assert len(read_exactly(ends.from_bridge, down - 3 * LINE_BYTES)) == down - 3 * LINE_BYTES
 
 
 # --- the daemon goes ------------------------------------------------------------------------------------------
@@ -341,19 +283,6 @@ def test_a_client_keeps_its_stdio_and_goes_on_with_the_next_daemon(sockets: Path
         b"mcpd connect: the daemon closed the connection; waiting for it to come back.",
         b"mcpd connect: connected again.",
     ]
-
-
-def test_a_daemon_that_resets_the_connection_is_no_different(sockets: Path) -> None:
-    with bridged(sockets) as ends:
-        heard(ends)
-        ends.to_bridge.write(CALL)
-        assert select.select([ends.daemon], [], [], PATIENCE)[0]
-        # What it has not read makes this a reset.
-        ends.daemon.close()
-        assert message(ends)["id"] == 1
-        with welcome(ends) as daemon:
-            ends.to_bridge.write(LIST)
-            assert receive_exactly(daemon, len(LIST)) == LIST
 
 
 def test_what_is_sent_while_a_new_daemon_starts_waits_for_its_first_answer(sockets: Path) -> None:
@@ -471,18 +400,6 @@ def test_a_client_of_a_daemon_that_takes_the_connection_and_hangs_is_answered_an
     assert said.endswith(b"mcpd connect: connected.\n")
 
 
-def test_a_bridge_that_never_had_a_daemon_does_not_spin(sockets: Path) -> None:
-    with unmet(sockets / "mcpd.sock") as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        child.stdin.write(HANDSHAKE)
-        assert next(lines_of(child.stdout))["id"] == 0
-        child.stdin.write(CALL)
-        before = cpu_ticks(child.pid)
-        assert not select.select([child.stdout], [], [], 2 * STILL)[0]
-        assert cpu_ticks(child.pid) - before < STILL * os.sysconf("SC_CLK_TCK") / 2
-
-
 # --- time, in the same process --------------------------------------------------------------------------------
 
 
@@ -514,58 +431,6 @@ def test_a_daemon_that_takes_the_connection_and_says_nothing_is_given_up_in_the_
         assert daemon.recv(1) == b""
 
 
-def test_a_first_daemon_that_says_nothing_is_given_up_as_late_as_another_since_it_was_asked(
-    sockets: Path,
-) -> None:
-    path = sockets / "mcpd.sock"
-    with listen(path) as listener:
-        bridge = Bridge(str(path), b"")
-        daemon, _ = listener.accept()
-        with daemon:
-            daemon.settimeout(PATIENCE)
-            assert bridge._patience() is None
-            asked = bridge._since + 2 * GREETING_SECONDS
-            bridge._tend(asked)
-            bridge._client.said(HANDSHAKE, asked)
-            assert bridge._patience() is not None
-            bridge._tend(asked + HANDSHAKE_SECONDS)
-            assert bridge._conversation.stands_in
-            bridge._tend(asked + GREETING_SECONDS)
-            assert bridge._link is not None
-            bridge._tend(asked + HANDSHAKE_SECONDS + GREETING_SECONDS)
-            assert daemon.recv(1) == b""
-        if bridge._link is not None:
-            bridge._link.close()
-
-
-def test_a_request_is_answered_after_its_time_though_a_daemon_has_taken_the_connection(sockets: Path) -> None:
-    with reconnecting(sockets) as (bridge, _):
-        now = monotonic()
-        bridge._conversation.down.clear()
-        bridge._client.said(CALL, now)
-        bridge._tend(now + WAIT_SECONDS - 1)
-        assert not bridge._conversation.down
-        bridge._tend(now + WAIT_SECONDS)
-        assert b"UpstreamUnavailable" in bridge._conversation.down
-
-
-def test_a_daemon_that_appears_and_says_nothing_is_not_said_to_be_missing(sockets: Path) -> None:
-    path = sockets / "mcpd.sock"
-    bridge = Bridge(str(path), b"")
-    assert "ENOENT" in bridge._conversation.trouble
-    with listen(path) as listener:
-        now = monotonic() + LONGEST_SECONDS
-        bridge._tend(now)
-        with listener.accept()[0]:
-            bridge._client.said(CALL, now)
-            bridge._tend(now + WAIT_SECONDS)
-            answer = json.loads(bridge._conversation.down)["result"]["content"][0]["text"]
-    assert bridge._link is not None
-    bridge._link.close()
-    assert f"the daemon at {path} took the connection and has not answered" in answer
-    assert "ENOENT" not in answer
-
-
 def test_a_client_that_was_answered_is_not_given_up_however_often_a_daemon_hangs_up(sockets: Path) -> None:
     path = sockets / "mcpd.sock"
     bridge = Bridge(str(path), b"")
@@ -579,34 +444,3 @@ def test_a_client_that_was_answered_is_not_given_up_however_often_a_daemon_hangs
             bridge._told(b"")
     assert not bridge._is_over()
     assert "listen.uids" in bridge._conversation.trouble
-
-
-def test_nobody_is_looked_for_more_often_while_something_waits(sockets: Path) -> None:
-    path = sockets / "mcpd.sock"
-    bridge = Bridge(str(path), b"")
-    now = monotonic()
-    for _ in range(10):
-        now = bridge._dialer.due(awaited=False)
-        bridge._tend(now)
-    with listen(path):
-        bridge._tend(now + AWAITED_SECONDS)
-        assert "ENOENT" in bridge._conversation.trouble
-        bridge._client.said(CALL, now)
-        bridge._tend(now + AWAITED_SECONDS - 0.01)
-        assert "ENOENT" in bridge._conversation.trouble
-        bridge._tend(now + AWAITED_SECONDS)
-    assert bridge._link is not None
-    bridge._link.close()
-
-
-def test_the_loop_wakes_for_what_is_next_and_not_before(sockets: Path) -> None:
-    with reconnecting(sockets) as (bridge, _):
-        patience = bridge._patience()
-        assert patience is not None
-        assert patience > (GREETING_SECONDS - 30) * 1000
-        bridge._client.said(CALL, monotonic())
-        sooner = bridge._patience()
-        assert sooner is not None
-        assert sooner <= WAIT_SECONDS * 1000 + 1
-        bridge._daemon.said(GREETED)
-        assert bridge._patience() is None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 RequestId = str | int
 
-SEEDS = range(6)
+SEEDS = range(3)
 REQUESTS = 400
 DEATHS = 12
 METHODS = ("tools/call", "tools/call", "tools/list", "ping")

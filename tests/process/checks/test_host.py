@@ -13,7 +13,6 @@ import pytest
 from daemon.checks.findings import TABLE, Level
 from daemon.checks.host import CHILD_FILES, OWN_FILES, REMOTE_FILES, leavings, limits, units
 from daemon.cli.doctor import gather
-from daemon.setup.running.service import LINGER
 from tests.unit.checks.scenes import levels, only, process
 from tests.unit.processes.dying import DyingDaemon
 
@@ -84,11 +83,6 @@ def test_a_systemd_that_does_not_answer_is_no_fault(house: House, script: str) -
     assert "No unit" in only(units(house.look()), Level.NOTE)
 
 
-def test_a_systemctl_that_cannot_be_started_is_no_fault(house: House) -> None:
-    house.program("systemctl", "#!/no/such/interpreter\n")
-    assert levels(units(house.look())) == ["note"]
-
-
 def test_an_active_unit_is_fine_and_only_questions_are_asked(systemd: Systemd) -> None:
     systemd.says(ACTIVE)
     assert levels(systemd.found()) == ["ok"]
@@ -97,16 +91,35 @@ def test_an_active_unit_is_fine_and_only_questions_are_asked(systemd: Systemd) -
     assert all(line.removeprefix("--user ").startswith("show mcpd.") for line in asked)
 
 
-def test_the_systems_unit_is_looked_at_likewise(systemd: Systemd) -> None:
-    systemd.says(system=FAILED)
-    said = only(systemd.found(), Level.FAULT)
-    assert "The system's mcpd.service" in said
-    assert "journalctl -u" in said
+RESTING = {**ACTIVE, "ActiveState": "inactive", "SubState": "dead"}
+IDLE = {**SOCKET, "ActiveState": "inactive"}
+DISABLED = {**SOCKET, "UnitFileState": "disabled"}
+AGAIN = {"ActiveState": "activating", "SubState": "auto-restart", "ExecMainStatus": "69"}
 
 
-def test_no_unit_is_noted_with_how_to_have_one(systemd: Systemd) -> None:
-    systemd.says()
-    assert "mcpd service install" in only(systemd.found(), Level.NOTE)
+@pytest.mark.parametrize(
+    ("units", "level", "said"),
+    [
+        ({"system": FAILED}, Level.FAULT, "The system's mcpd.service"),
+        ({"system": FAILED}, Level.FAULT, "journalctl -u"),
+        ({}, Level.NOTE, "mcpd service install"),
+        ({"service": {**FAILED, "ExecMainStatus": "42"}}, Level.FAULT, "exit status 42"),
+        ({"service": {**FAILED, "Result": "watchdog"}}, Level.FAULT, "watchdog"),
+        ({"service": {**FAILED, **AGAIN}}, Level.FAULT, "activating"),
+        ({"service": RESTING}, Level.OK, "with the first client"),
+        ({"service": RESTING, "socket": IDLE}, Level.NOTE, "start mcpd.socket"),
+        ({"service": {**ACTIVE, "LoadState": "masked"}}, Level.WARNING, "unmask"),
+        ({"service": {**ACTIVE, "LoadState": "bad-setting"}}, Level.WARNING, "bad-setting"),
+        ({"service": {**ACTIVE, "NeedDaemonReload": "yes"}}, Level.WARNING, "daemon-reload"),
+        ({"service": {**ACTIVE, "NRestarts": "7"}}, Level.NOTE, "7 times"),
+        ({"service": ACTIVE, "socket": DISABLED}, Level.NOTE, "enable mcpd.socket"),
+    ],
+)
+def test_what_systemd_says_of_the_units_is_judged(
+    systemd: Systemd, units: dict[str, dict[str, str]], level: Level, said: str
+) -> None:
+    systemd.says(**units)
+    assert said in only(systemd.found(), level)
 
 
 @pytest.mark.parametrize("cause", [cause for cause in TABLE if cause.startswith("unit-exit-")])
@@ -115,47 +128,6 @@ def test_a_unit_that_failed_is_a_fault_that_says_why(systemd: Systemd, cause: st
     found = systemd.found()
     assert cause in {each.cause for each in found}
     assert "journalctl --user" in only(found, Level.FAULT)
-
-
-def test_other_ends_are_told_as_systemd_tells_them(systemd: Systemd) -> None:
-    systemd.says({**FAILED, "ExecMainStatus": "42"})
-    assert "exit status 42" in only(systemd.found(), Level.FAULT)
-    systemd.says({**FAILED, "Result": "watchdog"})
-    assert "watchdog" in only(systemd.found(), Level.FAULT)
-
-
-def test_a_unit_that_is_started_again_and_again_is_a_fault(systemd: Systemd) -> None:
-    systemd.says({**FAILED, "ActiveState": "activating", "SubState": "auto-restart", "ExecMainStatus": "69"})
-    assert "activating" in next(each.what for each in systemd.found() if each.level is Level.FAULT)
-
-
-def test_a_unit_that_its_socket_will_start_is_fine(systemd: Systemd) -> None:
-    resting = {**ACTIVE, "ActiveState": "inactive", "SubState": "dead"}
-    systemd.says(resting)
-    assert "with the first client" in systemd.found()[0].what
-    systemd.says(resting, socket={**SOCKET, "ActiveState": "inactive"})
-    assert "start mcpd.socket" in only(systemd.found(), Level.NOTE)
-
-
-@pytest.mark.parametrize(
-    ("changed", "level", "said"),
-    [
-        ({"LoadState": "masked"}, Level.WARNING, "unmask"),
-        ({"LoadState": "bad-setting"}, Level.WARNING, "bad-setting"),
-        ({"NeedDaemonReload": "yes"}, Level.WARNING, "daemon-reload"),
-        ({"NRestarts": "7"}, Level.NOTE, "7 times"),
-    ],
-)
-def test_what_else_is_odd_about_a_unit_is_told(
-    systemd: Systemd, changed: dict[str, str], level: Level, said: str
-) -> None:
-    systemd.says({**ACTIVE, **changed})
-    assert said in only(systemd.found(), level)
-
-
-def test_units_that_no_boot_starts_are_noted(systemd: Systemd) -> None:
-    systemd.says(ACTIVE, socket={**SOCKET, "UnitFileState": "disabled"})
-    assert "enable mcpd.socket" in only(systemd.found(), Level.NOTE)
 
 
 def test_a_second_daemon_beside_the_units_is_a_warning(systemd: Systemd) -> None:
@@ -174,10 +146,6 @@ def test_a_user_whose_units_end_with_the_logout_is_told(systemd: Systemd) -> Non
     assert "enable-linger" in only(systemd.found(), Level.NOTE)
     systemd.linger.rmdir()
     assert levels(systemd.found()) == ["ok"]
-
-
-def test_lingering_is_looked_up_where_systemd_keeps_it() -> None:
-    assert str(LINGER) == "/var/lib/systemd/linger"
 
 
 CLIENTS = 100
@@ -215,22 +183,7 @@ def test_what_to_write_is_said(house: House) -> None:
     assert "leaves room for 6 clients of the 1024" in told
 
 
-def test_without_a_daemon_this_shells_limit_counts(house: House) -> None:
-    assert "this shell may have" in next(limits(house.look())).what
-
-
-def test_a_faulty_configuration_asks_for_nothing(house: House) -> None:
-    house.write("{")
-    assert not list(limits(house.look()))
-
-
 POLITE = ["polite", "marked"]
-
-
-def test_nothing_is_left_where_no_daemon_was_killed(house: House) -> None:
-    assert levels(leavings(house.look())) == ["ok"]
-    with DyingDaemon(house.state, {"a": POLITE}):
-        assert levels(leavings(house.look())) == ["ok"]
 
 
 def test_what_is_left_is_told_by_server_with_its_age_and_its_size_and_stays(house: House) -> None:
@@ -253,15 +206,6 @@ def test_what_is_left_is_ended_if_that_is_asked_for(house: House) -> None:
         assert f"Ended server b, pid {daemon.pids['b'][0]}, " in found[1].what
         assert not daemon.alive
         assert levels(leavings(scene)) == ["ok"]
-
-
-def test_the_directory_can_be_named(house: House) -> None:
-    with DyingDaemon(house.root / "another", {"a": POLITE}) as daemon:
-        daemon.kill()
-        assert levels(leavings(house.look())) == ["ok"]
-        assert "server a" in only(
-            leavings(gather(None, house.environ, state=house.root / "another")), Level.WARNING
-        )
 
 
 def test_a_running_daemon_says_where_it_is(house: House) -> None:

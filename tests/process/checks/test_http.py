@@ -68,12 +68,6 @@ def causes(house: House) -> list[str]:
     return [each.cause for each in check(house.look())]
 
 
-def test_where_http_is_off_nothing_is_looked_at(house: House) -> None:
-    assert causes(house) == []
-    house.write("{faulty")
-    assert causes(house) == []
-
-
 def test_a_free_address_is_fine_and_stays_free(house: House) -> None:
     address = free()
     configure(house, address=address)
@@ -94,12 +88,6 @@ def test_an_address_that_the_daemon_has_is_fine(house: House) -> None:
     with holder("mcpd", "run") as (pid, port), house.daemon(pid=pid):
         configure(house, address=f"127.0.0.1:{port}")
         assert causes(house) == ["http-served"]
-
-
-def test_an_address_that_another_program_has_beside_a_daemon_is_a_fault(house: House) -> None:
-    with holder() as (_, port), house.daemon():
-        configure(house, address=f"127.0.0.1:{port}")
-        assert causes(house) == ["http-taken"]
 
 
 def test_a_daemon_that_does_not_serve_what_is_configured_is_a_warning(house: House) -> None:
@@ -176,8 +164,3 @@ def test_a_token_that_is_written_out_is_a_secret_in_the_file(house: House, token
     assert [each.cause for each in secrets(house.look(T="fedcba9876543210-of-ann"))] == [
         "secrets-open-to-group"
     ]
-
-
-def test_a_token_by_reference_is_none(house: House) -> None:
-    configure(house, tokens="${T}")
-    assert not list(secrets(house.look(T=TOKEN)))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.harness import MCPD, ROOT, program, running
+from tests.e2e.harness import MCPD, ROOT, running
+from tests.scripted_server import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.process
 
-TIME = (program("mcp-server-time"), "--local-timezone", "UTC")
+QUICK = command(tools=["echo", "pid"])
 TEXT = f"""{{
   // mine
   "mcpServers": {{
-    "old": {{"command": "{TIME[0]}"}} // kept
+    "old": {{"command": "{QUICK[0]}", "args": {json.dumps(QUICK[1:])}}} // kept
   }},
 }}
 """
@@ -38,10 +39,10 @@ def daemon() -> Iterator[Daemon]:
 
 def told(daemon: Daemon, *words: str) -> tuple[int, str]:
     """The exit status of a command, and everything that it says."""
-    command, cut = [*words], words.index("--") if "--" in words else len(words)
-    command[cut:cut] = ["--config", str(daemon.config)]
+    asked, cut = [*words], words.index("--") if "--" in words else len(words)
+    asked[cut:cut] = ["--config", str(daemon.config)]
     done = subprocess.run(
-        daemon.command(*command),
+        daemon.command(*asked),
         cwd=daemon.code,
         env=daemon.environ,
         stdout=subprocess.PIPE,
@@ -54,8 +55,8 @@ def told(daemon: Daemon, *words: str) -> tuple[int, str]:
 
 
 def test_a_server_is_added_as_a_person_would_shown_with_its_tools_and_removed_again(daemon: Daemon) -> None:
-    status, said = told(daemon, "add", "time", "--description", "the time", "--", *TIME)
-    assert (status, "time is ready: 2 tools" in said, "convert_time" in said) == (0, True, True), said
+    status, said = told(daemon, "add", "time", "--description", "the time", "--", *QUICK)
+    assert (status, "time is ready: 2 tools" in said, "pid" in said) == (0, True, True), said
     text = daemon.config.read_text()
     assert "// mine" in text
     assert "} // kept" not in text  # a comma stands there now
@@ -92,14 +93,14 @@ def test_what_waits_for_something_stays_and_so_does_what_is_to_be_kept(daemon: D
 
 
 def test_a_name_that_is_taken_is_refused_unless_it_is_to_be_replaced(daemon: Daemon) -> None:
-    status, said = told(daemon, "add", "old", "--", *TIME)
+    status, said = told(daemon, "add", "old", "--", *QUICK)
     assert (status, "mcpd remove old" in said, daemon.config.read_text()) == (1, True, TEXT)
-    assert told(daemon, "add", "old", "--replace", "--", *TIME)[0] == 0
+    assert told(daemon, "add", "old", "--replace", "--", *QUICK)[0] == 0
     assert json.loads(daemon.run("status", "--json"))["servers"]["old"]["state"] == "ready"
 
 
 def test_credentials_are_kept_beside_the_configuration(daemon: Daemon) -> None:
-    words = ["add", "time", "--env", "API_KEY=k-83hd82hd8", "--env", "LEVEL=2", "--json", "--", *TIME]
+    words = ["add", "time", "--env", "API_KEY=k-83hd82hd8", "--env", "LEVEL=2", "--json", "--", *QUICK]
     status, said = told(daemon, *words)
     assert (status, '"state": "ready"' in said, "k-83hd82hd8" in said) == (0, True, False), said
     assert '"API_KEY": "${TIME__API_KEY}",\n        "LEVEL": "2"' in daemon.config.read_text()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -12,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon import cli, version
-from daemon.cli import EX_IOERR, implementation, main, overview
-from daemon.cli.table import COMMANDS, GROUPS, MODULES, SYNONYMS
+from daemon.cli import EX_IOERR, main
+from daemon.cli.table import COMMANDS
 from tests.unit.cli.daemons import ROOT, SILENCE, down, environment, fake_control, mcpd, server, status_of
 from tests.waiting import PATIENCE
 
@@ -66,7 +63,7 @@ def exit_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
     return ended.value.code
 
 
-@pytest.mark.parametrize("words", [(), ("--help",), ("-h",), ("help",)])
+@pytest.mark.parametrize("words", [(), ("help",)])
 def test_help_shows_every_command_with_an_example(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
@@ -77,22 +74,6 @@ def test_help_shows_every_command_with_an_example(
         assert purpose in shown
         assert f"$ {example}" in shown
         assert example.startswith(f"mcpd {command}")
-
-
-def test_every_command_stands_under_one_heading_of_the_help() -> None:
-    assert sorted(" ".join(GROUPS.values()).split()) == sorted(COMMANDS)
-    assert "more:" not in overview()
-
-
-def test_the_overview_fits_a_narrow_terminal() -> None:
-    assert max(map(len, overview().splitlines())) <= 80
-
-
-def test_the_version_is_the_packages(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert exit_of(monkeypatch, "--version") == 0
-    assert capsys.readouterr().out == f"mcpd {version()}\n"
 
 
 @pytest.mark.parametrize(
@@ -118,29 +99,9 @@ def test_an_unknown_command_is_answered_with_the_closest(
     assert hint in capsys.readouterr().err
 
 
-def test_every_word_of_elsewhere_names_a_command() -> None:
-    assert {command.split()[0] for command in SYNONYMS.values()} <= set(COMMANDS)
-    assert not SYNONYMS.keys() & COMMANDS.keys()
-
-
 def test_help_of_a_command_is_the_same_in_both_orders() -> None:
     assert mcpd("help", "status").stdout == mcpd("status", "--help").stdout != ""
     assert mcpd("help", "zzz").returncode == 2
-
-
-@pytest.mark.parametrize("command", ["up", "events", "call", "logs"])
-def test_help_is_wrapped_to_the_terminal(command: str) -> None:
-    helped = mcpd(command, "--help", COLUMNS="72").stdout.split("\nexamples:")[0]
-    assert max(map(len, helped.splitlines())) <= 72
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_an_example_and_its_exit_statuses(command: str) -> None:
-    helped = mcpd(command, "--help")
-    assert helped.returncode == 0
-    assert "example" in helped.stdout
-    assert "exit status" in helped.stdout
-    assert not helped.stderr
 
 
 def test_a_reader_that_leaves_ends_a_command_quietly() -> None:
@@ -156,18 +117,6 @@ def test_a_reader_that_leaves_ends_a_command_quietly() -> None:
     assert ran.stderr.strip() in {"141", "0"}
 
 
-def test_a_broken_pipe_is_141(monkeypatch: pytest.MonkeyPatch) -> None:
-    forgotten: list[bool] = []
-
-    def broken(argv: list[str]) -> int:
-        raise BrokenPipeError
-
-    monkeypatch.setattr(cli, "_dispatch", broken)
-    monkeypatch.setattr(cli, "_forget_stdout", lambda: forgotten.append(True))
-    assert exit_of(monkeypatch, "schema") == 141
-    assert forgotten == [True]
-
-
 ASKING_NOBODY = {
     "check",
     "completions",
@@ -178,16 +127,6 @@ ASKING_NOBODY = {
 """Commands that concern no daemon."""
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_every_command_takes_the_clients_socket(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    main_of_command = implementation(command).main
-    with pytest.raises(SystemExit) as ended:
-        main_of_command(["--socket", "/x/mcpd.sock", "--help"])
-    assert ended.value.code == 0
-    # Those that ask no daemon only accept it.
-    assert ("--socket P" in capsys.readouterr().out) is (command not in ASKING_NOBODY)
-
-
 ASKING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "status": ((), status_of({})),
     "sessions": ((), {"sessions": []}),
@@ -195,17 +134,6 @@ ASKING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "logs": ((), {"servers": {}}),
     "restart": (("x",), {"server": "x", "state": "ready"}),
 }
-
-
-@pytest.mark.parametrize("command", ASKING)
-@pytest.mark.parametrize("way", ["option", "variable"])
-def test_operators_are_answered_beside_the_clients_socket(sockets: Path, command: str, way: str) -> None:
-    words, answer = ASKING[command]
-    front = str(sockets / "mcpd.sock")
-    named, more = (("--socket", front), {}) if way == "option" else ((), {"MCPD_SOCKET": front})
-    with fake_control(sockets / "control.sock", {command: answer}) as daemon:
-        ran = mcpd(command, *words, *named, **more)
-    assert [method for method, _ in daemon.asked] == [command], ran.stderr
 
 
 def test_ctrl_c_is_130_and_quiet(sockets: Path) -> None:
@@ -260,14 +188,6 @@ def modules_of_nothing() -> set[str]:
     return set(ran.stdout.split())
 
 
-def test_status_as_json_imports_nothing_heavy(sockets: Path) -> None:
-    path = sockets / "control.sock"
-    with fake_control(path, {"status": status_of({"git": server()})}):
-        loaded = modules_of("status", "--json", MCPD_CONTROL=str(path))
-    assert "daemon.cli.status" in loaded
-    assert not {name.partition(".")[0] for name in loaded} & HEAVY
-
-
 MAY_LOAD = {"bridge", "cli", "host", "kit", "operators", "safety", "states"}
 """Rooms that hold words and ways to the daemon. All others know more than what is shown, and cost more."""
 
@@ -305,14 +225,6 @@ def test_only_a_daemon_begins_without_looking_for_garbage(command: str, collects
     assert ran.stderr.split() == [str(collects)]
 
 
-def test_the_package_runs_as_a_module(sockets: Path) -> None:
-    path = sockets / "control.sock"
-    with fake_control(path, {"status": status_of({"git": server()})}):
-        ran = mcpd("status", "--json", MCPD_CONTROL=str(path))
-    assert ran.returncode == 0
-    assert json.loads(ran.stdout)["servers"]["git"]["state"] == "ready"
-
-
 def test_a_terminal_without_unicode_gets_escapes_and_no_traceback(sockets: Path) -> None:
     path = sockets / "control.sock"
     answer = {"content": [{"type": "text", "text": "größer \ud800"}]}
@@ -323,26 +235,15 @@ def test_a_terminal_without_unicode_gets_escapes_and_no_traceback(sockets: Path)
     assert json.loads(data.stdout) == answer
 
 
-def test_every_command_is_found_in_the_module_that_the_table_names() -> None:
-    assert sorted(" ".join(MODULES.values()).split()) == sorted(COMMANDS)
-    for command in COMMANDS:
-        found = implementation(command)
-        assert getattr(found, "name", command) == command
-        assert found.make_parser().prog == f"mcpd {command}"
-        assert callable(found.main)
-
-
-def test_every_view_that_a_command_names_is_there() -> None:
-    """`drawn` names it by a string, so that what needs no table loads no rich."""
-    sources = "".join(path.read_text() for path in (ROOT / "daemon" / "cli").glob("*.py"))
-    named = re.findall(r'"(daemon\.[\w.]+):(\w+)"', sources)
-    assert len(named) >= 7
-    for module, view in named:
-        assert callable(getattr(importlib.import_module(module), view))
-
-
-@pytest.mark.parametrize("words", [("status", "--json"), ("status",), ("--version",)])
-@pytest.mark.parametrize(("redirection", "code"), [(">/dev/full", EX_IOERR), (">&-", 0), (">&- 2>&- <&-", 0)])
+@pytest.mark.parametrize(
+    ("words", "redirection", "code"),
+    [
+        (("status", "--json"), ">/dev/full", EX_IOERR),
+        (("status",), ">/dev/full", EX_IOERR),
+        (("status",), ">&-", 0),
+        (("--version",), ">&- 2>&- <&-", 0),
+    ],
+)
 def test_a_stdout_that_takes_nothing_is_no_traceback(
     sockets: Path, redirection: str, code: int, words: tuple[str, ...]
 ) -> None:
@@ -360,3 +261,31 @@ def test_a_stdout_that_takes_nothing_is_no_traceback(
     assert ran.returncode == code
     assert "Traceback" not in ran.stderr
     assert ran.stderr == ("mcpd: cannot write the output: No space left on device\n" if code else "")
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_takes_the_clients_socket_and_has_narrow_help_with_an_example_and_exit_statuses(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    assert exit_of(monkeypatch, command, "--socket", "/x/mcpd.sock", "--help") == 0
+    helped, err = capsys.readouterr()
+    assert not err
+    assert "example" in helped
+    assert "exit status" in helped
+    assert max(map(len, helped.split("\nexamples:")[0].splitlines())) <= 72
+    # Those that ask no daemon only accept it.
+    assert ("--socket P" in helped) is (command not in ASKING_NOBODY)
+
+
+@pytest.mark.parametrize(
+    ("command", "way"),
+    [(each, ("option", "variable")[number % 2]) for number, each in enumerate(ASKING)],
+)
+def test_operators_are_answered_beside_the_clients_socket(sockets: Path, command: str, way: str) -> None:
+    words, answer = ASKING[command]
+    front = str(sockets / "mcpd.sock")
+    named, more = (("--socket", front), {}) if way == "option" else ((), {"MCPD_SOCKET": front})
+    with fake_control(sockets / "control.sock", {command: answer}) as daemon:
+        ran = mcpd(command, *words, *named, **more)
+    assert [method for method, _ in daemon.asked] == [command], ran.stderr

@@ -107,10 +107,6 @@ def test_files_are_completed_where_a_file_is_asked_for(home: dict[str, str]) -> 
     assert asked(home, "mcpd check mc") == ["mcpd.json"]
 
 
-def test_without_a_daemon_nothing_is_said(home: dict[str, str]) -> None:
-    assert asked(home, "mcpd restart ") == []
-
-
 def test_a_daemon_that_hangs_holds_a_prompt_up_for_a_moment_only(
     sockets: Path, home: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,12 +114,6 @@ def test_a_daemon_that_hangs_holds_a_prompt_up_for_a_moment_only(
     assert LONGEST_SECONDS <= 1
     with fake_control(sockets / "control.sock", {"status": SILENCE}):
         assert asked({**home, "MCPD_CONTROL": str(sockets / "control.sock")}, "mcpd restart ") == []
-
-
-def test_the_socket_of_the_command_line_is_asked(sockets: Path, home: dict[str, str]) -> None:
-    with fake_control(sockets / "control.sock", ANSWERS):
-        line = f"mcpd restart --socket {sockets}/mcpd.sock github"
-        assert asked(home, line) == ["github"]
 
 
 def test_a_name_that_no_terminal_can_show_is_not_put_on_a_command_line(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.events import EVENTS, _style, moment
+from daemon.cli.events import EVENTS, moment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,24 +59,6 @@ def test_another_day_is_said_where_it_begins(control: Controls, capsys: pytest.C
     ]
 
 
-def test_json_is_an_object_a_line(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    told = answer(event("é\x7f"), event("b"))
-    control({"events": told})
-    assert EVENTS.main(["--json"]) == 0
-    out = capsys.readouterr().out
-    assert [json.loads(line) for line in out.splitlines()] == told["events"]
-    assert out.isascii()
-    assert "\x7f" not in out
-
-
-def test_that_nothing_happened_is_said_beside_no_lines(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
-    control({"events": answer()})
-    assert EVENTS.main(["git"]) == 0
-    assert capsys.readouterr() == ("", "mcpd: nothing is known to have happened to git.\n")
-
-
 @pytest.mark.parametrize(("said", "seconds"), [("90s", 90), ("30m", 1800), ("1h", 3600), ("2d", 172_800)])
 def test_a_length_of_time_is_before_now(said: str, seconds: float) -> None:
     assert moment(said) == pytest.approx(time.time() - seconds, abs=30)
@@ -106,16 +87,3 @@ def test_an_unknown_kind_is_one_and_no_daemon_three(
     assert EVENTS.main(["--kind", "x"]) == 1
     assert "no kind" in capsys.readouterr().err
     assert EVENTS.main(["--control", str(sockets / "none")]) == 3
-
-
-@pytest.mark.parametrize(
-    ("told", "style"),
-    [
-        (event("ready"), "green"),
-        (event("ended, as asked", kind="ended"), ""),
-        (event("ended", kind="ended", isBad=True, details={"state": "backoff"}), "yellow"),
-        (event("ended", kind="ended", isBad=True, details={"state": "failed"}), "red"),
-    ],
-)
-def test_what_somebody_should_look_at_stands_out(told: Any, style: str) -> None:
-    assert _style(told) == style

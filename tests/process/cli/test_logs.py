@@ -13,7 +13,7 @@ import pytest
 
 from daemon.cli import EX_PIPE
 from daemon.cli.events import WAIT_SECONDS
-from daemon.cli.logs import LOGS, _seen
+from daemon.cli.logs import LOGS
 from tests.unit.cli.daemons import SILENCE, FakeControl, environment, fake_control
 from tests.waiting import PATIENCE
 
@@ -32,106 +32,55 @@ def page(*texts: str, first: int = 1, **changed: Any) -> dict[str, Any]:
     return {**known, "dropped": 0, "source": "7", **changed}
 
 
-def test_the_lines_are_printed_as_they_came(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    daemon = control({"logs": page("starting", "\tready")})
-    assert main(["git"]) == 0
-    assert capsys.readouterr() == ("starting\n        ready\n", "")
-    assert daemon.asked == [("logs", {"server": "git", "events": True})]
-
-
-def test_no_more_than_so_many_lines_are_asked_for(control: Controls) -> None:
-    daemon = control({"logs": page("x")})
-    assert main(["git", "-n", "3"]) == 0
-    assert daemon.asked == [("logs", {"server": "git", "events": True, "last": 3})]
-
-
-def test_what_could_move_the_cursor_is_spelt_out(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    control({"logs": page("\x1b[2Jboo\x7f\u202e\r", "a\nb")})
-    assert main(["git"]) == 0
-    assert capsys.readouterr().out == "\\x1b[2Jboo\\x7f\\u202e\na\\x0ab\n"
-
-
-def test_json_is_a_line_for_each_line(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    control({"logs": page("\x1b[2J\x7fé\u202e", "b")})
-    assert main(["git", "--json"]) == 0
-    out = capsys.readouterr().out
-    assert [json.loads(line) for line in out.splitlines()] == page("\x1b[2J\x7fé\u202e", "b")["lines"]
-    assert out.isascii()
-    assert "\x1b" not in out
-    assert "\x7f" not in out
-
-
-def test_each_line_of_an_instance_begins_with_its_name(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pages = {"web#3": page("one"), "web#7": page("two", "three")}
-    control({"logs": {"server": "web", "type": "stdio", "instances": pages}})
-    assert main(["web"]) == 0
-    assert capsys.readouterr() == ("web#3: one\nweb#7: two\nweb#7: three\n", "")
-    assert main(["web", "--json"]) == 0
-    first = json.loads(capsys.readouterr().out.splitlines()[0])
-    assert first == {"instance": "web#3", "n": 1, "text": "one"}
-
-
-def test_that_no_instance_runs_is_said_beside_no_lines(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
-    control({"logs": {"server": "web", "type": "stdio", "instances": {}}})
-    assert main(["web"]) == 0
-    assert capsys.readouterr() == ("", "mcpd: web: no instance of it runs.\n")
-
-
-def test_what_follows_is_asked_of_each_instance() -> None:
-    pages = {"web#3": page("one", source="a"), "web#7": page("two", first=5, source="b")}
-    assert _seen({"server": "web", "instances": pages}) == {
-        "instances": {"web#3": {"after": 1, "source": "a"}, "web#7": {"after": 5, "source": "b"}}
-    }
-    assert _seen(page("one")) == {"after": 1, "source": "7"}
+COUNTS = {"servers": {"git": {"lines": 1}, "a-long-name": {"lines": 0}}}
+PAGES = {"web#3": page("one"), "web#7": page("two", "three")}
+ODD = "\x1b[2J\x7fé\u202e"
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"), [("stdio", "has not written anything"), ("http", "no stderr here: see its log where")]
+    ("words", "answer", "out", "err"),
+    [
+        ("git", page("starting", "\tready"), "starting\n        ready\n", ""),
+        ("git", page("\x1b[2Jboo\x7f\u202e\r", "a\nb"), "\\x1b[2Jboo\\x7f\\u202e\na\\x0ab\n", ""),
+        ("git", page(), "", "has not written anything"),
+        ("git", page(type="http"), "", "no stderr here: see its log where"),
+        ("git", page(startedAt=1e9), "", "written nothing on its stderr since mcpd started at 2001"),
+        ("web", {"server": "web", "instances": PAGES}, "web#3: one\nweb#7: two\nweb#7: three\n", ""),
+        ("web", {"server": "web", "instances": {}}, "", "mcpd: web: no instance of it runs.\n"),
+        ("", COUNTS, "git          1 line\na-long-name  0 lines\n", ""),
+        ("", {"servers": {}}, "No server", ""),
+    ],
 )
-def test_that_there_are_no_lines_is_said_beside_them(
-    control: Controls, capsys: pytest.CaptureFixture[str], kind: str, said: str
+def test_what_the_daemon_answers_is_shown_to_people(
+    control: Controls, capsys: pytest.CaptureFixture[str], words: str, answer: Any, out: str, err: str
 ) -> None:
-    control({"logs": page(type=kind)})
-    assert main(["git"]) == 0
+    daemon = control({"logs": {"type": "stdio", **answer}})
+    assert main(words.split()) == 0
     told = capsys.readouterr()
-    assert told.out == ""
-    assert said in told.err
+    assert told.out.startswith(out) if out else not told.out
+    assert err in told.err if err else not told.err
+    assert daemon.asked == [("logs", {"server": words, "events": True} if words else {})]
 
 
-def test_who_is_silent_is_so_since_mcpd_started(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    control({"logs": page(type="stdio", startedAt=time.time())})
-    assert main(["git"]) == 0
-    assert "written nothing on its stderr since mcpd started at 2" in capsys.readouterr().err
-
-
-COUNTS = {"servers": {"git": {"lines": 1}, "a-long-name": {"lines": 0}}}
-
-
-def test_without_a_server_the_lines_of_each_are_counted(
-    control: Controls, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("words", "answer", "shown"),
+    [
+        ("git", page(ODD, "b"), page(ODD, "b")["lines"]),
+        ("web", {"server": "web", "type": "stdio", "instances": {"web#3": page("one")}},
+         [{"instance": "web#3", "n": 1, "text": "one"}]),
+        ("", COUNTS, [COUNTS]),
+    ],
+)  # fmt: skip
+def test_json_is_a_line_for_each_line_that_moves_no_cursor(
+    control: Controls, capsys: pytest.CaptureFixture[str], words: str, answer: Any, shown: list[Any]
 ) -> None:
-    daemon = control({"logs": COUNTS})
-    assert main([]) == 0
-    assert capsys.readouterr().out == "git          1 line\na-long-name  0 lines\n"
-    assert daemon.asked == [("logs", {})]
-
-
-def test_the_counts_as_json_are_the_daemons_answer(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
-    control({"logs": COUNTS})
-    assert main(["--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == COUNTS
-
-
-def test_no_servers_is_said(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    control({"logs": {"servers": {}}})
-    assert main([]) == 0
-    assert "No server" in capsys.readouterr().out
+    control({"logs": answer})
+    assert main([*words.split(), "--json"]) == 0
+    out = capsys.readouterr().out
+    found = [json.loads(out)] if not words else [json.loads(line) for line in out.splitlines()]
+    assert found == shown
+    assert out.isascii()
+    assert not {"\x1b", "\x7f"} & set(out)
 
 
 @pytest.mark.parametrize("more", [[], ["-f"], ["--json"]])
@@ -142,17 +91,6 @@ def test_an_unknown_server_is_one_and_says_what_the_daemon_says(
     control({"logs": {"error": {"code": -32602, "message": text}}})
     assert main(["gti", *more]) == 1
     assert capsys.readouterr() == ("", f"mcpd: {text}\n")
-
-
-@pytest.mark.parametrize("words", [[], ["git"], ["git", "-f"]])
-def test_no_daemon_is_three(sockets: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
-    assert main([*words, "--control", str(sockets / "none")]) == 3
-    assert "mcpd run" in capsys.readouterr().err
-
-
-def test_a_daemon_that_hangs_is_three(control: Controls) -> None:
-    control({"logs": SILENCE})
-    assert main(["git", "--timeout", "0.1"]) == 3
 
 
 @pytest.mark.parametrize(

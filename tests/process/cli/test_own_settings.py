@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.harness import running
-from tests.e2e.test_summaries import ENVIRON, at_hand, config
-from tests.unit.summaries.endpoint_server import status, well
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,16 +47,3 @@ def test_a_file_that_the_daemon_may_not_write_is_written_by_who_may(daemon: Daem
     said = daemon.run("lazy", "off", "--config", str(daemon.config))
     assert "the daemon has read it again" in said
     assert daemon.ask("status")["daemon"]["lazy"] is False
-
-
-def test_a_model_is_listed_chosen_and_tried() -> None:
-    models = status(200, json.dumps({"data": [{"id": "m"}, {"id": "n"}]}).encode())
-    with at_hand(well) as server, running(config(server), ENVIRON) as daemon:
-        daemon.run("disable", "painter")
-        daemon.run("disable", "described")
-        assert "boil_water" in daemon.run("summaries", "--test")
-        server.behave(models)
-        assert daemon.run("summaries", "--models").splitlines() == ["* m", "  n"]
-        assert "written at $.summaries.model" in daemon.run("summaries", "--model", "n")
-        assert daemon.run("summaries").startswith(f"n at 127.0.0.1:{server.port}")
-        assert ENVIRON["MODEL_KEY"] not in daemon.run("summaries")

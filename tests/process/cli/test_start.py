@@ -52,8 +52,9 @@ def test_a_faulty_configuration_is_78_with_its_faults(user: User) -> None:
     assert "\x1b" not in user.mcpd("start").stderr
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
-@pytest.mark.parametrize("name", ["mcpd.sock.lock", "mcpd.sock.start", "daemon.log"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("mcpd.sock.lock", "link"), ("mcpd.sock.start", "pipe"), ("daemon.log", "directory")]
+)
 def test_what_is_no_file_is_named_in_the_place_of_one_of_ours(user: User, name: str, kind: str) -> None:
     path = user.log if name == "daemon.log" else user.front.with_name(name)
     path.parent.mkdir(mode=0o700, parents=True)

@@ -136,18 +136,6 @@ def test_only_the_servers_that_rules_are_about_keep_their_names(here: User) -> N
     assert contents(here) == before
 
 
-def test_without_a_terminal_it_says_what_it_would_do(here: User) -> None:
-    before = contents(here)
-    done = here.mcpd("up", *CLIENTS)
-    assert done.returncode == 1
-    assert "It would ask: Take this server into ~/.config/mcpd/mcpd.json?" in done.stdout
-    assert "It would ask: Put mcpd into Cursor and Codex" in done.stdout
-    assert "--yes agrees" in done.stderr
-    assert contents(here) == before
-    assert not config(here).exists()
-    assert not here.front.exists()
-
-
 def test_at_a_terminal_each_question_is_asked_once(here: User) -> None:
     with Typing(here, "up", *CLIENTS) as typing:
         typing.until("Take this server into ~/.config/mcpd/mcpd.json? [Y/n] ")
@@ -160,59 +148,48 @@ def test_at_a_terminal_each_question_is_asked_once(here: User) -> None:
     assert "?" not in said
 
 
-def test_who_does_not_want_the_servers_keeps_everything(here: User) -> None:
+def test_all_is_as_it_was_unless_somebody_agrees_and_a_daemon_can_run(here: User) -> None:
     before = contents(here)
+    done = here.mcpd("up", *CLIENTS)
+    assert "It would ask: Take this server into ~/.config/mcpd/mcpd.json?" in done.stdout
+    assert "It would ask: Put mcpd into Cursor and Codex" in done.stdout
+    assert "--yes agrees" in done.stderr
     with Typing(here, "up", *CLIENTS) as typing:
         typing.until("? [Y/n] ")
         typing.write("n")
         status, said = typing.end()
     assert (status, "nothing was changed" in said) == (1, True)
-    assert contents(here) == before
-    assert not config(here).exists()
-
-
-def test_where_no_daemon_can_run_all_is_as_it_was(here: User) -> None:
-    before = contents(here)
+    assert not here.front.exists()
     here.front.parent.touch()
-    done = here.mcpd("up", "--yes", *CLIENTS)
-    assert done.returncode == 1
-    assert "is as it was, and no client was touched" in done.stderr
+    failed = here.mcpd("up", "--yes", *CLIENTS)
+    assert "is as it was, and no client was touched" in failed.stderr
     assert contents(here) == before
     assert not config(here).exists()
+    here.front.parent.unlink()
+    for path in files(here):
+        path.write_text("")
+    none = here.mcpd("up", "--yes", *CLIENTS)
+    assert "`mcpd add`" in none.stderr
+    assert (done.returncode, failed.returncode, none.returncode) == (1, 1, 1)
+    assert not here.front.exists()
 
 
-def test_what_needs_attention_is_said(here: User) -> None:
+def test_what_needs_attention_is_said_and_what_a_project_has_is_not_taken(here: User, tmp_path: Path) -> None:
+    project = tmp_path / ".cursor" / "mcp.json"
+    project.parent.mkdir()
+    project.write_text(f'{{"mcpServers": {{"theirs": {BROKEN}}}}}')
     cursor, codex = files(here)
     cursor.write_text(f'{{"mcpServers": {{"echo": {ENTRY}, "broken": {BROKEN}}}}}')
     codex.write_text("= broken")
-    done = here.mcpd("up", "--yes", *CLIENTS)
+    done = here.mcpd("up", "--yes", *CLIENTS, cwd=tmp_path)
     assert done.returncode == 1
     assert "config.toml" in done.stderr
     assert "Works: echo, in Cursor once started anew." in done.stdout
     assert "Needs attention: broken: failed, command not found: /no/program." in done.stdout
     assert f"; {codex}: 1 fault" in done.stdout
     assert codex.read_text() == "= broken"
-
-
-def test_without_any_server_there_is_nothing_to_do(here: User) -> None:
-    for path in files(here):
-        path.write_text("")
-    done = here.mcpd("up", "--yes", *CLIENTS)
-    assert done.returncode == 1
-    assert "`mcpd add`" in done.stderr
-    assert not here.front.exists()
-
-
-def test_servers_of_a_project_are_not_taken(here: User, tmp_path: Path) -> None:
-    (tmp_path / ".cursor").mkdir()
-    (tmp_path / ".cursor" / "mcp.json").write_text(f'{{"mcpServers": {{"theirs": {BROKEN}}}}}')
-    done = here.mcpd("up", "--yes", *CLIENTS, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert list(json.loads(config(here).read_text())["mcpServers"]) == ["echo"]
-    assert (
-        f"Not taken: theirs of the project, in {tmp_path / '.cursor' / 'mcp.json'} (`mcpd import`"
-        in done.stdout
-    )
+    assert list(json.loads(config(here).read_text())["mcpServers"]) == ["echo", "broken"]
+    assert f"Not taken: theirs of the project, in {project} (`mcpd import`" in done.stdout
 
 
 def test_what_claude_code_has_in_one_directory_is_taken_from_anywhere_for_it_alone(here: User) -> None:

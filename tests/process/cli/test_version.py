@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from daemon import version
 from daemon.cli import implementation
-from daemon.cli.about import EXTRAS, LIBRARIES, installed, systemd, versions, versions_in_words
+from daemon.cli.about import systemd
 
 if TYPE_CHECKING:
     import pytest
@@ -28,30 +28,6 @@ def test_what_matters_is_told_to_programs(capsys: pytest.CaptureFixture[str]) ->
     assert told["mcp"][-2:] == ["2025-11-25", "2026-07-28"]
     assert all(told["libraries"].values())
     assert set(told["extras"]) == set(PROJECT["optional-dependencies"]) - {"locked"}
-
-
-def test_people_get_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"mcpd           {version()}, in /")
-    assert not any(line.startswith("clash") for line in lines)
-
-
-def test_names_are_those_of_the_project() -> None:
-    """An extra is known by the first package that it needs and nothing else does."""
-    for extra, package in EXTRAS.items():
-        assert any(each.startswith(package) for each in PROJECT["optional-dependencies"][extra])
-    for library in LIBRARIES:
-        assert any(each.startswith(library) for each in PROJECT["dependencies"])
-
-
-def test_what_is_not_there_is_said() -> None:
-    told = {**versions(), "systemd": None, "extras": dict.fromkeys(EXTRAS), "clash": "3.1.2"}
-    lines = versions_in_words(told)
-    assert "systemd        none" in lines
-    assert "extras         none" in lines
-    assert lines[-1].startswith("clash          python-daemon 3.1.2 is installed here, too: ")
-    assert installed("no-such-package") is None
 
 
 def test_a_systemd_that_does_not_answer_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.watch import has_screen
 from tests.terminals import ScreenTerminal
-from tests.unit.cli.daemons import SILENCE, down, environment, fake_control, mcpd, server, status_of
+from tests.unit.cli.daemons import SILENCE, down, environment, fake_control, server, status_of
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -51,7 +48,7 @@ def has_asked(daemon: FakeControl, times: int) -> bool:
 def test_it_is_never_blank_and_scrolls_nothing_away(daemon: FakeControl) -> None:
     with watching(daemon) as screen:
         screen.shows("server-20")
-        for number in range(30):
+        for number in range(10):
             daemon.answers["status"] = status_of({**MANY, "server-00": server(tools=1000 + number)})
             screen.shows(f" {1000 + number} ")
         assert (screen.blanks, screen.scrolled) == (0, 0)
@@ -62,7 +59,7 @@ def test_it_is_never_blank_and_scrolls_nothing_away(daemon: FakeControl) -> None
     assert screen.written.rindex(b"\x1b[?25h") > screen.written.rindex(b"\x1b[?25l")
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(24, 80), (8, 80), (24, 40), (8, 40), (3, 20)])
+@pytest.mark.parametrize(("rows", "columns"), [(8, 40), (3, 20)])
 def test_it_fits_the_terminal(daemon: FakeControl, rows: int, columns: int) -> None:
     with watching(daemon, rows=rows, columns=columns) as screen:
         screen.until(lambda lines: "q leave" in lines[-1] and any(lines[1:-1]))
@@ -109,16 +106,6 @@ def test_keys_sort_filter_and_look_closer(daemon: FakeControl) -> None:
         assert screen.wait() == 1
 
 
-def test_a_server_that_is_named_is_shown_first(daemon: FakeControl) -> None:
-    daemon.answers["status"] = status_of({**MANY, "zebra": down(stderr=["its last words"])})
-    with watching(daemon, "--", "zebra") as screen:
-        screen.shows("its last words")
-        screen.press("\x1b")
-        screen.shows("> zebra")
-        screen.press("q")
-        assert screen.wait() == 1
-
-
 def test_a_key_is_answered_while_the_daemon_is_silent(daemon: FakeControl) -> None:
     with watching(daemon) as screen:
         screen.shows("> server-00")
@@ -148,28 +135,13 @@ def test_a_daemon_that_is_away_keeps_its_picture_until_it_is_back(sockets: Path)
         assert screen.wait() == 3
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_the_terminal_as_it_was(daemon: FakeControl, number: signal.Signals) -> None:
     with watching(daemon) as screen:
         screen.shows("> server-00")
         screen.process.send_signal(number)
         assert screen.wait() == 0
         assert b"\x1b[?1049l" in screen.written
-
-
-def test_keys_pressed_at_once_are_all_taken(daemon: FakeControl) -> None:
-    with watching(daemon) as screen:
-        screen.shows("> server-00")
-        screen.press("\x1b[B\x1b[B/0qq\rqqq")
-        assert screen.wait() == 0
-
-
-def test_without_colour_nothing_is_coloured(daemon: FakeControl) -> None:
-    with watching(daemon, NO_COLOR="1") as screen:
-        screen.shows("> server-00")
-        screen.press("q")
-        screen.wait()
-    assert screen.styles <= {"0", "1", "7", ""}
 
 
 def test_a_dumb_terminal_is_written_to_as_a_file_is(daemon: FakeControl) -> None:
@@ -188,14 +160,6 @@ def test_a_fault_of_ours_gives_the_terminal_back(daemon: FakeControl) -> None:
     assert b"Traceback" in screen.written
 
 
-def test_a_daemon_of_another_version_gives_the_terminal_back_and_is_told(daemon: FakeControl) -> None:
-    daemon.answers["status"] = {"servers": {}}
-    with watching(daemon) as screen:
-        assert screen.wait() == 1
-    assert b"\x1b[?1049l" in screen.written
-    assert b"of another version than this `mcpd`" in screen.written
-
-
 def test_as_json_each_answer_is_a_line(daemon: FakeControl) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "daemon", "status", "--json", "--watch", EVERY],
@@ -208,15 +172,3 @@ def test_as_json_each_answer_is_a_line(daemon: FakeControl) -> None:
         child.send_signal(signal.SIGINT)
         child.communicate(timeout=PATIENCE)
     assert first == second == daemon.answers["status"]
-
-
-def test_without_a_keyboard_it_is_printed_again_and_again() -> None:
-    assert mcpd("status", "--watch", "-1").returncode == 2
-    assert not has_screen({"TERM": "xterm"}, io.StringIO())
-    here, there = os.openpty()
-    with open(there) as terminal:  # noqa: PTH123 - a descriptor
-        assert has_screen({"TERM": "xterm"}, terminal)
-        assert not has_screen({"TERM": "dumb"}, terminal)
-        assert not has_screen({}, terminal)
-        assert not has_screen({"TERM": "xterm"}, terminal, io.StringIO())
-    os.close(here)

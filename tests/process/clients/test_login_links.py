@@ -124,20 +124,6 @@ async def test_a_client_of_2026_07_28_is_answered_with_the_link_and_comes_back(t
         assert (await answer_to(client, 2))["result"]["content"] == []
 
 
-async def test_a_login_that_is_done_before_the_client_is_back_is_as_good(tmp_path: Path) -> None:
-    async with wanting(tmp_path) as site:
-        client = (await site.stage.connect(site.nursery)).client
-        needed = (await client.request("tools/call", {**CALL, "_meta": META}))["result"]
-        run = site.logins.under_way("alpha")
-        assert run is not None
-        site.answer()
-        await run.gone.wait()
-        back = {"inputResponses": {"login": {"action": "accept"}}, "requestState": needed["requestState"]}
-        await client.ask("tools/call", {**CALL, "_meta": META, **back}, request_id=2)
-        site.stage.answer(await site.stage.alpha.wait_sent(1))
-        assert (await answer_to(client, 2))["result"]["content"] == []
-
-
 @pytest.mark.parametrize("response", [{"action": "decline"}, {"action": "cancel"}, {}])
 async def test_who_declines_gets_the_error_and_is_not_asked_again_for_a_while(
     response: dict[str, str], tmp_path: Path
@@ -155,15 +141,6 @@ async def test_who_declines_gets_the_error_and_is_not_asked_again_for_a_while(
         if run is not None:
             await run.gone.wait()
         assert not site.stage.alpha.sent
-
-
-async def test_a_modern_client_that_declines_gets_the_error(tmp_path: Path) -> None:
-    async with wanting(tmp_path) as site:
-        client = (await site.stage.connect(site.nursery)).client
-        needed = (await client.request("tools/call", {**CALL, "_meta": META}))["result"]
-        back = {"inputResponses": {"login": {"action": "decline"}}, "requestState": needed["requestState"]}
-        await client.ask("tools/call", {**CALL, "_meta": META, **back}, request_id=2)
-        assert NAMES in error_of(await answer_to(client, 2))["message"]
 
 
 async def test_a_client_that_hangs_up_ends_the_login(tmp_path: Path) -> None:

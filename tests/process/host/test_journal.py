@@ -7,11 +7,9 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-import pytest
-
 from daemon.causes import Cause
 from daemon.history.event import Event, EventKind
-from daemon.host.logs import Journal, entry, is_journal, line_of
+from daemon.host.logs import Journal, entry, is_journal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,10 +74,3 @@ def test_stderr_is_the_journals_if_systemd_says_so(tmp_path: Path) -> None:
         assert is_journal(said, stream.fileno())
         assert not is_journal({}, stream.fileno())
         assert not is_journal({"JOURNAL_STREAM": "1:2"}, stream.fileno())
-
-
-@pytest.mark.parametrize("key", ["time", "message", "server", "run", "cause", "details"])
-def test_a_line_for_programs_has_the_same(key: str) -> None:
-    told = json.loads(line_of(KILLED))
-    assert (told["event"], told["level"]) == ("ended", "warning")
-    assert told[key]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -125,50 +124,6 @@ for server in ("a", "b"):
 
 
 @pytest.mark.parametrize("style", ["text", "journal", "json"])
-def test_a_record_of_many_calls_is_a_line_for_each_about_its_session(style: str) -> None:
-    code = """
-logger.bind(calls=[(3, "a/b", 0.001, "ok", 0), (7, "c/d hunter2", 1.5, "UnknownTool", 0)]).info("2")
-"""
-    first, second = logged(style, code, "hunter2").splitlines()
-    if style == "json":
-        found = [json.loads(each) for each in (first, second)]
-        assert [(each["session"], each["message"]) for each in found] == [
-            (3, "call a/b 1.0 ms ok"),
-            (7, "call c/d [redacted] 1500.0 ms UnknownTool"),
-        ]
-        assert {(each["level"], len(each["time"])) for each in found} == {("info", 32)}
-    else:
-        assert first.endswith("[session=3] call a/b 1.0 ms ok")
-        assert second.endswith("[session=7] call c/d [redacted] 1500.0 ms UnknownTool")
-
-
-@pytest.mark.parametrize("style", ["text", "journal", "json"])
-def test_a_name_that_a_client_made_up_forges_no_line(style: str) -> None:
-    code = r"""
-logger.bind(calls=[(1, 'a\n"b"\\x1b[2J\u202e', 0, "UnknownTool", 0), (2, "c/d", 0, "ok", 0)]).info("2")
-"""
-    first, second = logged(style, code).splitlines()
-    shown = r'call a\x0a"b"\x1b[2J\u202e 0.0 ms UnknownTool'
-    assert (json.loads(first)["message"] if style == "json" else first).endswith(shown)
-    assert "c/d" in second
-
-
-@pytest.mark.parametrize("style", ["text", "journal", "json"])
-@pytest.mark.parametrize("name", ["x", "ä", "\\x1b", "\\U000e0041", "\\U0001f600"])
-def test_a_call_by_a_very_long_name_is_a_short_line(style: str, name: str) -> None:
-    code = f"""
-logger.bind(calls=[(1, "{name}" * 100_000, 0, "UnknownTool", 0), (2, "c/d", 0, "ok", 0)]).info("2")
-"""
-    first, second = logged(style, code).splitlines()
-    said = json.loads(first)["message"] if style == "json" else first
-    label = said.partition("call ")[2].partition(" 0.0 ms UnknownTool")[0]
-    assert label.endswith("…")
-    assert LABEL_BYTES - 8 < len(label.encode()) <= LABEL_BYTES
-    assert len(first) < 1000
-    assert "c/d" in second
-
-
-@pytest.mark.parametrize("style", ["text", "journal", "json"])
 def test_whatever_a_server_or_a_client_says_a_record_has_a_bound(style: str) -> None:
     code = """
 long = "x" * 5_000_000
@@ -181,17 +136,6 @@ except ValueError:
     said = logged(style, code)
     assert f"x{CUT}" in said
     assert len(said) < 4 * SHOWN + 2 * TRACEBACK_CHARS
-
-
-def test_what_is_as_long_as_a_line_may_be_is_whole() -> None:
-    assert "x" * 8192 + "end" in logged("text", """logger.info("stderr: {}end", "x" * 8192)""")
-    label = "a" * (LABEL_BYTES - 2) + "/b"
-    said = logged("text", f"""logger.bind(calls=[(1, "{label}", 0, "ok", 0)]).info("1")""")
-    assert f"call {label} 0.0 ms" in said
-
-
-def test_a_level_is_the_least_that_is_shown() -> None:
-    assert logged("text", 'logger.trace("hidden")') == ""
 
 
 # --- the standard library's loggers ------------------------------------------------------------------------
@@ -248,16 +192,6 @@ for secret in sys.argv[3:]:
 """
 
 
-@pytest.mark.parametrize("style", ["text", "journal", "json"])
-def test_no_secret_is_written_in_any_format(style: str) -> None:
-    written = logged(style, LEAKS, *SECRETS)
-    for word in ("plain", "formatted", "library", "exception", "cause"):
-        assert written.count(f"{word} [redacted]") >= len(SECRETS), word
-    for secret in SECRETS:
-        for spelling in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
-            assert spelling not in written
-
-
 SHAPES = [
     "Authorization: Bearer hunter2-canary",
     'config "password=hunter2-canary" is bad',
@@ -267,20 +201,6 @@ SHAPES = [
     "secret=hunter2-canary\nnext line",
 ]
 """What servers print of their own accord: the shape alone gives it away."""
-
-
-@pytest.mark.parametrize("style", ["text", "journal", "json"])
-def test_what_looks_like_a_secret_is_not_written_in_any_format(style: str) -> None:
-    written = logged(style, f"for shape in {SHAPES!r}: logger.info('{{}}', shape)")
-    assert "hunter2" not in written
-    assert written.count("[redacted]") >= len(SHAPES)
-
-
-def test_json_stays_json_whatever_is_taken_out() -> None:
-    found = records(f"for shape in {SHAPES!r}: logger.info('{{}}', shape)")
-    assert len(found) == len(SHAPES)
-    for record, shape in zip(found, SHAPES, strict=True):
-        assert record["message"] == Redactor([])(shape)
 
 
 # --- a reader that does not read ---------------------------------------------------------------------------
@@ -324,33 +244,6 @@ def test_a_stream_that_stands_still_holds_nobody_up_and_has_a_bound() -> None:
     assert stream.getvalue().splitlines() == wanted
 
 
-def test_closing_gives_up_on_a_stream_that_stands_still() -> None:
-    stream = Blocked()
-    writer = LineWriter(stream)
-    writer("first")
-    assert stream.entered.wait(PATIENCE)
-    closing = threading.Thread(target=writer.close, daemon=True)
-    closing.start()
-    closing.join(PATIENCE)
-    assert not closing.is_alive()
-    stream.gate.set()
-
-
-class Broken(io.StringIO):
-    """A stream whose reader is gone."""
-
-    def write(self, text: str) -> int:
-        raise BrokenPipeError
-
-
-def test_a_stream_that_breaks_costs_lines_and_no_more() -> None:
-    writer = LineWriter(Broken())
-    writer("one")
-    writer("two")
-    writer.close()
-    assert writer.dropped == 2
-
-
 def test_a_process_whose_stderr_nobody_reads_ends_all_the_same() -> None:
     """A terminal that was stopped, a journal that hangs: a daemon that is told to end must end (R17)."""
     reading, writing = os.pipe()
@@ -367,5 +260,47 @@ def test_a_process_whose_stderr_nobody_reads_ends_all_the_same() -> None:
         os.close(writing)
 
 
-def test_logging_here_has_not_touched_the_tests_own() -> None:
-    assert not any(type(handler).__name__ == "_Intercept" for handler in logging.getLogger().handlers)
+STYLES = pytest.mark.parametrize("style", ["text", "journal", "json"])
+
+
+@STYLES
+def test_a_record_of_many_calls_is_a_short_line_for_each_that_no_name_forges(style: str) -> None:
+    code = r"""
+names = ["x", "ä", "\x1b", "\U000e0041", "\U0001f600"]
+whole = "a" * (LABEL_BYTES - 2) + "/b"
+logger.bind(calls=[(3, "a/b", 0.001, "ok", 0), (7, "c/d hunter2", 1.5, "UnknownTool", 0),
+    (1, 'a\n"b"\x1b[2J\u202e', 0, "UnknownTool", 0), (1, whole, 0, "ok", 0),
+    *((1, name * 100_000, 0, "UnknownTool", 0) for name in names)]).info("8")
+"""
+    lines = logged(style, code.replace("LABEL_BYTES", str(LABEL_BYTES)), "hunter2").splitlines()
+    if style == "json":
+        told = [json.loads(line) for line in lines]
+        assert {(each["level"], len(each["time"])) for each in told} == {("info", 32)}
+        said = [f"[session={each['session']}] {each['message']}" for each in told]
+    else:
+        said = [line[line.index("[session=") :] for line in lines]
+    assert said[:4] == [
+        "[session=3] call a/b 1.0 ms ok",
+        "[session=7] call c/d [redacted] 1500.0 ms UnknownTool",
+        r'[session=1] call a\x0a"b"\x1b[2J\u202e 0.0 ms UnknownTool',
+        f"[session=1] call {'a' * (LABEL_BYTES - 2)}/b 0.0 ms ok",
+    ]
+    labels = [each.partition("call ")[2].partition(" 0.0 ms UnknownTool")[0] for each in said[4:]]
+    assert len(labels) == 5
+    assert all(label.endswith("…") for label in labels)
+    assert all(LABEL_BYTES - 8 < len(label.encode()) <= LABEL_BYTES for label in labels)
+    assert max(map(len, lines)) < 1000
+
+
+@STYLES
+def test_no_secret_and_nothing_that_looks_like_one_is_written(style: str) -> None:
+    shapes = f"for shape in {SHAPES!r}: logger.info('{{}}', shape)"
+    written = logged(style, LEAKS + shapes, *SECRETS)
+    for word in ("plain", "formatted", "library", "exception", "cause"):
+        assert written.count(f"{word} [redacted]") >= len(SECRETS), word
+    for secret in (*SECRETS, "hunter2"):
+        for spelling in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
+            assert spelling not in written
+    if style == "json":
+        messages = [json.loads(line)["message"] for line in written.splitlines()]
+        assert messages[-len(SHAPES) :] == [Redactor([])(shape) for shape in SHAPES]

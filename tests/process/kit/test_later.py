@@ -9,30 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.kit.later import later
 from tests.e2e.harness import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def test_nothing_is_loaded_before_it_is_used() -> None:
-    script = (
-        "import sys\n"
-        "from daemon.kit.later import later\n"
-        "colors, fraction = later('colorsys'), later('fractions', 'Fraction')\n"
-        "assert not {'colorsys', 'fractions'} & sys.modules.keys()\n"
-        "assert colors.rgb_to_hsv(0, 0, 0) == (0, 0, 0)\n"
-        "assert 'colorsys' in sys.modules and 'fractions' not in sys.modules\n"
-        "assert fraction(1, 2) == 0.5\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
-
-
-def test_what_was_used_once_is_asked_for_no_more() -> None:
-    colors = later("colorsys")
-    first = colors.rgb_to_hsv
-    assert vars(colors)["rgb_to_hsv"] is first is colors.rgb_to_hsv
 
 
 def test_what_is_due_is_loaded_when_it_is_time_and_nothing_else() -> None:
@@ -70,13 +50,6 @@ def test_what_is_due_and_used_at_that_moment_is_loaded_by_one_of_the_two_threads
     )
     environ = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60, env=environ)
-
-
-def test_what_is_not_there_is_an_error_where_it_is_used() -> None:
-    with pytest.raises(AttributeError, match="no_such"):
-        _ = later("colorsys").no_such
-    with pytest.raises(ModuleNotFoundError, match="no_such"):
-        later("no_such", "Thing")()
 
 
 @pytest.mark.parametrize(

@@ -79,13 +79,6 @@ async def servers_of(home: House) -> list[str]:
     return list((await status_of(home))["servers"])
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_ends_the_daemon(sockets: Path, number: signal.Signals) -> None:
-    async with daemon(sockets, {}) as home:
-        os.kill(os.getpid(), number)
-        await home.wait_notified("STOPPING=1")
-
-
 async def test_garbage_is_looked_for_from_ready_on_and_not_among_what_was_there_before(sockets: Path) -> None:
     gc.disable()
     try:
@@ -107,17 +100,6 @@ async def test_sighup_reads_the_configuration_anew(sockets: Path) -> None:
         await home.wait_notified("READY=1", 2)
         assert [state.split("=")[0] for state in home.notified] == ["READY", "RELOADING", "READY"]
         assert await servers_of(home) == ["b"]
-
-
-async def test_the_switch_is_logged_at_the_start_and_when_it_is_another(sockets: Path, log: list[str]) -> None:
-    async with daemon(sockets, {}) as home:
-        for number, config in enumerate(({"lazy": False}, {"lazy": False, "watch": False}, {}), 2):
-            home.write(config)
-            os.kill(os.getpid(), signal.SIGHUP)
-            await home.wait_notified("READY=1", number)
-    on = "lazy loading is on; by profile: default shows what fits each client (auto)"
-    off = "lazy loading is off: every profile lists all tools"
-    assert [line for line in log if line.startswith("lazy")] == [on, off, on]
 
 
 async def test_a_faulty_file_changes_nothing_and_every_fault_is_logged(sockets: Path, log: list[str]) -> None:
@@ -144,13 +126,6 @@ async def test_a_variable_that_a_server_waits_for_is_looked_for_though_nothing_e
         (sockets / "env").write_text("SET_NOWHERE_YET=abc\n")
         await home.wait_notified("READY=1", 2)
         assert (await status_of(home))["servers"]["a"]["cause"] is None
-
-
-async def test_a_daemon_that_is_asked_to_end_while_it_reloads_ends(sockets: Path) -> None:
-    async with daemon(sockets, {"mcpServers": {"a": ECHO}}) as home:
-        home.write({"mcpServers": {"b": ECHO}})
-        os.kill(os.getpid(), signal.SIGHUP)
-        await home.wait_notified("RELOADING=1")
 
 
 @pytest.mark.parametrize(("early", "told"), [(signal.SIGHUP, "RELOADING=1"), (signal.SIGTERM, "STOPPING=1")])
@@ -239,30 +214,6 @@ async def test_a_file_is_read_once_it_has_been_another_for_one_look(
         await file.over.wait()
         nursery.cancel_scope.cancel()
     assert file.reads == reads
-
-
-async def test_a_look_that_fails_is_told_once_and_the_next_one_sees_what_has_changed(
-    log: list[str], autojump_clock: trio.testing.MockClock
-) -> None:
-    full = RuntimeError("can't start new thread")
-    file = FakeFile([1, full, full, 2, 2, full, 2, 3, 3])
-    life = lifetime._Life(FakeTree(file, watch=True))  # type: ignore[arg-type]
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(life.watch, file)
-        await file.over.wait()
-        nursery.cancel_scope.cancel()
-    assert file.reads == [2, 3]
-    assert len([line for line in log if "can't start new thread" in line]) == 2
-
-
-async def test_a_file_is_not_looked_at_unless_the_configuration_wants_it(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    file = FakeFile([1, 2, 2, 2])
-    life = lifetime._Life(FakeTree(file, watch=False))  # type: ignore[arg-type]
-    with trio.move_on_after(1000):
-        await life.watch(file)
-    assert (file.reads, file.now) == ([], None)
 
 
 async def test_a_second_signal_waits_for_no_balancer(sockets: Path) -> None:

@@ -127,7 +127,7 @@ def test_a_faulty_configuration_is_told_whole_and_touches_nothing(place: Place) 
     assert not place.front.parent.exists()
 
 
-@pytest.mark.parametrize("text", ["{", "[]", ""])
+@pytest.mark.parametrize("text", ["{", ""])
 def test_a_file_that_is_no_configuration_is_status_78(place: Place, text: str) -> None:
     with place.daemon(place.config(text) if text else place.home / "missing.json") as process:
         status, err = ended(process)
@@ -174,14 +174,6 @@ def test_operators_are_answered_who_name_the_socket_that_it_was_given(place: Pla
         assert ended(process)[0] == 0
 
 
-def test_sigint_ends_it_like_sigterm(place: Place) -> None:
-    with place.daemon(place.config()) as process:
-        place.told()
-        process.send_signal(signal.SIGINT)
-        assert ended(process)[0] == 0
-    assert not place.front.exists()
-
-
 def test_a_second_daemon_is_refused_with_the_pid_of_the_first(place: Place) -> None:
     config = place.config()
     with place.daemon(config) as first:
@@ -194,18 +186,6 @@ def test_a_second_daemon_is_refused_with_the_pid_of_the_first(place: Place) -> N
         assert ping(place.front)
 
 
-def test_the_sockets_of_a_killed_daemon_are_taken_over(place: Place) -> None:
-    config = place.config()
-    with place.daemon(config) as first:
-        place.told()
-        first.kill()
-        first.wait(PATIENCE)
-    assert place.front.exists()
-    with place.daemon(config):
-        assert place.told().startswith("READY=1")
-        assert ping(place.front)
-
-
 def test_a_killed_daemon_leaves_a_file_that_tells_the_next_one_what_it_has_started(place: Place) -> None:
     state = place.home / "state"
     config = place.config({"mcpServers": {"a": {"command": sys.executable, "args": ["-c", STUBBORN]}}})
@@ -213,9 +193,11 @@ def test_a_killed_daemon_leaves_a_file_that_tells_the_next_one_what_it_has_start
         place.told()
         first.kill()
         first.wait(PATIENCE)
+    assert place.front.exists()
     [left] = (state / FOLDER).iterdir()
     with place.daemon(config, "--state-dir", str(state)) as second:
         assert place.told().startswith("READY=1")
+        assert ping(place.front), "its socket is taken over"
         [own] = (state / FOLDER).iterdir()
         assert own != left
         second.terminate()
@@ -261,31 +243,13 @@ def test_asked_twice_it_ends_at_once_and_cleanly(place: Place) -> None:
     assert not is_alive(pid)
 
 
-@pytest.mark.parametrize(
-    ("style", "begins"), [("json", '{"time": '), ("journal", "<6>"), ("text", "0123456789")]
-)
-def test_the_format_of_the_log_can_be_chosen(place: Place, style: str, begins: str) -> None:
-    with place.daemon(place.config(), "--log-format", style) as process:
+def test_the_format_of_the_log_can_be_chosen_and_sigint_ends_it_like_sigterm(place: Place) -> None:
+    with place.daemon(place.config(), "--log-format", "json") as process:
         place.told()
-        process.terminate()
+        process.send_signal(signal.SIGINT)
         status, err = ended(process)
     assert status == 0
-    for line in err.splitlines():
-        assert line.startswith(begins) if style != "text" else line[0] in begins
-
-
-def test_help_shows_an_example_and_the_statuses() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, "--help"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
-    assert "examples:" in done.stdout
-    for status in ("78", "69", "70"):
-        assert status in done.stdout
+    assert all(json.loads(line)["time"] for line in err.splitlines())
 
 
 PROFILES = {
@@ -364,23 +328,6 @@ def test_the_secrets_of_every_configuration_that_was_read_stay_hidden(
         (sockets / "token").write_text(token)
         file.read()
     assert file.redact("first-secret second-secret") == "[redacted] [redacted]"
-
-
-def test_a_file_looks_other_when_it_was_written_or_replaced_or_removed(sockets: Path) -> None:
-    path = sockets / "mcpd.json"
-    file = ConfigFile(path)
-    assert file.look() is None
-    path.write_text("{}")
-    file.read()
-    assert file.look() == file.seen
-    (sockets / "other").write_text("{}")
-    (sockets / "other").rename(path)
-    replaced = file.look()
-    assert replaced != file.seen
-    path.write_text('{"lazy": true}')
-    assert file.look() not in {file.seen, replaced}
-    path.unlink()
-    assert file.look() is None
 
 
 def test_the_file_looks_other_when_a_profile_beside_it_is_written_changed_or_removed(sockets: Path) -> None:

@@ -10,7 +10,7 @@ import trio.testing
 
 from daemon.authorization.login_runs import LoginRuns
 from daemon.authorization.logins import FileLogins, ServerLogins
-from daemon.operators.login_commands import DEVICE_CODE, LINK
+from daemon.operators.login_commands import LINK
 from daemon.processes.children import Children
 from tests.fakes_upstream import Stage
 from tests.process.authorization.test_running import PROGRAM, SECONDS
@@ -64,19 +64,6 @@ async def test_the_page_is_told_the_answer_taken_and_the_server_started_again(tm
         answer = (await operator.get())["result"]
         assert (answer["server"], answer["state"], answer["expiresAt"]) == ("alpha", "ready", 12.5)
         assert stage.runs == before + 1
-
-
-async def test_a_code_is_told(tmp_path: Path) -> None:
-    async with operating(tmp_path) as (operator, _, _):
-        await operator.ask("login", {"server": "alpha", "scope": "device"})
-        page = await operator.get()
-        assert page["method"] == DEVICE_CODE
-        assert page["params"] == {
-            "url": "https://as.example/device",
-            "code": "ABCD-EFGH",
-            "completeUrl": None,
-        }
-        assert (await operator.get())["result"]["scope"] == "device"
 
 
 async def test_a_login_that_does_not_come_about_is_refused_with_the_reason(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from daemon.processes import leftovers, marks, proc
 from tests.unit.processes.dying import DyingDaemon
-from tests.unit.processes.scripts import PATIENCE, told_by
+from tests.unit.processes.scripts import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,17 +46,6 @@ def test_a_daemon_that_lives_is_left_alone_with_its_servers(tmp_path: Path) -> N
         assert living.alive == living.all
         assert not killed.alive
         assert len(files(tmp_path)) == 1
-
-
-def test_a_daemon_of_another_state_directory_is_left_alone(tmp_path: Path) -> None:
-    with (
-        DyingDaemon(tmp_path / "other", {"a": POLITE}) as other,
-        DyingDaemon(tmp_path, {"a": POLITE}) as killed,
-    ):
-        killed.kill()
-        other.kill()
-        leftovers.end(tmp_path)
-        assert (other.alive, killed.alive) == (other.all, [])
 
 
 def test_a_child_without_its_mark_is_known_by_its_number_and_its_time(tmp_path: Path) -> None:
@@ -103,26 +92,6 @@ def test_another_daemon_below_a_leftover_is_spared_with_all_below_it(tmp_path: P
         os.kill(lowest, signal.SIGKILL)
 
 
-def test_whoever_looks_from_below_a_leftover_spares_the_line_that_it_stands_in(tmp_path: Path) -> None:
-    script = f"""
-from pathlib import Path
-from daemon.processes import leftovers
-from tests.unit.processes.dying import DyingDaemon
-with DyingDaemon(Path({str(tmp_path)!r}), {{"a": {POLITE}}}) as daemon:
-    daemon.kill()
-    # As if the daemon had started us, and we whoever looks.
-    resource.prlimit(0, proc.RLIMIT_LOCKS, proc.limit(daemon.all[0]))
-    looking = os.fork()
-    if looking == 0:
-        [found] = leftovers.look(daemon.state)
-        tell([process.pid for process in found.processes] == daemon.all)
-        sys.stdout.flush()
-        os._exit(0)
-    os.waitpid(looking, 0)
-"""
-    assert told_by(script)
-
-
 def test_after_the_machine_was_started_again_nothing_is_left(tmp_path: Path) -> None:
     with DyingDaemon(tmp_path, {"a": POLITE}) as daemon:
         daemon.kill()
@@ -155,34 +124,6 @@ def test_a_file_of_another_user_counts_for_nothing(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(os, "geteuid", lambda: files(tmp_path)[0].stat().st_uid + 1)
         assert leftovers.end(tmp_path) == ([], [])
         assert daemon.alive == daemon.all
-
-
-def test_a_file_that_says_nothing_is_no_daemons(tmp_path: Path) -> None:
-    (tmp_path / leftovers.FOLDER).mkdir()
-    path = tmp_path / leftovers.FOLDER / f"odd{leftovers.SUFFIX}"
-    path.write_bytes(b"\xff{}\n")
-    assert leftovers.end(tmp_path) == ([], [])
-    assert path.exists()
-
-
-def test_nobody_is_looked_for_where_no_daemon_has_died(tmp_path: Path) -> None:
-    assert leftovers.look(tmp_path) == []
-    assert leftovers.end(tmp_path / "none") == ([], [])
-
-
-def test_whether_anything_of_ours_lives(tmp_path: Path) -> None:
-    script = """
-from daemon.processes import leftovers
-before = leftovers.any_alive()
-with own.handing_down(marks.new()):
-    child = sleeper()
-during = leftovers.any_alive()
-child.kill()
-child.wait()
-tell([before, during, leftovers.any_alive()])
-"""
-    assert told_by(script) == [False, True, False]
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_survives_is_not_told_as_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

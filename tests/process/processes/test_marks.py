@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.processes import marks
 from tests.unit.processes.scripts import told_by
 
 SERVER = """
@@ -82,29 +81,3 @@ with own.handing_down(early):
 tell([marks.strays(), marks.find().strays, marks.find().trees[early] == [child.pid]])
 """
     assert told_by(SERVER + script) == [[], [], True]
-
-
-def test_without_being_told_to_nobody_is_a_stray() -> None:
-    script = """
-orphan((0, 0))
-tell([marks.strays(), marks.find().strays])
-"""
-    assert told_by(SERVER + script) == [[], []]
-
-
-def test_a_mark_fits_a_limit_and_is_new() -> None:
-    given = {marks.new() for _ in range(100)}
-    assert len(given) == 100
-    assert given <= marks.living()
-    assert {mark >> marks.COUNT_BITS for mark in given} == {marks.series()}
-    assert all(1 << marks.MARK_BITS <= mark < marks.HIGHEST < 1 << 63 for mark in given)
-    for mark in given:
-        marks.forget(mark)
-    assert not given & marks.living()
-
-
-def test_another_process_has_another_series() -> None:
-    script = """
-tell(marks.series())
-"""
-    assert len({told_by(script), told_by(script), marks.series()}) == 3

@@ -46,7 +46,3 @@ child.stdout.readline()
 tell(efforts([mark])[mark].cpu >= 0.3)
 """
     assert told_by(BEGIN + script) is True
-
-
-def test_a_server_that_is_gone_does_nothing() -> None:
-    assert told_by(BEGIN + "tell(efforts([marks.new()]).popitem()[1])") == [0.0, False]

@@ -43,25 +43,6 @@ tell([score(child.pid), marks.find().trees[proc.limit(child.pid)[0]] == [child.p
     assert told_by(script) == [own.OOM_SCORE, True, True]
 
 
-def test_a_score_that_is_worse_already_is_left_as_it_is() -> None:
-    script = """
-open("/proc/self/oom_score_adj", "w").write("700")
-with own.handing_down(marks.new()):
-    child = sleeper()
-tell([int(open(f"/proc/{pid}/oom_score_adj").read()) for pid in (child.pid, "self")])
-"""
-    assert told_by(script) == [700, 700]
-
-
-def test_a_daemon_that_is_to_be_measured_stays_open() -> None:
-    script = """
-import ctypes
-own.take_charge({own.OPEN: "1"})
-tell(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))  # PR_GET_DUMPABLE
-"""
-    assert told_by(script) == 1
-
-
 def test_while_a_server_lives_that_could_be_given_no_mark_nobody_is_a_stray() -> None:
     script = """
 from loguru import logger

@@ -110,12 +110,6 @@ def test_whoever_is_gone_cannot_be_vouched_for(tmp_path: Path) -> None:
         assert door.report()["refused"] == {"gone": 1}
 
 
-def test_a_stranger_is_refused() -> None:
-    door = Door(Shares(10, 10, 0))
-    assert door.knock(STRANGER + 1) is None
-    assert door.report() == {"open": 0, "places": 10, "refused": {"user": 1}}
-
-
 def test_who_has_a_place_gets_none_of_the_last_ones(tmp_path: Path) -> None:
     door = Door(Shares(5, 5, 2))
     assert [door.knock() for _ in range(4)] == [PeerCredentials(0, US)] * 3 + [None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,13 +45,6 @@ tell([proc.read(os.getpid()).parent == os.getppid(), proc.read(os.getpid()).stat
     assert told_by(script) == [True, "R"]
 
 
-def test_what_is_not_there() -> None:
-    assert proc.read(NOBODY) is None
-    assert proc.limit(NOBODY) is None
-    assert not proc.exists(NOBODY)
-    assert proc.resident(NOBODY) == 0
-
-
 def test_of_a_child_that_is_hidden_wait_says_whether_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proc, "read", lambda _pid: None)
     with subprocess.Popen(["sleep", "600"]) as child:
@@ -71,29 +63,3 @@ def test_whom_a_signal_may_be_sent_to() -> None:
     assert proc.may_signal(os.getpid())
     assert proc.may_signal(1) is (os.getuid() in {0, Path("/proc/1").stat().st_uid})
     assert not proc.may_signal(NOBODY)
-
-
-def test_what_is_there() -> None:
-    assert proc.exists(1)
-    assert proc.exists(os.getpid())
-    assert proc.resident(os.getpid()) > proc.PAGE
-    assert os.getpid() not in proc.numbers()
-
-
-HOLD = """
-import socket, sys
-held = socket.create_server(("127.0.0.1", 0))
-print(held.getsockname()[1], flush=True)
-sys.stdin.read()
-"""
-
-
-def test_whoever_listens_on_a_port_is_found_as_long_as_it_does() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout is not None
-        port = int(holder.stdout.readline())
-        assert proc.port_holders(port) == [holder.pid]
-        holder.kill()
-    assert proc.port_holders(port) == []

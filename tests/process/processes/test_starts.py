@@ -59,17 +59,6 @@ def test_a_daemon_writes_down_who_it_is_and_what_it_starts(tmp_path: Path) -> No
         assert path.name == f"{identity.series:x}{leftovers.SUFFIX}"
 
 
-def test_whoever_ends_as_it_should_leaves_no_file(tmp_path: Path) -> None:
-    with DyingDaemon(tmp_path, {"a": ["polite", "marked"]}) as daemon:
-        daemon.stop()
-        assert not list((tmp_path / leftovers.FOLDER).iterdir())
-
-
-def test_a_file_is_kept_if_something_may_still_run(tmp_path: Path) -> None:
-    leftovers.Starts.begin(tmp_path).end(keep=True)
-    assert len(list((tmp_path / leftovers.FOLDER).iterdir())) == 1
-
-
 def test_a_full_file_is_written_anew_with_the_servers_that_live(tmp_path: Path) -> None:
     script = f"""
 from pathlib import Path

@@ -49,11 +49,6 @@ def test_the_second_is_refused_and_told_who_is_first(tmp_path: Path) -> None:
         assert (tmp_path / "state.db.lock").read_text() == f"{os.getpid()}\n"
 
 
-def test_twice_in_one_process_is_refused_too(tmp_path: Path) -> None:
-    with hold(tmp_path / "x"), pytest.raises(DaemonRunning, match=f"pid {os.getpid()}"), hold(tmp_path / "x"):
-        pass
-
-
 def test_what_a_dead_process_left_behind_locks_nobody_out(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     with another(path) as process:

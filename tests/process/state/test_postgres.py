@@ -49,12 +49,6 @@ def failing(kind: StoreCause, *words: str) -> Iterator[None]:
         assert word in str(fault.value)
 
 
-def test_nobody_waits_longer_than_promised() -> None:
-    # The one who gives up first is the one who knows most.
-    assert room.LOCK_SECONDS < room.STATEMENT_SECONDS < room.SILENCE_SECONDS < room.CONNECT_SECONDS < 1.5
-    assert room.CONNECT_SECONDS < room.ABANDONED_SECONDS
-
-
 def test_a_frozen_server_is_given_up_and_taken_up_again(
     postgres: Server, postgres_place: Postgres, opening: Opener
 ) -> None:
@@ -115,19 +109,6 @@ def test_few_wait_for_a_connection_that_cannot_be_given_up(postgres_place: Postg
         with failing(StoreCause.UNAVAILABLE, "4 earlier attempts to connect have not ended yet"):
             postgres_place.open()
     postgres_place.open().close()
-
-
-def test_what_is_no_postgresql_is_unavailable() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as web:
-
-        def serve() -> None:
-            connection, _ = web.accept()
-            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-            connection.close()
-
-        threading.Thread(target=serve).start()
-        with failing(StoreCause.UNAVAILABLE):
-            Store.open(parse(f"postgresql://127.0.0.1:{web.getsockname()[1]}/db?sslmode=disable"), writer="one")
 
 
 def test_a_database_or_user_that_does_not_exist_is_misconfigured(postgres: Server) -> None:

@@ -81,18 +81,6 @@ def test_a_file_that_others_could_read_becomes_ours_alone(sqlite_place: Sqlite, 
     assert mode(sqlite_place.path) == 0o600
 
 
-def test_it_writes_ahead_and_does_not_wait_for_the_disk_each_time(
-    sqlite_place: Sqlite, opening: Opener
-) -> None:
-    store = opening(sqlite_place)
-    assert [pragma(store, name) for name in ("journal_mode", "synchronous")] == ["wal", 1]
-
-
-def test_a_closed_store_is_one_file(sqlite_place: Sqlite) -> None:
-    path = written(sqlite_place)
-    assert [each.name for each in path.parent.iterdir()] == ["state.db"]
-
-
 def test_a_full_disk_loses_nothing_that_was_written(sqlite_place: Sqlite, opening: Opener) -> None:
     store = opening(sqlite_place)
     store.keep(Batch(at=1.0, sessions=(session("key", "git/a"),)))
@@ -106,28 +94,6 @@ def test_a_full_disk_loses_nothing_that_was_written(sqlite_place: Sqlite, openin
     pragma(store, "max_page_count = 100000")
     store.keep(BATCH)
     assert store.recall().servers == BATCH.servers
-
-
-def test_a_file_that_may_not_grow_any_more_is_a_fault_and_stays_readable(sqlite_place: Sqlite) -> None:
-    written(sqlite_place)
-    script = f"""
-import resource, signal
-from daemon.state.store import Store
-from daemon.config.state_url import parse
-from daemon.state.faults import StoreFault
-from daemon.state.sql import Batch
-from tests.unit.state.samples import server, session
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-store = Store.open(parse("sqlite:///{sqlite_place.path}"), writer="child")
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-try:
-    store.keep(Batch(at=2.0, servers=tuple(server("x" * 100, name=f"s{{n}}", epoch=2) for n in range(500))))
-except StoreFault as fault:
-    print(fault.cause)
-print(len(store.recall().servers))
-store.close()
-"""
-    assert python(script) == ["unavailable", "1"]
 
 
 def test_a_file_that_another_program_holds_is_locked(sqlite_place: Sqlite, opening: Opener) -> None:
@@ -210,19 +176,6 @@ def test_what_is_no_sound_database_is_refused(
     spoil(written(sqlite_place))
     with failing(kind, str(sqlite_place.path)):
         sqlite_place.open()
-
-
-def test_a_corrupt_file_that_was_looked_at_leaves_nothing_open_beside_it(sqlite_place: Sqlite) -> None:
-    path = written(sqlite_place)
-    overwrite(path, 4096, b"\xff" * (path.stat().st_size - 4096))
-    with failing(StoreCause.CORRUPT):
-        sqlite_place.open()
-    assert [each.name for each in path.parent.iterdir()] == ["state.db"]
-
-
-def test_an_emptied_file_begins_anew(sqlite_place: Sqlite, opening: Opener) -> None:
-    os.truncate(written(sqlite_place), 0)
-    assert opening(sqlite_place).recall().servers == ()
 
 
 def test_a_corrupt_file_is_set_aside_by_name_and_a_new_one_begins(

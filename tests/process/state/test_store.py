@@ -14,74 +14,20 @@ import pytest
 from msgspec import Raw
 
 from daemon.catalog.listing import read_definitions
-from daemon.catalog.loaded import VALID, Loaded, LoadedStatus, anonymous_key
+from daemon.catalog.loaded import LoadedStatus, anonymous_key
 from daemon.model import GivenName, Kind
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.server_notes import NAME_BYTES
-from daemon.state.sql import FORGOTTEN_AT_ONCE, Batch
+from daemon.state.sql import Batch
 from daemon.state.store import set_aside
 from tests.unit.catalog.samples import tool
-from tests.unit.state.samples import CHANGED, RENAMED, loading, server, session, summed, with_lists, with_tools
+from tests.unit.state.samples import CHANGED, server, session, with_lists, with_tools
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from daemon.state.store import Store
     from tests.unit.state.places import Opener, Place, Postgres, Sqlite
-
-
-def test_a_fresh_store_knows_nothing(store: Store) -> None:
-    assert store.recall().servers == ()
-    assert store.recall().switched == frozenset()
-    assert store.session("key") is None
-    assert store.sessions(10) == ()
-
-
-def test_servers_come_back_as_they_were(place: Place, opening: Opener) -> None:
-    records = (
-        server(name="empty", epoch=3),
-        summed(server("write", "read", epoch=7)),
-        server(name="mute", tools=None),
-    )
-    first = opening(place)
-    first.keep(Batch(at=1.0, servers=records))
-    first.close()
-    assert opening(place, "two").recall().servers == records
-
-
-def test_the_bytes_of_a_tool_are_kept(store: Store) -> None:
-    odd = (
-        b'{ "name":"odd", "inputSchema" : {"type":"object","x":1e2,"a":"\\u00e9\xc3\xa9\\u0000"},"unknown":[] }'
-    )
-    record = server("plain")
-    assert record.tools is not None
-    raw = attrs.evolve(record.tools[0], raw=odd)
-    store.keep(Batch(at=1.0, servers=(attrs.evolve(record, lists={Kind.TOOL: (raw,)}),)))
-    (found,) = store.recall().servers
-    assert found.tools is not None
-    assert found.tools[0].raw == odd
-    assert found.tools[0].name == "odd"
-
-
-def test_sessions_come_back_as_they_were_and_in_order(place: Place, opening: Opener) -> None:
-    held = [loading("git/z"), loading("fs/a", RENAMED, judged_at=9.0), loading("git/b", CHANGED, judged_at=8.5)]
-    record = attrs.evolve(session("key"), loaded=Loaded(dict(held)))
-    first = opening(place)
-    first.keep(Batch(at=1.0, sessions=(record,)))
-    first.close()
-    found = opening(place, "two").session("key")
-    assert found == record
-    assert list(found.loaded.tools) == [key for key, _ in held]
-
-
-def test_a_session_is_replaced_as_a_whole(store: Store) -> None:
-    store.keep(Batch(at=1.0, sessions=(session("key", "git/a", "git/b", "git/c"), session("other", "git/a"))))
-    newer = session("key", "git/b", "git/d", "git/a", client="another", seen_at=20.0)
-    store.keep(Batch(at=2.0, sessions=(newer,)))
-    found = store.session("key")
-    assert found == newer
-    assert list(found.loaded.tools) == list(newer.loaded.tools)
-    assert store.session("other") == session("other", "git/a")
 
 
 def test_loading_one_more_tool_writes_one_row(store: Store, place: Place) -> None:
@@ -92,26 +38,10 @@ def test_loading_one_more_tool_writes_one_row(store: Store, place: Place) -> Non
     assert place.run(f"SELECT tool FROM loaded_tools WHERE version = {kept.version}") == [("new",)]
 
 
-def test_touching_a_session_moves_its_time_forward_only(store: Store) -> None:
-    store.keep(Batch(at=1.0, sessions=(session("key", "git/a", seen_at=10.0),)))
-    store.keep(Batch(at=2.0, touched={"key": 30.0, "unknown": 30.0}))
-    store.keep(Batch(at=3.0, touched={"key": 20.0}, sessions=(session("key", "git/a", seen_at=15.0),)))
-    assert store.session("key") == session("key", "git/a", seen_at=30.0)
-    assert store.session("unknown") is None
-
-
 def test_the_sessions_that_were_used_last_come_first(store: Store) -> None:
     records = [session(f"key{number}", "git/a", seen_at=float(number)) for number in range(5)]
     store.keep(Batch(at=1.0, sessions=tuple(records)))
     assert store.sessions(3) == (records[4], records[3], records[2])
-
-
-def test_sessions_that_nobody_uses_are_forgotten(store: Store, place: Place) -> None:
-    names = {"old": 1.0, "spared": 2.0, "new": 3.0}
-    store.keep(Batch(at=1.0, sessions=tuple(session(key, "git/a", seen_at=at) for key, at in names.items())))
-    assert store.forget_sessions(3.0, sparing=("spared",), most=9) == 1
-    assert [record.key for record in store.sessions(10)] == ["new", "spared"]
-    assert place.run("SELECT count(*) FROM loaded_tools") == [(2,)]
 
 
 def test_sessions_that_nobody_has_named_are_forgotten_sooner(store: Store) -> None:
@@ -156,13 +86,6 @@ def test_other_users_sessions_go_first_where_they_have_more_than_half(store: Sto
     assert [each.key for each in reversed(store.sessions(10))] == ["mine", *keys[3:]]
 
 
-def test_not_all_sessions_of_a_crowd_are_deleted_at_once(store: Store) -> None:
-    records = tuple(session(f"{number}", seen_at=float(number)) for number in range(FORGOTTEN_AT_ONCE + 20))
-    store.keep(Batch(at=1.0, sessions=records))
-    assert store.forget_sessions(0.0, most=5) == FORGOTTEN_AT_ONCE
-    assert store.forget_sessions(0.0, most=5) == 15
-
-
 # --- names ---------------------------------------------------------------------------------------------------
 
 GIVEN = GivenName(name="transfer", key=("bank", "transfer"), since=5.0)
@@ -170,24 +93,11 @@ BESIDE = GivenName(name="bank__call_tool", key=("bank", "call_tool"), beside=Tru
 TAKEN = GivenName(name="transfer", key=("evil", "transfer"), since=7.0)
 
 
-def test_names_are_remembered_with_what_they_mean(place: Place, opening: Opener) -> None:
-    first = opening(place)
-    first.keep(Batch(at=1.0, names=(GIVEN, BESIDE)))
-    first.close()
-    assert set(opening(place, "two").recall().names) == {GIVEN, BESIDE}
-
-
 def test_a_name_that_is_given_again_stays_as_it_is(store: Store, place: Place) -> None:
     store.keep(Batch(at=1.0, names=(GIVEN,)))
     store.keep(Batch(at=2.0, names=(attrs.evolve(GIVEN, since=9.0),)))
     assert store.recall().names == (GIVEN,)
     assert place.run("SELECT version FROM given_names") == [(1,)]
-
-
-def test_a_name_goes_to_another_tool_once_it_is_free(store: Store) -> None:
-    store.keep(Batch(at=1.0, names=(GIVEN,)))
-    store.keep(Batch(at=2.0, names=(TAKEN,), names_gone=(GIVEN,)))
-    assert store.recall().names == (TAKEN,)
 
 
 def test_a_name_that_two_daemons_gave_stays_the_first_ones_and_nobody_knows_it(store: Store) -> None:
@@ -265,12 +175,6 @@ def test_a_list_that_is_gone_is_not_kept_and_others_are_not_written_again(store:
 # --- since when tools are as they are ------------------------------------------------------------------------
 
 
-def test_since_when_a_tool_is_as_it_is_comes_back(store: Store) -> None:
-    store.keep(Batch(at=1.0, servers=(server("a", "b", since={"a": 3.0, "b": 4.0}),)))
-    (known,) = store.recall().servers
-    assert known.since == {"a": 3.0, "b": 4.0}
-
-
 def test_a_tool_that_changed_for_any_daemon_has_changed(store: Store) -> None:
     store.keep(Batch(at=1.0, servers=(server("a", since={"a": 30.0}),)))
     store.keep(Batch(at=2.0, servers=(server("a", since={"a": 3.0}, epoch=2),)))
@@ -281,12 +185,6 @@ def test_a_tool_that_changed_for_any_daemon_has_changed(store: Store) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------
-
-
-def test_switches_are_remembered_until_they_are_switched_back(store: Store) -> None:
-    store.keep(Batch(at=1.0, switched_off=frozenset({("git", ""), ("git", "push"), ("fs", "rm")})))
-    store.keep(Batch(at=2.0, switched_on=frozenset({("git", ""), ("never", "off")})))
-    assert store.recall().switched == {("git", "push"), ("fs", "rm")}
 
 
 def test_every_write_counts_and_stamps_its_rows(store: Store, place: Place) -> None:
@@ -350,29 +248,6 @@ def test_an_operation_beside_one_that_hangs_is_refused(store: Store) -> None:
     assert store.recall().switched == frozenset()
 
 
-def test_marking_says_what_became_of_tools(store: Store) -> None:
-    names = ("git/a", "git/b", "fs/a")
-    store.keep(Batch(at=1.0, sessions=(session("one", *names), session("two", "git/b", "git/a"))))
-    verdicts = {"a": CHANGED, "b": VALID}
-    kept = store.keep(Batch(at=5.0, judge=lambda _server, tool, _hash: verdicts[tool], judged=("git", "gone")))
-    assert kept.marked == {LoadedStatus.INVALID_CHANGED: 2}
-    found = store.session("one")
-    assert found is not None
-    assert found.loaded.tools["git", "a"] == loading("git/a", CHANGED, judged_at=5.0)[1]
-    assert found.loaded.tools["git", "b"] == loading("git/b")[1]
-    assert found.loaded.tools["fs", "a"].verdict == VALID
-
-
-def test_marking_again_changes_nothing_and_a_tool_can_become_valid_again(store: Store) -> None:
-    store.keep(Batch(at=1.0, sessions=(session("one", "git/a"),)))
-    store.keep(Batch(at=2.0, judge=lambda *_: RENAMED, judged=("git",)))
-    assert store.keep(Batch(at=3.0, judge=lambda *_: RENAMED, judged=("git",))).marked == {}
-    assert store.keep(Batch(at=4.0, judge=lambda *_: VALID, judged=("git",))).marked == {LoadedStatus.VALID: 1}
-    found = store.session("one")
-    assert found is not None
-    assert found.loaded.tools["git", "a"] == loading("git/a", judged_at=4.0)[1]
-
-
 def test_a_tool_is_judged_once_for_all_sessions(store: Store) -> None:
     store.keep(Batch(at=1.0, sessions=tuple(session(f"key{number}", "git/a", "git/b") for number in range(50))))
     asked: list[tuple[str, str, str]] = []
@@ -384,11 +259,6 @@ def test_a_tool_is_judged_once_for_all_sessions(store: Store) -> None:
     kept = store.keep(Batch(at=2.0, judge=judge, judged=("git",)))  # type: ignore[arg-type]
     assert sorted(asked) == [("git", "a", "hash of git/a"), ("git", "b", "hash of git/b")]
     assert kept.marked == {LoadedStatus.INVALID_CHANGED: 100}
-
-
-def test_a_session_that_is_kept_in_the_same_batch_is_marked_too(store: Store) -> None:
-    batch = Batch(at=2.0, sessions=(session("key", "git/a"),), judge=lambda *_: CHANGED, judged=("git",))
-    assert store.keep(batch).marked == {LoadedStatus.INVALID_CHANGED: 1}
 
 
 def test_what_speaks_postgresql_is_not_loaded_for_a_file(tmp_path: Path) -> None:
@@ -417,8 +287,3 @@ def test_without_what_speaks_postgresql_it_is_said_what_to_install() -> None:
 def test_only_a_file_can_be_set_aside(postgres_place: Postgres) -> None:
     with pytest.raises(StoreFault, match="cannot be set aside"):
         set_aside(postgres_place.url, 0.0)
-
-
-def test_what_is_not_there_cannot_be_set_aside_but_that_is_no_fault(sqlite_place: Sqlite) -> None:
-    sqlite_place.path.parent.mkdir()
-    assert set_aside(sqlite_place.url, 0.0).endswith("state.db.corrupt-19700101-000000")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import ssl
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import trustme
 
 from daemon.config.config_model import Summaries
 from daemon.summaries.endpoint import EndpointFault, Failing, open_endpoint
-from daemon.summaries.openai_endpoint import MAX_ANSWER, MAX_MODEL_NAME, MAX_MODELS
+from daemon.summaries.openai_endpoint import MAX_ANSWER, MAX_MODEL_NAME
 from tests.unit.summaries.endpoint_server import (
     completion,
     drip,
@@ -202,16 +201,6 @@ async def test_an_endpoint_that_does_not_come_to_an_end_costs_the_timeout_and_it
         await server.hung_up.wait()
 
 
-async def test_a_server_that_is_silent_in_the_handshake_costs_the_timeout_and_its_connection(
-    server: EndpointServer, ticking_clock: trio.testing.MockClock
-) -> None:
-    url = server.base_url.replace("http:", "https:")
-    fault = await kept_waiting(url, server.connected.wait, ticking_clock)
-    assert fault.kind is Failing.TIMEOUT
-    with trio.fail_after(PATIENCE):
-        await server.hung_up.wait()
-
-
 async def test_a_question_that_is_cancelled_closes_its_connection(server: EndpointServer) -> None:
     server.behave(silence)
     there = await opened(server.base_url)
@@ -224,23 +213,11 @@ async def test_a_question_that_is_cancelled_closes_its_connection(server: Endpoi
         await there.aclose()
 
 
-async def test_ten_megabytes_are_not_read(server: EndpointServer) -> None:
-    server.behave(flood)
-    assert (await fault_of(server.base_url)).kind is Failing.TOO_LARGE
-    with trio.fail_after(PATIENCE):
-        await server.hung_up.wait()
-
-
 async def test_an_answer_is_read_up_to_the_limit(server: EndpointServer) -> None:
     text = "x" * (MAX_ANSWER - len(completion("")))
     server.behave(saying(text), saying(text + "x"))
     assert await asked_of(server.base_url) == text
     assert (await fault_of(server.base_url)).kind is Failing.TOO_LARGE
-
-
-async def test_what_is_packed_although_we_asked_for_it_plain_is_not_unpacked(server: EndpointServer) -> None:
-    server.behave(status(200, gzip.compress(completion("x" * 10_000_000)), content_encoding="gzip"))
-    assert (await fault_of(server.base_url)).kind is Failing.UNREADABLE
 
 
 WHOLE = http(200, completion("said"))
@@ -276,22 +253,6 @@ async def test_an_answer_that_is_cut_off_or_is_no_http_is_a_fault(server: Endpoi
 async def test_what_is_no_chat_completion_is_a_fault(server: EndpointServer, body: bytes) -> None:
     server.behave(status(200, body))
     assert (await fault_of(server.base_url)).kind is Failing.UNREADABLE
-
-
-async def test_what_a_completion_has_besides_its_text_does_not_matter(server: EndpointServer) -> None:
-    server.behave(
-        saying("said", tool_calls=[{"type": "?"}], audio=5), status(200, completion("said"), content_type="x")
-    )
-    assert await asked_of(server.base_url) == "said"
-    assert await asked_of(server.base_url) == "said"
-
-
-async def test_a_port_where_nobody_listens_is_a_fault_that_says_so() -> None:
-    async with endpoint() as gone:
-        url = gone.base_url
-    fault = await fault_of(url)
-    assert fault.kind is Failing.UNREACHABLE
-    assert "Connection refused" in str(fault)
 
 
 async def test_over_tls_only_a_server_that_is_trusted_is_asked(
@@ -344,11 +305,6 @@ async def test_an_endpoint_lists_its_models(server: EndpointServer) -> None:
     (asked,) = server.asked
     assert (asked.method, asked.path, asked.body) == ("GET", "/v1/models", None)
     assert asked.headers["authorization"] == f"Bearer {KEY}"
-
-
-async def test_a_list_of_models_may_be_longer_than_an_answer(server: EndpointServer) -> None:
-    server.behave(status(200, listing(*(f"{number:06d}-{'x' * 150}" for number in range(MAX_MODELS + 5)))))
-    assert len(await models_of(server.base_url)) == MAX_MODELS
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,11 @@ import trio.testing
 
 from daemon.causes import Cause
 from daemon.config.parse import Plan
-from daemon.config.redaction import secrets
 from daemon.host.notify import feed_watchdog
 from daemon.operators.base import Refused
 from daemon.states import ServerState
-from daemon.tree.running import DRAIN_SECONDS, STOP_SECONDS
-from tests.fakes_upstream import described, error_of
+from daemon.tree.running import DRAIN_SECONDS
+from tests.fakes_upstream import error_of
 from tests.houses import ECHO, STUBBORN, House, house, is_alive
 from tests.unit.config.reading import config_of
 from tests.waiting import PATIENCE
@@ -45,15 +44,6 @@ async def test_a_daemon_without_servers_is_ready_serves_and_ends(nursery: trio.N
     assert await operator.is_closed()
 
 
-async def test_ready_is_told_before_any_server_is_up(sockets: Path) -> None:
-    """R18: no server is waited for."""
-    async with house(sockets, {"mcpServers": {"slow": {"command": "sleep", "args": ["60"]}}}) as home:
-        assert home.tree.supervisor.children["slow"].status.value.state in {
-            ServerState.STOPPED,
-            ServerState.STARTING,
-        }
-
-
 async def test_a_fault_of_one_entry_fails_its_server_alone_at_the_start_and_at_a_reload(sockets: Path) -> None:
     faulty = {**ECHO, "enabled": "yes"}
     async with house(sockets, {"mcpServers": {"a": ECHO, "b": faulty, "c": ECHO}}) as home:
@@ -70,21 +60,6 @@ async def test_a_fault_of_one_entry_fails_its_server_alone_at_the_start_and_at_a
         # What it listed before is known, and cannot be called.
         assert failed.tools
         assert home.pids()["c"] == pid
-
-
-async def test_a_call_goes_through_the_whole_house(nursery: trio.Nursery, sockets: Path) -> None:
-    async with house(sockets, {"mcpServers": {"s": ECHO}}) as home:
-        client = await home.connect(nursery)
-        await client.describe("s")
-        assert list(described(await client.get())["tools"]) == ["echo", "hang"]
-        await client.call("s", "echo", {"n": 1}, request_id="x")
-        answer = await client.get()
-        assert (answer["id"], answer["result"]["content"][0]["text"]) == ("x", '{"n": 1}')
-        operator = await home.connect(nursery, "control")
-        server = (await operator.request("status"))["result"]["servers"]["s"]
-        assert (server["state"], server["calls"], server["tools"]) == ("ready", 1, 2)
-        assert {"s": server["pid"]} == home.pids()
-        assert server["rssBytes"] > 1_000_000
 
 
 async def test_the_end_answers_calls_in_flight_and_leaves_no_child(
@@ -142,21 +117,6 @@ async def test_once_it_ends_nobody_new_is_let_in(nursery: trio.Nursery, sockets:
             assert list(home.tree.front.sessions) in ([], [1])
 
 
-async def test_hurry_skips_every_grace_period(sockets: Path, mock_clock: MockClock) -> None:
-    mock_clock.rate = 1
-    async with house(sockets, {"mcpServers": {"a": STUBBORN, "b": STUBBORN}}) as home:
-        await home.wait_ready("a", "b")
-        pids = list(home.pids().values())
-        mock_clock.rate = 0.1  # a busy machine is not what is measured
-        began = trio.current_time()
-        home.stop.set()
-        await home.wait_notified("STOPPING=1")
-        home.around.children.hurry()
-    assert trio.current_time() - began < STOP_SECONDS / 2
-    assert len(pids) == 2
-    assert not any(is_alive(pid) for pid in pids)
-
-
 async def test_stubborn_servers_end_after_their_grace_periods(sockets: Path) -> None:
     timeouts = {"stopEof": 0.2, "stopTerm": 0.2}
     servers = {name: {**STUBBORN, "timeouts": timeouts} for name in ("a", "b", "c")}
@@ -181,29 +141,6 @@ async def test_a_disabled_server_is_not_run_and_a_lazy_one_not_yet(
         await client.call("lazy", "echo")
         assert "content" in (await client.get())["result"]
         assert len(home.pids()) == 1
-
-
-async def test_no_secret_in_a_reason_is_shown_to_a_model(nursery: trio.Nursery, sockets: Path) -> None:
-    """S4: what `mcpd status` redacts, an answer to a client must not show either."""
-    environ = {"TOKEN": "canary-1234567"}
-    config = config_of({"mcpServers": {"s": {"command": "/nowhere/${TOKEN}/server"}}}, environ)
-    assert "canary-1234567" in secrets(config)
-    home = House(sockets, config)
-    try:
-        async with trio.open_nursery() as serving:
-            serving.start_soon(home.tree.serve, home.stop)
-            client = await home.connect(nursery)
-            with trio.fail_after(PATIENCE):
-                await home.tree.registry.catalog.wait_until(
-                    lambda catalog: catalog.servers["s"].status.state is ServerState.FAILED
-                )
-            await client.describe("s")
-            assert b"canary" not in await client.line()
-            await client.call("s", "echo")
-            assert b"canary" not in await client.line()
-            home.stop.set()
-    finally:
-        home.close()
 
 
 # --- the service manager's watchdog ------------------------------------------------------------------------
@@ -236,14 +173,6 @@ async def test_the_watchdog_is_fed_three_times_per_interval(sockets: Path, mock_
             assert trio.current_time() - began == pytest.approx(30, abs=0.1)
 
 
-async def test_without_a_watchdog_nobody_is_fed(sockets: Path, mock_clock: MockClock) -> None:
-    mock_clock.rate = 1
-    async with house(sockets, {}) as home:
-        with leaping(mock_clock):
-            await trio.sleep(1000)
-        assert home.notified == ["READY=1\nSTATUS=serving"]
-
-
 async def test_a_stuck_registry_starves_the_watchdog(
     nursery: trio.Nursery, sockets: Path, autojump_clock: MockClock
 ) -> None:
@@ -260,21 +189,6 @@ async def test_a_stuck_registry_starves_the_watchdog(
 
 
 # --- a configuration that becomes another ------------------------------------------------------------------
-
-
-async def test_one_server_of_twenty_is_touched_if_one_has_changed(sockets: Path) -> None:
-    servers = {f"s{number}": ECHO for number in range(20)}
-    async with house(sockets, {"mcpServers": servers}) as home:
-        await home.wait_ready(*servers)
-        before = home.pids()
-        plan = await home.reload({"mcpServers": {**servers, "s7": {**ECHO, "env": {"A": "1"}}}})
-        assert (plan.restarted, len(plan.kept)) == (("s7",), 19)
-        await home.wait_ready("s7")
-        after = home.pids()
-        assert {name for name in servers if before[name] != after[name]} == {"s7"}
-        assert not is_alive(before["s7"])
-        statuses = home.tree.registry.catalog.value.servers
-        assert [name for name, entry in statuses.items() if entry.status.restarts] == ["s7"]
 
 
 async def test_a_session_sees_servers_come_and_go(nursery: trio.Nursery, sockets: Path) -> None:

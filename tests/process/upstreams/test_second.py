@@ -183,9 +183,3 @@ async def test_a_server_that_speaks_only_the_modern_era_is_asked_once(tmp_path: 
             assert await second.wake()
             assert await call(it, second, "pid") == it.one.pid
         assert len(record.messages("initialize")) == 1
-
-
-async def test_a_server_of_the_handshake_era_has_no_second_connection() -> None:
-    async with stage(scripted(era="handshake", timeouts=TIMEOUTS)) as it:
-        await it.ready()
-        assert it.one.second is None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +15,7 @@ from daemon.facts import DefinitionsListed, Switched
 from daemon.model import Kind
 from daemon.states import ServerState
 from tests.fakes_upstream import error_of
-from tests.houses import ECHO, LISTING_SERVER, STUBBORN, House, house, is_alive, registry_and_servers
+from tests.houses import ECHO, STUBBORN, House, house, is_alive, registry_and_servers
 from tests.scripted_server import command
 from tests.unit.config.reading import config_of
 from tests.waiting import PATIENCE
@@ -52,22 +50,38 @@ def state_of(home: House, server: str) -> ServerState:
 # --- the configuration -------------------------------------------------------------------------------------
 
 
-async def test_a_new_server_whose_command_does_not_exist_is_failed_and_the_others_go_on(sockets: Path) -> None:
+async def test_a_new_server_whose_command_does_not_exist_is_failed_until_its_entry_is_mended(
+    sockets: Path,
+) -> None:
     async with house(sockets, of(a=ECHO)) as home:
         await home.wait_ready("a")
         before = home.pids()
         assert (await home.reload(of(a=ECHO, bad=NOWHERE, b=ECHO))).added == ("bad", "b")
         await home.wait_ready("b")
         await home.wait_state("bad", FAILED)
-        assert home.pids()["a"] == before["a"]
         assert list(home.tree.upstreams) == ["a", "bad", "b"]
+        await home.reload(of(a=ECHO, bad=ECHO, b=ECHO))
+        await home.wait_ready("bad")
+        assert home.pids()["a"] == before["a"]
 
 
-async def test_a_failed_server_is_tried_at_once_when_its_entry_is_mended(sockets: Path) -> None:
-    async with house(sockets, of(a=NOWHERE)) as home:
-        await home.wait_state("a", FAILED)
-        await home.reload(of(a=ECHO))
-        await home.wait_ready("a")
+async def test_what_concerns_no_process_is_reloaded_without_touching_one(sockets: Path) -> None:
+    async with house(sockets, of(a=ECHO, b=ECHO)) as home:
+        await home.wait_ready("a", "b")
+        catalog, before, pids = home.tree.registry.catalog, home.tree.registry.catalog.value.config, home.pids()
+        assert (await home.reload(of(a=ECHO, b=ECHO))).kept == ("a", "b")
+        assert (await home.reload({**of(a=ECHO, b=ECHO), "limits": {"starts": 1}})).needs_restart_of_daemon
+        assert catalog.value.config is before
+        plan = await home.reload({**of(a=ECHO, b=ECHO), "limits": {"starts": 1}, "lazy": False})
+        assert (plan.needs_restart_of_daemon, plan.sections) == (("limits",), ("lazy",))
+        assert (catalog.value.config.limits.starts, catalog.value.config.lazy) == (4, False)
+        both = {"a": {**ECHO, "description": "echoes"}, "b": ECHO}
+        assert (await home.reload({**of(**both), "lazy": False})).changed == ("a",)
+        entry = catalog.value.servers["a"]
+        assert (entry.description, entry.tools is not None) == ("echoes", True)
+        assert await home.reload({**of(b=ECHO, a=both["a"]), "lazy": False}) == Plan(kept=("b", "a"))
+        assert list(catalog.value.servers) == list(home.tree.upstreams) == ["b", "a"]
+        assert home.pids() == pids
 
 
 async def test_calls_in_flight_at_a_server_that_is_removed_are_answered(
@@ -120,35 +134,6 @@ async def _follow(home: House, server: str, seen: list[ServerState]) -> None:
         await catalog.wait_changed(now)
 
 
-async def test_a_description_changes_without_touching_the_server(sockets: Path) -> None:
-    async with house(sockets, of(a=ECHO)) as home:
-        await home.wait_ready("a")
-        before = home.pids()
-        assert (await home.reload(of(a={**ECHO, "description": "echoes"}))).changed == ("a",)
-        entry = home.tree.registry.catalog.value.servers["a"]
-        assert (entry.description, entry.tools is not None, home.pids()) == ("echoes", True, before)
-
-
-async def test_a_reload_that_says_the_same_leaves_what_is_in_force_and_all_that_was_made_of_it(
-    sockets: Path,
-) -> None:
-    async with house(sockets, of(a=ECHO, b=ECHO)) as home:
-        await home.wait_ready("a", "b")
-        catalog = home.tree.registry.catalog
-        before = catalog.value.config
-        assert (await home.reload(of(a=ECHO, b=ECHO))).kept == ("a", "b")
-        plan = await home.reload({**of(a=ECHO, b=ECHO), "limits": {"starts": 1}})
-        assert plan.needs_restart_of_daemon == ("limits",)
-        assert catalog.value.config is before
-
-
-async def test_servers_in_another_order_are_shown_in_that_order(sockets: Path) -> None:
-    async with house(sockets, of(a=ECHO, b=ECHO)) as home:
-        await home.wait_ready("a", "b")
-        assert await home.reload(of(b=ECHO, a=ECHO)) == Plan(kept=("b", "a"))
-        assert list(home.tree.registry.catalog.value.servers) == list(home.tree.upstreams) == ["b", "a"]
-
-
 async def test_a_server_that_becomes_lazy_sleeps_and_its_next_call_wakes_it(
     nursery: trio.Nursery, sockets: Path
 ) -> None:
@@ -162,42 +147,17 @@ async def test_a_server_that_becomes_lazy_sleeps_and_its_next_call_wakes_it(
         assert "content" in (await client.get())["result"]
 
 
-async def test_a_server_that_sleeps_goes_on_sleeping_by_its_new_entry(
+async def test_a_call_waits_while_the_process_before_its_entry_changed_is_slow_to_end(
     nursery: trio.Nursery, sockets: Path
 ) -> None:
-    async with house(sockets, of(a={**NOWHERE, "start": "lazy"})) as home:
-        await home.wait_state("a", DORMANT)
-        await home.reload(of(a={**ECHO, "start": "lazy"}))
-        await home.wait_state("a", DORMANT)
-        client = await home.connect(nursery)
-        await client.call("a", "echo", {"n": 1})
-        assert "content" in (await client.get())["result"]
-
-
-async def test_a_call_while_its_server_is_restarted_waits_for_it(nursery: trio.Nursery, sockets: Path) -> None:
-    async with house(sockets, of(a=ECHO)) as home:
-        client = await home.connect(nursery)
-        await home.wait_ready("a")
-        await home.reload(of(a={**ECHO, "timeouts": {"wake": 30}}))
-        await client.call("a", "echo", {"n": 1})
-        assert "content" in (await client.get())["result"]
-
-
-@pytest.mark.parametrize("surface", ["category", "full"])
-async def test_a_call_waits_while_the_process_before_its_entry_changed_is_slow_to_end(
-    nursery: trio.Nursery, sockets: Path, surface: str
-) -> None:
     slow = {**STUBBORN, "timeouts": {"stopEof": 0.3, "stopTerm": 0.3}}
-    profiles = {"profiles": {"default": {"surface": surface}}}
+    profiles = {"profiles": {"default": {"surface": "full"}}}
     async with house(sockets, of(a=slow) | profiles) as home:
         client = await home.connect(nursery)
         await home.wait_ready("a")
         await home.reload(of(a={**slow, "env": {"A": "1"}}) | profiles)
         assert state_of(home, "a") is ServerState.BACKOFF
-        if surface == "full":
-            await client.ask("tools/call", {"name": "echo", "arguments": {"n": 1}})
-        else:
-            await client.call("a", "echo", {"n": 1})
+        await client.ask("tools/call", {"name": "echo", "arguments": {"n": 1}})
         assert not (await client.get())["result"].get("isError")
 
 
@@ -240,16 +200,6 @@ async def test_a_call_that_outlasts_the_drain_is_lost_and_the_new_entry_runs(
         await home.wait_ready("a")
 
 
-async def test_what_needs_a_new_start_is_named_and_stays_as_it_was(sockets: Path) -> None:
-    async with house(sockets, of(a=ECHO)) as home:
-        await home.wait_ready("a")
-        before = home.pids()
-        plan = await home.reload({**of(a=ECHO), "limits": {"starts": 1}, "lazy": False})
-        assert (plan.needs_restart_of_daemon, plan.sections) == (("limits",), ("lazy",))
-        config = home.tree.registry.catalog.value.config
-        assert (config.limits.starts, config.lazy, home.pids()) == (4, False, before)
-
-
 async def test_any_number_of_reloads_ends_in_the_last_configuration(sockets: Path) -> None:
     variants = [
         of(a=ECHO, b=ECHO),
@@ -286,19 +236,6 @@ async def test_a_last_list_of_the_old_server_is_not_taken_for_the_new_ones(socke
 
 
 # --- operators' words --------------------------------------------------------------------------------------
-
-
-async def test_what_is_switched_off_from_elsewhere_is_stopped_and_started_again(sockets: Path) -> None:
-    async with house(sockets, of(a=ECHO, b=ECHO)) as home:
-        await home.wait_ready("a", "b")
-        pids = home.pids()
-        home.tree.registry.tell(Switched(off=frozenset({("a", ""), ("b", "echo"), ("nobody", "")})))
-        await home.wait_state("a", DISABLED)
-        assert "mcpd enable a" in home.tree.registry.catalog.value.servers["a"].status.reason
-        assert home.pids() == {"b": pids["b"]}
-        home.tree.registry.tell(Switched(off=frozenset()))
-        await home.wait_ready("a")
-        assert home.pids()["b"] == pids["b"]
 
 
 async def test_a_server_that_was_switched_off_before_the_start_is_not_started(sockets: Path) -> None:
@@ -367,29 +304,3 @@ async def test_a_word_holds_for_a_server_that_comes_later_and_for_one_that_chang
         assert home.pids() == {}
         home.tree.registry.tell(Switched(off=frozenset()))
         await home.wait_ready("a", "late")
-
-
-async def test_the_tools_of_a_server_are_listed_again_when_told(nursery: trio.Nursery, sockets: Path) -> None:
-    listing = sockets / "tools.json"
-    listing.write_text(json.dumps([{"name": "one", "inputSchema": {"type": "object"}}]))
-    server = {"command": sys.executable, "args": ["-S", "-E", "-c", LISTING_SERVER, str(listing)]}
-    async with house(sockets, of(a=server, down=NOWHERE)) as home:
-        await home.wait_ready("a")
-        await home.wait_state("down", FAILED)
-        listing.write_text(json.dumps([{"name": "two", "inputSchema": {"type": "object"}}]))
-        operator = await home.connect(nursery, "control")
-        told = (await operator.request("refresh"))["result"]
-        failed = (await operator.request("refresh", {"server": "down"}))["result"]
-        assert told["servers"]["a"] == {
-            "state": "ready",
-            "epoch": 2,
-            "tools": 1,
-            "came": ["two"],
-            "went": ["one"],
-            "changed": [],
-            "renamed": {"one": "two"},
-            "lists": {},
-            "problem": "",
-        }
-        assert told["servers"].keys() == {"a"}
-        assert "no-such-server" in failed["servers"]["down"]["problem"]

@@ -120,17 +120,6 @@ async def test_one_that_does_not_come_up_is_tried_once_and_again_for_a_client(tm
         assert len(runs(tmp_path)) > 1
 
 
-async def test_one_that_is_switched_off_is_listed_once_it_is_switched_on(tmp_path: Path) -> None:
-    async with house(tmp_path, of()) as home:
-        home.tree.registry.tell(Switched(off=frozenset({("s", "")})))
-        await home.reload(of(s=divided(tmp_path)))
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        assert runs(tmp_path) == []
-        home.tree.registry.tell(Switched(off=frozenset()))
-        await over(home)
-        assert tools(home) == ["pid"]
-
-
 async def test_the_instance_that_lists_makes_room_for_a_client_s(tmp_path: Path) -> None:
     silent = scripted(on={"initialize": {"never": True}, "server/discover": {"never": True}})
     deaf = {**silent, "share": "workspace", "limits": {"instances": 1}}

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.errors import NoSession, NoWorkspace, Overloaded, UpstreamUnavailable
+from daemon.errors import NoWorkspace, Overloaded, UpstreamUnavailable
 from daemon.facts import Switched
 from daemon.ports import Holder
 from daemon.states import ServerState
@@ -129,48 +129,6 @@ async def test_an_instance_works_in_the_directory_of_its_clients(sockets: Path) 
             made(home, fault="it is no directory")
 
 
-async def test_who_has_no_directory_shares_an_instance_where_none_is_needed(sockets: Path) -> None:
-    async with house(sockets, of(s=BY_DIRECTORY)) as home:
-        assert made(home).name == "s@"
-        assert made(home, session=None).name == "s@"
-        assert made(home, workspace="/tmp").name == "s@/tmp"
-
-
-async def test_who_has_no_session_is_told_how_to_have_one(sockets: Path) -> None:
-    async with house(sockets, of(s=OWN)) as home:
-        with pytest.raises(NoSession, match="Mcpd-Session: KEY"):
-            made(home, session=None)
-
-
-async def test_a_request_for_lists_that_belongs_to_no_client_does_not_hang(sockets: Path) -> None:
-    async with house(sockets, of(s=OWN)) as home:
-        with trio.fail_after(PATIENCE):
-            assert not await instanced(home).wake_to_list()
-            await instanced(home).wait_current()
-            assert await instanced(home).refresh() == ""
-
-
-async def test_a_server_is_told_what_its_own_client_can_do_and_gets_the_workspace_as_root(
-    sockets: Path,
-) -> None:
-    record = sockets / "record"
-    entry = {**scripted(record=str(record), requests=["roots/list"]), "share": "session", "start": "lazy"}
-    async with house(sockets, of(s=entry)) as home:
-        await up(home, workspace="/tmp", capabilities={"elicitation": {}, "experimental": {"x": 1}})
-
-        def messages() -> list[Any]:
-            lines = [json.loads(line) for line in record.read_text().splitlines()]
-            return [line["message"] for line in lines if line["event"] == "message"]
-
-        def answers() -> list[Any]:
-            return [message["result"] for message in messages() if message.get("id") == "srv-0"]
-
-        await until(lambda: bool(answers()), record.read_text, seconds=PATIENCE)
-        (initialize,) = [each["params"] for each in messages() if each.get("method") == "initialize"]
-        assert initialize["capabilities"] == {"roots": {"listChanged": True}, "elicitation": {}}
-        assert answers() == [{"roots": [{"uri": "file:///tmp", "name": "tmp"}]}]
-
-
 # --- how long it lasts --------------------------------------------------------------------------------------
 
 
@@ -197,7 +155,6 @@ async def test_an_instance_that_nobody_uses_is_ended_and_the_next_call_has_anoth
 @pytest.mark.parametrize(
     ("share", "why"),
     [
-        ("session", "after 300 s without use"),
         ("workspace", "after 300 s without use"),
         ("session", "to make room"),
     ],
@@ -327,7 +284,7 @@ async def test_a_server_that_all_share_rests_when_unused_and_is_woken_by_the_nex
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [(SHARED, OWN), (OWN, SHARED), (BY_DIRECTORY, OWN), (OWN, {**OWN, "env": {"A": "1"}})]
+    ("before", "after"), [(SHARED, OWN), (BY_DIRECTORY, SHARED), (OWN, {**OWN, "env": {"A": "1"}})]
 )
 async def test_a_change_moves_clients_over_and_loses_no_call(
     nursery: trio.Nursery, sockets: Path, before: dict[str, Any], after: dict[str, Any]

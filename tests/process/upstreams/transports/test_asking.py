@@ -45,8 +45,8 @@ pytestmark = [
 ]
 
 CLIENTS = 30
-CALLS = {"unix": 50, "ws": 50, "http": 8, "sse": 8}
-"""Calls of each client: 3,000 questions by hand, 480 by the SDK, which takes 15 ms for each."""
+CALLS = {"unix": 20, "ws": 20, "http": 4, "sse": 4}
+"""Calls of each client: 1,200 questions by hand, 240 by the SDK, which takes 15 ms for each."""
 QUESTIONS = 2
 """Questions on account of each call, one after the other."""
 

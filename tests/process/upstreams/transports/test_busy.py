@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from daemon.config.config_model import TransportType
-from daemon.errors import Busy, ConnectionLost, UpstreamUnavailable
+from daemon.errors import Busy, UpstreamUnavailable
 from tests.unit.upstreams.transports.serving import Request, connected, context_for, reply, scripted
 
 if TYPE_CHECKING:
@@ -22,25 +22,6 @@ def declining(status: str, **headers: str) -> Callable[[Request], Awaitable[byte
         return reply(b"", status, **headers)
 
     return decline
-
-
-@pytest.mark.parametrize(
-    ("status", "headers", "kind", "said"),
-    [
-        ("503 Service Unavailable", {"retry_after": "40"}, Busy, "retry after 40 s"),
-        ("429 Too Many Requests", {"retry_after": "900"}, Busy, r"retry after 300 s \(it asks for 900 s\)"),
-        ("503 Service Unavailable", {}, ConnectionLost, "HTTP 503"),
-        ("500 Internal Server Error", {"retry_after": "40"}, ConnectionLost, "HTTP 500"),
-    ],
-)
-async def test_an_event_stream_that_is_refused_for_a_while(
-    status: str, headers: dict[str, str], kind: type[ConnectionLost], said: str, nursery: trio.Nursery
-) -> None:
-    port = await scripted(nursery, declining(status, **headers))
-    with trio.fail_after(LONG), pytest.raises(ConnectionLost, match=said) as refused:
-        async with connected(context_for(TransportType.SSE, f"http://127.0.0.1:{port}/sse")):
-            pytest.fail("there is no stream")
-    assert type(refused.value) is kind
 
 
 async def test_its_silence_is_not_held_against_it(nursery: trio.Nursery) -> None:

@@ -21,7 +21,6 @@ from daemon.errors import (
     ProtocolFault,
     RequestTooLarge,
     UpstreamLost,
-    UpstreamTimeout,
     UpstreamUnavailable,
 )
 from daemon.model import Era
@@ -33,7 +32,6 @@ from tests.unit.upstreams.transports.serving import (
     Client,
     Fixture,
     Request,
-    Running,
     answer,
     connected,
     context_for,
@@ -62,7 +60,6 @@ def _collect_here() -> Iterator[None]:
 
 
 ERAS = pytest.mark.parametrize("era", list(Era))
-MODES = pytest.mark.parametrize("as_json", [False, True], ids=["sse", "json"])
 
 
 def url(port: int) -> str:
@@ -95,8 +92,7 @@ async def facing(script: Script, **options: Any) -> AsyncIterator[Client]:
 # --- the protocol ------------------------------------------------------------------------------------------
 
 
-@ERAS
-@MODES
+@pytest.mark.parametrize(("era", "as_json"), list(zip(Era, (False, True), strict=True)))
 async def test_a_call_and_a_listing_pass_through_unchanged(era: Era, as_json: bool) -> None:
     async with talking(era, as_json=as_json) as (client, _):
         listing = await client.ask("tools/list")
@@ -138,23 +134,6 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(era: Era) -> None:
         assert (await client.call("echo")).result is not None
 
 
-@ERAS
-async def test_a_call_without_life_expires_and_is_cancelled(era: Era) -> None:
-    async with talking(era) as (client, fixture):
-        _, caller = client.start("wait")
-        await fixture.waiting.wait()
-        assert [exchange for _, exchange in client.connection.expire(idle=0, total=math.inf)] == [caller]
-        await fixture.cancelled.wait()
-        assert client.connection.in_flight == 0
-
-
-@ERAS
-async def test_an_error_of_the_server_is_passed_on(era: Era) -> None:
-    async with talking(era) as (client, _):
-        caller = await client.call("fail")
-        assert caller.error == {"code": -32010, "message": "will not", "data": {"why": 1}}
-
-
 async def test_what_a_server_asks_comes_with_its_call() -> None:
     async with talking(Era.HANDSHAKE) as (client, _):
         caller = await client.call("ask")
@@ -194,14 +173,7 @@ async def test_arguments_marked_in_the_schema_are_repeated_in_headers() -> None:
         assert fixture.headers[-1]["mcp-name"] == "mirrored"
 
 
-async def test_configured_headers_are_sent() -> None:
-    async with talking(Era.MODERN, headers={"Authorization": "Bearer t"}) as (client, fixture):
-        await client.call("echo")
-        assert fixture.headers[-1]["authorization"] == "Bearer t"
-
-
-@ERAS
-@MODES
+@pytest.mark.parametrize(("era", "as_json"), list(zip(Era, (True, False), strict=True)))
 async def test_an_answer_over_the_limit_costs_that_call(era: Era, as_json: bool) -> None:
     async with talking(era, as_json=as_json, message_bytes=3_000_000) as (client, _):
         caller = await client.call("big", size=3_000_000)
@@ -209,61 +181,7 @@ async def test_an_answer_over_the_limit_costs_that_call(era: Era, as_json: bool)
         assert (await client.call("big", size=2_000_000)).result is not None
 
 
-async def test_a_request_has_its_time() -> None:
-    async with talking(Era.HANDSHAKE) as (client, fixture):
-        for patience in (0.05, 1.0, 10.0):  # the first is too short for a busy server to hear of it at all
-            with pytest.raises(UpstreamTimeout, match="tools/call"):
-                await client.connection.request("tools/call", {"name": "wait"}, timeout=patience)
-            if fixture.waiting.is_set():
-                break
-        await fixture.cancelled.wait()
-
-
 # --- restarts ----------------------------------------------------------------------------------------------
-
-
-async def restarted(nursery: trio.Nursery, running: Running, fixture: Fixture) -> Running:
-    await running.stop()
-    return await serve(nursery, fixture.sdk.streamable_http_app(), running.port)
-
-
-async def test_after_a_restart_the_session_is_over() -> None:
-    fixture = Fixture()
-    async with trio.open_nursery() as nursery:
-        running = await serve(nursery, fixture.sdk.streamable_http_app())
-        async with connected(context_for(TransportType.HTTP, url(running.port))) as client:
-            await client.greet(Era.HANDSHAKE)
-            running = await restarted(nursery, running, fixture)
-            caller = await client.call("echo")
-            assert isinstance(caller.loss, UpstreamUnavailable)
-            assert "safe to try again" in caller.loss.message
-            await client.over.wait()
-            assert isinstance(client.end, ConnectionLost)
-            assert "the server ended the session" in str(client.end)
-        await running.stop()
-
-
-async def test_after_a_restart_a_modern_server_is_simply_there() -> None:
-    fixture = Fixture()
-    async with trio.open_nursery() as nursery:
-        running = await serve(nursery, fixture.sdk.streamable_http_app())
-        async with connected(context_for(TransportType.HTTP, url(running.port))) as client:
-            await client.greet(Era.MODERN)
-            wanted: dict[str, object] = {"notifications": {"toolsListChanged": True}}
-            nursery.start_soon(cut, client, running)
-            with pytest.raises(UpstreamLost):
-                await client.connection.request("subscriptions/listen", wanted, timeout=math.inf)
-            await running.stopped.wait()
-            running = await serve(nursery, fixture.sdk.streamable_http_app(), running.port)
-            assert (await client.call("echo")).result is not None
-            assert not client.over.is_set()
-        await running.stop()
-
-
-async def cut(client: Client, running: Running) -> None:
-    while not client.events.changes:
-        await client.call("change")
-    await running.stop()
 
 
 # --- servers that misbehave --------------------------------------------------------------------------------
@@ -278,12 +196,6 @@ async def test_nobody_there() -> None:
             async with connected(context):
                 pass
     assert str(caught.value) == f"cannot connect to 127.0.0.1:{port}: Connection refused"
-
-
-async def test_a_wrong_scheme_cannot_start() -> None:
-    with pytest.raises(CannotStart, match="http:// or https://"):
-        async with connected(context_for(TransportType.HTTP, "ftp://127.0.0.1/mcp")):
-            pass
 
 
 async def test_an_untrusted_certificate_cannot_start() -> None:
@@ -304,22 +216,6 @@ async def test_an_untrusted_certificate_cannot_start() -> None:
             async with connected(context_for(TransportType.HTTP, f"https://127.0.0.1:{port}/mcp")):
                 pass
         nursery.cancel_scope.cancel()
-
-
-async def unauthorized(request: Request) -> bytes:
-    return reply(b"", "401 Unauthorized")
-
-
-async def test_401_ends_the_connection() -> None:
-    async with facing(unauthorized) as client:
-        with pytest.raises(NeedsAuth):
-            await client.ask("server/discover")
-        await client.over.wait()
-        assert isinstance(client.end, NeedsAuth)
-    async with facing(unauthorized) as client:
-        caller = await client.call("echo")
-        assert isinstance(caller.loss, UpstreamUnavailable)
-        await client.over.wait()
 
 
 async def test_403_ends_the_connection_only_if_it_was_about_ourselves() -> None:
@@ -387,33 +283,6 @@ async def test_each_way_to_end_a_session(status: str) -> None:
         await client.over.wait()
 
 
-async def test_an_event_stream_that_breaks_off_costs_that_call() -> None:
-    async def break_off(request: Request) -> bytes:
-        return reply(b": thinking\n\n", content_type="text/event-stream", content_length="100")
-
-    async with facing(break_off) as client:
-        caller = await client.call("echo")
-        assert isinstance(caller.loss, UpstreamLost)
-        with pytest.raises(UpstreamLost):
-            await client.ask("subscriptions/listen")
-        assert not client.over.is_set()
-
-
-@pytest.mark.parametrize(
-    ("status", "loss"), [("503 Service Unavailable", UpstreamUnavailable), ("502 Bad Gateway", UpstreamLost)]
-)
-async def test_a_gateway_without_its_server(status: str, loss: type[Exception]) -> None:
-    async def decline(request: Request) -> bytes:
-        return reply(b"", status, retry_after="7")
-
-    async with facing(decline) as client:
-        assert isinstance((await client.call("echo")).loss, loss)
-        assert not client.over.is_set()
-        with pytest.raises(ConnectionLost, match=f"HTTP {status}"):
-            await client.ask("server/discover")
-        await client.over.wait()
-
-
 async def test_calls_that_cannot_connect_are_safe_to_repeat_and_three_mean_that_it_is_down() -> None:
     fixture = Fixture()
     async with trio.open_nursery() as nursery:
@@ -431,14 +300,6 @@ async def test_calls_that_cannot_connect_are_safe_to_repeat_and_three_mean_that_
                 await client.ask("tools/list")
             with pytest.raises(UpstreamUnavailable):
                 client.start("echo")
-
-
-async def test_an_error_without_our_id_is_still_the_answer() -> None:
-    async def mumble(request: Request) -> bytes:
-        return reply({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "what?"}})
-
-    async with facing(mumble) as client:
-        assert (await client.call("echo")).error == {"code": -32700, "message": "what?"}
 
 
 # --- the end -----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from daemon.causes import Cause
-from daemon.errors import ConnectionLost, NeedsAuth, RequestTooLarge, UpstreamLost, UpstreamUnavailable
+from daemon.errors import ConnectionLost, UpstreamLost, UpstreamUnavailable
 from daemon.model import Era
 from daemon.upstreams.transports.http import REOPEN_DELAYS, RESUME_ATTEMPTS
 from daemon.wire.requests import RemoteError
@@ -119,23 +119,6 @@ async def test_a_server_without_a_stream_is_not_asked_again(
     assert sent.count("GET") == 1
 
 
-async def test_a_stream_that_wants_credentials_ends_the_connection() -> None:
-    async with in_session(lambda _request: httpx2.Response(401)) as (client, _, _):
-        await client.over.wait()
-        assert isinstance(client.end, NeedsAuth)
-
-
-async def test_without_a_session_there_is_no_stream() -> None:
-    async def script(request: httpx2.Request) -> httpx2.Response:
-        found = {"protocolVersion": HANDSHAKE_VERSION}
-        return result(request, found) if "id" in said(request) else httpx2.Response(202)
-
-    async with posting(script) as (client, _, sent):
-        await client.greet(Era.HANDSHAKE)
-        await trio.testing.wait_all_tasks_blocked()
-    assert sent == ["initialize", "notifications/initialized"]
-
-
 def breaking_off(times: int) -> tuple[OnGet, Script, list[str]]:
     """A server whose stream for a call breaks off after an event with an id, and again so many times."""
     resumed: list[str] = []
@@ -176,17 +159,6 @@ async def test_a_call_is_lost_if_its_stream_cannot_be_taken_up(autojump_clock: t
     assert sent.count("tools/call") == 1
 
 
-async def test_an_event_over_the_limit_costs_its_call() -> None:
-    async def on_call(request: httpx2.Request) -> httpx2.Response:
-        return events(b"data: ", *[b"x" * 65536] * 20)
-
-    async with in_session(lambda _request: httpx2.Response(405), on_call) as (client, _, _):
-        caller = await client.call("echo")
-        assert isinstance(caller.loss, RequestTooLarge)
-        assert "the call ran" in caller.loss.message
-        assert not client.over.is_set()
-
-
 class Comments(httpx2.AsyncByteStream):
     """A stream that holds nothing but a comment each second, for as long as it is read."""
 
@@ -213,16 +185,6 @@ async def test_a_comment_in_a_stream_is_a_sign_of_life(
             client.start("echo")
         await trio.sleep(100.5)
         assert client.connection.last_heard >= trio.current_time() - 1
-
-
-@pytest.mark.parametrize("form", ["application/json-rpc", "Application/JSON; charset=utf-8"])
-async def test_an_answer_may_be_json_of_any_kind(form: str) -> None:
-    async def on_call(request: httpx2.Request) -> httpx2.Response:
-        await trio.lowlevel.checkpoint()
-        return result(request, {"ok": True}, **{"content-type": form})
-
-    async with in_session(lambda _request: httpx2.Response(405), on_call) as (client, _, _):
-        assert (await client.call("echo")).result == {"ok": True}
 
 
 def refusal(status: int, code: int | None, request: httpx2.Request) -> httpx2.Response:
@@ -300,27 +262,6 @@ async def test_a_list_whose_cursor_is_refused_keeps_its_session(status: int, cod
             await client.ask("tools/list", {"cursor": "2"})
         assert not client.over.is_set()
     assert sent.count("ping") == 2
-
-
-async def test_a_call_is_not_safe_to_repeat_if_something_else_ends_the_connection_meanwhile() -> None:
-    plain = handshaking(lambda _request: httpx2.Response(405))
-    away = False
-
-    async def script(request: httpx2.Request) -> httpx2.Response:
-        nonlocal away
-        if said(request).get("method") == "tools/call":
-            away = True
-            return refusal(400, -32000, request)
-        if away:
-            raise httpx2.ConnectError("away")
-        return await plain(request)
-
-    async with posting(script) as (client, _, _):
-        await client.greet(Era.HANDSHAKE)
-        await client.ask("ping")
-        caller = await client.call("echo")
-        await client.over.wait()
-    assert caller.loss is None or "safe" not in caller.loss.message
 
 
 async def test_the_end_of_the_session_is_told_even_when_we_are_cancelled() -> None:

@@ -57,18 +57,6 @@ async def test_a_notification_goes_before_the_requests_that_follow_it() -> None:
     assert sent == ["note/0", "ask/0", "note/1", "ask/1", "note/2", "ask/2"]
 
 
-async def test_a_notification_holds_up_what_follows_for_a_while_only(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    async def script(request: httpx2.Request) -> httpx2.Response:
-        return await (echo if "id" in said(request) else silent)(request)
-
-    async with posting(script) as (client, _, _):
-        client.connection.notify("notifications/x")
-        await client.ask("ping")
-        assert trio.current_time() == NOTE_SECONDS
-
-
 @pytest.mark.parametrize(
     ("era", "seconds", "told"),
     [(Era.HANDSHAKE, ABANDONED_SECONDS, ["notifications/cancelled"]), (Era.MODERN, 0, [])],
@@ -115,17 +103,6 @@ async def test_the_handshake_is_given_up_without_a_word(
     assert sent == [method, *told]
 
 
-async def test_a_network_error_costs_the_request_that_met_it() -> None:
-    async def script(request: httpx2.Request) -> httpx2.Response:
-        raise httpx2.ReadError("gone")
-
-    async with posting(script) as (client, link, _):
-        assert isinstance((await client.call("echo")).loss, UpstreamLost)
-        with pytest.raises(UpstreamLost, match="broke: gone"):
-            await client.ask("tools/list")
-        assert link.state.end is None
-
-
 async def test_an_ended_connection_takes_nothing() -> None:
     async with posting(echo) as (client, link, sent):
         link.state.end_with(ConnectionLost("gone"))
@@ -165,16 +142,6 @@ async def test_a_server_that_takes_no_notifications_is_given_up_in_time(
     assert client.end.reason.cause is Cause.NOT_READING
 
 
-async def test_a_burst_of_large_calls_is_answered() -> None:
-    """Requests go side by side: none waits for the server to take another."""
-    async with posting(accept) as (client, _, _):
-        callers = [client.start("echo", much="x" * (UPSTREAM_QUEUE_BYTES // 4))[1] for _ in range(5)]
-        for caller in callers:
-            await caller.ended.wait()
-            assert caller.result is not None
-        assert not client.over.is_set()
-
-
 async def test_calls_behind_a_slow_notification_wait_however_large_they_are(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -191,16 +158,6 @@ async def test_calls_behind_a_slow_notification_wait_however_large_they_are(
             assert caller.result is not None
     # The one that was given up meanwhile was never sent, so there was nothing to cancel.
     assert sent == ["notifications/x", *["tools/call"] * 5]
-
-
-async def test_the_answer_to_another_request_is_none_to_this_one() -> None:
-    async def script(request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(200, json={"jsonrpc": "2.0", "id": "nobody", "result": {}})
-
-    async with posting(script) as (client, _, _):
-        caller = await client.call("echo")
-        assert isinstance(caller.loss, UpstreamLost)
-        assert "held no answer" in caller.loss.message
 
 
 class Slow:

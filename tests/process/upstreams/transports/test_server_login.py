@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from daemon.upstreams.transports.server_connection import OpenContext
 
 UNAUTHORIZED = "401 Unauthorized"
-BEARER = {"www_authenticate": "Bearer"}
 
 
 @attrs.define(eq=False)
@@ -118,14 +117,6 @@ async def talking(site: Site, state: Path, **changed: Any) -> AsyncIterator[tupl
         async with connected(context) as client:
             client.connection.adopt(Era.MODERN, MODERN_VERSION)
             yield client, logins
-
-
-async def test_each_request_carries_the_login(tmp_path: Path) -> None:
-    site = Site()
-    async with talking(site, tmp_path) as (client, _):
-        await client.ask("tools/list")
-        assert (await client.call("echo")).result is not None
-    assert site.sent == ["Bearer token-0"] * 2
 
 
 async def test_without_a_login_nothing_is_sent_and_the_server_is_said_to_need_one(tmp_path: Path) -> None:

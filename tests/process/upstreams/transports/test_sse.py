@@ -17,7 +17,6 @@ from daemon.causes import Cause
 from daemon.config.config_model import TransportType
 from daemon.errors import (
     Busy,
-    CannotStart,
     ConnectionLost,
     NeedsAuth,
     ProtocolFault,
@@ -106,14 +105,6 @@ async def test_progress_and_changes_arrive() -> None:
         await client.events.changed.wait()
 
 
-async def test_a_cancelled_call_is_cancelled_at_the_server() -> None:
-    async with talking() as (client, fixture, _, _):
-        key, _ = client.start("wait")
-        await fixture.waiting.wait()
-        client.connection.cancel(key, "enough")
-        await fixture.cancelled.wait()
-
-
 async def test_a_call_that_is_cancelled_in_the_modern_era_is_too() -> None:
     """A POST only carries the call, so its end says nothing: the server is told in the handshake era's way."""
     async with talking() as (client, fixture, _, _):
@@ -122,11 +113,6 @@ async def test_a_call_that_is_cancelled_in_the_modern_era_is_too() -> None:
         client.connection.adopt(Era.MODERN, MODERN_VERSION)
         client.connection.cancel(key, "enough")
         await fixture.cancelled.wait()
-
-
-async def test_an_answer_of_two_megabytes_arrives_where_the_sdk_would_cut_it() -> None:
-    async with talking(message_bytes=3_000_000) as (client, _, _, _):
-        assert (await client.call("big", size=2_000_000)).result is not None
 
 
 async def test_an_answer_over_the_limit_ends_the_connection() -> None:
@@ -160,16 +146,6 @@ async def test_an_unknown_session_ends_the_connection() -> None:
         assert "the server ended the session" in str(client.end)
         assert isinstance(client.end, ConnectionLost)
         assert client.end.reason.cause is Cause.SESSION_OVER
-
-
-async def test_the_end_of_the_stream_is_the_end() -> None:
-    async with talking() as (client, fixture, _, running):
-        _, caller = client.start("wait")
-        await fixture.waiting.wait()
-        await running.stop()
-        await client.over.wait()
-        assert isinstance(client.end, ConnectionLost)
-        assert isinstance(caller.loss, UpstreamLost)
 
 
 # --- servers that misbehave --------------------------------------------------------------------------------
@@ -224,34 +200,3 @@ async def test_a_stream_that_does_not_open(
     assert met.reason.cause is cause
     assert text in str(met)
     assert "secret" not in f"{met} {met.reason.data}"
-
-
-async def test_a_stream_that_never_opens() -> None:
-    async def silence(request: Request) -> bytes:
-        await trio.sleep_forever()
-        raise AssertionError
-
-    async with trio.open_nursery() as nursery:
-        port = await scripted(nursery, silence)
-        url = f"http://127.0.0.1:{port}/sse"
-        with pytest.raises(ConnectionLost, match=r"within 0\.05 s") as raised:
-            async with connected(context_for(TransportType.SSE, url, connect=0.05)):
-                pass
-        assert raised.value.reason.cause is Cause.CONNECT_TIMEOUT
-        assert raised.value.reason.data == {"place": f"127.0.0.1:{port}"}
-        nursery.cancel_scope.cancel()
-
-
-async def test_nobody_there_and_no_such_scheme() -> None:
-    with trio.socket.socket() as unused:
-        await unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-        with pytest.raises(
-            ConnectionLost, match=f"cannot connect to 127.0.0.1:{port}: Connection refused"
-        ) as raised:
-            async with connected(context_for(TransportType.SSE, f"http://127.0.0.1:{port}/sse")):
-                pass
-        assert raised.value.reason.cause is Cause.REFUSED
-    with pytest.raises(CannotStart):
-        async with connected(context_for(TransportType.SSE, "ws://127.0.0.1/sse")):
-            pass

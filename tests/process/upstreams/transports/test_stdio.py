@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -130,51 +129,19 @@ async def test_a_real_child_sees_nothing_else(tmp_path: Path) -> None:
     assert found["pdeathsig"] == 0
 
 
-async def test_the_owner_is_told_of_the_child(tmp_path: Path) -> None:
-    async with connected(tmp_path) as line:
-        found = await line.recorder.wait("start")
-        [(pid, mark)] = line.listener.children
-        assert pid == found["pid"]
-        assert mark > 0
-
-
-async def test_a_child_that_cannot_start_leaves_nothing(tmp_path: Path) -> None:
-    server = scripted()
-    context = OpenContext(
-        server=type(server)(name="s", command="/no/such/program"),
-        events=Listener(),
-        outbox=Outbox(),
-        children=Children(),
-    )
-    async with leaving_nothing():
-        with pytest.raises(CannotStart, match="command not found: /no/such/program"):
-            async with open_connection(context):
-                pytest.fail("it opened")
-
-
 # --- the end, of which there are two kinds -------------------------------------------------------------------
 
 
-async def test_a_request_is_answered(tmp_path: Path) -> None:
-    async with connected(tmp_path) as line:
-        assert b'"protocolVersion"' in await line.greet()
-
-
 @pytest.mark.parametrize(
-    ("action", "text", "cause"),
+    ("moment", "action", "text", "cause"),
     [
-        ({"exit": 0}, "exited with status 0", Cause.ENDED),
-        ({"exit": 1}, "exited with status 1", Cause.EXITED),
-        ({"exit": 255}, "exited with status 255", Cause.EXITED),
-        ({"exit": 78}, "exited with status 78: configuration error", Cause.EXITED),
-        ({"exit": 126}, "exited with status 126: found but not executable", Cause.EXITED),
-        ({"signal": "SIGKILL"}, "killed by SIGKILL", Cause.KILLED),
-        ({"signal": "SIGUSR1"}, "killed by SIGUSR1", Cause.KILLED),
+        ("tools/call", {"exit": 0}, "exited with status 0", Cause.ENDED),
+        ("start", {"exit": 126}, "exited with status 126: found but not executable", Cause.EXITED),
+        ("tools/call", {"signal": "SIGUSR1"}, "killed by SIGUSR1", Cause.KILLED),
     ],
 )
-@pytest.mark.parametrize("moment", ["start", "tools/call"])
 async def test_the_way_a_child_ended_is_told(
-    action: dict[str, Any], text: str, cause: Cause, moment: str, tmp_path: Path
+    moment: str, action: dict[str, Any], text: str, cause: Cause, tmp_path: Path
 ) -> None:
     async with connected(tmp_path, on={moment: action}) as line:
         if moment != "start":
@@ -184,15 +151,6 @@ async def test_the_way_a_child_ended_is_told(
         assert text in await line.over()
         assert isinstance(line.end, RunError)
         assert line.end.reason.cause is cause
-
-
-async def test_an_exit_ends_the_connection_although_a_grandchild_holds_stdout(tmp_path: Path) -> None:
-    """EOF would come only with the end of the grandchild."""
-    async with connected(tmp_path, spawn=[{"kind": "daemon", "keep_stdout": True}]) as line:
-        await line.greet()
-        os.kill(line.listener.children[0][0], signal.SIGKILL)
-        assert await line.over() == "killed by SIGKILL"
-        assert is_alive(line.recorder.all("spawned")[0]["pid"])
 
 
 async def test_a_closed_stdout_ends_the_connection_although_the_child_lives(tmp_path: Path) -> None:
@@ -222,29 +180,7 @@ async def test_an_answer_written_right_before_the_exit_arrives(tmp_path: Path) -
             await line.over()
 
 
-async def test_everybody_who_waits_is_told_of_a_death(tmp_path: Path) -> None:
-    async with connected(tmp_path) as line:
-        await line.greet()
-
-        async def wait() -> None:
-            with pytest.raises(UpstreamLost, match="whether the call ran is unknown"):
-                await line.connection.request("tools/call", {"name": "sleep"}, timeout=PATIENCE)
-
-        async with trio.open_nursery() as nursery:
-            for _ in range(20):
-                nursery.start_soon(wait)
-            await line.recorder.wait_message("tools/call", 20)
-            os.kill(line.listener.children[0][0], signal.SIGKILL)
-
-
 # --- output -------------------------------------------------------------------------------------------------
-
-
-async def test_a_flood_of_stderr_without_a_newline_blocks_nobody(tmp_path: Path) -> None:
-    async with connected(tmp_path, stderr={"bytes": 10_000_000}) as line:
-        assert b'"protocolVersion"' in await line.greet()
-        assert line.listener.logged
-        assert max(map(len, line.listener.logged)) <= 2 * STDERR_CHUNK
 
 
 async def test_last_words_on_stderr_are_kept(tmp_path: Path) -> None:
@@ -262,40 +198,7 @@ async def test_noise_before_and_between_messages_is_told_and_skipped(tmp_path: P
         assert noise == [b"Welcome!\r", b"\x1b[32mgreen\x1b[0m", b"\xff\xfe\x00", b"[1]"]
 
 
-async def test_a_line_cut_off_by_the_end_is_never_taken_for_a_message(tmp_path: Path) -> None:
-    half = '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}'
-    async with connected(tmp_path, on={"tools/call": {"write": half, "exit": 0}}) as line:
-        await line.greet()
-        with pytest.raises(UpstreamLost):
-            await line.act()
-
-
-async def test_a_child_that_does_not_read_can_be_written_to_and_left(tmp_path: Path) -> None:
-    async with connected(tmp_path, on={"notifications/x": {"deaf": True}}) as line:
-        await line.greet()
-        line.connection.notify("notifications/x")
-        for _ in range(40):
-            line.connection.notify("notifications/big", {"x": "x" * 100_000})
-        assert line.connection.link.queued > 1_000_000
-        assert not line.ended.is_set()
-
-
 # --- leaving ------------------------------------------------------------------------------------------------
-
-
-async def test_leaving_closes_stdin_first(tmp_path: Path) -> None:
-    long = 3 * PATIENCE
-    async with connected(tmp_path, ignore=["term"], timeouts={"stop_eof": long, "stop_term": long}) as line:
-        await line.greet()
-    assert not line.recorder.all("term")
-
-
-async def test_leaving_ends_the_whole_tree(tmp_path: Path) -> None:
-    kinds = [{"kind": kind, "ignore_term": True} for kind in ("plain", "setsid", "daemon")]
-    async with connected(tmp_path, ignore=["term", "eof"], spawn=kinds) as line:
-        await line.greet()
-    assert len(line.recorder.all("spawned")) == 3
-    assert not any(map(is_alive, line.recorder.pids))
 
 
 async def test_a_cancelled_connection_leaves_nothing(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from wsproto.events import AcceptConnection, TextMessage
 from daemon.authorization.logins import FileLogins, Login, ServerLogins
 from daemon.causes import Cause
 from daemon.config.config_model import TransportType
-from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, UpstreamLost
+from daemon.errors import ConnectionLost, NeedsAuth, UpstreamLost
 from daemon.model import Era
 from tests.unit.upstreams.transports.serving import Client, connected, context_for, reply, scripted
 
@@ -100,26 +100,6 @@ async def test_a_binary_message_may_hold_json() -> None:
         assert (await client.call("binary")).result["got"]["name"] == "binary"
 
 
-async def test_a_close_code_is_told() -> None:
-    async with talking(echo) as client:
-        caller = await client.call("close")
-        assert isinstance(caller.loss, UpstreamLost)
-        await client.over.wait()
-        assert isinstance(client.end, ConnectionLost)
-        assert str(client.end).endswith("closed the WebSocket with code 1001 (GOING_AWAY): going home")
-
-
-async def test_a_message_over_the_limit_ends_the_connection() -> None:
-    async with talking(echo, message_bytes=500_000) as client:
-        assert (await client.call("big", size=400_000)).result is not None
-        caller = await client.call("big", size=500_000)
-        assert isinstance(caller.loss, UpstreamLost)
-        await client.over.wait()
-        assert "close code 1009" in str(client.end)
-        assert isinstance(client.end, ConnectionLost)
-        assert client.end.reason.cause is Cause.MESSAGE_TOO_LARGE
-
-
 @pytest.mark.parametrize(("status", "error"), [(401, NeedsAuth), (403, NeedsAuth), (404, ConnectionLost)])
 async def test_a_rejection(status: int, error: type[Exception]) -> None:
     async def reject(request: WebSocketRequest) -> None:
@@ -142,29 +122,13 @@ async def test_nobody_there() -> None:
                 pass
 
 
-async def keep_silent(_: trio.SocketStream) -> None:
-    await trio.sleep_forever()
-
-
-async def test_a_server_that_does_not_shake_hands() -> None:
-    async with trio.open_nursery() as nursery:
-        [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        port = listener.socket.getsockname()[1]
-        nursery.start_soon(trio.serve_listeners, keep_silent, [listener])
-        with pytest.raises(ConnectionLost, match=r"did not open a WebSocket within 0\.05 s"):
-            async with connected(context_for(TransportType.WS, f"ws://127.0.0.1:{port}/", connect=0.05)):
-                pass
-        nursery.cancel_scope.cancel()
-
-
 @pytest.mark.parametrize(
     "answer",
     [
         b'{"jsonrpc":"2.0","id":null}\r\n\r\n',
-        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
         b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n",
     ],
-    ids=["no HTTP", "no upgrade", "hints"],
+    ids=["no HTTP", "hints"],
 )
 async def test_what_answers_the_upgrade_but_is_no_websocket_server(answer: bytes) -> None:
     async def speak(stream: trio.SocketStream) -> None:
@@ -182,12 +146,6 @@ async def test_what_answers_the_upgrade_but_is_no_websocket_server(answer: bytes
         assert raised.value.reason.cause is Cause.CANNOT_CONNECT
         assert raised.value.reason.data["place"] == f"127.0.0.1:{port}"
         nursery.cancel_scope.cancel()
-
-
-async def test_a_wrong_scheme_cannot_start() -> None:
-    with pytest.raises(CannotStart, match="ws:// or wss://"):
-        async with connected(context_for(TransportType.WS, "http://127.0.0.1/")):
-            pass
 
 
 async def test_a_server_behind_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -223,21 +181,6 @@ async def test_what_a_server_says_with_its_handshake_is_heard() -> None:
         async with connected(context_for(TransportType.WS, f"ws://127.0.0.1:{port}/")) as client:
             await client.events.changed.wait()
             assert client.events.changes == 1
-        nursery.cancel_scope.cancel()
-
-
-async def test_a_server_that_hangs_up_during_the_handshake() -> None:
-    async def hang_up(stream: trio.SocketStream) -> None:
-        await stream.receive_some()
-        await stream.aclose()
-
-    async with trio.open_nursery() as nursery:
-        [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        port = listener.socket.getsockname()[1]
-        nursery.start_soon(trio.serve_listeners, hang_up, [listener])
-        with pytest.raises(ConnectionLost, match=f"127.0.0.1:{port} (does not speak|closed the connection)"):
-            async with connected(context_for(TransportType.WS, f"ws://127.0.0.1:{port}/")):
-                pass
         nursery.cancel_scope.cancel()
 
 

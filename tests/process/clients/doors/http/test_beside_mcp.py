@@ -57,11 +57,6 @@ async def test_metrics_are_for_those_with_a_token(sockets: Path) -> None:
     assert "mcpd_build_info" in text
 
 
-async def test_without_the_switch_there_are_no_metrics(sockets: Path) -> None:
-    async with served(sockets) as (_, address):
-        assert (await ask(address, "/metrics", TOKEN))[0] == 404
-
-
 async def test_probes_need_no_token_and_learn_of_the_stop(sockets: Path) -> None:
     async with served(sockets) as (daemon, address):
         assert await ask(address, "/healthz") == (200, "ok\n")

@@ -67,14 +67,6 @@ def test_what_is_bound_listens_and_does_not_block(address: str, bound: str) -> N
             listener.accept()
 
 
-def test_small_answers_are_not_held_back_on_any_connection() -> None:
-    with bind_http("127.0.0.1:0") as listener, socket.create_connection(listener.getsockname()):
-        listener.settimeout(PATIENCE)
-        connection, _ = listener.accept()
-        with connection:
-            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-
-
 def test_an_address_can_be_had_again_at_once_although_a_connection_was_closed_here_first() -> None:
     with bind_http("127.0.0.1:0") as first, socket.create_connection(first.getsockname()) as client:
         address = address_of(first)
@@ -102,20 +94,6 @@ def test_if_nobody_can_be_named_it_is_told_how_to_find_out() -> None:
     """It is this process itself, which does not look for itself."""
     with bind_http("127.0.0.1:0") as taken, pytest.raises(OSError, match="as root, names what listens there"):
         bind_http(address_of(taken))
-
-
-def test_an_address_of_another_machine_is_told_as_that() -> None:
-    with pytest.raises(OSError, match="no such address: `ip address`") as refused:
-        bind_http("192.0.2.1:7337")
-    assert refused.value.errno == errno.EADDRNOTAVAIL
-
-
-@pytest.mark.parametrize(
-    "address", ["", "7337", ":7337", "127.0.0.1", "example.org:7337", "1.2.3:1", "::1:7337", "127.0.0.1:70000"]
-)
-def test_what_is_no_address_is_not_resolved(address: str) -> None:
-    with pytest.raises(ValueError, match=r"is not ADDRESS:PORT, as in 127\.0\.0\.1:7337"):
-        bind_http(address)
 
 
 def test_a_socket_that_was_handed_over_goes_on_listening_when_our_descriptor_is_closed() -> None:

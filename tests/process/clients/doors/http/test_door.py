@@ -111,7 +111,3 @@ async def test_a_certificate_is_renewed_and_a_faulty_one_changes_nothing(
             await door.renew()
             assert await shown() == second
             nursery.cancel_scope.cancel()
-
-
-async def test_without_a_certificate_there_is_nothing_to_renew(listener: socket.socket, tmp_path: Path) -> None:
-    await a_door(listener, tmp_path, HttpListen()).renew()

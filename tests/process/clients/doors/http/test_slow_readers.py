@@ -83,21 +83,6 @@ async def test_whoever_reads_slowly_gets_all_of_it(mock_clock: MockClock, last: 
             connection.tick(trio.current_time())
 
 
-async def test_whoever_takes_nothing_is_cut(mock_clock: MockClock) -> None:
-    async with asked(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n") as (
-        connection,
-        _,
-        ended,
-    ):
-        for _ in range(2):
-            assert not ended.is_set()
-            connection.tick(trio.current_time())
-            mock_clock.jump(STUCK_SECONDS)
-            await trio.testing.wait_all_tasks_blocked()
-        connection.tick(trio.current_time())
-        await ended.wait()
-
-
 async def test_whoever_does_not_close_after_the_last_response_is_closed(mock_clock: MockClock) -> None:
     async with asked(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n") as (
         connection,
