@@ -275,16 +275,6 @@ def test_the_switch_of_the_command_line_counts_more_than_the_configurations(
     assert chosen(switched(config_of({}), lazy=False), config.profiles["other"]) == "full"
 
 
-def test_the_switch_of_the_command_line_counts_for_every_reading_of_the_file(sockets: Path) -> None:
-    path = sockets / "mcpd.json"
-    path.write_text("{}")
-    file = ConfigFile(path, lazy=False)
-    assert not file.read().lazy
-    path.write_text('{"lazy": true, "watch": true}')
-    again = file.read()
-    assert (again.lazy, again.watch) == (False, True)
-
-
 TOKEN = "0123456789abcdef-of-ci"
 
 

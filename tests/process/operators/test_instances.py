@@ -97,20 +97,3 @@ async def test_an_operator_looks_at_a_clients_instance_and_restarts_it_alone(
         assert 'mcpd_server_instances_begun_total{server="s"} 3.0' in text
         assert 'mcpd_server_instances_ended_total{server="s"} 1.0' in text
         assert 'mcpd_instance_memory_bytes{instance="s#1",server="s"}' in text
-
-
-async def test_a_server_that_is_switched_off_has_no_instance_left(nursery: trio.Nursery, sockets: Path) -> None:
-    async with house(sockets, CONFIG) as home:
-        operator = await home.connect(nursery, "control")
-        await known(home, operator)
-        client = await home.connect(nursery)
-        pid = await of_client(client, "s")
-        answer = await told(operator, "switch", name="s", off=True)
-        assert answer["state"] == "disabled"
-        assert not is_alive(pid)
-        assert await rows(operator, "s") == {}
-        assert "mcpd_instance" not in "".join(
-            line for line in (await told(operator, "metrics"))["text"].splitlines() if 'server="s"' in line
-        )
-        assert (await told(operator, "switch", name="s", off=False))["off"] is False
-        assert await of_client(client, "s") != pid

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.setup.running.starting import NotStarted, found, holder, listener
+from daemon.setup.running.starting import NotStarted, found
 from tests.unit.cli.daemons import listen
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def test_nobody_is_there(sockets: Path) -> None:
-    assert (found(sockets / "mcpd.sock"), listener(sockets / "control.sock")) == (None, None)
-    listen(sockets / "mcpd.sock").close()
-    assert found(sockets / "mcpd.sock") is None
-    assert holder(sockets / "mcpd.sock") is None
-
-
-def test_whoever_listens_on_both_is_the_daemon(sockets: Path) -> None:
-    with listen(sockets / "mcpd.sock"), listen(sockets / "control.sock"):
-        running = found(sockets / "mcpd.sock")
-    assert running is not None
-    assert (running.how, running.started, running.pid) == ("other", False, os.getpid())
 
 
 def test_a_full_queue_is_a_daemons(sockets: Path) -> None:

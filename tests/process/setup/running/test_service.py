@@ -72,16 +72,3 @@ def test_a_service_that_does_not_start_says_why(systemd: FakeSystemd) -> None:
     systemd.says(STOPPED, refusal="Job failed")
     with pytest.raises(service.ServiceRefused, match="Job failed"):
         install(systemd)
-
-
-def test_a_program_that_systemd_could_not_start_is_refused(systemd: FakeSystemd) -> None:
-    with pytest.raises(service.ServiceRefused, match="quotes, backslashes or control characters"):
-        service.planned(systemd.environ, "/opt/it's/mcpd")
-
-
-def test_without_systemd_nothing_is_written(systemd: FakeSystemd) -> None:
-    environ = {**systemd.environ, "PATH": "/nowhere"}
-    with pytest.raises(service.ServiceRefused, match=r"no systemd here.*mcpd connect"):
-        service.install(environ, service.planned(environ, PROGRAM), linger=False)
-    assert files(systemd) == set()
-    assert service.written_by_us(environ) is None

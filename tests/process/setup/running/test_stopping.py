@@ -12,7 +12,7 @@ import pytest
 
 from daemon.setup.running import starting
 from daemon.setup.running.starting import NotStopped, end, stop
-from tests.process.setup.systemd import RUNS, STOPPED, FakeSystemd
+from tests.process.setup.systemd import RUNS, FakeSystemd
 from tests.unit.cli.daemons import listen
 from tests.waiting import PATIENCE
 
@@ -30,13 +30,6 @@ def test_systemd_stops_its_units_with_all_that_would_start_them(sockets: Path) -
     with listen(sockets / "control.sock"):
         assert stop(systemd.environ, sockets / "control.sock", PATIENCE) == 0
     assert systemd.told() == ["--user stop mcpd.socket mcpd-http.socket mcpd.service"] * 2
-
-
-def test_no_daemon_is_none(sockets: Path) -> None:
-    systemd = FakeSystemd(sockets)
-    systemd.says(STOPPED)
-    assert stop(systemd.environ, sockets / "control.sock", PATIENCE) is None
-    assert stop({"PATH": ""}, sockets / "control.sock", PATIENCE) is None
 
 
 def test_a_listener_that_is_not_trusted_is_no_daemon_that_stopped(

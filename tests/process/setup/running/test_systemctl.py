@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
-from daemon.setup.running.systemctl import SOCKET, SystemdRefused, installed, systemctl
+from daemon.setup.running.systemctl import SOCKET, installed
 from tests.process.setup.systemd import RUNS, FakeSystemd
 
 if TYPE_CHECKING:
@@ -35,16 +33,3 @@ def test_nobody_waits_for_systemctl_where_no_unit_of_the_users_stands(tmp_path: 
     assert not systemd.log.exists()
     # Without a home only systemd knows where the user's units stand.
     assert installed({**systemd.environ, "HOME": "/"}) is not None
-
-
-def test_a_refusal_has_its_words(tmp_path: Path) -> None:
-    systemd = FakeSystemd(tmp_path)
-    systemd.says(RUNS, refusal="Failed to start: no")
-    manager = systemctl(systemd.environ)
-    assert manager is not None
-    with pytest.raises(SystemdRefused, match="Failed to start: no"):
-        manager.tell("start", SOCKET)
-
-
-def test_without_systemd_there_is_none(tmp_path: Path) -> None:
-    assert systemctl({"PATH": str(tmp_path)}) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.setup.running.service import DROP_IN, is_untouched, path_of, unit_directory, wanted_files
+from daemon.setup.running.service import DROP_IN, is_untouched, path_of, wanted_files
 from tests.unit.cli.daemons import ROOT
 
 STRANGE = '/opt/a b/100%/$HOME/"q"\\/mcpd'
@@ -23,8 +23,3 @@ def test_a_path_is_read_back_however_strange() -> None:
     assert path_of(drop_in) == STRANGE
     assert b'ExecStart="/opt/a b/100%%/$HOME/\\"q\\"\\\\/mcpd" run\n' in drop_in
     assert not path_of(b"[Service]\n")
-
-
-def test_they_are_where_systemd_looks() -> None:
-    assert str(unit_directory({"HOME": "/h"})) == "/h/.config/systemd/user"
-    assert str(unit_directory({"HOME": "/h", "XDG_CONFIG_HOME": "/c"})) == "/c/systemd/user"

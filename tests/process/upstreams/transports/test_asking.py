@@ -1,7 +1,7 @@
 """Thirty clients and a server that asks them things, over each real transport: nobody is asked for another.
 
 `tests.unit.upstreams.asking` plays what can go wrong in between; here the bytes travel as they do in life. The
-SDK's own server is behind HTTP and SSE, one that is written by hand behind the others.
+SDK's own server is behind HTTP and SSE, one that is written by hand behind a unix socket.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ import attrs
 import msgspec
 import pytest
 import trio
-from trio_websocket import ConnectionClosed
 
 from daemon.config.config_model import TransportType
 from daemon.config.tuning import ServerLimits
 from daemon.model import Era
 from daemon.upstreams.call_admission import Admission, Apart
 from tests.fakes_upstream import tool_call
-from tests.process.upstreams.transports import test_sse, test_ws
+from tests.process.upstreams.transports import test_sse
 from tests.unit.upstreams.transports import test_unix
 from tests.unit.upstreams.transports.serving import Caller, Events, Fixture, connected, context_for, serve
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from msgspec import Raw
-    from trio_websocket import WebSocketRequest
 
     from daemon.wire.requests import Exchange, PeerRequest
 
@@ -45,8 +43,8 @@ pytestmark = [
 ]
 
 CLIENTS = 30
-CALLS = {"unix": 20, "ws": 20, "http": 4, "sse": 4}
-"""Calls of each client: 1,200 questions by hand, 240 by the SDK, which takes 15 ms for each."""
+CALLS = {"unix": 40, "http": 4, "sse": 4}
+"""Calls of each client: 2,400 questions by hand, 240 by the SDK, which takes 15 ms for each."""
 QUESTIONS = 2
 """Questions on account of each call, one after the other."""
 
@@ -85,7 +83,7 @@ class AskingFixture(Fixture):
 
 
 class ByHand:
-    """A server over any stream of messages."""
+    """A server over lines."""
 
     def __init__(self, send: Callable[[bytes], Awaitable[None]], nursery: trio.Nursery) -> None:
         self._send = send
@@ -132,22 +130,6 @@ async def over_lines(stream: trio.SocketStream) -> None:
                 server.take(line)
 
 
-async def over_websocket(request: WebSocketRequest) -> None:
-    """A server on a WebSocket."""
-    socket = await request.accept(subprotocol="mcp")
-
-    async def send(message: bytes) -> None:
-        await socket.send_message(message.decode())
-
-    async with socket, trio.open_nursery() as nursery:
-        server = ByHand(send, nursery)
-        try:
-            while True:
-                server.take(await socket.get_message())
-        except ConnectionClosed:
-            nursery.cancel_scope.cancel()
-
-
 @attrs.define
 class Routing(Events):
     """What the actor does with a server's requests."""
@@ -185,9 +167,6 @@ async def serving(kind: str, path: Path) -> AsyncIterator[tuple[TransportType, s
         if kind == "unix":
             await test_unix.listening(nursery, path / "s", over_lines)
             yield TransportType.UNIX, str(path / "s")
-        elif kind == "ws":
-            port = await test_ws.listening(nursery, over_websocket)
-            yield TransportType.WS, f"ws://127.0.0.1:{port}/mcp"
         else:
             fixture = AskingFixture()
             app = fixture.sdk.streamable_http_app() if kind == "http" else test_sse.app(fixture, refusing=[])
