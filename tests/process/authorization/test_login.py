@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
@@ -113,14 +113,6 @@ async def test_what_is_no_answer_to_this_login_does_not_disturb_it(tmp_path: Pat
         await running.done()
 
 
-async def test_an_answer_can_be_pasted_where_the_browser_runs_elsewhere(tmp_path: Path, url: str) -> None:
-    async with login(tmp_path, url) as running:
-        page = await running.page()
-        await running.paste(f"  {await browse(page.url)}\n")
-        await running.done()
-        assert running.kept is not None
-
-
 @pytest.mark.parametrize(
     ("pasted", "why"),
     [
@@ -174,53 +166,3 @@ async def test_an_authorization_server_that_lies_about_its_issuer_gets_nobody_to
         with protected_by(otherwise, otherwise) as url:
             async with login(tmp_path, url) as running:
                 assert f"claims to be another one than {otherwise}" in await running.failed()
-
-
-@pytest.mark.parametrize(
-    ("issuer", "why"),
-    [
-        ("https://169.254.169.254", "leads to 169.254.169.254"),
-        ("http://127.0.0.1:1", "127.0.0.1 cannot be reached: Connection refused"),
-    ],
-)
-async def test_a_server_cannot_have_requests_sent_anywhere(tmp_path: Path, issuer: str, why: str) -> None:
-    with protected_by(issuer, issuer) as url:
-        async with login(tmp_path, url) as running:
-            assert why in await running.failed()
-
-
-async def test_a_token_that_the_server_does_not_take_is_not_kept(tmp_path: Path) -> None:
-    with (
-        oidc_provider() as issuer,
-        protected_by(issuer, f"{issuer}/token/introspection", "admin") as url,
-    ):
-        async with login(tmp_path, url) as running:
-            await fetch(await browse((await running.page()).url))
-            assert "does not take the token" in await running.failed()
-            assert running.kept is None
-
-
-async def test_a_login_ends_with_whoever_began_it(tmp_path: Path, url: str) -> None:
-    async with spawned_login(tmp_path, url) as running:
-        await running.page()
-        await running.tell.aclose()
-        assert await running.next() is None
-
-
-async def test_who_logs_in_with_a_device_types_a_code(tmp_path: Path, url: str) -> None:
-    async with login(tmp_path, url, device=True) as running:
-        told: Any = await running.next()
-        assert told.code in told.complete_url
-        await browse(told.complete_url, until="")
-        await running.done()
-        assert running.kept is not None
-        assert running.kept.refresh_token is not None
-        assert await call(url, running.kept.access_token) == "it was you"
-
-
-async def test_a_login_that_cannot_be_kept_says_so(tmp_path: Path, url: str) -> None:
-    state = tmp_path / "state"
-    state.write_text("")
-    async with login(state, url) as running:
-        await fetch(await browse((await running.page()).url))
-        assert "cannot be locked" in await running.failed()

@@ -6,13 +6,12 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-import httpx2
 import msgspec
 import pytest
 import trio
 
 from daemon.authorization import guarded_http
-from daemon.authorization.guarded_http import LoginOver, fresh, renew, revoke
+from daemon.authorization.guarded_http import LoginOver, fresh, renew
 from daemon.authorization.logins import FileLogins, Login, LoginsTrouble
 from tests.e2e.harness import ROOT
 from tests.process.authorization.serving import call, logged_in, protected
@@ -21,6 +20,8 @@ from tests.waiting import WAIT
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import httpx2
 
 pytestmark = pytest.mark.process
 
@@ -103,33 +104,6 @@ async def test_a_login_that_somebody_else_has_renewed_with_is_over_and_not_tried
     for _ in range(2):
         with pytest.raises(LoginOver, match=r"\(invalid_grant\)|nothing to renew it with"):
             await fresh(logins, "notion", url, rejected=None)
-
-
-async def test_whoever_logs_out_has_no_token_any_more(tmp_path: Path, url: str) -> None:
-    logins = FileLogins(tmp_path)
-    login = await logged_in(tmp_path, url)
-    assert await call(url, login.access_token) == "it was you"
-    assert await revoke(login)
-    assert await call(url, login.access_token) == "401"
-    with pytest.raises(LoginOver):
-        await fresh(logins, "notion", url, rejected=login.access_token)
-    assert await revoke(msgspec.structs.replace(login, revocation_endpoint=None)) is False
-
-
-async def test_who_cannot_be_reached_renews_nothing_and_ends_nothing(tmp_path: Path) -> None:
-    with protected() as url:
-        logins = FileLogins(tmp_path)
-        login = await logged_in(tmp_path, url)
-    near = expire(logins, login, left=WAIT)
-    assert await fresh(logins, "notion", url, rejected=None) == near
-    with pytest.raises(httpx2.TransportError):
-        await fresh(logins, "notion", url, rejected=near.access_token)
-    over = expire(logins, login)
-    with pytest.raises(httpx2.TransportError):
-        await fresh(logins, "notion", url, rejected=None)
-    with pytest.raises(httpx2.TransportError):
-        await revoke(login)
-    assert logins.read("notion", url) == over
 
 
 async def test_what_could_not_be_kept_is_not_renewed(

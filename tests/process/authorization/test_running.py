@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from daemon.authorization.login_runs import MAX_RUNNING, LoginRefused, LoginRuns
-from daemon.authorization.logins import Done, Failed, FileLogins, Login, LoginPage, ServerLogins
+from daemon.authorization.logins import Failed, FileLogins, Login, ServerLogins
 from daemon.config.config_model import OAuth, Server, TransportType
 from daemon.processes.children import Children
 from tests.process.authorization import login_process
@@ -43,21 +43,6 @@ async def running(
             await trio.testing.wait_all_tasks_blocked()
             yield runs, changed
             nursery.cancel_scope.cancel()
-
-
-async def test_a_link_is_shown_an_answer_is_handed_on_and_the_server_is_told_of_its_login(
-    tmp_path: Path,
-) -> None:
-    async with running(tmp_path) as (runs, changed):
-        run = await runs.join(server())
-        assert await run.wait_shown() == LoginPage(login_process.URL, "http://127.0.0.1:1/callback")
-        assert runs.under_way("s") is run
-        run.answer("http://127.0.0.1:1/callback?code=c")
-        assert await run.wait_over() == Done("http://127.0.0.1:1/callback?code=c", 12.5)
-        assert changed == ["s"]
-        run.leave()
-        await run.gone.wait()
-        assert runs.under_way("s") is None
 
 
 async def test_the_process_is_told_on_its_stdin_and_gets_no_secret_of_ours(
@@ -125,22 +110,6 @@ async def test_a_login_that_fails_is_a_sentence_and_changes_nothing(
         assert "s3cret" not in outcome.message
         await run.gone.wait()
         assert changed == []
-
-
-async def test_who_wants_the_same_login_joins_it_and_who_wants_another_ends_it(tmp_path: Path) -> None:
-    async with running(tmp_path) as (runs, _):
-        first = await runs.join(server(), scope="hangs")
-        assert await runs.join(server(), scope="hangs") is first
-        await first.wait_shown()
-        first.leave()
-        assert first.outcome is None
-        second = await runs.join(server(), scope="other")
-        assert second is not first
-        assert await first.wait_over() == Failed("another login at this server has begun")
-        await second.wait_shown()
-        second.leave()
-        await second.gone.wait()
-        assert isinstance(second.outcome, Failed)
 
 
 async def test_so_many_logins_are_under_way_at_a_time_and_all_end_with_the_daemon(tmp_path: Path) -> None:

@@ -31,7 +31,6 @@ from tests.process.bridge.bridged import (
     receive_exactly,
     receive_line,
     resident,
-    unmet,
 )
 from tests.unit.cli.daemons import listen
 from tests.waiting import PATIENCE
@@ -57,8 +56,6 @@ LIST = b'{"jsonrpc":"2.0","id":2,"method":"tools/list"}\n'
 HANDSHAKE = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}\n'
 INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 CHANGED = [f"notifications/{each}/list_changed" for each in ("tools", "prompts", "resources")]
-
-Json = dict[str, Any]
 
 
 def heard(ends: Bridged) -> None:
@@ -172,22 +169,6 @@ def test_a_client_that_went_away_ends_it_quietly_even_while_it_is_idle(sockets: 
         assert ends.end() == (0, b"")
 
 
-@pytest.mark.parametrize("greeting", [False, True])
-def test_a_client_that_closes_stdin_while_there_is_no_daemon_ends_it(sockets: Path, *, greeting: bool) -> None:
-    with bridged(sockets) as ends:
-        heard(ends)
-        if greeting:
-            ends.daemon.close()
-            with ends.accept() as daemon:
-                assert receive_line(daemon) == GREETING
-                ends.to_bridge.close()
-                assert ends.end()[0] == 0
-        else:
-            lose_for_good(ends)
-            ends.to_bridge.close()
-            assert ends.end() == (0, b"")
-
-
 def lose_for_good(ends: Bridged) -> None:
     """No daemon, and nobody listens; returns when the bridge has taken note."""
     heard(ends)
@@ -285,17 +266,6 @@ def test_a_client_keeps_its_stdio_and_goes_on_with_the_next_daemon(sockets: Path
     ]
 
 
-def test_what_is_sent_while_a_new_daemon_starts_waits_for_its_first_answer(sockets: Path) -> None:
-    with bridged(sockets) as ends:
-        heard(ends)
-        ends.daemon.close()
-        with ends.accept() as daemon:
-            ends.to_bridge.write(CALL)
-            assert receive_line(daemon) == GREETING
-            daemon.sendall(GREETED)
-            assert receive_exactly(daemon, len(CALL)) == CALL
-
-
 def test_a_daemon_that_hangs_up_at_every_greeting_is_asked_less_and_less_often(sockets: Path) -> None:
     with bridged(sockets) as ends:
         heard(ends)
@@ -336,42 +306,6 @@ def test_a_flood_without_a_daemon_costs_no_memory_and_what_finds_no_room_is_answ
 
 
 # --- before the first daemon ----------------------------------------------------------------------------------
-
-
-def lines_of(stream: IO[bytes]) -> Iterator[Json]:
-    """What the client gets, line by line."""
-    with os.fdopen(os.dup(stream.fileno()), "rb") as lines:
-        for line in lines:
-            yield json.loads(line)
-
-
-def test_a_client_that_comes_first_is_answered_and_then_served(sockets: Path) -> None:
-    path = sockets / "mcpd.sock"
-    with unmet(path) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        assert child.stderr is not None
-        answers = lines_of(child.stdout)
-        child.stdin.write(HANDSHAKE)
-        assert next(answers)["result"]["serverInfo"]["name"] == "mcpd"
-        child.stdin.write(INITIALIZED + LIST + CALL)
-        assert [tool["name"] for tool in next(answers)["result"]["tools"]] == [STATUS]
-        with listen(path) as listener:
-            daemon, _ = listener.accept()
-            with daemon:
-                daemon.settimeout(PATIENCE)
-                assert b'"resumed"' not in receive_line(daemon)
-                assert receive_line(daemon) == HANDSHAKE
-                daemon.sendall(b'{"jsonrpc":"2.0","id":0,"result":{}}\n')
-                assert receive_exactly(daemon, len(INITIALIZED + CALL)) == INITIALIZED + CALL
-                assert [next(answers)["method"] for _ in CHANGED] == CHANGED
-                child.stdin.close()
-                assert receive_all(daemon) == b""
-        assert child.wait(PATIENCE) == 0
-        said = child.stderr.read().splitlines()
-    assert said[0].startswith(b"mcpd connect: cannot reach the daemon at %b: " % str(path).encode())
-    assert said[-1] == b"mcpd connect: connected."
-    assert len(said) == 4
 
 
 def test_a_client_of_a_daemon_that_takes_the_connection_and_hangs_is_answered_and_then_served(

@@ -12,7 +12,6 @@ import pytest
 
 from daemon.checks.findings import TABLE, Level
 from daemon.checks.host import CHILD_FILES, OWN_FILES, REMOTE_FILES, leavings, limits, units
-from daemon.cli.doctor import gather
 from tests.unit.checks.scenes import levels, only, process
 from tests.unit.processes.dying import DyingDaemon
 
@@ -184,35 +183,6 @@ def test_what_to_write_is_said(house: House) -> None:
 
 
 POLITE = ["polite", "marked"]
-
-
-def test_what_is_left_is_told_by_server_with_its_age_and_its_size_and_stays(house: House) -> None:
-    with DyingDaemon(house.state, {"a": POLITE}) as daemon:
-        daemon.kill()
-        said = only(leavings(house.look()), Level.WARNING)
-        assert f"server a was left running by a killed daemon (pid {daemon.pid}): " in said
-        assert f": pid {daemon.all[0]} (python" in said
-        assert " old, " in said
-        assert "--end-leftovers" in said
-        assert daemon.alive == daemon.all
-
-
-def test_what_is_left_is_ended_if_that_is_asked_for(house: House) -> None:
-    with DyingDaemon(house.state, {"a": POLITE, "b": POLITE}) as daemon:
-        daemon.kill()
-        scene = gather(None, house.environ, end_leftovers=True)
-        found = list(leavings(scene))
-        assert levels(found) == ["note", "note"]
-        assert f"Ended server b, pid {daemon.pids['b'][0]}, " in found[1].what
-        assert not daemon.alive
-        assert levels(leavings(scene)) == ["ok"]
-
-
-def test_a_running_daemon_says_where_it_is(house: House) -> None:
-    other = house.root / "another"
-    with DyingDaemon(other, {"a": POLITE}) as daemon, house.daemon(stateDirectory=str(other)):
-        daemon.kill()
-        assert "server a" in only(leavings(house.look()), Level.WARNING)
 
 
 def test_another_user_is_sent_to_the_daemons(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,32 +73,6 @@ def test_with_yes_everything_is_done_and_once_more_nothing(here: User) -> None:
     assert contents(here) == before
 
 
-def test_a_client_with_rules_keeps_its_names_and_one_whose_rules_cannot_be_read_stays(here: User) -> None:
-    before = contents(here)
-    cursor = files(here)[0]
-    rules = cursor.with_name("cli-config.json")
-    rules.write_text("{")
-    done = here.mcpd("up", "--yes", *CLIENTS)
-    assert done.returncode == 1
-    assert "cli-config.json" in done.stderr
-    assert "Works: echo, in Codex once started anew." in done.stdout
-    assert "Needs attention: Cursor is as it was (see above)." in done.stdout
-    assert cursor.read_bytes() == before[0]
-
-    rules.write_text('{"permissions": {"deny": ["Mcp(echo:echo)"]}}')
-    done = here.mcpd("up", "--yes", *CLIENTS)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (
-        f"Its servers keep their names, for its own rules go by these: Mcp(echo:echo) in {rules}" in done.stdout
-    )
-    assert "Needs attention: nothing." in done.stdout
-    text = cursor.read_text().removesuffix(" // mine\n")
-    assert json.loads(text)["mcpServers"]["echo"]["args"][-2:] == ["--server", "echo"]
-    assert here.mcpd("up", *CLIENTS).returncode == 0
-    assert here.mcpd("uninstall", "cursor", "codex").returncode == 0
-    assert contents(here) == before
-
-
 def test_only_the_servers_that_rules_are_about_keep_their_names(here: User) -> None:
     cursor = files(here)[0]
     rules = cursor.with_name("cli-config.json")

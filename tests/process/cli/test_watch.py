@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.process
 
-EVERY = "0.05"
-"""Seconds between two questions: many drawings in a short test."""
+EVERY = "0.2"
+"""Seconds between two questions: some drawings in a short test."""
 
 MANY: dict[str, Any] = {f"server-{number:02}": server() for number in range(40)}
 
@@ -48,7 +48,7 @@ def has_asked(daemon: FakeControl, times: int) -> bool:
 def test_it_is_never_blank_and_scrolls_nothing_away(daemon: FakeControl) -> None:
     with watching(daemon) as screen:
         screen.shows("server-20")
-        for number in range(10):
+        for number in range(6):
             daemon.answers["status"] = status_of({**MANY, "server-00": server(tools=1000 + number)})
             screen.shows(f" {1000 + number} ")
         assert (screen.blanks, screen.scrolled) == (0, 0)

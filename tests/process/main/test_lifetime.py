@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 import trio.testing
-from loguru import logger
 
 from daemon.actors.registry import Registry
 from daemon.clients.doors.http.binding import bind_http
@@ -26,19 +25,10 @@ from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from daemon.config.config_model import Config
-
-
-@pytest.fixture
-def log() -> Iterator[list[str]]:
-    """What is logged."""
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="DEBUG")
-    yield lines
-    logger.remove(sink)
 
 
 @asynccontextmanager
@@ -75,10 +65,6 @@ async def status_of(home: House) -> dict[str, Any]:
     return answer
 
 
-async def servers_of(home: House) -> list[str]:
-    return list((await status_of(home))["servers"])
-
-
 async def test_garbage_is_looked_for_from_ready_on_and_not_among_what_was_there_before(sockets: Path) -> None:
     gc.disable()
     try:
@@ -91,30 +77,6 @@ async def test_garbage_is_looked_for_from_ready_on_and_not_among_what_was_there_
     finally:
         gc.enable()
         gc.unfreeze()
-
-
-async def test_sighup_reads_the_configuration_anew(sockets: Path) -> None:
-    async with daemon(sockets, {"mcpServers": {"a": ECHO}}) as home:
-        home.write({"mcpServers": {"b": ECHO}})
-        os.kill(os.getpid(), signal.SIGHUP)
-        await home.wait_notified("READY=1", 2)
-        assert [state.split("=")[0] for state in home.notified] == ["READY", "RELOADING", "READY"]
-        assert await servers_of(home) == ["b"]
-
-
-async def test_a_faulty_file_changes_nothing_and_every_fault_is_logged(sockets: Path, log: list[str]) -> None:
-    async with daemon(sockets, {"mcpServers": {"a": ECHO}}) as home:
-        home.write({"mcpServers": {"a": {"comand": "x"}}, "lazy": "yes"})
-        os.kill(os.getpid(), signal.SIGHUP)
-        await home.wait_notified("READY=1", 2)
-        assert await servers_of(home) == ["a"]
-        home.write("{")
-        os.kill(os.getpid(), signal.SIGHUP)
-        await home.wait_notified("READY=1", 3)
-        assert await servers_of(home) == ["a"]
-    for trail in ("$.mcpServers.a.comand", "$.lazy"):
-        assert any(str(sockets / "mcpd.json") in line and trail in line for line in log)
-    assert any("nothing was changed" in line for line in log)
 
 
 async def test_a_variable_that_a_server_waits_for_is_looked_for_though_nothing_else_is_watched(
@@ -134,25 +96,6 @@ async def test_a_signal_that_came_before_anybody_listened_is_obeyed(
 ) -> None:
     async with daemon(sockets, {}, early) as home:
         await home.wait_notified(told)
-
-
-async def test_a_watched_file_is_read_when_it_has_changed(sockets: Path) -> None:
-    watched = {"watch": True}
-    async with daemon(sockets, {**watched, "mcpServers": {"a": ECHO}}) as home:
-        home.write({**watched, "mcpServers": {"b": ECHO}})
-        await home.wait_notified("READY=1", 2)
-        assert await servers_of(home) == ["b"]
-        # In place, and then gone for good: a fault, told once, that changes nothing.
-        (sockets / "mcpd.json").write_text(json.dumps({**watched, "mcpServers": {"c": ECHO, "d": ECHO}}))
-        await home.wait_notified("READY=1", 3)
-        assert await servers_of(home) == ["c", "d"]
-        (sockets / "mcpd.json").unlink()
-        await home.wait_notified("READY=1", 4)
-        assert await servers_of(home) == ["c", "d"]
-        home.write({**watched, "mcpServers": {"e": ECHO}})
-        await home.wait_notified("READY=1", 5)
-        assert await servers_of(home) == ["e"]
-        assert sum(state.startswith("RELOADING") for state in home.notified) == 4
 
 
 class FakeFile:

@@ -111,10 +111,6 @@ def status_of(path: Path) -> dict[str, dict[str, object]]:
     return result
 
 
-def is_alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").exists() and ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-
-
 def test_a_faulty_configuration_is_told_whole_and_touches_nothing(place: Place) -> None:
     servers = {"git": {"comand": "x"}, "web": {"url": "ftp://x"}}
     config = place.config({"mcpServers": servers, "lazy": "yes"})
@@ -152,38 +148,6 @@ def test_the_sockets_are_there_and_answer_by_the_time_it_says_ready(place: Place
     assert not place.front.exists()
     assert not place.control.exists()
     assert place.told() == "STOPPING=1\nSTATUS=stopping"
-
-
-def asked(place: Place, command: str) -> str:
-    """What a command answers that is told the clients' socket, and nothing else."""
-    words = [sys.executable, "-m", "daemon", command, "--socket", str(place.front), "--json"]
-    ran = subprocess.run(
-        words, cwd=ROOT, env=place.environ(), capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
-
-
-def test_operators_are_answered_who_name_the_socket_that_it_was_given(place: Place) -> None:
-    with place.daemon(place.config()) as process:
-        assert place.told().startswith("READY=1")
-        said = {name: asked(place, name) for name in ("status", "sessions", "reload", "doctor")}
-        assert json.loads(said["status"])["daemon"]["pid"] == process.pid
-        assert f"is running, pid {process.pid}" in said["doctor"]
-        process.terminate()
-        assert ended(process)[0] == 0
-
-
-def test_a_second_daemon_is_refused_with_the_pid_of_the_first(place: Place) -> None:
-    config = place.config()
-    with place.daemon(config) as first:
-        place.told()
-        with place.daemon(config) as second:
-            status, err = ended(second)
-        assert status == 69
-        assert f"already running: pid {first.pid}" in err
-        assert "Traceback" not in err
-        assert ping(place.front)
 
 
 def test_a_killed_daemon_leaves_a_file_that_tells_the_next_one_what_it_has_started(place: Place) -> None:
@@ -224,23 +188,6 @@ def test_a_directory_that_others_can_write_is_status_69(place: Place) -> None:
         status, err = ended(process)
     assert status == 69
     assert "writable by others" in err
-
-
-def test_asked_twice_it_ends_at_once_and_cleanly(place: Place) -> None:
-    server = {"command": sys.executable, "args": ["-S", "-E", "-c", STUBBORN]}
-    with place.daemon(place.config({"mcpServers": {"s": server}})) as process:
-        place.told()
-        pid: object = None
-        while not isinstance(pid, int) or status_of(place.control)["servers"]["s"].get("state") != "ready":  # type: ignore[attr-defined]
-            pid = status_of(place.control)["servers"]["s"]["pid"]  # type: ignore[index]
-        process.terminate()
-        assert place.told().startswith("STOPPING=1")
-        process.terminate()
-        _, err = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0
-    assert "SIGTERM again: ending every server at once" in err
-    assert not place.front.exists()
-    assert not is_alive(pid)
 
 
 def test_the_format_of_the_log_can_be_chosen_and_sigint_ends_it_like_sigterm(place: Place) -> None:

@@ -38,8 +38,7 @@ async def warm(client: Client, **meta: Any) -> None:
             answer = (await client.get())["result"]
 
 
-@pytest.mark.parametrize("server_era", ["handshake", "modern"])
-@pytest.mark.parametrize("client_era", ["handshake", "modern"])
+@pytest.mark.parametrize(("server_era", "client_era"), [("handshake", "modern"), ("modern", "handshake")])
 async def test_a_call_that_hangs_is_seen_and_ended_and_its_server_knows(
     server_era: str, client_era: str, nursery: trio.Nursery, sockets: Path
 ) -> None:

@@ -96,16 +96,6 @@ async def test_a_child_gets_three_descriptors_its_own_group_and_no_death_signal(
         os.close(other)
 
 
-async def test_a_child_gets_exactly_the_environment_that_it_is_given(tmp_path: Path) -> None:
-    async with keeping(tmp_path) as (children, recorder):
-        program, *args = command(record=recorder.path)
-        child = await children.start(program, args, {"A": "1", "LC_CTYPE": "C.UTF-8"}, str(tmp_path))
-        found = await recorder.wait("start")
-        assert found["env"] == {"A": "1", "LC_CTYPE": "C.UTF-8"}
-        assert found["cwd"] == str(tmp_path)
-        await stop(children, child)
-
-
 def _not_executable(path: Path) -> str:
     path.write_text("#!/bin/sh\n")
     return str(path)

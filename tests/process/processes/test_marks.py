@@ -15,28 +15,6 @@ marks.started(mark, server.pid)
 """
 
 
-def test_a_server_is_known_by_its_child_whatever_that_has_for_a_mark() -> None:
-    script = """
-resource.prlimit(server.pid, proc.RLIMIT_LOCKS, (0, 0))
-tell(trees() == {mark: [server.pid]})
-"""
-    assert told_by(SERVER + script)
-
-
-def test_what_stands_below_a_child_is_its_servers_whatever_it_has_for_a_mark() -> None:
-    script = """
-reading, writing = os.pipe()
-other = marks.new()
-with own.handing_down(other):
-    parent = subprocess.Popen(["sh", "-c", "sleep 600 & echo $! >&2; wait"], stderr=subprocess.PIPE)
-    below = int(parent.stderr.readline())
-marks.started(other, parent.pid)
-resource.prlimit(below, proc.RLIMIT_LOCKS, (mark, mark))
-tell(trees() == {mark: [server.pid], other: sorted([parent.pid, below])})
-"""
-    assert told_by(SERVER + script)
-
-
 def test_an_orphan_is_its_servers_by_its_mark_and_nobodys_without_one() -> None:
     script = """
 marks.sweep_strays(others=False)

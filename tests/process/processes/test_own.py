@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from daemon.processes import own
 from tests.unit.processes.scripts import told_by
 
 
@@ -28,19 +27,6 @@ stray = orphan((0, 0))
 tell(marks.strays() == [stray])
 """
     assert told_by(script)
-
-
-def test_a_child_inherits_its_mark_and_a_worse_score_and_we_have_ours_back() -> None:
-    script = """
-def score(pid):
-    return int(open(f"/proc/{pid}/oom_score_adj").read())
-before = score("self"), proc.limit(os.getpid())
-with own.handing_down(marks.new()):
-    child = sleeper()
-tell([score(child.pid), marks.find().trees[proc.limit(child.pid)[0]] == [child.pid],
-      before == (score("self"), proc.limit(os.getpid()))])
-"""
-    assert told_by(script) == [own.OOM_SCORE, True, True]
 
 
 def test_while_a_server_lives_that_could_be_given_no_mark_nobody_is_a_stray() -> None:

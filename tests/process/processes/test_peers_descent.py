@@ -52,16 +52,6 @@ os.killpg(first, signal.SIGKILL)
     assert "stands more than 64 processes deep" in told_by(DEEP + script)
 
 
-def test_an_orphan_stems_from_us() -> None:
-    script = """
-from daemon.processes import peers
-own.adopt_orphans()
-left = orphan((0, 0))
-tell(peers.child_above(left) == left)
-"""
-    assert told_by(script)
-
-
 def test_of_who_is_gone_nobody_can_say() -> None:
     with pytest.raises(peers.Untraceable, match="is gone"):
         peers.child_above(NOBODY)
@@ -111,13 +101,3 @@ tell([above(last) == first, above(first) == first])
 os.killpg(first, signal.SIGKILL)
 """
     assert told_by(DEEP + HIDE + script) == [True, True]
-
-
-def test_who_stands_below_another_users_that_is_hidden_is_none_of_ours() -> None:
-    """As anybody whose login is root's."""
-    script = """
-marks.sweep_strays(others=False)
-gone.add(1)
-tell(above(1))
-"""
-    assert told_by(HIDE + script) is None

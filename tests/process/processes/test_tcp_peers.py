@@ -92,35 +92,6 @@ async def test_a_connection_that_nobody_is_seen_to_hold_is_refused(script: str) 
         assert peers.report()["refused"] == {"gone": 1}
 
 
-async def test_many_who_come_at_once_are_looked_up_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[int] = []
-    holders = proc.socket_holders
-
-    def counted(inodes: Collection[int], first: Collection[int]) -> dict[int, int]:
-        looks.append(len(inodes))
-        return holders(inodes, first)
-
-    monkeypatch.setattr(proc, "socket_holders", counted)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        clients = [socket.create_connection(listener.getsockname()) for _ in range(20)]
-        ours = [listener.accept()[0] for _ in clients]
-        _, tcp = door()
-        told: list[bool] = []
-
-        async def judge(link: socket.socket) -> None:
-            told.append(await tcp.admit(link))
-
-        with trio.fail_after(WAIT):
-            async with trio.open_nursery() as nursery:
-                for link in ours:
-                    nursery.start_soon(judge, link)
-        assert told == [True] * 20
-        assert sum(looks) == 20
-        assert len(looks) <= 2
-        for each in (*clients, *ours):
-            each.close()
-
-
 def test_the_kernel_names_owner_and_inode() -> None:
     with (
         socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listener,

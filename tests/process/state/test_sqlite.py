@@ -178,23 +178,6 @@ def test_what_is_no_sound_database_is_refused(
         sqlite_place.open()
 
 
-def test_a_corrupt_file_is_set_aside_by_name_and_a_new_one_begins(
-    sqlite_place: Sqlite, opening: Opener
-) -> None:
-    path = written(sqlite_place)
-    path.write_bytes(b"garbage" * 1000)
-    with failing(StoreCause.CORRUPT):
-        sqlite_place.open()
-    path.with_name("state.db-wal").write_bytes(b"its log")
-    assert set_aside(sqlite_place.url, now=1_000_000_000.0) == f"{path}.corrupt-20010909-014640"
-    aside = {each.name: each.read_bytes()[:7] for each in path.parent.iterdir()}
-    assert aside == {
-        "state.db.corrupt-20010909-014640": b"garbage",
-        "state.db.corrupt-20010909-014640-wal": b"its log",
-    }
-    opening(sqlite_place).keep(BATCH)
-
-
 def test_setting_aside_never_overwrites(sqlite_place: Sqlite) -> None:
     names = []
     for content in (b"one", b"two", b"three"):

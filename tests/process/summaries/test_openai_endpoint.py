@@ -148,13 +148,6 @@ async def test_a_status_other_than_200_is_a_fault_and_its_body_is_not_repeated(
     assert len(server.asked) == 1
 
 
-@pytest.mark.parametrize("code", [429, 503])
-async def test_how_long_to_wait_is_read_in_seconds_and_as_a_date(server: EndpointServer, code: int) -> None:
-    server.behave(status(code, retry_after="7"), status(code, retry_after="Wed, 21 Oct 2099 07:28:00 GMT"))
-    assert (await fault_of(server.base_url)).retry_after == 7
-    assert (await fault_of(server.base_url)).retry_after == 3600
-
-
 async def test_a_redirect_is_not_followed(server: EndpointServer) -> None:
     async with endpoint() as elsewhere:
         server.behave(status(307, location=f"{elsewhere.base_url}/chat/completions"))
@@ -318,24 +311,3 @@ async def test_what_is_no_list_of_models_is_a_fault(
         await models_of(server.base_url)
     assert caught.value.kind is kind
     assert KEY not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("usage", "told"),
-    [
-        ({"prompt_tokens": 7, "completion_tokens": 3}, (7, 3)),
-        ({"prompt_tokens": "7", "completion_tokens": -1}, (None, None)),
-        ("many", (None, None)),
-        (None, (None, None)),
-    ],
-)
-async def test_tokens_are_told_where_the_endpoint_counts_them(
-    server: EndpointServer, usage: object, told: tuple[int | None, int | None]
-) -> None:
-    body = json.dumps({**json.loads(completion("said")), "usage": usage}).encode()
-    server.behave(status(200, body))
-    there = await opened(server.base_url)
-    with trio.fail_after(PATIENCE):
-        answer = await there.ask("", "")
-    await there.aclose()
-    assert (answer.tokens_read, answer.tokens_written) == told

@@ -18,7 +18,6 @@ from daemon.config.parse import Plan
 from daemon.host.notify import feed_watchdog
 from daemon.operators.base import Refused
 from daemon.states import ServerState
-from daemon.tree.running import DRAIN_SECONDS
 from tests.fakes_upstream import error_of
 from tests.houses import ECHO, STUBBORN, House, house, is_alive
 from tests.unit.config.reading import config_of
@@ -62,30 +61,6 @@ async def test_a_fault_of_one_entry_fails_its_server_alone_at_the_start_and_at_a
         assert home.pids()["c"] == pid
 
 
-async def test_the_end_answers_calls_in_flight_and_leaves_no_child(
-    nursery: trio.Nursery, sockets: Path
-) -> None:
-    async with house(sockets, {"mcpServers": {"s": ECHO}}) as home:
-        client = await home.connect(nursery)
-        await home.wait_ready("s")
-        pids = list(home.pids().values())
-        assert len(pids) == 1
-        await client.call("s", "hang")
-        with trio.fail_after(PATIENCE):
-            while not home.tree.upstreams["s"].in_flight:
-                await trio.lowlevel.checkpoint()
-        began = trio.current_time()
-        home.stop.set()
-        error = error_of(await client.get())
-        assert error["code"] == "UpstreamLost"
-        assert error["message"].startswith("server s: mcpd is shutting down")
-        assert error["message"].endswith(". Check what the call was to do before you call again.")
-        assert trio.current_time() - began >= DRAIN_SECONDS
-        assert await client.is_closed()
-    assert not any(is_alive(pid) for pid in pids)
-    assert {str(child.status.value.state) for child in home.tree.supervisor.children.values()} == {"stopped"}
-
-
 async def test_the_end_waits_for_a_call_that_finishes_in_time(nursery: trio.Nursery, sockets: Path) -> None:
     async with house(sockets, {"mcpServers": {"s": ECHO}}) as home:
         client = await home.connect(nursery)
@@ -127,20 +102,6 @@ async def test_stubborn_servers_end_after_their_grace_periods(sockets: Path) -> 
     assert trio.current_time() - began >= 0.4
     assert len(pids) == 3
     assert not any(is_alive(pid) for pid in pids)
-
-
-async def test_a_disabled_server_is_not_run_and_a_lazy_one_not_yet(
-    nursery: trio.Nursery, sockets: Path
-) -> None:
-    servers = {"off": {**ECHO, "enabled": False}, "lazy": {**ECHO, "start": "lazy"}}
-    async with house(sockets, {"mcpServers": servers}) as home:
-        assert list(home.tree.upstreams) == ["lazy"]
-        await trio.testing.wait_all_tasks_blocked()
-        assert home.pids() == {}
-        client = await home.connect(nursery)
-        await client.call("lazy", "echo")
-        assert "content" in (await client.get())["result"]
-        assert len(home.pids()) == 1
 
 
 # --- the service manager's watchdog ------------------------------------------------------------------------
@@ -189,23 +150,6 @@ async def test_a_stuck_registry_starves_the_watchdog(
 
 
 # --- a configuration that becomes another ------------------------------------------------------------------
-
-
-async def test_a_session_sees_servers_come_and_go(nursery: trio.Nursery, sockets: Path) -> None:
-    profiles = {"default": {"surface": "full"}}
-    async with house(sockets, {"mcpServers": {"a": ECHO}, "profiles": profiles}) as home:
-        client = await home.connect(nursery)
-        await home.wait_ready("a")
-        await home.reload({"mcpServers": {"b": ECHO}, "profiles": profiles})
-        await home.wait_ready("b")
-        assert home.pids().keys() == {"b"}
-        tools = (await client.request("tools/list"))["result"]["tools"]
-        # `echo` has meant the tool of `a`; it must not mean another's.
-        assert {tool["name"] for tool in tools} == {"b__echo", "b__hang"}
-        await client.request("tools/call", {"name": "b__echo", "arguments": {"n": 2}}, request_id="x")
-        operator = await home.connect(nursery, "control")
-        status = (await operator.request("status"))["result"]
-        assert (list(status["servers"]), status["servers"]["b"]["calls"]) == (["b"], 1)
 
 
 async def test_an_operator_who_goes_away_leaves_no_reload_half_done(

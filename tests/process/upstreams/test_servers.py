@@ -15,7 +15,7 @@ from daemon.facts import DefinitionsListed, Switched
 from daemon.model import Kind
 from daemon.states import ServerState
 from tests.fakes_upstream import error_of
-from tests.houses import ECHO, STUBBORN, House, house, is_alive, registry_and_servers
+from tests.houses import ECHO, STUBBORN, House, house, registry_and_servers
 from tests.scripted_server import command
 from tests.unit.config.reading import config_of
 from tests.waiting import PATIENCE
@@ -104,34 +104,6 @@ async def test_calls_in_flight_at_a_server_that_is_removed_are_answered(
         assert "content" in (await client.get())["result"]
         await client.call("a", "echo", request_id="late")
         assert error_of(await client.get())["code"] == "UnknownCategory"
-
-
-async def test_a_server_that_is_switched_off_there_is_shown_so_at_once_and_stopped(sockets: Path) -> None:
-    timeouts = {"stopEof": 0.2, "stopTerm": 0.2}
-    async with house(sockets, of(a={**STUBBORN, "timeouts": timeouts}, b=ECHO)) as home:
-        await home.wait_ready("a", "b")
-        pids = home.pids()
-        seen: list[ServerState] = []
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_follow, home, "a", seen)
-            plan = await home.reload(of(a={**STUBBORN, "enabled": False}, b=ECHO))
-            nursery.cancel_scope.cancel()
-        assert plan.disabled == ("a",)
-        assert set(seen) <= {READY, DISABLED}
-        assert state_of(home, "a") is DISABLED
-        assert not is_alive(pids["a"])
-        assert home.pids() == {"b": pids["b"]}
-        assert (await home.reload(of(a=ECHO, b=ECHO))).enabled == ("a",)
-        await home.wait_ready("a")
-        assert home.pids()["b"] == pids["b"]
-
-
-async def _follow(home: House, server: str, seen: list[ServerState]) -> None:
-    catalog = home.tree.registry.catalog
-    while True:
-        now = catalog.value
-        seen.append(now.servers[server].status.state)
-        await catalog.wait_changed(now)
 
 
 async def test_a_server_that_becomes_lazy_sleeps_and_its_next_call_wakes_it(

@@ -1,4 +1,4 @@
-"""WebSockets over TCP, with and without TLS: a client that nobody here wrote, and clients that are mad."""
+"""WebSockets over TCP, a client that nobody here wrote, and clients that are mad."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import ssl
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import pytest
+import attrs
 import trio
 import trustme
-from trio_websocket import ConnectionClosed, open_websocket_url, wrap_client_stream
+from trio_websocket import open_websocket_url
 
 from daemon.clients.client import LOCAL_USER
 from daemon.clients.doors.listening import Front
 from daemon.clients.doors.tls import Turns, terminate, tls_context
-from daemon.clients.doors.websocket import LEAVING, serve_websocket
+from daemon.clients.doors.websocket import serve_websocket
 from daemon.config.listen import Tls
 from daemon.config.tuning import Limits
 from daemon.wire.outbox import Outbox
@@ -28,44 +28,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECONDS = 60
-AUTHORITY = trustme.CA()
 MIB = 1024 * 1024
 
 
+@attrs.define(eq=False)
 class Served:
     """A listener on loopback whose every connection is a WebSocket's."""
 
-    def __init__(self, nursery: trio.Nursery, tls: ssl.SSLContext | None) -> None:
-        self.front = Front(Echo)
-        self._outbox = Outbox()
-        self.stop = trio.CancelScope()
-        self._nursery = nursery
-        self._tls = tls
-
-    async def listen(self) -> None:
-        [self._listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        self._nursery.start_soon(self._run)
-
-    async def _run(self) -> None:
-        with self.stop:
-            await trio.serve_listeners(self._accept, [self._listener])
+    tls: ssl.SSLContext | None
+    front: Front = attrs.field(factory=lambda: Front(Echo))
+    outbox: Outbox = attrs.field(factory=Outbox)
+    port: int = 0
 
     @property
     def url(self) -> str:
-        return f"{'wss' if self._tls else 'ws'}://localhost:{self.port}/ws"
+        return f"{'wss' if self.tls else 'ws'}://localhost:{self.port}/ws"
 
-    @property
-    def port(self) -> int:
-        port: int = self._listener.socket.getsockname()[1]
-        return port
-
-    async def _accept(self, stream: trio.SocketStream) -> None:
+    async def accept(self, stream: trio.SocketStream) -> None:
         connection = socket.socket(fileno=stream.socket.detach())
         connection.setblocking(False)
-        if self._tls is None:
+        if self.tls is None:
             await self._serve(connection)
         else:
-            await terminate(connection, self._tls, self._serve, Turns())
+            await terminate(connection, self.tls, self._serve, Turns())
 
     async def _serve(self, connection: socket.socket) -> None:
         head = b""
@@ -75,7 +60,7 @@ class Served:
         key = re.search(rb"(?i)sec-websocket-key: (.+)\r", head)
         assert key is not None
         await serve_websocket(
-            connection, key[1].decode(), LOCAL_USER, {}, self.front.serve, outbox=self._outbox, limits=Limits()
+            connection, key[1].decode(), LOCAL_USER, {}, self.front.serve, outbox=self.outbox, limits=Limits()
         )
 
 
@@ -83,36 +68,23 @@ class Served:
 async def served(tls: ssl.SSLContext | None = None) -> AsyncIterator[Served]:
     with trio.fail_after(SECONDS):
         async with trio.open_nursery() as nursery:
-            door = Served(nursery, tls)
-            await door.listen()
+            door = Served(tls)
+            [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            door.port = listener.socket.getsockname()[1]
+            nursery.start_soon(trio.serve_listeners, door.accept, [listener])
             yield door
             nursery.cancel_scope.cancel()
 
 
-@pytest.fixture(params=["plain", "tls"])
-def contexts(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-    """The server's and the client's, if they speak TLS."""
-    if request.param == "plain":
-        return None, None
-    issued = AUTHORITY.issue_cert("localhost")
+async def test_a_client_that_nobody_here_wrote_is_served_over_tls(tmp_path: Path) -> None:
+    authority, asking = trustme.CA(), ssl.create_default_context()
+    issued = authority.issue_cert("localhost")
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     issued.cert_chain_pems[0].write_to_path(cert)
     issued.private_key_pem.write_to_path(key)
-    asking = ssl.create_default_context()
-    AUTHORITY.configure_trust(asking)
-    return tls_context(Tls(cert=str(cert), key=str(key))), asking
-
-
-Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
-Contexts = tuple[ssl.SSLContext | None, ssl.SSLContext | None]
-
-
-async def test_a_client_that_nobody_here_wrote(contexts: Contexts) -> None:
-    serving, asking = contexts
+    authority.configure_trust(asking)
     async with (
-        served(serving) as door,
+        served(tls_context(Tls(cert=str(cert), key=str(key)))) as door,
         open_websocket_url(door.url, asking, subprotocols=["mcp"], max_message_size=4 * MIB) as client,
     ):
         assert client.subprotocol == "mcp"
@@ -120,46 +92,6 @@ async def test_a_client_that_nobody_here_wrote(contexts: Contexts) -> None:
             await client.send_message(text)
             assert await client.get_message() in {text, "1"}
         await client.ping()
-
-
-async def test_a_reader_that_dawdles_holds_nobody(contexts: Contexts) -> None:
-    serving, asking = contexts
-    async with (
-        served(serving) as door,
-        open_websocket_url(
-            door.url, asking, subprotocols=["mcp"], message_queue_size=1, max_message_size=MIB
-        ) as slow,
-        open_websocket_url(door.url, asking, subprotocols=["mcp"]) as quick,
-    ):
-        # 20 MB are on their way to who reads nothing.
-        await slow.send_message("200")
-        for number in range(100):
-            await quick.send_message(f'"{number}"')
-            assert await quick.get_message() == f'"{number}"'
-        for _ in range(200):
-            assert len(await slow.get_message()) == 100_002
-
-
-async def test_a_stop_is_told_over_the_network(contexts: Contexts) -> None:
-    serving, asking = contexts
-    async with served(serving) as door, trio.open_nursery() as nursery:
-        stream = await connected_to(door, asking)
-        # The library leaves a stream open whose server has closed it; one of ours we can close.
-        client = await wrap_client_stream(nursery, stream, "localhost", "/ws", subprotocols=["mcp"])
-        await client.send_message("[]")
-        await client.get_message()
-        door.stop.cancel()
-        with pytest.raises(ConnectionClosed) as closed:
-            await client.get_message()
-        assert closed.value.reason is not None
-        assert (closed.value.reason.code, closed.value.reason.reason) == (1001, LEAVING.reason)
-        await trio.aclose_forcefully(stream)
-
-
-async def connected_to(door: Served, tls: ssl.SSLContext | None) -> Stream:
-    if tls is None:
-        return await trio.open_tcp_stream("127.0.0.1", door.port)
-    return await trio.open_ssl_over_tcp_stream("localhost", door.port, ssl_context=tls)
 
 
 def madness(seed: int) -> bytes:

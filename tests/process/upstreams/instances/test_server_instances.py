@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.errors import NoWorkspace, Overloaded, UpstreamUnavailable
+from daemon.errors import Overloaded, UpstreamUnavailable
 from daemon.facts import Switched
 from daemon.ports import Holder
 from daemon.states import ServerState
@@ -89,44 +88,6 @@ async def gone(home: House, *actors: str) -> None:
 
 
 # --- whose is it --------------------------------------------------------------------------------------------
-
-
-async def test_two_sessions_have_a_child_each_and_keep_it(nursery: trio.Nursery, sockets: Path) -> None:
-    async with house(sockets, of(s=OWN)) as home:
-        await home.wait_state("s", ServerState.DORMANT)
-        assert names(home) == []
-        await known(home)
-        one, other = await home.connect(nursery), await home.connect(nursery)
-        first, second = await text_of(one), await text_of(other)
-        assert first != second
-        assert (await text_of(one), await text_of(other)) == (first, second)
-        assert names(home) == ["s#0", "s#1", "s#2"]
-        assert [home.tree.servers.named["s#1"].of, home.tree.servers.named["s#1"].name] == ["s", "s#1"]
-        assert home.tree.registry.catalog.value.servers.keys() == {"s"}
-        await home.wait_state("s", ServerState.READY)
-        assert instanced(home).stats.calls == 4
-
-
-async def test_an_instance_works_in_the_directory_of_its_clients(sockets: Path) -> None:
-    record = sockets / "record"
-    entry = {
-        **scripted(record=str(record)),
-        "start": "lazy",
-        "env": {"WHERE": "${workspace}/x"},
-        "limits": {"instances": 2},
-    }
-    async with house(sockets, of(s=entry)) as home:
-        directory = sockets / "project"
-        directory.mkdir()
-        actor = await up(home, session=None, workspace=str(directory))
-        assert actor.name == f"s@{directory}"
-        assert made(home, session="another", number=7, workspace=str(directory)) is actor
-        start = json.loads(record.read_text().splitlines()[0])
-        assert (start["cwd"], start["env"]["WHERE"]) == (str(directory), f"{directory}/x")
-        with pytest.raises(NoWorkspace, match="--workspace DIR"):
-            made(home)
-        with pytest.raises(NoWorkspace, match="it is no directory"):
-            made(home, fault="it is no directory")
 
 
 # --- how long it lasts --------------------------------------------------------------------------------------

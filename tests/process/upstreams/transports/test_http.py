@@ -19,9 +19,7 @@ from daemon.errors import (
     ConnectionLost,
     NeedsAuth,
     ProtocolFault,
-    RequestTooLarge,
     UpstreamLost,
-    UpstreamUnavailable,
 )
 from daemon.model import Era
 from daemon.upstreams.handshake import initialize
@@ -173,14 +171,6 @@ async def test_arguments_marked_in_the_schema_are_repeated_in_headers() -> None:
         assert fixture.headers[-1]["mcp-name"] == "mirrored"
 
 
-@pytest.mark.parametrize(("era", "as_json"), list(zip(Era, (True, False), strict=True)))
-async def test_an_answer_over_the_limit_costs_that_call(era: Era, as_json: bool) -> None:
-    async with talking(era, as_json=as_json, message_bytes=3_000_000) as (client, _):
-        caller = await client.call("big", size=3_000_000)
-        assert isinstance(caller.loss, RequestTooLarge)
-        assert (await client.call("big", size=2_000_000)).result is not None
-
-
 # --- restarts ----------------------------------------------------------------------------------------------
 
 
@@ -283,49 +273,7 @@ async def test_each_way_to_end_a_session(status: str) -> None:
         await client.over.wait()
 
 
-async def test_calls_that_cannot_connect_are_safe_to_repeat_and_three_mean_that_it_is_down() -> None:
-    fixture = Fixture()
-    async with trio.open_nursery() as nursery:
-        running = await serve(nursery, fixture.sdk.streamable_http_app())
-        async with connected(context_for(TransportType.HTTP, url(running.port))) as client:
-            await client.greet(Era.MODERN)
-            await running.stop()
-            for over in (False, False, True):
-                caller = await client.call("echo")
-                assert isinstance(caller.loss, UpstreamUnavailable)
-                assert (client.connection.in_flight, client.over.is_set() or over) == (0, over)
-            await client.over.wait()
-            assert "cannot connect to" in str(client.end)
-            with pytest.raises(UpstreamLost):
-                await client.ask("tools/list")
-            with pytest.raises(UpstreamUnavailable):
-                client.start("echo")
-
-
 # --- the end -----------------------------------------------------------------------------------------------
-
-
-async def test_closing_loses_what_is_in_flight_and_ends_the_session() -> None:
-    ended = trio.Event()
-
-    async def serve_session(request: Request) -> bytes:
-        if request.method == "DELETE":
-            assert request.headers["mcp-session-id"] == "s1"
-            ended.set()
-            return reply(b"", "204 No Content")
-        if request.method == "GET":
-            return reply(b"", "405 Method Not Allowed")
-        if request.body["method"] == "initialize":
-            return answer(request, {"protocolVersion": "2025-11-25"}, mcp_session_id="s1")
-        await trio.sleep_forever()
-        raise AssertionError
-
-    async with facing(serve_session) as client:
-        client.connection.adopt(Era.HANDSHAKE, "2025-11-25")
-        await client.ask("initialize")
-        _, caller = client.start("echo")
-    assert isinstance(caller.loss, UpstreamLost)
-    assert ended.is_set()
 
 
 async def test_an_owner_that_is_cancelled_gets_out_at_once() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
@@ -26,7 +25,6 @@ from tests.process.upstreams.transports.posts import posting, result, said
 from tests.unit.upstreams.transports.serving import HANDSHAKE_VERSION
 
 if TYPE_CHECKING:
-    from daemon.wire.outbox import Outbox
     from tests.unit.upstreams.transports.serving import Client
 
 
@@ -158,45 +156,3 @@ async def test_calls_behind_a_slow_notification_wait_however_large_they_are(
             assert caller.result is not None
     # The one that was given up meanwhile was never sent, so there was nothing to cancel.
     assert sent == ["notifications/x", *["tools/call"] * 5]
-
-
-class Slow:
-    """A client's link that is behind."""
-
-    queued = 10
-    max_queue = 1
-
-
-async def test_answers_wait_while_their_reader_is_behind() -> None:
-    slow = Slow()
-
-    class Behind:
-        """Ends up in a client's queue that is full."""
-
-        outbox: Outbox
-
-        def answered(self, found: Any) -> None:
-            self.outbox.fall_behind(slow)
-
-        refused = lost = progressed = answered
-
-    answers = 0
-
-    async def script(request: httpx2.Request) -> httpx2.Response:
-        nonlocal answers
-        answers += 1
-        return result(request, {})
-
-    async with posting(script) as (client, link, _):
-        client.outbox._max_waiting = 0
-        exchange: Any = Behind()
-        exchange.outbox = client.outbox
-        for _ in range(2):
-            uid = link.peer.requests.open(exchange)
-            link.peer.send_request(uid, "tools/call", (json.dumps({"name": "t"}).encode(),))
-        await trio.testing.wait_all_tasks_blocked()
-        assert (answers, link.is_held, len(link._posts)) == (2, True, 2)
-        slow.queued = 0
-        client.outbox.catch_up(slow)
-        await trio.testing.wait_all_tasks_blocked()
-        assert (link.is_held, len(link._posts)) == (False, 0)

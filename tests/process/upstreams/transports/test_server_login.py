@@ -49,6 +49,8 @@ class Site:
     challenge: str = 'Bearer error="invalid_token"'
     metadata: bool = False
     renews: bool = True
+    fickle: bool = False
+    """It does not take what it has just given."""
     grants: str = ""
     """The scope that a call needs, and that no token has."""
     port: int = 0
@@ -68,8 +70,9 @@ class Site:
         form = parse_qs(request.raw.decode())
         if not self.renews or form["refresh_token"] != [f"refresh-{self.renewed - 1}"]:
             return reply({"error": "invalid_grant"}, "400 Bad Request")
-        self.good = f"token-{self.renewed}"
-        granted = {"access_token": self.good, "refresh_token": f"refresh-{self.renewed}", "expires_in": 3600}
+        given = f"token-{self.renewed}"
+        self.good = self.good if self.fickle else given
+        granted = {"access_token": given, "refresh_token": f"refresh-{self.renewed}", "expires_in": 3600}
         return reply({**granted, "token_type": "Bearer"})
 
     def _mcp(self, request: Request) -> bytes:
@@ -184,27 +187,14 @@ async def test_fifty_calls_with_a_login_that_has_ended_are_one_renewal_and_all_r
 
 
 async def test_a_login_that_is_refused_after_its_renewal_is_tried_no_third_time(tmp_path: Path) -> None:
-    site = Site(good="token-7")
-
-    async def stubborn(request: Request) -> bytes:
-        found = await site(request)
-        site.good = "token-7"
-        return found
-
-    async with trio.open_nursery() as nursery:
-        port = await scripted(nursery, stubborn)
-        logins = ServerLogins(FileLogins(tmp_path))
-        logins.kept.write("s", kept(port))
-        context = attrs.evolve(context_for(TransportType.HTTP, f"http://127.0.0.1:{port}/mcp"), logins=logins)
-        async with connected(context) as client:
-            client.connection.adopt(Era.MODERN, MODERN_VERSION)
-            caller = await client.call("echo")
-            assert isinstance(caller.loss, UpstreamUnavailable)
-            assert "Tell the user to run `mcpd login s`" in caller.loss.message
-            await client.over.wait()
-            assert isinstance(client.end, NeedsAuth)
-            assert client.end.reason.cause is Cause.LOGIN_NEEDED
-        nursery.cancel_scope.cancel()
+    site = Site(good="token-7", fickle=True)
+    async with talking(site, tmp_path) as (client, _):
+        caller = await client.call("echo")
+        assert isinstance(caller.loss, UpstreamUnavailable)
+        assert "Tell the user to run `mcpd login s`" in caller.loss.message
+        await client.over.wait()
+        assert isinstance(client.end, NeedsAuth)
+        assert client.end.reason.cause is Cause.LOGIN_NEEDED
     assert (site.sent, site.renewed, site.ran) == (["Bearer token-0", "Bearer token-1"], 1, 0)
 
 

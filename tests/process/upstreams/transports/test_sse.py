@@ -21,7 +21,6 @@ from daemon.errors import (
     NeedsAuth,
     ProtocolFault,
     RunError,
-    UpstreamLost,
     UpstreamUnavailable,
 )
 from daemon.model import Era
@@ -113,15 +112,6 @@ async def test_a_call_that_is_cancelled_in_the_modern_era_is_too() -> None:
         client.connection.adopt(Era.MODERN, MODERN_VERSION)
         client.connection.cancel(key, "enough")
         await fixture.cancelled.wait()
-
-
-async def test_an_answer_over_the_limit_ends_the_connection() -> None:
-    async with talking() as (client, _, _, _):
-        assert isinstance((await client.call("big", size=2_000_000)).loss, UpstreamLost)
-        await client.over.wait()
-        assert "byte limit" in str(client.end)
-        assert isinstance(client.end, ConnectionLost)
-        assert client.end.reason.cause is Cause.MESSAGE_TOO_LARGE
 
 
 async def test_a_post_that_fails_costs_its_call() -> None:

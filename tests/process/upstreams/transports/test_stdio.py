@@ -110,16 +110,6 @@ def test_a_child_sees_the_allow_list_and_what_is_configured_for_it() -> None:
     assert found == {"PATH": "/bin", "HOME": "/elsewhere", "KEY": "1"}
 
 
-@pytest.mark.parametrize("home", ["", "/no/such/directory", "relative", None])
-async def test_a_child_is_started_at_home_or_at_the_root(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str | None
-) -> None:
-    expected = str(tmp_path) if home is None else "/"
-    monkeypatch.setenv("HOME", str(tmp_path) if home is None else home)
-    async with connected(tmp_path) as line:
-        assert (await line.recorder.wait("start"))["cwd"] == expected
-
-
 async def test_a_real_child_sees_nothing_else(tmp_path: Path) -> None:
     async with connected(tmp_path, env={"KEY": "1", "LC_CTYPE": "C.UTF-8"}) as line:
         found = await line.recorder.wait("start")

@@ -100,19 +100,6 @@ async def test_a_binary_message_may_hold_json() -> None:
         assert (await client.call("binary")).result["got"]["name"] == "binary"
 
 
-@pytest.mark.parametrize(("status", "error"), [(401, NeedsAuth), (403, NeedsAuth), (404, ConnectionLost)])
-async def test_a_rejection(status: int, error: type[Exception]) -> None:
-    async def reject(request: WebSocketRequest) -> None:
-        await request.reject(status)
-
-    async with trio.open_nursery() as nursery:
-        port = await listening(nursery, reject)
-        with pytest.raises(error, match=f"127.0.0.1:{port} .*HTTP {status}"):
-            async with connected(context_for(TransportType.WS, f"ws://u:secret@127.0.0.1:{port}/")):
-                pass
-        nursery.cancel_scope.cancel()
-
-
 async def test_nobody_there() -> None:
     with trio.socket.socket() as unused:
         await unused.bind(("127.0.0.1", 0))
@@ -120,32 +107,6 @@ async def test_nobody_there() -> None:
         with pytest.raises(ConnectionLost, match=f"cannot connect to 127.0.0.1:{port}: Connection refused"):
             async with connected(context_for(TransportType.WS, f"ws://127.0.0.1:{port}/")):
                 pass
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b'{"jsonrpc":"2.0","id":null}\r\n\r\n',
-        b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n",
-    ],
-    ids=["no HTTP", "hints"],
-)
-async def test_what_answers_the_upgrade_but_is_no_websocket_server(answer: bytes) -> None:
-    async def speak(stream: trio.SocketStream) -> None:
-        await stream.receive_some()
-        await stream.send_all(answer)
-        await trio.sleep_forever()
-
-    async with trio.open_nursery() as nursery:
-        [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        port = listener.socket.getsockname()[1]
-        nursery.start_soon(trio.serve_listeners, speak, [listener])
-        with pytest.raises(ConnectionLost, match=f"127.0.0.1:{port} does not speak WebSocket") as raised:
-            async with connected(context_for(TransportType.WS, f"ws://127.0.0.1:{port}/")):
-                pass
-        assert raised.value.reason.cause is Cause.CANNOT_CONNECT
-        assert raised.value.reason.data["place"] == f"127.0.0.1:{port}"
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_server_behind_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import resource
-from contextlib import ExitStack, contextmanager, suppress
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,7 +20,7 @@ from tests.unit.counting.samples import exporter
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 async def turn(clock: trio.testing.MockClock, seconds: float, until: Callable[[], bool]) -> None:
@@ -143,31 +139,3 @@ async def test_more_connections_than_allowed_wait_until_one_is_cut(mock_clock: t
         finally:
             for each in idle:
                 await each.aclose()
-
-
-async def test_without_descriptors_it_takes_a_breath_and_goes_on(said: list[str]) -> None:
-    with trio.fail_after(PATIENCE):
-        async with exposed() as here:
-            address = await here.address()
-            with trio.socket.socket() as client:
-                with no_descriptors():
-                    await client.connect(address)
-                    while not said:
-                        await trio.lowlevel.checkpoint()
-                await client.send(PLAIN)
-                assert await client.recv(12) == b"HTTP/1.1 200"
-    assert said[0] == "metrics: cannot accept a connection: Too many open files"
-
-
-@contextmanager
-def no_descriptors() -> Iterator[None]:
-    """This process cannot open anything for a while."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
-    with ExitStack() as stack:
-        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, hard))
-        with suppress(OSError):
-            while True:
-                stack.callback(os.close, os.dup(0))
-        yield
