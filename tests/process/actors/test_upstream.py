@@ -5,24 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
-from daemon.actors.upstream import UpstreamActor
 from daemon.causes import Cause
-from daemon.clients.connected_clients import ConnectedClients
-from daemon.config.config_model import Server
-from daemon.counting.measures import NOISE_CHARACTERS, STDERR_LINE
 from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from daemon.model import Era
-from daemon.processes.children import Children
-from daemon.safety.redact import CUT, Redactor
 from daemon.states import ServerState
-from daemon.upstreams.transports.server_connection import OpenContext
-from daemon.wire.outbox import Outbox
 from tests.faults.stage import recording, scripted, stage
 from tests.waiting import PATIENCE
 
@@ -114,43 +105,6 @@ async def test_a_slow_answer_to_initialize_is_waited_for(tmp_path: Path) -> None
 
 
 # --- the list -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("script", "reason"),
-    [
-        ({"cursor": "same"}, "repeats the cursor"),
-        (
-            {"on": {"tools/list": {"error": {"code": -32603, "message": "database is down"}}}},
-            "database is down",
-        ),
-        ({"on": {"tools/list": {"never": True}}, "timeouts": {"list": 0.1}}, "no answer to tools/list"),
-        ({"on": {"tools/list": {"result": {}}}}, "answered something else"),
-    ],
-)
-async def test_a_server_that_does_not_list_is_degraded_and_stays_up(
-    script: dict[str, Any], reason: str
-) -> None:
-    """Its tools may be known from before, and work: a failed listing is no reason to end a connection."""
-    async with stage(scripted(**script)) as it:
-        assert reason in (await it.reach(DEGRADED)).reason
-        assert reason in (await it.entry(lambda entry: entry.tool_list.problem)).tool_list.problem
-        assert await it.call("echo").text() == "{}"
-
-
-@pytest.mark.parametrize("era", ["handshake", "modern"])
-async def test_a_burst_of_changes_is_listed_once(era: str, tmp_path: Path) -> None:
-    async with recording(tmp_path) as record:
-        lists = [["a"], ["a", "b"], ["never"]]
-        async with stage(scripted(era=era, record=record.path, lists=lists)) as it:
-            await it.ready()
-            if era == "modern":
-                await record.wait_message("subscriptions/listen")
-            await it.call("announce", count=50).wait()
-            entry = await it.entry(lambda entry: entry.epoch == 2)
-            assert list(entry.tools or ()) == ["a", "b"]
-            await it.call("echo").wait()
-        assert len(record.messages("tools/list")) == 2
 
 
 # --- health -------------------------------------------------------------------------------------------------
@@ -248,25 +202,6 @@ async def test_calls_beyond_the_limit_are_refused_until_one_ends(tmp_path: Path)
 
 
 # --- what a server says -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("shown", [1, 12, 24])
-async def test_no_part_of_a_secret_is_kept_of_a_line_that_is_cut(shown: int) -> None:
-    secret = "canary-0123456789-abcdefg"
-    upstream = UpstreamActor(
-        Server(name="one", command="x"),
-        outbox=Outbox(),
-        opening=partial(OpenContext, outbox=Outbox(), children=Children()),
-        tell=lambda _fact: None,
-        wall=lambda: 0.0,
-        redact=Redactor([secret]),
-        subscribers=ConnectedClients(),
-    )
-    line = f"{'x' * (STDERR_LINE - shown)}{secret} and more"
-    upstream.events.on_log(line.encode())
-    assert upstream.access.stderr.last(1) == ["x" * (STDERR_LINE - shown) + CUT]
-    upstream.events.on_noise(line[STDERR_LINE - NOISE_CHARACTERS :].encode(), "no JSON")
-    assert upstream.access.noise.first == "x" * (NOISE_CHARACTERS - shown) + CUT
 
 
 async def test_a_flood_that_ended_is_forgiven() -> None:

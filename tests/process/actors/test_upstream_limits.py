@@ -11,7 +11,7 @@ import trio
 from daemon.actors.warden import Warden
 from daemon.config.config_model import Server, TransportType
 from daemon.config.tuning import ServerLimits, Timeouts
-from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.states import ServerState
 from tests.faults.stage import recording, scripted, stage
 from tests.unit.upstreams.transports.serving import Request, answer, reply
@@ -60,35 +60,6 @@ async def test_a_server_above_its_ceiling_is_ended_and_everybody_is_told_why(tmp
 
 
 # --- time, line, size ---------------------------------------------------------------------------------------
-
-
-async def test_a_call_that_waits_in_line_for_too_long_is_told_which_limit_and_when_to_try_again() -> None:
-    server = scripted(limits={"in_flight": 1}, timeouts={"queue": 0.1})
-    async with stage(server) as it:
-        await it.ready()
-        held = it.call("sleep")
-        with pytest.raises(Overloaded) as refused:
-            await it.call("echo").wait()
-        assert "waited 0.1 s in line (timeouts.queue)" in refused.value.message
-        assert re.search(r"was not sent; try again in about \S+ s\.", refused.value.message)
-        assert refused.value.details["inFlight"] == 1
-        assert not held.done
-
-
-@pytest.mark.parametrize(
-    ("timeouts", "said"),
-    [
-        ({"call": 0.1, "call_max": 600}, "showed no life for 0.1 s (timeouts.call)"),
-        ({"call": 0.2, "call_max": 0.2}, "took more than 0.2 s in all (timeouts.callMax)"),
-    ],
-)
-async def test_a_call_that_takes_too_long_is_told_which_limit(timeouts: dict[str, float], said: str) -> None:
-    async with stage(scripted(timeouts=timeouts)) as it:
-        await it.ready()
-        with pytest.raises(UpstreamTimeout) as late:
-            await it.call("sleep").wait()
-        assert said in late.value.message
-        assert "whether the call ran is unknown. Find out before you repeat it" in late.value.message
 
 
 # --- Retry-After --------------------------------------------------------------------------------------------

@@ -266,21 +266,6 @@ def test_a_client_keeps_its_stdio_and_goes_on_with_the_next_daemon(sockets: Path
     ]
 
 
-def test_a_daemon_that_hangs_up_at_every_greeting_is_asked_less_and_less_often(sockets: Path) -> None:
-    with bridged(sockets) as ends:
-        heard(ends)
-        ends.daemon.close()
-        ends.accept().close()
-        before = cpu_ticks(ends.child.pid)
-        for _ in range(3):
-            ends.accept().close()
-        # The first delays add up to more than 0.3 s, of which a loop that spins would have used all.
-        assert cpu_ticks(ends.child.pid) - before < 0.2 * os.sysconf("SC_CLK_TCK")
-        with welcome(ends) as daemon:
-            ends.to_bridge.write(LIST)
-            assert receive_exactly(daemon, len(LIST)) == LIST
-
-
 def test_a_bridge_without_a_daemon_does_not_spin(sockets: Path) -> None:
     with bridged(sockets) as ends:
         lose_for_good(ends)

@@ -42,9 +42,19 @@ def starts(path: Path) -> bool:
     [
         ("#!/bin/sh\n", 0o755, {"command": "tool"}, ""),
         ("#! /bin/sh -e\n", 0o755, {"command": "{bin}/tool"}, ""),
-        ("#!/bin/sh\n", 0o755, {"command": "gone"}, "gone is not on the PATH ({bin}"),
+        (
+            "#!/bin/sh\n",
+            0o755,
+            {"command": "gone"},
+            "gone is not on the PATH.\nThat is, for a daemon started in this shell, {bin}",
+        ),
         ("#!/bin/sh\n", 0o755, {"command": "/no/tool"}, "no program /no/tool"),
-        ("#!/bin/sh\n", 0o755, {"command": "tool", "env": {"PATH": "/nowhere"}}, "tool is not on the PATH"),
+        (
+            "#!/bin/sh\n",
+            0o755,
+            {"command": "tool", "env": {"PATH": "/nowhere"}},
+            "not on the server's.\nThat is /nowhere",
+        ),
         ("#!/bin/sh\n", 0o755, {"command": "tool", "env": {"PATH": "/nowhere:{bin}"}}, ""),
         ("#!/bin/sh\n", 0o644, {"command": "tool"}, "chmod +x {bin}/tool"),
         ("#!/bin/sh\n", 0o644, {"command": "{bin}/tool"}, "chmod +x {bin}/tool"),

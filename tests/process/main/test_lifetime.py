@@ -98,6 +98,9 @@ async def test_a_signal_that_came_before_anybody_listened_is_obeyed(
         await home.wait_notified(told)
 
 
+FULL = RuntimeError("can't start new thread")
+
+
 class FakeFile:
     """A file that is what the test says at each look; it counts how often it was read."""
 
@@ -145,6 +148,8 @@ class FakeTree:
         ([1, 2, 1, 1], []),
         ([1, 2, 2, 3, 3, 3], [2, 3]),
         ([2, 2, 1, 1, 2, 2], [1, 2]),
+        # A look that fails is none, and the next one sees what has changed.
+        ([1, FULL, FULL, 2, 2, FULL, 2, 3, 3], [2, 3]),
     ],
 )
 async def test_a_file_is_read_once_it_has_been_another_for_one_look(

@@ -64,30 +64,6 @@ def test_a_frozen_server_is_given_up_and_taken_up_again(
     assert store.recall().servers == BATCH.servers
 
 
-def test_the_operation_after_a_lost_connection_makes_a_new_one(
-    postgres: Server, postgres_place: Postgres, opening: Opener
-) -> None:
-    store = opening(postgres_place)
-    store.keep(BATCH)
-    postgres.run(
-        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{postgres_place.name}'"
-    )
-    with failing(StoreCause.UNAVAILABLE):
-        store.keep(BATCH)
-    store.keep(BATCH)
-
-
-def test_a_server_that_was_never_there_is_unavailable(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with failing(StoreCause.UNAVAILABLE, "refused", f"127.0.0.1:{port}"):
-        Store.open(parse(f"postgresql://me:s3cret-word@127.0.0.1:{port}/db"), writer="one")
-    # So it is while a server that has a socket is started anew.
-    with failing(StoreCause.UNAVAILABLE, "No such file"):
-        Store.open(parse(f"postgresql:///db?host={tmp_path}"), writer="one")
-
-
 def test_whoever_takes_connections_and_says_nothing_is_given_up() -> None:
     with tempfile.TemporaryDirectory(prefix="mcpd-") as directory, socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(Path(directory) / ".s.PGSQL.5432"))
@@ -163,13 +139,6 @@ def test_dropped_tables_are_a_loss_and_are_made_anew(postgres_place: Postgres, o
     assert again.recall().servers == BATCH.servers
 
 
-def test_a_table_with_other_columns_is_corrupt(postgres_place: Postgres) -> None:
-    postgres_place.open().close()
-    postgres_place.run("ALTER TABLE sessions DROP COLUMN client")
-    with failing(StoreCause.CORRUPT, "client"):
-        postgres_place.open()
-
-
 def test_two_daemons_that_come_up_together_make_one_schema(postgres_place: Postgres) -> None:
     opened: list[Store] = []
     threads = [threading.Thread(target=lambda: opened.append(postgres_place.open("x"))) for _ in range(3)]
@@ -231,18 +200,6 @@ def test_switches_are_known_before_the_rest_is_read(postgres_place: Postgres, op
     changes = two.changes_since(0, on_switched=said.append)
     assert (said, changes.switched, changes.servers) == ([off], None, BATCH.servers)
     assert two.changes_since(0).switched == off
-
-
-def test_what_was_not_written_is_not_told(postgres_place: Postgres, opening: Opener) -> None:
-    store = opening(postgres_place, slack=LITTLE)
-    with listening(postgres_place) as ours:
-        with psycopg.connect(postgres_place.dsn) as other:
-            other.execute("UPDATE version SET value = value + 1")
-            with failing(StoreCause.LOCKED, "55P03"):
-                store.keep(BATCH)
-            other.rollback()
-        written = store.keep(BATCH)
-        assert heard(ours, 1) == [Notification(own=True, version=written.version)]
 
 
 def test_words_of_others_on_the_channel_are_passed_over(postgres_place: Postgres, opening: Opener) -> None:

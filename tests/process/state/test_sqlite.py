@@ -106,18 +106,6 @@ def test_a_file_that_another_program_holds_is_locked(sqlite_place: Sqlite, openi
     store.keep(BATCH)
 
 
-def test_a_file_that_another_program_holds_alone_cannot_be_opened_until_it_lets_go(
-    sqlite_place: Sqlite,
-) -> None:
-    written(sqlite_place)
-    with (
-        holding(sqlite_place.path, "PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE"),
-        failing(StoreCause.LOCKED, str(sqlite_place.path)),
-    ):
-        sqlite_place.open(slack=LITTLE)
-    sqlite_place.open().close()
-
-
 @pytest.mark.parametrize(
     ("directory_mode", "said"),
     [(0o1777, ["1", "read_only"]), (0o555, ["read_only"])],
@@ -222,21 +210,6 @@ def test_closing_a_lost_store_leaves_its_successor_alone(sqlite_place: Sqlite, o
     successor.check()
     with contextlib.closing(sqlite3.connect(sqlite_place.path)) as other:
         assert other.execute("SELECT count(*) FROM sessions").fetchone() == (50,)
-
-
-def test_dropped_tables_are_a_loss_and_are_made_anew(sqlite_place: Sqlite, opening: Opener) -> None:
-    store = opening(sqlite_place)
-    store.keep(BATCH)
-    version = store.keep(BATCH).version
-    sqlite_place.run("DROP TABLE loaded_tools", "DROP TABLE version")
-    with failing(StoreCause.LOST, "no such table"):
-        store.keep(BATCH)
-    with failing(StoreCause.LOST):
-        store.check()
-    store.close()
-    again = opening(sqlite_place)
-    assert again.recall().servers == BATCH.servers
-    assert again.keep(BATCH).version > version - 1
 
 
 def test_a_table_with_other_columns_is_corrupt(sqlite_place: Sqlite) -> None:

@@ -24,8 +24,6 @@ from tests.unit.catalog.samples import tool
 from tests.unit.state.samples import CHANGED, server, session, with_lists, with_tools
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from daemon.state.store import Store
     from tests.unit.state.places import Opener, Place, Postgres, Sqlite
 
@@ -259,16 +257,6 @@ def test_a_tool_is_judged_once_for_all_sessions(store: Store) -> None:
     kept = store.keep(Batch(at=2.0, judge=judge, judged=("git",)))  # type: ignore[arg-type]
     assert sorted(asked) == [("git", "a", "hash of git/a"), ("git", "b", "hash of git/b")]
     assert kept.marked == {LoadedStatus.INVALID_CHANGED: 100}
-
-
-def test_what_speaks_postgresql_is_not_loaded_for_a_file(tmp_path: Path) -> None:
-    script = (
-        "import sys, daemon.state.store\n"
-        "from daemon.config.state_url import parse\n"
-        f"daemon.state.store.Store.open(parse('sqlite:///{tmp_path}/state.db'), writer='one').close()\n"
-        "assert 'psycopg' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
 def test_without_what_speaks_postgresql_it_is_said_what_to_install() -> None:

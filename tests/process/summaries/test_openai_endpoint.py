@@ -258,20 +258,6 @@ async def test_over_tls_only_a_server_that_is_trusted_is_asked(
         assert await asked_of(server.base_url) == "said"
 
 
-async def test_one_endpoint_serves_many_questions_whatever_came_before(server: EndpointServer) -> None:
-    server.behave(saying("one"), status(500), raw(b"HTTP/1.1 200"), flood, saying("two"))
-    there = await opened(server.base_url)
-    said: list[object] = []
-    with trio.fail_after(PATIENCE):
-        for _ in range(5):
-            try:
-                said.append((await there.ask("", "")).text)
-            except EndpointFault as fault:
-                said.append(fault.kind)
-        await there.aclose()
-    assert said == ["one", Failing.FAILING, Failing.CUT_OFF, Failing.TOO_LARGE, "two"]
-
-
 def listing(*names: object) -> bytes:
     return json.dumps({"object": "list", "data": [{"id": name, "object": "model"} for name in names]}).encode()
 

@@ -17,7 +17,6 @@ from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.transports.server_connection import OpenContext
 from tests.fakes_upstream import tool_call
 from tests.faults.stage import Answer, Stage, recording, scripted, stage
-from tests.unit.clients.members import TestMember
 from tests.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
@@ -106,25 +105,6 @@ async def test_it_is_closed_when_nobody_calls(nursery: trio.Nursery) -> None:
         await until(lambda: "down" in repr(brief))
         assert await brief.wake()
         nursery.cancel_scope.cancel()
-
-
-async def test_it_is_told_the_level_that_clients_have_set_before_its_first_call(tmp_path: Path) -> None:
-    async with recording(tmp_path) as record, stage(both(logs=True, record=record.path)) as it:
-        await it.ready()
-        talkative = TestMember(level=0, servers={it.one.name})
-        it.subscribers.levels.join(talkative)
-        second = second_of(it)
-        assert await second.wake()
-        await call(it, second, "pid")
-        it.subscribers.levels.leave(talkative)
-        await record.wait_message("logging/setLevel", 2)
-        told = [each["message"] for each in record.all("message")]
-        kept = [each for each in told if each["method"] in {"logging/setLevel", "tools/call"}]
-        assert [each["params"].get("level", each["params"].get("name")) for each in kept] == [
-            "debug",
-            "pid",
-            "info",
-        ]
 
 
 async def take(it: Stage, era: str) -> None:

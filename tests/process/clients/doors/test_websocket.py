@@ -36,7 +36,7 @@ class Served:
     """A listener on loopback whose every connection is a WebSocket's."""
 
     tls: ssl.SSLContext | None
-    front: Front = attrs.field(factory=lambda: Front(Echo))
+    front: Front[Echo] = attrs.field(factory=lambda: Front(Echo))
     outbox: Outbox = attrs.field(factory=Outbox)
     port: int = 0
 

@@ -101,10 +101,10 @@ async def test_an_instance_that_nobody_uses_is_ended_and_the_next_call_has_anoth
         actor = await up(home)
         pid = actor.pid
         assert pid is not None
-        mock_clock.jump(299)
+        mock_clock.jump(200)
         await trio.testing.wait_all_tasks_blocked()
         assert names(home) == ["s#1"]
-        mock_clock.jump(2)
+        mock_clock.jump(101)
         await gone(home, "s#1")
         assert actor.is_gone
         await home.wait_state("s", ServerState.DORMANT)

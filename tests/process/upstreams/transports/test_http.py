@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import ssl
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -57,9 +56,6 @@ def _collect_here() -> Iterator[None]:
     gc.collect()
 
 
-ERAS = pytest.mark.parametrize("era", list(Era))
-
-
 def url(port: int) -> str:
     return f"http://127.0.0.1:{port}/mcp"
 
@@ -108,58 +104,6 @@ async def test_half_a_character_in_an_answer_costs_that_character() -> None:
 
     async with facing(script) as client:
         assert (await client.call("echo")).result == {"x": "\ufffd, and on"}
-
-
-@ERAS
-async def test_progress_arrives_in_order_with_our_token(era: Era) -> None:
-    async with talking(era) as (client, _):
-        key, caller = client.start("progress", progress=True)
-        await caller.ended.wait()
-        assert [(p["progressToken"], p["progress"], p["message"]) for p in caller.progress] == [
-            (key, 1, "step 1"),
-            (key, 2, "step 2"),
-        ]
-
-
-@ERAS
-async def test_a_cancelled_call_is_cancelled_at_the_server(era: Era) -> None:
-    async with talking(era) as (client, fixture):
-        key, caller = client.start("wait")
-        await fixture.waiting.wait()
-        client.connection.cancel(key, "enough")
-        await fixture.cancelled.wait()
-        assert not caller.ended.is_set()
-        assert (await client.call("echo")).result is not None
-
-
-async def test_what_a_server_asks_comes_with_its_call() -> None:
-    async with talking(Era.HANDSHAKE) as (client, _):
-        caller = await client.call("ask")
-        ((question, cause),) = client.events.questions
-        assert (question.method, cause) == ("elicitation/create", caller)
-        assert caller.result["code"] == -32601
-        assert "elicitation/create" in caller.result["message"]
-
-
-async def test_changes_are_announced_in_the_handshake_era() -> None:
-    async with talking(Era.HANDSHAKE) as (client, _):
-        while not client.events.changes:
-            # The stream of notifications opens in its own time.
-            await client.call("change")
-
-
-async def test_changes_are_announced_within_a_subscription() -> None:
-    async with talking(Era.MODERN) as (client, _), trio.open_nursery() as nursery:
-        wanted: dict[str, object] = {"notifications": {"toolsListChanged": True}}
-
-        async def listen() -> None:
-            await client.connection.request("subscriptions/listen", wanted, timeout=math.inf)
-
-        nursery.start_soon(listen)
-        while not client.events.changes:
-            await client.call("change")
-        assert client.connection.in_flight == 0
-        nursery.cancel_scope.cancel()
 
 
 async def test_arguments_marked_in_the_schema_are_repeated_in_headers() -> None:

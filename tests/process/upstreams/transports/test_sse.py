@@ -96,14 +96,6 @@ async def test_a_call_and_a_listing_pass_through_unchanged() -> None:
         assert (await client.call("ask")).result["code"] == -32601
 
 
-async def test_progress_and_changes_arrive() -> None:
-    async with talking() as (client, _, _, _):
-        caller = await client.call("progress", progress=True)
-        assert [p["progress"] for p in caller.progress] == [1, 2]
-        await client.call("change")
-        await client.events.changed.wait()
-
-
 async def test_a_call_that_is_cancelled_in_the_modern_era_is_too() -> None:
     """A POST only carries the call, so its end says nothing: the server is told in the handshake era's way."""
     async with talking() as (client, fixture, _, _):

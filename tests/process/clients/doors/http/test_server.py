@@ -27,7 +27,7 @@ from tests.unit.clients.doors.http.visiting import HttpClient
 from tests.unit.clients.doors.test_websocket import OPENING
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from daemon.clients.client import Principal
@@ -58,8 +58,6 @@ class Opened:
     refused: list[str] = attrs.field(factory=list)
     readiness: Readiness = Readiness.SERVING
     clients: list[HttpClient] = attrs.field(factory=list)
-    at_end: Callable[[], None] = lambda: None
-    """Called when a session ends."""
 
     async def connect(self) -> HttpClient:
         self.clients.append(HttpClient(await trio.open_tcp_stream("127.0.0.1", self.port)))
@@ -81,7 +79,7 @@ async def opened(tmp_path: Path, limits: Limits | None = None) -> AsyncIterator[
     listener = bind_http("127.0.0.1:0")
 
     def make(link: Link, _number: int, visitor: Principal) -> Answering:
-        here.served.append(Answering(link, visitor, outbox, here.at_end))
+        here.served.append(Answering(link, visitor, outbox))
         return here.served[-1]
 
     async def metrics() -> str:
@@ -111,10 +109,6 @@ async def opened(tmp_path: Path, limits: Limits | None = None) -> AsyncIterator[
 class Answering(Served):
     """Answers `initialize`."""
 
-    def __init__(self, link: Link, visitor: Principal, outbox: Outbox, at_end: Callable[[], None]) -> None:
-        super().__init__(link, visitor, outbox)
-        self._at_end = at_end
-
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
@@ -122,8 +116,6 @@ class Answering(Served):
                 await self.peer.run()
             except RunError:
                 nursery.cancel_scope.cancel()
-            finally:
-                self._at_end()
 
     def on_request(self, request_id: bytes, method: str, params: object) -> None:
         if method == "initialize":
@@ -212,23 +204,6 @@ async def test_an_expelled_visitor_is_cut_off_and_others_are_not(tmp_path: Path)
         here.server.expel(here.served[0].visitor)
         assert await alice.is_closed()
         assert (await bob.ask("GET", "/healthz")).status == 200
-
-
-async def test_a_fault_while_an_expelled_visitor_is_cut_off_ends_that_connection_alone(tmp_path: Path) -> None:
-    def fail() -> None:
-        raise ValueError("a fault at the end")
-
-    async with opened(tmp_path) as here:
-        here.at_end = fail
-        client = await here.connect()
-        await client.stream.send_all(opening())
-        assert (await client.stream.receive_some()).startswith(b"HTTP/1.1 101 ")
-        while not here.served:
-            await trio.lowlevel.checkpoint()
-        here.server.expel(here.served[0].visitor)
-        said = b"".join([data async for data in client.stream])
-        assert b"the token was revoked" in said
-        assert (await here.ask("GET", "/healthz"))[0] == 200
 
 
 async def test_a_client_that_does_not_wait_for_its_websocket_is_told_so_and_is_done(tmp_path: Path) -> None:
