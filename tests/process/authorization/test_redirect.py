@@ -81,3 +81,10 @@ async def test_connections_that_say_nothing_keep_nobody_out() -> None:
             assert (await fetch(f"{redirect.url}?code=x&state=state"))[0] == 200
         for each in idle:
             nursery.start_soon(each.aclose)
+
+
+async def test_before_there_is_a_link_nothing_answers_it() -> None:
+    async with listened() as redirect:
+        redirect.state = None
+        for state in ("", "&state=", "&state=None"):
+            assert redirect.take(f"code=x{state}") is Outcome.OTHER_LOGIN

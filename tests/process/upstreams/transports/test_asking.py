@@ -43,8 +43,8 @@ pytestmark = [
 ]
 
 CLIENTS = 30
-CALLS = {"unix": 40, "http": 4, "sse": 4}
-"""Calls of each client: 2,400 questions by hand, 240 by the SDK, which takes 15 ms for each."""
+CALLS = {"unix": 40, "http": 2, "sse": 2}
+"""Calls of each client: 2,400 questions by hand, 120 by the SDK, which takes 15 ms for each."""
 QUESTIONS = 2
 """Questions on account of each call, one after the other."""
 
