@@ -190,7 +190,7 @@ async def _ask(call: ClientCall, tool: Tool, params: Raw) -> None:
         async with patient(call, f"the user is asked about {label_of(tool)}"):
             await asked.wait(trio.current_time() + ASK_SECONDS)
         if asked.refused is not None:
-            raise _refusal(call, tool, f"the client has not asked: {asked.refused[1]}")
+            raise _refusal(call, tool, f"the client refused to ask the user: {asked.refused[1]}")
         if KEY not in asked.answers:
             raise _refusal(call, tool, f"the user has not answered within {ASK_SECONDS:g} s")
     # The call's duration and timeout count from now.

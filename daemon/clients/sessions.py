@@ -360,7 +360,7 @@ class Sessions:
             record = await self._memory.recall(key)
         except McpdError as error:
             state.whole, state.began = False, 0.0
-            logger.warning("what a session had loaded cannot be recalled now: {}", error)
+            logger.warning("cannot read a session's loaded tools from the store now: {}", error)
             return state
         except Exception:  # noqa: BLE001 - a fault of mcpd costs a session its memory, not its connection
             state.whole, state.began = False, 0.0

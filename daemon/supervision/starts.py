@@ -168,7 +168,7 @@ class StartQueue:
                 efforts = await self._look(marks) if marks else {}
             except (OSError, RuntimeError) as error:
                 # Out of threads or descriptors: nothing is observed, but `HOLD_SECONDS` still applies.
-                logger.warning("what starting servers do cannot be seen: {}", error)
+                logger.warning("cannot see whether starting servers are at work: {}", error)
                 continue
             for start in list(self._placed):
                 # A mark set after the look was not looked for.

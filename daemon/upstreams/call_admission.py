@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 UNCERTAIN = (
-    "this request may belong to the call of one client or of another, one that was given up a moment ago"
-    " included: it is passed on to none. For now this server's calls are made one client at a time"
+    "calls of more than one client may have caused this request (one may have been given up a moment ago): it"
+    " is passed on to none. For now, this server works on the calls of one client at a time"
 )
 
 GIVEN_UP = "the call that has caused this request was given up"
@@ -150,7 +150,7 @@ class SizeLimited(Admitted):
             return None
         text = (
             f"the answer has {size} bytes, over the limit of {limit} for server {server}"
-            " (limits.outputBytes). The call ran; ask for less at once."
+            " (limits.outputBytes). The call ran; ask for less per call."
         )
         return RequestTooLarge(text, server=server, bytes=size, limit=limit)
 
@@ -170,7 +170,7 @@ class Apart:
         if self.until and self._clock() >= self.until:
             self.until = 0.0
             logger.bind(server=self._server).info(
-                f"has asked clients nothing for {APART_SECONDS:g} s: its calls are made at once again"
+                f"has asked clients nothing for {APART_SECONDS:g} s: it works on all clients' calls again"
             )
         return self.until > 0.0
 

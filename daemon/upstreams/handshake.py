@@ -441,6 +441,6 @@ def timed_out(server: str, what: str, key: str, also: str = "") -> UpstreamTimeo
     """The error for a call that took too long, by which of the `timeouts`."""
     return UpstreamTimeout(
         f"server {server} {what} (timeouts.{key}){also}; it was told to cancel, whether the call ran is"
-        " unknown. Find out before you repeat it, and ask for less at once.",
+        " unknown. Find out before you repeat it, and ask for less per call.",
         server=server,
     )

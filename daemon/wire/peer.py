@@ -238,7 +238,7 @@ class Peer:
         answered = id_answered(head) if self._strict else request_id
         exchange = self.requests.take(as_uid(Raw(answered)))
         if exchange is not None:
-            ran = "" if self._strict else " The call ran; ask for less at once."
+            ran = "" if self._strict else " The call ran; ask for less per call."
             exchange.lost(RequestTooLarge(f"the answer is over the limit (limits.messageBytes).{ran}"))
         elif self._strict:
             text = "RequestTooLarge: the message is over the limit; send less in one message"

@@ -161,8 +161,8 @@ WANTED = "show a bearer token, in `Authorization`: on the daemon's machine `mcpd
 
 
 DOUBTED = (
-    "an earlier daemon made this token, and nothing vouches for it since the daemon has started again: on the"
-    " daemon's machine `mcpd token confirm NAME` (or `--default`) lets it in\n"
+    "an earlier daemon made this token, and it waits to be confirmed after the restart: run"
+    " `mcpd token confirm NAME` (or `--default`) on the daemon's machine\n"
 )  # sent only to clients with such a token
 
 

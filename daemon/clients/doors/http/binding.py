@@ -70,7 +70,7 @@ def adopt(listener: socket.socket) -> str:
     """
     is_stream = listener.type == socket.SOCK_STREAM and listener.family in {socket.AF_INET, socket.AF_INET6}
     if not is_stream or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-        message = "what was handed over with the name http is no listening TCP socket: write ListenStream="
+        message = "the socket named http is not a listening TCP socket: write ListenStream="
         raise ConfigError(UNIT, [Fault(path="[Socket]", message=message + DEFAULT_HTTP_ADDRESS)])
     listener.setblocking(False)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

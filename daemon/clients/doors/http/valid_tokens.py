@@ -123,8 +123,8 @@ class Tokens:
         doubted = [*(["--default"] if self.doubted.default else []), *self.doubted.tokens]
         if doubted:
             logger.warning(
-                "tokens of an earlier daemon let nobody in, since nothing vouches for {}: `mcpd token list`"
-                " names them, `mcpd token confirm {}` lets one in again",
+                "tokens of an earlier daemon are not accepted, as servers could edit {}: `mcpd token list`"
+                " names them, `mcpd token confirm {}` accepts one",
                 self._file.path,
                 doubted[0],
             )

@@ -123,7 +123,7 @@ async def test_an_error_in_place_of_an_answer_sends_nothing(stage: Stage, client
     question = await asked(client)
     error = {"code": -32601, "message": "no"}
     await client.send({"jsonrpc": "2.0", "id": question["id"], "error": error})
-    assert "the client has not asked: no" in error_of(await answer_to(client))["message"]
+    assert "the client refused to ask the user: no" in error_of(await answer_to(client))["message"]
     assert not stage.alpha.sent
 
 
@@ -225,7 +225,7 @@ async def test_more_calls_than_a_client_is_asked_about_are_refused(stage: Stage,
         await call(client, request_id=number)
     while "method" in (message := await client.get()):
         pass
-    assert "the client has not asked" in error_of(message)["message"]
+    assert "the client refused to ask the user" in error_of(message)["message"]
     assert not stage.alpha.sent
 
 

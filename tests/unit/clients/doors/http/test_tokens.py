@@ -135,7 +135,7 @@ async def test_a_doubted_token_counts_once_an_operator_confirms_it(file: TokenFi
     default, phone = await before.shown_default(), await before.add("phone", None)
     known = tokens(file)
     await known.learn()
-    assert "tokens of an earlier daemon let nobody in" in log[-1]
+    assert "tokens of an earlier daemon are not accepted" in log[-1]
     assert (known.match(default), known.match(phone)) == (None, None)
     assert known.doubts(default)
     assert not known.doubts("wrong")
