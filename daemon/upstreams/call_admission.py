@@ -1,9 +1,8 @@
 """The calls of one connection: in flight, in line or refused; and the server's requests that they cause.
 
-A slow server must not collect every client's calls without bound, and a call in line can be taken back. Clients
-take turns: a freed place goes to the next client in line. A lone client may have the whole line; once it is
-full, the newest call of the client with the most places makes room (P. E. McKenney, "Stochastic fairness
-queueing", 1990).
+A slow server must not collect calls without bound, and a call in line can be taken back. Clients take turns: a
+freed place goes to the next in line. A lone client may have the whole line; once it is full, the newest call of
+the client with the most places makes room (P. E. McKenney, "Stochastic fairness queueing", 1990).
 
 A server's request goes to the client whose call caused it. In the answer to a call's POST that is certain. Any
 other request can belong to each client with a call in flight, or given up but perhaps still running. One such
@@ -56,9 +55,8 @@ AT_START = (
 """The answer to a request for roots that a server makes because it has just come up."""
 
 APART_SECONDS = 60.0
-"""Seconds without a request of the server's after which its calls go out together again: longer than the
-silence between two calls of a server that asks in each, short enough not to make users pay for one doubt for
-long."""
+"""Seconds without a request of the server's after which its calls go out together again: more than between two
+calls of a server that asks in each, short enough not to make users pay for one doubt for long."""
 
 RELATED_TASK = protocol.META + "related-task"
 """The member of a request's `_meta` that names its task (MCP 2025-11-25, tasks)."""
@@ -208,10 +206,7 @@ class Attribution:
         self._clock = clock
 
     def take(self, request: PeerRequest, carrier: Exchange | None) -> bool:
-        """Ask the client that a request belongs to, or refuse it; False if no call can have caused it.
-
-        `carrier` is the call in whose answer it came, if the transport says so.
-        """
+        """Ask the client of a request or refuse it; False if no call caused it; `carrier` came with it."""
         self._apart.extend()
         if related_task(request.params) is not None:
             request.refuse(INVALID_REQUEST, NO_TASK)
@@ -336,10 +331,8 @@ class Line:
         return all(place.admitted.asker is asker for place in self.all())
 
     def next(self, most: int = 1) -> list[InLine]:
-        """Remove the oldest calls of the client whose turn it is; its next turn is after all other clients'.
-
-        They share an asker: one connection may be shared by clients that only this tells apart.
-        """
+        """Remove the oldest calls of the client whose turn it is, all of one asker; it is last from now on."""
+        # One connection may be shared by clients that only the asker tells apart.
         client = next(iter(self._turns))
         places = self._turns.pop(client)
         found: list[InLine] = []

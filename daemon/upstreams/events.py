@@ -265,10 +265,7 @@ class HeldSubscription:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Hold a subscription to what is wanted, until cancelled; started once it is asked for.
-
-        `lists` are the members of the filter for lists whose changes the server announces.
-        """
+        """Hold a subscription until cancelled; started once asked for. `lists`: members of its filter."""
         watch = self._subscribers.wishes(self._server)
         async with trio.open_nursery() as nursery:
 
@@ -360,11 +357,7 @@ class ServerEvents:
             self._server.shut()
 
     def on_noise(self, line: bytes, problem: str) -> None:
-        """Count output that is not MCP; too much of it degrades the server.
-
-        Raises:
-            ProtocolFault: it is a flood, and reading it blocks the loop.
-        """
+        """Count what is no MCP: much degrades the server, a flood that blocks the loop is a ProtocolFault."""
         too_much = self._server.noise.add(line, trio.current_time(), self.redact.cut)
         if self._server.noise.count == 1:
             self._server.log.say(

@@ -2,9 +2,8 @@
 
 The probe goes first (`server/discover`, 2026-07-28): all of 48 real servers that did not know it said so, and
 then took `initialize`; some with a wrong error code, so any error means "the older era". The era is remembered,
-also by the next daemon, as many servers write a page to stderr when probed in vain. A run that ends during the
-probe has failed, and the next one goes without, in case the server died of it: after a second such death it is
-never probed again.
+by the next daemon too, as many servers write a page to stderr when probed in vain. A run that ends during the
+probe has failed, and the next goes without, in case the server died of it; after two, no probe is made again.
 """
 
 from __future__ import annotations
@@ -80,8 +79,7 @@ class Keepalive:
     async def run(self, era: Era) -> Reason:
         """Ping after each silence; return the reason once too many pings in a row were left unanswered.
 
-        Any sign of life counts. Pings during calls are not counted as missed: a server too busy to answer is
-        only degraded.
+        Any sign of life counts; pings during calls do not: a server too busy to answer is only degraded.
         """
         method = "ping" if era is Era.HANDSHAKE else "server/discover"
         while self._missed < self._timeouts.missed_pings:
@@ -180,10 +178,9 @@ ROOTS: Mapping[str, object] = {"listChanged": True}
 
 
 def capabilities_of(server: Server) -> Mapping[str, object]:
-    """The capabilities (MCP, `ClientCapabilities`) declared to a server.
+    """The capabilities (MCP, `ClientCapabilities`) declared to a server: of any client that it may have.
 
-    Those that some client may have; for an instance of one client, that client's. With a workspace there are
-    roots.
+    For an instance of one client, that client's. With a workspace there are roots.
     """
     instance = server.instance
     if instance is None or instance.capabilities is None:
@@ -233,11 +230,7 @@ class Greeter:
     def begin(
         self, wish: EraWish = EraWish.AUTO, remembered: bytes = b"", *, last: Cause | None = None
     ) -> None:
-        """Prepare for a new connection.
-
-        `remembered` is the server's earlier introduction (`catalog.introduction`), `last` the cause of its last
-        end.
-        """
+        """Prepare for a connection; `remembered`: the earlier introduction, `last`: the last end."""
         self._may_probe = wish is not EraWish.HANDSHAKE
         if wish is not EraWish.AUTO:
             self._probing = wish is EraWish.MODERN
@@ -250,11 +243,7 @@ class Greeter:
         self._died_probed = False
 
     async def greet(self, connection: UpstreamConnection, timeouts: Timeouts, *, installs: bool) -> Greeting:
-        """Open the connection in the server's era; `installs`: it may have to download itself first.
-
-        Raises:
-            StartTimeout, ProtocolFault, UpstreamLost: as `initialize`.
-        """
+        """Open the connection in its era; `installs`: after a download perhaps. Raises as `initialize`."""
         try:
             greeting = await probe(connection, timeouts.probe) if self._probing else None
         except UpstreamLost:
@@ -298,11 +287,7 @@ class Greeter:
 
 
 async def probe(connection: UpstreamConnection, seconds: float) -> Greeting | None:
-    """Ask for the modern era; None if the server does not speak it.
-
-    Raises:
-        UpstreamLost: the probe ended the connection.
-    """
+    """Ask for the modern era; None if the server does not speak it, UpstreamLost if it hangs up."""
     connection.adopt(Era.MODERN, MODERN_VERSION)
     try:
         raw = await _discovered(connection, seconds)
@@ -415,10 +400,9 @@ async def keep_expiring(
     flush: Callable[[], None],
     problem: Callable[[], str] = str,
 ) -> None:
-    """Give up calls that show no sign of life, or take or wait too long, until cancelled.
+    """Give up calls that are silent, or take or wait too long, until cancelled; `problem`: of unanswered pings.
 
-    Only `callMax` bounds a call whose server waits for its client. `problem` says whether pings are unanswered,
-    too.
+    Only `callMax` bounds a call whose server waits for its client.
     """
     server, connection = admission.server, admission.connection
     every = min(EXPIRY_CHECKS, timeouts.call / 4, timeouts.queue / 4)

@@ -38,8 +38,7 @@ IDLE_SECONDS = 600.0
 start, and a person who thinks is not idle yet."""
 
 REFUSED_SECONDS = 300.0
-"""Seconds for which calls use the first connection after the second failed to open: as long as a failed server
-is left alone."""
+"""Seconds that calls use the first connection after the second failed to open: as for a failed server."""
 
 
 class SecondConnection:
@@ -54,10 +53,7 @@ class SecondConnection:
         on_change: Callable[[Reason], None] = lambda _problem: None,
         idle: float = IDLE_SECONDS,
     ) -> None:
-        """Begin closed: one for all runs of its server, so that calls may wait for the next one.
-
-        `limit` returns the seconds that a handshake may take; `on_change` gets what `Keepalive` reports.
-        """
+        """Begin closed, for all runs; `limit`: seconds of a handshake, `on_change`: reports of `Keepalive`."""
         self.name, self.of = first.name, first.of
         self.instances: Instances | None = None
         self.wait_current, self.wake_to_list = first.wait_current, first.wake_to_list
@@ -111,11 +107,7 @@ class SecondConnection:
         return self._first.admission is not None or self._first.can_wake
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
-        """Forward a call (`ports.Upstream.send`).
-
-        Raises:
-            UpstreamUnavailable: the connection is not open yet; nothing was sent.
-        """
+        """Forward a call (`ports.Upstream.send`); UpstreamUnavailable, and nothing sent, if not open."""
         self._called = True
         if self._first.use is not None:
             self._first.use.note()
@@ -164,10 +156,7 @@ class SecondConnection:
     # --- its life ------------------------------------------------------------------------------------------
 
     async def keep(self) -> None:
-        """Open it when it is wanted, until cancelled with the first connection.
-
-        A new process may speak an era that the one before did not.
-        """
+        """Open it when wanted, until the first connection ends; a new process may speak another era."""
         self._refused_until = -math.inf
         self.has_resources = self._first.has_resources
         while True:

@@ -110,11 +110,7 @@ class ServerActors:
         return actor
 
     def replace(self, server: Server, tell: Callable[[Fact], None]) -> UpstreamAccess:
-        """Put another actor in the place of a shared server's, with the same child.
-
-        New calls wait for the next run, which begins once the calls in flight have ended, or after
-        `DRAIN_SECONDS`.
-        """
+        """Replace a shared server's actor; new calls wait for old ones, for `DRAIN_SECONDS` at most."""
         old = self.running[server.name]
         actor = self.around.make(server, tell, self.around.redact.of(server.name))
         actor.child = self.supervisor.children[server.name]
@@ -133,10 +129,7 @@ class ServerActors:
                 actor.lifecycle.restart_now()
 
     def retire(self, actor: UpstreamAccess, reason: str, *, patient: bool) -> None:
-        """Have an actor take no new calls, free its name, and stop it.
-
-        A `patient` stop waits until its calls have ended (`timeouts.callMax` at most).
-        """
+        """Take no new calls, free the name, stop; `patient`: after all calls (`timeouts.callMax` at most)."""
         name = actor.name
         actor.leave(forgotten=True)
         del self.running[name]

@@ -188,10 +188,7 @@ _BY_RANK = {state: rank for rank, state in enumerate(_RANKS)}
 
 
 def overall(statuses: Iterable[ServerStatus], before: ServerStatus, *, run: int, now: float) -> ServerStatus:
-    """The status of the server as a whole: `dormant` while no instance runs or is about to.
-
-    `run` is the number of its newest run, over all instances.
-    """
+    """The status of the whole server, `dormant` if no instance runs or is about to; `run`: the newest."""
     shown = [each for each in statuses if each.state in _BY_RANK]
     leading = min(
         shown,
@@ -403,9 +400,7 @@ class ServerInstances:
         )
 
     def _make_room(self, owner: str) -> None:
-        """Make room for one more instance of an owner: his own longest unused one goes.
-
-        Another owner's goes only for an owner who has less than his share of the places.
+        """Make room for an instance of an owner: his longest unused one goes, or that of one above his share.
 
         Raises:
             Overloaded: all are at work, or were until a moment ago.

@@ -125,10 +125,8 @@ UNSPEAKABLE = "its name holds a secret of the configuration, so it cannot be cal
 def screen(
     kind: Kind, server: str, raws: Iterable[Raw], redact: Redactor
 ) -> tuple[ScreenedList, dict[str, str]]:
-    """Read a list in a worker thread: its usable definitions, and the faults of the others by name.
-
-    Secrets are removed first: the text that is hashed, kept, shown and validated against is the same.
-    """
+    """Read a list in a worker thread: its usable definitions, and the faults of the others by name."""
+    # Secrets are removed first: the text that is hashed, kept, shown and validated against is the same.
     # A definition that is too large is quarantined unread.
     definitions, faulty = read_definitions(kind, server, [_without_secrets(raw, redact) for raw in raws])
     faulty |= {each.name: UNSPEAKABLE for each in definitions if HIDDEN in each.name}
@@ -256,8 +254,7 @@ class ServerLists:
     ) -> None:
         """Keep all lists current until cancelled; started once the other lists are known, or out of time.
 
-        `problem` is that of the first listing of tools; `report` gets the problem after each further one, or
-        `HEALTHY`.
+        `problem` is that of the first listing of tools; `report` gets each later one, or `HEALTHY`.
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.tools.keep, problem, report)
@@ -357,7 +354,7 @@ class Listing:
         self._outcome = Watch((0, ""))
 
     async def wait_current(self) -> None:
-        """Return once the list is current, or newer than every change announced before this call.
+        """Return once the list is newer than every change announced so far.
 
         Raises:
             UpstreamUnavailable: there is no such list within `CURRENT_PATIENCE`.
@@ -485,10 +482,7 @@ class Listing:
                 pause = DEBOUNCE
 
     async def read(self) -> tuple[str, Reason]:
-        """Read the list and tell the registry of it, or of why there is none.
-
-        Returns the problem with the listing, empty without one, and the problem with the list, which an empty
-        list has too.
+        """Read the list and tell the registry of it, or why there is none; return the problems of both.
 
         Raises:
             UpstreamLost, RunError: the connection ended, while tools were read.
@@ -533,12 +527,7 @@ class Listing:
         return bool(problem) and wrong.cause is not Cause.LIST_REFUSED
 
     async def _raws(self) -> list[Raw]:
-        """The server's raw list; nothing where nothing was promised.
-
-        Raises:
-            ListingFault: it does not list what it has declared.
-            UpstreamLost: the connection ended.
-        """
+        """The server's raw list, or nothing where nothing was promised; raises as `list_all`."""
         assert self._connection is not None, "listed while connected"
         if self._kind is not Kind.TOOL and not self.is_declared:
             return []

@@ -50,11 +50,7 @@ if TYPE_CHECKING:
 
 
 class InstancedServer:
-    """A server without a process of its own: `ports.Upstream`, and the operators' view of its instances.
-
-    Calls go to one of its instances, which `instances` finds. Where all cannot be summed up, the newest one is
-    shown.
-    """
+    """A server whose instances run its calls: `ports.Upstream`; operators see all of them, or the newest."""
 
     def __init__(self, server: Server, actors: ServerActors, run: int = 0) -> None:
         """Begin without any instance; `run` is the number of the server's last run in the catalog."""
@@ -134,11 +130,7 @@ class InstancedServer:
         return catalog
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
-        """Refuse: a call goes to an instance.
-
-        Raises:
-            UpstreamUnavailable: always.
-        """
+        """Refuse with UpstreamUnavailable: a call goes to an instance."""
         del call, exchange, client
         text = f"server {self.name} has an instance for each of its clients, and none was chosen for this call."
         raise UpstreamUnavailable(f"{text} The call was not sent.", server=self.name)
@@ -292,10 +284,7 @@ class Servers:
         catalog: Watch[Catalog],
         settle: Callable[[], Awaitable[None]],
     ) -> None:
-        """Make an actor for each enabled server; nothing is started.
-
-        `settle` returns once the registry has processed the facts it was told.
-        """
+        """Make an actor for each enabled server; `settle` returns once told facts are processed."""
         self._config = config
         self._newest = catalog
         self._around = around
@@ -334,11 +323,10 @@ class Servers:
             await self.supervisor.run()
 
     async def apply(self, config: Config) -> Plan:
-        """Apply a configuration, as far as a running daemon can; return what that took.
+        """Apply a configuration, as far as a running daemon can, one at a time; return what that took.
 
-        One change at a time. Returns once removed servers have stopped; others may still be starting, and
-        instances may be finishing calls. If cancelled midway, servers remain that only a stop of the daemon
-        ends.
+        Returns once removed servers have stopped; others may be starting, instances finishing calls. If
+        cancelled midway, servers remain that only a stop of the daemon ends.
         """
         old = self._config
         made = plan(old, config)

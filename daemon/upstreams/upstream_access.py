@@ -208,8 +208,7 @@ class Waking:
     async def for_call(self, child: Child) -> None:
         """Cut a backoff short; return once the server is up or has failed, or a call has waited long enough.
 
-        An untried server may work: its turn and its whole first start are waited for. A failed one gets
-        `timeouts.wake`.
+        An untried server has its turn and its whole first start, a failed one `timeouts.wake`.
         """
         child.wake()
         if child.status.untried:
@@ -482,10 +481,7 @@ class UpstreamAccess:
             self.admission.close()
 
     def leave(self, *, forgotten: bool) -> None:
-        """Take no new calls; those under way go on.
-
-        `forgotten`: clients' subscriptions and tasks end too; otherwise another actor has the name.
-        """
+        """Take no new calls, finish those under way; `forgotten`: subscriptions and tasks end too."""
         self.is_gone = True
         (self.subscribers.gone if forgotten else self.subscribers.lost)(self.name)
 

@@ -213,8 +213,7 @@ class LinkState:
 
     401, a login that is over, an untrusted certificate or the end of the session always end it. No connection,
     an unrenewable login, 403, 429, 502, 503 and 504 do if they meet a request of our own; for calls, only
-    `UNREACHABLE_CALLS` in a row without a sign of life. Retry-After holds calls and pings. Times are trio's
-    clock.
+    `UNREACHABLE_CALLS` in a row without a sign of life. Retry-After holds calls and pings. Times: trio's clock.
     """
 
     def __init__(self) -> None:
@@ -303,9 +302,8 @@ def session_ended(place: str, status: int) -> Failure:
 def ends_session(response: httpx2.Response, body: bytes) -> bool | None:
     """Whether an HTTP error says that the server does not know our session; None: perhaps.
 
-    The specification has 404; with -32601 that is "no such method" (2026-07-28). Servers in use also say 410,
-    or 400 with -32000 (TypeScript SDK), -32600 (Python SDK) or no JSON-RPC error (older Python SDKs), which may
-    be about the request.
+    The specification has 404; with -32601 that is "no such method" (2026-07-28). Servers also say 410, or 400
+    with -32000 (TypeScript SDK), -32600 or no JSON-RPC error (Python SDKs), which may be about the request.
     """
     if SESSION_HEADER not in response.request.headers:
         return False
@@ -333,10 +331,7 @@ def error_in(body: bytes) -> Raw | None:
 
 
 def retry_after(headers: httpx2.Headers, now: datetime) -> float:
-    """The seconds of a Retry-After, in either of its forms; 0 without one, or one that is past.
-
-    A date is compared with the server's own clock where its answer shows that (RFC 9110, 10.2.3).
-    """
+    """The seconds of a Retry-After, 0 if none or past; a date by the server's clock (RFC 9110, 10.2.3)."""
     text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:_DIGITS])

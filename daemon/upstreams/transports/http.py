@@ -258,8 +258,7 @@ class _ServerSession:
     async def is_forgotten(self, post: Post) -> bool:
         """Whether the session is over, after a refusal that may mean that, or something about the request.
 
-        A request that has worked before in the session is repeated: its refusal has no other reason. Without
-        one, the refusal is taken at its word.
+        A request that has worked in it before is repeated; without one, the refusal is taken at its word.
         """
         link = self._link
         if post.uid is None:

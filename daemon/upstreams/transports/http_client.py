@@ -205,11 +205,7 @@ class ServerLogin:
         return self._login is not None
 
     async def begin(self) -> None:
-        """Look for a login, as the connection is opened.
-
-        Raises:
-            NeedsAuth: it cannot be read.
-        """
+        """Look for a login, as the connection is opened; NeedsAuth if it cannot be read."""
         if self._logins is None:
             return
         try:
@@ -222,11 +218,7 @@ class ServerLogin:
             self._logins.sent(self._server.name, self._login)
 
     async def header(self) -> str:
-        """The value of `Authorization`; a login that is about to end is renewed first.
-
-        Raises:
-            LoginFailed: there is no good login just now.
-        """
+        """The value of `Authorization`, renewed if about to end; LoginFailed if there is no good login now."""
         login = self._login
         if login is None or _is_past(login.renew_at, self._wall()):
             login = await self._renewed(None)
@@ -235,11 +227,7 @@ class ServerLogin:
     async def send(
         self, send: Callable[[dict[str, str]], Awaitable[httpx2.Response]], headers: dict[str, str]
     ) -> httpx2.Response:
-        """Send a request with the login; once more with another one if the server refuses it, unrun.
-
-        Raises:
-            LoginFailed: there is no good login just now.
-        """
+        """Send a request with the login, again with another if refused unrun; LoginFailed if there is none."""
         header = await self.header()
         response = await send({**headers, "authorization": header})
         if response.status_code == httpx2.codes.UNAUTHORIZED:
@@ -249,19 +237,12 @@ class ServerLogin:
         return response
 
     async def after_refusal(self, header: str) -> str:
-        """The value of `Authorization` in place of a refused one.
-
-        Raises:
-            LoginFailed: there is no other.
-        """
+        """The value of `Authorization` in place of a refused one; LoginFailed if there is no other."""
         login = await self._renewed(header.removeprefix("Bearer "))
         return f"Bearer {login.access_token}"
 
     async def refusal(self, response: httpx2.Response, client: httpx2.AsyncClient) -> Failure | None:
-        """The failure of a refusal that concerns logins; None for another.
-
-        `client` asks the server whether there is a way to log in.
-        """
+        """The failure of a refusal that concerns logins, or None; `client` asks for a way to log in."""
         if self._logins is None:
             return None
         status, challenges = response.status_code, _challenges(response)

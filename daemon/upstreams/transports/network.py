@@ -1,7 +1,4 @@
-"""Connecting to servers, and why one could not be reached.
-
-Texts name host and port, never a URL: it may hold secrets.
-"""
+"""Connecting to servers, and why that failed: texts name host and port, as URLs may hold secrets."""
 
 from __future__ import annotations
 
@@ -23,11 +20,7 @@ FORBIDDEN = 403
 
 
 def host_and_port(url: str, *schemes: str) -> tuple[str, int]:
-    """The host and the port of a URL.
-
-    Raises:
-        CannotStart: it does not begin with one of the schemes, or names no host or no valid port.
-    """
+    """The host and the port of a URL; CannotStart without a known scheme, a host or a valid port."""
     try:
         parts = urlsplit(url)
         port = parts.port

@@ -185,10 +185,8 @@ class PostLink(ABC):
             await self._resumed.wait()
 
     def fail(self, uid: int | None, failure: Failure) -> None:
-        """Report that a request gets no answer (None: no request failed), and judge the connection.
-
-        A request of our own raises the end that it met (`PostConnection.request`).
-        """
+        """Report that a request gets no answer (None: no request), and judge the connection."""
+        # A request of our own raises the end that it met (`PostConnection.request`).
         own = self.peer.requests.is_forwarded(uid) is False
         end = self.state.judge(failure, own=own)
         if failure.cause is Cause.SESSION_OVER:

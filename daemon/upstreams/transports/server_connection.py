@@ -57,11 +57,7 @@ class OpenContext:
 
 
 async def connector(context: OpenContext) -> AbstractAsyncContextManager[UpstreamConnection]:
-    """The context manager that connects to a server; nothing is opened yet.
-
-    Raises:
-        RunError: the server's entry in the configuration is faulty.
-    """
+    """The context manager that connects to a server, unopened yet; RunError if its entry is faulty."""
     if faults := context.server.faults:
         error, variable = str(faults[0]), faults[0].variable
         named = {} if variable is None else {"variable": variable}

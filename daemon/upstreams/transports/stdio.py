@@ -1,8 +1,7 @@
 """A server as a child process, reached over its stdin and stdout (MCP, stdio transport).
 
-Exit and end of stdout are different events (measured: a grandchild that holds stdout delays EOF for its life; a
-child that closes stdout may live on): either one ends the connection. stderr is drained while the child lives:
-a child that logs into a full pipe blocks.
+Exit and end of stdout differ (measured: a grandchild that holds stdout delays EOF for its life; a child that
+closes stdout may live on): either ends the connection. stderr is drained: who logs into a full pipe blocks.
 """
 
 from __future__ import annotations

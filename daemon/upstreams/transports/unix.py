@@ -1,7 +1,6 @@
-"""A server that listens on a unix socket: newline-delimited JSON, as on stdio, without a child.
+"""A server on a unix socket: newline-delimited JSON, as on stdio, without a child.
 
-The socket's file appears when the server is ready and may outlive it: "no such file" and "refused" are both
-retried.
+The file appears when the server is ready and may outlive it: "no such file" and "refused" are both retried.
 """
 
 from __future__ import annotations
@@ -49,11 +48,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
 
 
 def socket_path(url: str) -> str:
-    """The path in `unix:///path` (percent-decoded), or a bare absolute path as it is.
-
-    Raises:
-        CannotStart: it is neither.
-    """
+    """The path in `unix:///path` (percent-decoded), or an absolute path as it is; else CannotStart."""
     if url.startswith("/"):
         return url
     parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""A server behind a WebSocket: one JSON-RPC message per WebSocket message, subprotocol `mcp`.
+"""A server behind a WebSocket: a JSON-RPC message in each WebSocket message, subprotocol `mcp`.
 
 MCP's own pings test whether it is alive. A message over the limit ends the connection with close code 1009.
 """
@@ -104,11 +104,7 @@ class _ServerStream(WebSocketStream):
 
 @asynccontextmanager
 async def _opened(context: OpenContext, host: str, port: int, login: str) -> AsyncIterator[WebSocketLink]:
-    """Connect and shake hands; say goodbye on the way out.
-
-    Raises:
-        _Refused: the server answered with another status.
-    """
+    """Connect and shake hands, say goodbye on the way out; _Refused at another status."""
     server, place = context.server, place_of(host, port)
     deadline = trio.current_time() + server.timeouts.connect
     try:
