@@ -1,7 +1,6 @@
 """Thirty clients and scripted servers that ask them things, in random order: who is asked, and what is left.
 
-`python -m tests.unit.upstreams.asking 100000` plays until servers have asked so often, and says what became of
-it. Everything between the clients' links and the servers' links is the daemon's own; a link holds what was said
+Everything between the clients' links and the servers' links is the daemon's own; a link holds what was said
 until the play lets it arrive, so cancellations, answers and questions cross each other in all ways.
 
 The truth is in the messages: a call carries a word that only its client knows, what a server asks for a call
@@ -11,7 +10,6 @@ carries the call's word, and so does the client's answer.
 from __future__ import annotations
 
 import random
-import sys
 import time
 from collections import Counter, deque
 from itertools import count
@@ -21,7 +19,6 @@ import attrs
 import msgspec
 import trio
 import trio.testing
-from loguru import logger
 
 from daemon.actors.session import Session
 from daemon.errors import ConnectionLost, RunError
@@ -522,13 +519,3 @@ def play(asks: int, seed: int = 1, remembered: float = 60.0) -> Play:
 
     trio.run(main, clock=clock)
     return found[0]
-
-
-if __name__ == "__main__":
-    logger.remove()
-    began = time.perf_counter()
-    wanted, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    done = play(wanted, seed)
-    told = ", ".join(f"{number} {what}" for what, number in sorted(done.count.items()))
-    seconds = time.perf_counter() - began
-    sys.stdout.write(f"{done.asks} asked: {told}; {len(done.wrong)} at a wrong client ({seconds:.1f} s)\n")

@@ -8,29 +8,21 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from daemon.model import Era
-from daemon.protocol import CLIENT_CAPABILITIES
 from daemon.upstreams.handshake import Greeting
-from daemon.wire.requests import GivenUp
+from tests.unit.upstreams.transports.replies import TableConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from daemon.ports import CallToSend
-    from daemon.wire.requests import Exchange
+    from collections.abc import Callable
 
 
 GREETING = Greeting(era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, server_info="alpha 1")
 
 
-class ListingServer:
+class ListingServer(TableConnection):
     """A connection to a server that only lists: what it lists, and when, is the test's."""
 
-    last_heard = 0.0
-    given_up = GivenUp()
-    capabilities = CLIENT_CAPABILITIES
-    in_flight = 0
-
     def __init__(self) -> None:
+        super().__init__()
         self.tools = ["echo"]
         self.members: dict[str, Any] = {}
         self.failure: Exception | None = None
@@ -50,20 +42,3 @@ class ListingServer:
             raise self.failure
         self.before_answer()
         return json.dumps({"tools": tools}).encode()
-
-    def adopt(self, era: Era, version: str) -> None: ...
-
-    def notify(self, method: str, params: dict[str, object] | None = None) -> None: ...
-
-    def call(self, call: CallToSend, exchange: Exchange) -> int:
-        return 0
-
-    def cancel(self, key: int, reason: str) -> None: ...
-
-    async def wait_answered(self) -> None:
-        """Nothing is asked."""
-
-    def expire(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> Any:
-        return iter(())
-
-    async def run(self) -> None: ...

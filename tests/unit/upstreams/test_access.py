@@ -25,6 +25,7 @@ from tests.plays import (
     READY,
     STARTING,
     Actor,
+    Play,
     Stage,
     play,
     supervised,
@@ -51,23 +52,22 @@ async def seconds(wait: Callable[[Child], Awaitable[None]], stage: Stage) -> flo
     return trio.current_time() - began
 
 
-@pytest.mark.parametrize("lazy", [True, False])
-async def test_a_call_waits_for_a_whole_first_start(lazy: bool) -> None:
-    async with supervised(Actor(SLOW).spec(lazy=lazy)) as stage:
+@pytest.mark.parametrize(
+    ("plays", "lazy", "waits", "state"),
+    [
+        ([SLOW], True, 20.0, READY),
+        ([SLOW], False, 20.0, READY),
+        ([play(LOST, start=5.0), HANG], False, 5.0, BACKOFF),
+        ([HANG], False, PROBE + START, STARTING),
+    ],
+    ids=["asleep", "starting", "fails", "hangs"],
+)
+async def test_a_call_waits_for_a_first_start_as_long_as_it_may_take(
+    plays: list[Play], waits: float, state: ServerState, *, lazy: bool
+) -> None:
+    async with supervised(Actor(*plays).spec(lazy=lazy)) as stage:
         await trio.testing.wait_all_tasks_blocked()
-        assert await seconds(waking().for_call, stage) == 20.0
-        assert stage.state is READY
-
-
-async def test_a_first_start_that_fails_is_waited_for_no_longer() -> None:
-    async with supervised(Actor(play(LOST, start=5.0), HANG).spec()) as stage:
-        assert await seconds(waking().for_call, stage) == 5.0
-        assert stage.state is BACKOFF
-
-
-async def test_a_start_without_an_end_is_waited_for_as_long_as_it_may_take() -> None:
-    async with supervised(Actor(HANG).spec()) as stage:
-        assert await seconds(waking().for_call, stage) == PROBE + START
+        assert (await seconds(waking().for_call, stage), stage.state) == (waits, state)
 
 
 @pytest.mark.parametrize("first", [play(LOST), play(LOST, ready_for=5.0)], ids=["failed", "was up"])
@@ -100,25 +100,25 @@ async def in_line(stage: Stage, *actors: Actor) -> list[Child]:
     return children
 
 
-async def test_a_first_start_has_its_whole_time_however_long_it_was_in_line() -> None:
+LATE = PROBE + START - 1
+
+
+@pytest.mark.parametrize(
+    ("plays", "waits", "state"),
+    [
+        ([[SLOW], [play(start=LATE, ready_for=math.inf)]], 20.0 + LATE, READY),
+        ([[SLOW], [play(LOST), HANG]], 20.0, BACKOFF),
+        ([[HANG]] * 3, LINE_SECONDS, QUEUED),
+    ],
+    ids=["has its whole time", "fails at once", "a line without an end"],
+)
+async def test_a_call_waits_in_line_and_then_for_the_start(
+    plays: list[list[Play]], waits: float, state: ServerState
+) -> None:
     async with supervised(Actor(HANG).spec(), starts=1) as stage:
-        *_, last = await in_line(stage, Actor(SLOW), Actor(play(start=PROBE + START - 1, ready_for=math.inf)))
+        *_, last = await in_line(stage, *(Actor(*each) for each in plays))
         await waking().for_call(last)
-        assert (last.status.value.state, trio.current_time()) == (READY, 20.0 + PROBE + START - 1)
-
-
-async def test_a_first_start_that_fails_as_soon_as_it_has_begun_is_waited_for_no_longer() -> None:
-    async with supervised(Actor(HANG).spec(), starts=1) as stage:
-        *_, last = await in_line(stage, Actor(SLOW), Actor(play(LOST), HANG))
-        await waking().for_call(last)
-        assert (last.status.value.state, trio.current_time()) == (BACKOFF, 20.0)
-
-
-async def test_a_line_without_an_end_is_waited_in_no_longer_than_a_place_is_held() -> None:
-    async with supervised(Actor(HANG).spec(), starts=1) as stage:
-        *_, last = await in_line(stage, Actor(HANG), Actor(HANG), Actor(HANG))
-        await waking().for_call(last)
-        assert (last.status.value.state, trio.current_time()) == (QUEUED, LINE_SECONDS)
+        assert (last.status.value.state, trio.current_time()) == (state, waits)
 
 
 async def test_a_hanging_start_costs_those_who_ask_what_there_is_one_wait() -> None:
@@ -206,14 +206,6 @@ async def test_who_asks_for_lists_wakes_what_is_down_without_putting_it_first() 
         [_, called] = await in_line(stage, Actor(SLOW), Actor(SLOW))
         await called.status.wait_until(lambda now: now.state is STARTING)
         assert down.status.value.state is QUEUED
-
-
-async def test_what_comes_up_is_waited_for_until_then() -> None:
-    async with supervised(Actor(play(start=1.5, ready_for=math.inf)).spec()) as stage:
-        assert await seconds(waking().for_list, stage) == 1.5
-    async with supervised(Actor(FOREVER).spec()) as stage:
-        await stage.reach(READY)
-        assert await seconds(waking().for_list, stage) == 0.0
 
 
 def test_a_call_that_is_not_sent_is_told_why_since_when_and_when_to_try_again() -> None:

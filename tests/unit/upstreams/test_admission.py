@@ -12,71 +12,22 @@ from hypothesis import strategies as st
 
 from daemon.config.tuning import ServerLimits
 from daemon.errors import CallError, Overloaded, RequestTooLarge, UpstreamLost, UpstreamUnavailable
-from daemon.ports import CallToSend, OwnCall
-from daemon.protocol import ASKED_OF_CLIENTS, CLIENT_CAPABILITIES
+from daemon.ports import OwnCall
+from daemon.protocol import ASKED_OF_CLIENTS
 from daemon.upstreams.call_admission import RETRY_LEAST, RETRY_MOST, RETRY_UNKNOWN, Admission
-from daemon.wire.requests import GivenUp
+from tests.unit.upstreams.transports.replies import TableConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from msgspec import Raw
 
-    from daemon.model import Era
     from daemon.wire.envelope import Buffer
-    from daemon.wire.requests import Exchange, PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 
-@attrs.define(eq=False)
-class Server:
-    """A connection that keeps what it is sent."""
+class Server(TableConnection):
+    """A connection that keeps what it is sent, and the time at which."""
 
-    last_heard: float = 0.0
-    given_up: GivenUp = attrs.field(factory=GivenUp)
-    capabilities = CLIENT_CAPABILITIES
-    open: dict[int, tuple[str, Exchange]] = attrs.field(factory=dict)
-    cancelled: list[int] = attrs.field(factory=list)
-    sent: list[str] = attrs.field(factory=list)
-    refuses: bool = False
-    now: float = 0.0
-
-    @property
-    def in_flight(self) -> int:
-        return len(self.open)
-
-    def adopt(self, era: Era, version: str) -> None:
-        raise AssertionError("no handshake here")
-
-    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109
-        raise AssertionError("no requests here")
-
-    def notify(self, method: str, params: dict[str, object] | None = None) -> None:
-        raise AssertionError("no notifications here")
-
-    def call(self, call: CallToSend, exchange: Exchange) -> int:
-        if self.refuses:
-            raise Overloaded("the server does not read")
-        key = len(self.sent) + 1
-        self.sent.append(call.method)
-        self.open[key] = (call.method, exchange)
-        return key
-
-    def cancel(self, key: int, reason: str) -> None:
-        self.cancelled.append(key)
-        del self.open[key]
-
-    async def wait_answered(self) -> None:
-        """Nothing is asked."""
-
-    def expire(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> Iterator[tuple[int, Exchange]]:
-        raise AssertionError("no time passes here")
-
-    async def run(self) -> None:
-        raise AssertionError("nothing is received here")
-
-    def answer(self, tool: str) -> None:
-        key = next(key for key, (name, _) in self.open.items() if name == tool)
-        self.open.pop(key)[1].answered(b"{}")
+    now = 0.0
 
 
 @attrs.define(eq=False)
@@ -88,6 +39,8 @@ class Caller:
 
     ended: list[object] = attrs.field(factory=list)
     progress: int = 0
+    who: object = None
+    """The client that calls; this call itself if nothing else is said."""
 
     def answered(self, result: Buffer) -> None:
         self.ended.append(result)
@@ -109,7 +62,7 @@ class Caller:
 
     @property
     def asker(self) -> object:
-        return self
+        return self if self.who is None else self.who
 
 
 def place(in_flight: int = 2, queue: int = 2) -> tuple[Admission, Server]:
@@ -119,22 +72,6 @@ def place(in_flight: int = 2, queue: int = 2) -> tuple[Admission, Server]:
 
 def call(tool: str, **more: Any) -> OwnCall:
     return OwnCall(method=tool, params=(), **more)
-
-
-def test_calls_beyond_the_limit_wait_in_line_and_go_out_in_order() -> None:
-    admission, server = place()
-    for tool in "abcd":
-        admission.admit(call(tool), Caller())
-    assert server.sent == ["a", "b"]
-    assert len(admission) == 4
-
-    server.answer("b")
-    assert server.sent == ["a", "b", "c"]
-    server.answer("a")
-    assert server.sent == ["a", "b", "c", "d"]
-    server.answer("c")
-    server.answer("d")
-    assert len(admission) == 0
 
 
 def test_a_call_beyond_the_line_is_refused_and_was_not_sent() -> None:
@@ -154,6 +91,36 @@ def test_a_call_beyond_the_line_is_refused_and_was_not_sent() -> None:
     assert server.sent == ["a"]
     server.answer("a")
     assert server.sent == ["a", "b"]
+
+
+def test_a_call_that_is_given_up_is_cancelled_in_flight_and_never_sent_from_the_line() -> None:
+    admission, server = place(in_flight=1, queue=2)
+    first, second, _ = (admission.admit(call(tool), Caller()) for tool in "abc")
+    admission.cancel(second, "the client is gone")
+    assert (server.sent, server.cancelled) == (["a"], [])
+    for reason in ("the client is gone", "again"):
+        admission.cancel(first, reason)
+    assert (server.sent, server.cancelled) == (["a", "c"], [1])
+    # Tickets of two connections are never the same.
+    other, at_other = place()
+    other.admit(call("x"), Caller())
+    other.cancel(first, "late")
+    assert at_other.cancelled == []
+
+
+def test_a_long_line_that_is_all_refused_is_refused_one_by_one() -> None:
+    admission, server = place(in_flight=1, queue=2000)
+
+    def check() -> bool:
+        raise CallError("it is another tool by now")
+
+    admission.admit(call("a"), Caller())
+    callers = [Caller() for _ in range(2000)]
+    for caller in callers:
+        admission.admit(call("b", check=check), caller)
+    server.answer("a")
+    assert {len(caller.ended) for caller in callers} == {1}
+    assert (server.sent, len(admission)) == (["a"], 0)
 
 
 def test_a_call_that_its_caller_has_taken_back_makes_room_for_the_next() -> None:
@@ -182,29 +149,6 @@ def test_each_ending_of_a_call_frees_its_place_and_reaches_its_caller() -> None:
     assert callers[1].progress == 1
 
 
-def test_a_call_in_line_that_is_given_up_is_never_sent() -> None:
-    admission, server = place(in_flight=1, queue=2)
-    admission.admit(call("a"), Caller())
-    ticket = admission.admit(call("b"), Caller())
-    admission.admit(call("c"), Caller())
-    admission.cancel(ticket, "the client is gone")
-    server.answer("a")
-    assert server.sent == ["a", "c"]
-    assert server.cancelled == []
-
-
-def test_a_call_in_flight_that_is_given_up_is_cancelled_there_and_makes_room() -> None:
-    admission, server = place(in_flight=1, queue=1)
-    ticket = admission.admit(call("a"), Caller())
-    admission.admit(call("b"), Caller())
-    admission.cancel(ticket, "the client is gone")
-    assert server.cancelled == [1]
-    assert server.sent == ["a", "b"]
-    admission.cancel(ticket, "again")
-    admission.cancel(10**9, "never given out")
-    assert server.cancelled == [1]
-
-
 def test_when_the_connection_ends_the_line_is_told_that_nothing_was_sent() -> None:
     admission, server = place(in_flight=1, queue=2)
     first, second = Caller(), Caller()
@@ -230,15 +174,6 @@ def test_a_server_that_does_not_read_refuses_the_line_too() -> None:
     assert len(admission) == 0
 
 
-def test_tickets_of_two_connections_are_never_the_same() -> None:
-    (one, _), (two, server) = place(), place()
-    old = one.admit(call("a"), Caller())
-    new = two.admit(call("b"), Caller())
-    assert old != new
-    two.cancel(old, "late")
-    assert server.cancelled == []
-
-
 def test_a_call_that_waits_too_long_in_line_is_refused_as_not_sent() -> None:
     admission, server = place(in_flight=1, queue=2)
     early, late = Caller(), Caller()
@@ -254,21 +189,6 @@ def test_a_call_that_waits_too_long_in_line_is_refused_as_not_sent() -> None:
     assert late.ended == []
     server.answer("a")
     assert server.sent == ["a", "c"]
-
-
-def test_a_long_line_that_is_all_refused_is_refused_one_by_one() -> None:
-    admission, server = place(in_flight=1, queue=2000)
-
-    def check() -> bool:
-        raise CallError("it is another tool by now")
-
-    admission.admit(call("a"), Caller())
-    callers = [Caller() for _ in range(2000)]
-    for caller in callers:
-        admission.admit(attrs.evolve(call("b"), check=check), caller)
-    server.answer("a")
-    assert {len(caller.ended) for caller in callers} == {1}
-    assert (server.sent, len(admission)) == (["a"], 0)
 
 
 # --- turns --------------------------------------------------------------------------------------------------
@@ -324,13 +244,6 @@ def test_a_full_line_is_shared_evenly_by_those_who_want_in() -> None:
     waiting = {client: sum(not caller.ended for caller in own) for client, own in callers.items()}
     assert waiting == {1: 4, 2: 4, 3: 4}
     assert {type(e) for own in callers.values() for caller in own for e in caller.ended} == {Overloaded}
-
-
-def test_who_is_alone_may_have_the_whole_line() -> None:
-    admission, _ = place(in_flight=1, queue=5)
-    for _ in range(6):
-        admission.admit(call("x"), Caller(), 1)
-    assert admission.queued == 5
 
 
 def test_a_client_whose_calls_have_left_the_line_begins_anew_at_its_end() -> None:
@@ -406,6 +319,7 @@ def test_the_hint_is_the_time_in_which_the_line_is_worked_off_at_the_pace_of_lat
 def test_before_the_first_end_it_may_last_as_long_again_and_the_hint_is_bounded() -> None:
     admission, server = full(1, 10)
     assert hint(admission) == RETRY_LEAST
+    assert hint(full(1, 0)[0]) == RETRY_UNKNOWN, "without a line"
     server.now = 7.0
     assert hint(admission) == 7.0
     server.now = 10_000.0
@@ -421,11 +335,6 @@ def test_the_pace_of_an_earlier_line_is_forgotten() -> None:
         admission.admit(call("x"), Caller(), 1)
     server.now = 53.0
     assert hint(admission) == 3.0
-
-
-def test_a_server_without_a_line_has_a_hint_too() -> None:
-    admission, _ = full(1, 0)
-    assert hint(admission) == RETRY_UNKNOWN
 
 
 # --- how large an answer may be -----------------------------------------------------------------------------

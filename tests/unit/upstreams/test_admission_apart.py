@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 import pytest
 
 from daemon.config.tuning import ServerLimits
@@ -10,18 +9,6 @@ from daemon.errors import Overloaded
 from daemon.upstreams.call_admission import Admission, Apart
 from tests.unit.clients.asking import question
 from tests.unit.upstreams.test_admission import Caller, Server, call
-
-
-@attrs.define(eq=False)
-class CallerOf(Caller):
-    """A call of a client."""
-
-    who: object = None
-
-    @property
-    def asker(self) -> object:
-        return self.who
-
 
 ANNA, BEN, CARL = "anna", "ben", "carl"
 
@@ -40,23 +27,14 @@ class Scene:
     def connect(self) -> None:
         self.admission = Admission("s", self.server, self.limits, lambda: self.server.now, self.apart)
 
-    def call(self, who: str, name: str) -> CallerOf:
-        caller = CallerOf(who=who)
+    def call(self, who: str, name: str) -> Caller:
+        caller = Caller(who=who)
         self.admission.admit(call(f"{who}-{name}"), caller, hash(who))
         return caller
 
     @property
     def sent(self) -> list[str]:
         return self.server.sent
-
-
-def test_a_client_alone_has_as_many_calls_in_flight_as_ever() -> None:
-    scene = Scene()
-    for name in "abcd":
-        scene.call(ANNA, name)
-    assert scene.sent == ["anna-a", "anna-b", "anna-c"]
-    scene.server.answer("anna-b")
-    assert scene.sent[3:] == ["anna-d"]
 
 
 def test_the_others_wait_until_the_calls_before_have_ended_and_each_has_its_turn() -> None:
@@ -80,23 +58,6 @@ def test_the_others_wait_until_the_calls_before_have_ended_and_each_has_its_turn
     assert scene.sent[5:] == ["anna-2"]
     scene.server.answer("anna-2")
     assert scene.sent[6:] == ["ben-3"]
-
-
-def test_a_client_that_always_wants_more_does_not_keep_the_others_waiting() -> None:
-    scene = Scene(in_flight=2)
-    for name in "abcd":
-        scene.call(ANNA, name)
-    scene.call(BEN, "1")
-    scene.server.answer("anna-a")
-    scene.call(ANNA, "e")
-    assert "ben-1" not in scene.sent
-    scene.server.answer("anna-b")
-    served = len(scene.sent)
-    assert served <= 4
-    for name in ("anna-c", "anna-d"):
-        if name in scene.sent:
-            scene.server.answer(name)
-    assert "ben-1" in scene.sent
 
 
 def test_it_begins_with_the_first_doubt_while_calls_of_several_are_in_flight() -> None:
@@ -127,22 +88,28 @@ def test_it_outlives_the_connection() -> None:
     assert scene.sent == ["anna-2"]
 
 
-def test_after_a_minute_without_a_request_all_clients_are_served_at_once_again() -> None:
+def test_clients_that_share_a_connection_are_told_apart_and_a_call_given_up_frees_the_server() -> None:
     scene = Scene()
-    scene.call(ANNA, "1")
-    scene.call(BEN, "1")
+    first, *_ = (scene.admission.admit(call(who), Caller(who=who), 1) for who in (ANNA, BEN, BEN, CARL))
+    assert scene.sent == ["anna"]
+    scene.admission.cancel(first, "not wanted")
+    assert scene.sent == ["anna", "ben", "ben"]
+    for _ in range(2):
+        scene.server.answer("ben")
+    assert scene.sent[3:] == ["carl"]
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["a call ends", "another comes"])
+def test_after_a_minute_without_a_request_all_clients_are_served_at_once_again(*, ends: bool) -> None:
+    scene = Scene()
+    for who in (ANNA, BEN, CARL)[: 2 + ends]:
+        scene.call(who, "1")
     assert scene.sent == ["anna-1"]
     scene.server.now = 60.0
-    scene.call(CARL, "1")
-    assert scene.sent == ["anna-1", "ben-1", "carl-1"]
-
-
-def test_those_in_line_are_served_at_once_when_a_call_ends_after_that_minute() -> None:
-    scene = Scene()
-    for who in (ANNA, BEN, CARL):
-        scene.call(who, "1")
-    scene.server.now = 60.0
-    scene.server.answer("anna-1")
+    if ends:
+        scene.server.answer("anna-1")
+    else:
+        scene.call(CARL, "1")
     assert scene.sent == ["anna-1", "ben-1", "carl-1"]
 
 
@@ -157,27 +124,10 @@ def test_the_limits_of_the_line_hold_and_the_refusal_says_why() -> None:
     assert scene.admission.queued == 0
 
 
-def test_a_call_that_was_given_up_frees_the_server_for_the_next() -> None:
-    scene = Scene()
-    ticket = scene.admission.admit(call("anna-1"), CallerOf(who=ANNA), 1)
-    scene.call(BEN, "1")
-    scene.admission.cancel(ticket, "not wanted")
-    assert scene.sent == ["anna-1", "ben-1"]
-
-
-def test_clients_that_share_a_connection_are_told_apart() -> None:
-    scene = Scene()
-    for who in (ANNA, BEN, BEN):
-        scene.admission.admit(call(who), CallerOf(who=who), 1)
-    assert scene.sent == ["anna"]
-    scene.server.answer("anna")
-    assert scene.sent == ["anna", "ben", "ben"]
-
-
 def test_what_a_call_was_asked_for_ends_before_its_answer_is_passed_on() -> None:
     scene, order = Scene(on=False), list[str]()
 
-    class Asked(CallerOf):
+    class Asked(Caller):
         def asked(self, question: object) -> None: ...
 
         def answered(self, result: object) -> None:

@@ -7,42 +7,33 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
-from loguru import logger
 from msgspec import Raw
 
 from daemon.protocol import ASKED_OF_CLIENTS
 from daemon.upstreams.call_admission import RELATED_TASK, Admitted, Apart, Attribution, related_task
 from daemon.wire.requests import GivenUp
+from tests.unit.cases import cases
 from tests.unit.clients.asking import Question, question
+from tests.unit.upstreams.test_admission import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from daemon.errors import CallError
-    from daemon.wire.envelope import Buffer
     from daemon.wire.requests import PeerRequest
 
 
 @attrs.define(eq=False)
-class Caller:
-    """A call of a client."""
+class Asked(Caller):
+    """A call of a client that keeps what it is asked."""
 
-    asker: object
     asked_of: list[PeerRequest] = attrs.field(factory=list)
     answers: bool = False
-    spared_until: float = 0.0
     answerable: frozenset[str] = ASKED_OF_CLIENTS
 
-    def asked(self, request: PeerRequest) -> None:
-        self.asked_of.append(request)
+    def asked(self, question: PeerRequest) -> None:
+        self.asked_of.append(question)
         if self.answers:
-            request.answer(b"{}")
-
-    def answered(self, result: Buffer) -> None: ...
-    def refused(self, error: Buffer) -> None: ...
-    def lost(self, error: CallError) -> None: ...
-    def progressed(self, params: dict[str, Raw]) -> None: ...
-    def notified(self, method: str, params: Raw) -> None: ...
+            question.answer(b"{}")
 
 
 class Scene:
@@ -56,9 +47,10 @@ class Scene:
         self.apart = Apart("s", lambda: self.now)
         self.attribution = Attribution(self.calls, self.given_up, self.apart, lambda: self.now)
 
-    def call(self, asker: object, *, answers: bool = False, can: Iterable[str] = ASKED_OF_CLIENTS) -> Caller:
+    def call(self, asker: object, *, answers: bool = False, can: Iterable[str] = ASKED_OF_CLIENTS) -> Asked:
         """A client calls that can be asked these; tickets and keys differ."""
-        caller, ticket = Caller(asker, answers=answers, answerable=frozenset(can)), len(self.calls) + 1
+        caller = Asked(who=asker, answers=answers, answerable=frozenset(can))
+        ticket = len(self.calls) + 1
         places: Any = None
         self.calls[ticket] = Admitted(places, ticket, caller, ticket + 100)
         return caller
@@ -92,7 +84,7 @@ def test_what_the_transport_says_is_believed_whatever_else_is_in_flight() -> Non
 def test_a_call_that_is_none_of_ours_carries_nothing() -> None:
     scene, asked = Scene(), question("roots/list")
     scene.call(ANNA)
-    assert scene.attribution.take(asked.request, Caller(ANNA))
+    assert scene.attribution.take(asked.request, Asked(who=ANNA))
     assert asked.answers == [("refused", -32600)]
 
 
@@ -103,11 +95,13 @@ def test_without_a_word_of_the_transport_the_only_client_with_calls_is_asked_ove
     assert [call.asked_of for call in calls] == [[], [asked.request]]
 
 
-def test_where_two_clients_may_be_meant_none_is_asked() -> None:
+def test_where_two_clients_may_be_meant_none_is_asked(said: list[str]) -> None:
     scene = Scene()
     calls = [scene.call(ANNA), scene.call(BEN)]
     asked = scene.asks()
+    scene.asks()
     assert scene.taken
+    assert [line.startswith("asks clients something") for line in said] == [True], "logged once"
     assert asked.answers == [("refused", -32600)]
     assert "passed on to none" in asked.back.said[0][2]
     assert not any(call.asked_of for call in calls)
@@ -124,18 +118,14 @@ def test_a_call_that_was_given_up_may_be_meant_until_it_has_run_out() -> None:
     assert len(anna.asked_of) == 1
 
 
-def test_a_late_answer_ends_the_doubt() -> None:
+@pytest.mark.parametrize(("who", "is_late"), [(BEN, True), (ANNA, False)])
+def test_an_answer_that_is_late_and_a_client_that_calls_again_leave_no_doubt(
+    who: object, *, is_late: bool
+) -> None:
     scene = Scene()
-    scene.given_up.add(7, BEN, 0.0)
-    scene.given_up.answered(7)
-    anna = scene.call(ANNA)
-    scene.asks()
-    assert len(anna.asked_of) == 1
-
-
-def test_a_client_that_calls_again_after_giving_up_is_the_only_one_all_the_same() -> None:
-    scene = Scene()
-    scene.given_up.add(7, ANNA, 0.0)
+    scene.given_up.add(7, who, 0.0)
+    if is_late:
+        scene.given_up.answered(7)
     anna = scene.call(ANNA)
     scene.asks()
     assert len(anna.asked_of) == 1
@@ -185,13 +175,6 @@ def test_what_was_answered_keeps_no_call_alive() -> None:
     assert first.answers == [("result", {})]
 
 
-def test_what_is_answered_at_once_is_not_remembered() -> None:
-    scene = Scene()
-    scene.call(ANNA, answers=True)
-    assert scene.asks().answers == [("result", {})]
-    assert not scene.attribution.open
-
-
 def test_what_none_of_them_can_answer_is_answered_in_their_place_and_sets_nobody_apart() -> None:
     scene = Scene()
     calls = [scene.call(ANNA, can=()), scene.call(BEN, can=("sampling/createMessage",))]
@@ -234,19 +217,7 @@ def test_being_set_apart_ends_a_minute_after_the_last_request() -> None:
     assert not scene.apart.is_on
 
 
-@pytest.mark.parametrize(
-    ("params", "task"),
-    [
-        (None, None),
-        ({}, None),
-        ({"_meta": {}}, None),
-        ({"text": "related-task"}, None),
-        ({"_meta": {RELATED_TASK: {"taskId": "t"}}}, "t"),
-        ({"_meta": {RELATED_TASK: {}}}, ""),
-        ({"_meta": {RELATED_TASK: "t"}}, ""),
-        ({"_meta": "related-task"}, ""),
-    ],
-)
+@cases("params", "task")
 def test_the_task_that_a_request_names(params: Any, task: str | None) -> None:
     assert related_task(None if params is None else Raw(json.dumps(params).encode())) == task
 
@@ -258,17 +229,3 @@ def test_a_request_of_a_task_is_refused_whatever_carries_it(carrier: int | None)
     named = {"_meta": {RELATED_TASK: {"taskId": "t"}}}
     assert scene.asks(params=named, carrier=carrier).answers == [("refused", -32600)]
     assert not anna.asked_of
-
-
-def test_that_clients_are_kept_apart_is_logged_once() -> None:
-    lines: list[str] = []
-    now = 0.0
-    sink = logger.add(lines.append, level="WARNING", format="{extra[server]} {message}")
-    apart = Apart("s", lambda: now)
-    was_on = apart.is_on
-    for _ in range(3):
-        apart.begin()
-    logger.remove(sink)
-    assert (was_on, apart.is_on) == (False, True)
-    assert len(lines) == 1
-    assert lines[0].startswith("s asks clients something")

@@ -81,24 +81,13 @@ class Life:
         self.told.append(("runs as", mark))
 
 
-@attrs.define(eq=False)
-class Connection(test_admission.Server):
-    """A connection that can be told something."""
-
-    notified: list[str] = attrs.field(factory=list)
-
-    def notify(self, method: str, params: dict[str, object] | None = None) -> None:
-        del params
-        self.notified.append(method)
-
-
 class Scene:
     """A server that is up, or down."""
 
     def __init__(self, *, up: bool = True) -> None:
         async def settled() -> None: ...
 
-        self.clients, self.life, self.connection = Clients(), Life(), Connection()
+        self.clients, self.life, self.connection = Clients(), Life(), test_admission.Server()
         server = Server(name="s", command="x")
         lists = ServerLists(
             server, tell=lambda _fact: None, wall=lambda: 0.0, redact=Redactor(()), settle=settled
@@ -150,14 +139,6 @@ async def test_a_request_without_a_call_is_the_clients_matter(up: bool) -> None:
     assert asked.request.server == "s"
 
 
-async def test_doubt_keeps_clients_apart_over_connections() -> None:
-    scene = Scene()
-    for _ in range(2):
-        scene.server.send(tool_call("t"), test_admission.Caller())
-    scene.events.on_server_request(question("sampling/createMessage").request, None)
-    assert scene.server.apart.is_on
-
-
 async def test_notifications_reach_the_clients_and_the_log() -> None:
     scene = Scene()
     scene.events.on_message("notifications/resources/updated", Raw(b'{"uri":"a"}'), None)
@@ -169,26 +150,18 @@ async def test_notifications_reach_the_clients_and_the_log() -> None:
     assert scene.server.stderr.last(5) == ['{"data":"it works"}']
 
 
-async def test_a_server_is_told_something_while_it_is_up() -> None:
-    scene = Scene()
-    scene.server.notify("notifications/roots/list_changed")
-    assert scene.connection.notified == ["notifications/roots/list_changed"]
-    Scene(up=False).server.notify("notifications/roots/list_changed")
-
-
-async def test_after_its_connection_has_ended_it_takes_no_calls() -> None:
-    scene = Scene()
-    scene.events.on_lost("it broke")
-    scene.events.on_lost("it broke")
-    assert scene.life.told == [("ending", Cause.CONNECTION_LOST)]
-    assert scene.server.in_flight == 0
-
-
-async def test_its_child_is_known_to_operators() -> None:
+async def test_a_server_is_told_something_while_it_is_up_and_takes_no_calls_afterwards() -> None:
     scene = Scene()
     scene.events.on_child(42, 7)
-    assert scene.server.children == {42: 7}
-    assert scene.life.told == [("runs as", 7)]
+    scene.events.on_list_changed((Kind.TOOL,))
+    assert (scene.server.children, scene.server.is_stale) == ({42: 7}, True)
+    scene.server.notify("notifications/roots/list_changed")
+    assert scene.connection.said == [("notifications/roots/list_changed", {})]
+    Scene(up=False).server.notify("notifications/roots/list_changed")
+    for _ in range(2):
+        scene.events.on_lost("it broke")
+    assert scene.life.told == [("runs as", 7), ("ending", Cause.CONNECTION_LOST)]
+    assert scene.server.in_flight == 0
 
 
 async def test_noise_is_counted_and_a_flood_of_it_ends_the_connection() -> None:
@@ -203,9 +176,3 @@ async def test_noise_is_counted_and_a_flood_of_it_ends_the_connection() -> None:
     with pytest.raises(ProtocolFault):
         flood()
     assert ("degraded", Cause.NOISE) in scene.life.told
-
-
-async def test_a_change_of_the_tools_has_them_listed_again() -> None:
-    scene = Scene()
-    scene.events.on_list_changed((Kind.TOOL,))
-    assert scene.server.is_stale

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
+from msgspec import Raw
 
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.config_model import Server
@@ -15,7 +16,7 @@ from daemon.facts import DefinitionsListed
 from daemon.model import Kind, Tool
 from daemon.safety.legible import screened
 from daemon.safety.redact import CUT, REASON, Redactor
-from daemon.upstreams.server_lists import EMPTY, NOTHING, QUARANTINED_NAMED, Listing
+from daemon.upstreams.server_lists import EMPTY, NOTHING, QUARANTINED_NAMED, Listing, Warnings, screen
 from daemon.wire.requests import RemoteError
 from tests.unit.config.reading import config_of
 from tests.unit.upstreams.listing_server import GREETING, ListingServer
@@ -49,19 +50,16 @@ class Scene:
         return await self.reader.read()
 
 
-async def test_a_server_that_has_no_tools_at_all_lists_none() -> None:
-    scene = Scene(greeting=attrs.evolve(GREETING, lists_tools=False, others=("prompts",)))
+@pytest.mark.parametrize(("others", "wrong"), [(("prompts",), HEALTHY), ((), NOTHING)])
+async def test_a_server_without_tools_is_well_if_it_is_good_for_something_else(
+    others: tuple[str, ...], wrong: Reason
+) -> None:
+    scene = Scene(greeting=attrs.evolve(GREETING, lists_tools=False, others=others))
     scene.connection.failure = RemoteError(-32601, "method not found")
-    assert await scene.read() == ("", HEALTHY), "it is good for something else"
+    assert await scene.read() == ("", wrong)
     (fact,) = scene.facts
     assert isinstance(fact, DefinitionsListed)
     assert fact.definitions == ()
-
-
-async def test_a_server_that_has_nothing_at_all_is_not_as_it_should_be() -> None:
-    scene = Scene(greeting=attrs.evolve(GREETING, lists_tools=False))
-    scene.connection.failure = RemoteError(-32601, "method not found")
-    assert await scene.read() == ("", NOTHING)
 
 
 async def test_a_list_of_which_nothing_can_be_used_says_why() -> None:
@@ -96,15 +94,6 @@ async def test_a_secret_in_a_definition_never_gets_into_the_catalog() -> None:
     assert b"s3cret" not in tool.raw
     assert fact.quarantined.keys() == {"call_[redacted]", "[redacted]"}
     assert "name holds a secret" in fact.quarantined["[redacted]"]
-
-
-async def test_what_was_listed_once_can_be_taken_back() -> None:
-    scene = Scene()
-    for tools in ([], [], ["echo"], []):
-        scene.connection.tools = tools
-        await scene.read()
-    told = [(len(fact.definitions), fact.first) for fact in scene.facts if isinstance(fact, DefinitionsListed)]
-    assert told == [(0, True), (0, True), (1, True), (0, False)]
 
 
 async def test_tools_whose_schemas_are_completed_are_logged_once_and_told(said: list[str]) -> None:
@@ -198,3 +187,19 @@ def test_what_is_declared_and_refused_beside_tools_is_not_asked_for_soon_again(
     )
     assert reader.is_due_soon("no", Reason("no", cause)) is soon
     assert not reader.is_due_soon("", HEALTHY)
+
+
+def test_a_list_that_is_refused_again_and_again_is_logged_once_and_anew_after_a_success(
+    said: list[str],
+) -> None:
+    warnings = Warnings("git", Kind.RESOURCE)
+    for _ in range(3):
+        warnings.of_problem("refused")
+    _usable, quarantined = screen(Kind.RESOURCE, "git", [Raw(b"{}")], Redactor(()))
+    warnings.of(quarantined, ())
+    warnings.of_problem("refused")
+    assert said == [
+        "does not list its resources: refused",
+        "resource (resource 1) is quarantined: has no uri",
+        "does not list its resources: refused",
+    ]

@@ -26,27 +26,26 @@ async def listed(*replies: Any) -> tuple[list[bytes], TableConnection]:
     return [bytes(tool) for tool in tools], connection
 
 
-async def test_one_page_is_one_request() -> None:
-    tools, connection = await listed(page("a", "b"))
-    assert tools == [b'{"name": "a"}', b'{"name": "b"}']
-    assert connection.said == [("tools/list", {})]
-    assert connection.patience == [15.0]
-
-
-async def test_pages_are_followed_in_order() -> None:
-    tools, connection = await listed(page("a", cursor="x"), page("b", cursor="y"), page("c"))
-    assert b"".join(tools) == b'{"name": "a"}{"name": "b"}{"name": "c"}'
-    assert [params for _, params in connection.said] == [{}, {"cursor": "x"}, {"cursor": "y"}]
-
-
-@pytest.mark.parametrize("cursor", ["", None])
-async def test_an_empty_cursor_ends_the_list(cursor: str | None) -> None:
-    tools, _ = await listed({"tools": [{"name": "a"}], "nextCursor": cursor})
-    assert len(tools) == 1
-
-
-async def test_empty_pages_are_no_end() -> None:
-    assert len((await listed(page(cursor="x"), page("a")))[0]) == 1
+@pytest.mark.parametrize(
+    ("pages", "names", "cursors"),
+    [
+        ([page("a", "b")], "ab", [None]),
+        ([page("a", cursor="x"), page("b", cursor="y"), page("c")], "abc", [None, "x", "y"]),
+        ([page("a", cursor="")], "a", [None]),
+        ([{**page("a"), "nextCursor": None}], "a", [None]),
+        ([page(cursor="x"), page("a")], "a", [None, "x"]),
+    ],
+)
+async def test_pages_are_followed_in_order_to_the_end(
+    pages: list[Any], names: str, cursors: list[str | None]
+) -> None:
+    tools, connection = await listed(*pages)
+    assert tools == [b'{"name": "%b"}' % name.encode() for name in names]
+    asked: list[dict[str, object]] = [{} if each is None else {"cursor": each} for each in cursors]
+    assert connection.said == [("tools/list", params) for params in asked]
+    assert set(connection.patience) == {15.0}
+    with pytest.raises(ListingFault):
+        await listed(*pages[:-1], {**pages[-1], "nextCursor": "z"}, refusal())
 
 
 async def test_tools_are_handed_over_as_they_came_however_malformed() -> None:
@@ -88,11 +87,6 @@ async def test_no_more_pages_are_asked_for_once_there_are_too_many_tools() -> No
 async def test_what_went_wrong_is_named(reply: Any, text: str) -> None:
     with pytest.raises(ListingFault, match=text):
         await listed(reply)
-
-
-async def test_a_failure_on_a_later_page_fails_the_list() -> None:
-    with pytest.raises(ListingFault):
-        await listed(page("a", cursor="x"), refusal())
 
 
 async def test_a_lost_connection_is_no_failure_of_the_listing() -> None:

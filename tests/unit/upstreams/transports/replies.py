@@ -1,11 +1,11 @@
-"""A `ports.UpstreamConnection` that answers from a table; what the handshake and the paging are tested with."""
+"""A `ports.UpstreamConnection` that answers from a table and keeps the calls that it is sent."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
-from daemon.errors import UpstreamLost, UpstreamTimeout
+from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout
 from daemon.protocol import CLIENT_CAPABILITIES
 from daemon.wire.requests import GivenUp, RemoteError
 
@@ -26,17 +26,25 @@ def refusal(code: int = -32601, message: str = "Method not found") -> RemoteErro
 
 
 class TableConnection:
-    """Answers the k-th request for a method with the k-th reply; an exception is raised."""
+    """Answers the k-th request for a method with the k-th reply, an exception is raised; keeps calls open."""
+
+    last_heard = 0.0
+    capabilities = CLIENT_CAPABILITIES
 
     def __init__(self, **replies: list[Any]) -> None:
-        self.last_heard = 0.0
         self.given_up = GivenUp()
-        self.capabilities = CLIENT_CAPABILITIES
-        self.in_flight = 0
         self.said: list[tuple[str, dict[str, object]]] = []
         self.adopted: list[tuple[Era, str]] = []
         self.patience: list[float] = []
+        self.open: dict[int, tuple[str, Exchange]] = {}
+        self.sent: list[str] = []
+        self.cancelled: list[int] = []
+        self.refuses = False
         self._replies = {method.replace("__", "/"): list(found) for method, found in replies.items()}
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.open)
 
     def adopt(self, era: Era, version: str) -> None:
         self.adopted.append((era, version))
@@ -53,10 +61,16 @@ class TableConnection:
         self.said.append((method, params or {}))
 
     def call(self, call: CallToSend, exchange: Exchange) -> int:
-        raise NotImplementedError
+        if self.refuses:
+            raise Overloaded("the server does not read")
+        key = len(self.sent) + 1
+        self.sent.append(call.method)
+        self.open[key] = (call.method, exchange)
+        return key
 
     def cancel(self, key: int, reason: str) -> None:
-        raise NotImplementedError
+        self.cancelled.append(key)
+        del self.open[key]
 
     async def wait_answered(self) -> None:
         """Nothing is asked."""
@@ -66,3 +80,8 @@ class TableConnection:
 
     async def run(self) -> None:
         raise NotImplementedError
+
+    def answer(self, method: str) -> None:
+        """The oldest call of this method is answered."""
+        key = next(key for key, (name, _) in self.open.items() if name == method)
+        self.open.pop(key)[1].answered(b"{}")

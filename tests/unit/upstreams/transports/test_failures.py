@@ -34,6 +34,7 @@ from daemon.upstreams.transports.failures import (
     of_status,
     retry_after,
 )
+from tests.unit.cases import cases
 
 
 def made_from(why: OSError, error: Exception) -> Exception:
@@ -138,25 +139,7 @@ def test_the_end_of_a_session_is_told_by_status_and_code_to_who_named_one(
 NOON = "Sun, 06 Nov 1994 12:00:00 GMT"
 
 
-@pytest.mark.parametrize(
-    ("headers", "seconds", "said"),
-    [
-        ({"retry-after": "7"}, 7, ", retry after 7 s"),
-        ({"retry-after": " 300 "}, 300, ", retry after 300 s"),
-        ({"retry-after": "86400"}, 300, ", retry after 300 s (it asks for 86400 s)"),
-        ({"retry-after": "9" * 400}, 300, f", retry after 300 s (it asks for {'9' * 12} s)"),
-        ({"retry-after": "Sun, 06 Nov 1994 12:02:00 GMT", "date": NOON}, 120, ", retry after 120 s"),
-        ({"retry-after": "Sun, 06 Nov 1994 11:58:00 GMT", "date": NOON}, 0, ""),
-        ({"retry-after": "Sun, 06 Nov 1994 11:58:00"}, 0, ""),
-        ({"retry-after": "0"}, 0, ""),
-        ({"retry-after": "-5"}, 0, ""),
-        ({"retry-after": "soon"}, 0, ""),
-        ({"retry-after": "\u0663"}, 0, ""),
-        ({"retry-after": "Sun, 06 Nov 99999999 12:02:00 GMT"}, 0, ""),
-        ({}, 0, ""),
-    ],
-    ids=str,
-)
+@cases("headers", "seconds", "said")
 def test_when_to_come_back_is_understood_and_told(headers: dict[str, str], seconds: float, said: str) -> None:
     response = httpx2.Response(503, headers={name.encode(): text.encode() for name, text in headers.items()})
     failure = of_status(response, "h:1")

@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from daemon.model import Era
 from daemon.upstreams.transports.failures import SESSION_HEADER, McpHeaders
+from tests.unit.cases import cases
 from tests.unit.catalog.test_definitions import MARKED
 
 
@@ -40,16 +41,7 @@ def test_the_handshake_era_names_version_and_session() -> None:
     assert headers.of() == {"mcp-protocol-version": "2025-11-25", SESSION_HEADER: "s1"}
 
 
-@pytest.mark.parametrize(
-    ("method", "params", "name"),
-    [
-        ("tools/call", {"name": "tö"}, {"mcp-name": "=?base64?dMO2?="}),
-        ("prompts/get", {"name": "p"}, {"mcp-name": "p"}),
-        ("resources/read", {"uri": "file:///x"}, {"mcp-name": "file:///x"}),
-        ("tools/list", {"cursor": "c"}, {}),
-        ("tools/call", {"name": 5}, {}),
-    ],
-)
+@cases("method", "params", "name")
 def test_the_modern_era_repeats_method_and_name(method: str, params: object, name: dict[str, str]) -> None:
     version = {"mcp-protocol-version": "2026-07-28", "mcp-method": method}
     assert modern().of(method, raw(params)) == version | name
@@ -69,19 +61,7 @@ def test_a_listing_that_is_none_teaches_nothing(listing: bytes) -> None:
     assert len(headers.of("tools/call", raw({"name": "t", "arguments": {"x": 1}}))) == 3
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"place": "a b", "deep": {"x": 12345678901234567890}},
-        {"place": True, "deep": {"x": 1.5}},
-        {"place": None, "deep": 5},
-        {"deep": {"x": 10**300}},
-        {"place": ["no"]},
-        {"place": "ü", "deep": {}},
-        {},
-    ],
-    ids=str,
-)
+@cases("arguments")
 def test_values_are_those_that_the_sdk_would_send(arguments: dict[str, Any]) -> None:
     headers = modern({"name": "t", "inputSchema": MARKED})
     ours = headers.of("tools/call", raw({"name": "t", "arguments": arguments}))

@@ -19,18 +19,11 @@ from daemon.upstreams.transports.network import (
     place_of,
     refused,
 )
+from tests.unit.cases import cases
 from tests.unit.host.test_network_errors import wrapped
 
 
-@pytest.mark.parametrize(
-    ("url", "place"),
-    [
-        ("http://h/x", "h:80"),
-        ("https://u:p@h/x?k=v", "h:443"),
-        ("http://h:0/", "h:0"),
-        ("https://[::1]:8/", "[::1]:8"),
-    ],
-)
+@cases("url", "place")
 def test_where_a_url_points(url: str, place: str) -> None:
     assert place_of(*host_and_port(url, "http", "https")) == place
 
