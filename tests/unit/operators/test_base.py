@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from daemon.catalog.loaded import LoadedStatus, Source
 from daemon.config.config_model import DEFAULT_SURFACE
-from daemon.operators.command_table import COMMANDS
 from daemon.operators.report_words import ADVICE, NAMED, SOURCES, STATUSES, advice, switches
-from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import OperatorStage, operator_context
 
 
@@ -17,23 +13,6 @@ def test_the_state_of_a_server_is_its_childs_where_it_has_one() -> None:
     assert daemon.context().state_of("alpha") == {"state": "stopped", "reason": ""}
     assert operator_context(daemon.stage).state_of("alpha") == {"state": "ready", "reason": ""}
     assert daemon.context().state_of("gone") == {"state": "", "reason": ""}
-
-
-def test_a_name_that_no_server_has_is_told_with_the_closest() -> None:
-    context = operator_context(Stage())
-    assert context.unknown("alfa").message == "no server is named 'alfa'. Did you mean alpha?"
-    assert context.unknown("zzz").message == "no server is named 'zzz'. There are: alpha, beta."
-
-
-def test_every_command_is_found_by_its_own_name() -> None:
-    assert [command.name for command in COMMANDS.values()] == list(COMMANDS)
-    assert len(COMMANDS) == 31
-
-
-def test_every_command_takes_an_object_of_named_parameters() -> None:
-    for command in COMMANDS.values():
-        assert issubclass(command.params, msgspec.Struct)
-        assert command.run.__doc__
 
 
 def test_everything_has_words_and_all_that_is_invalid_has_advice() -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from daemon.operators.base import OperatorContext
-    from tests.fakes_upstream import Guest
+    from tests.fakes_upstream import Client, Guest
 
 
 NOW = 1_800_000_000.0
@@ -53,6 +53,13 @@ class Daemon(OperatorStage):
         self.guests.append(await self.stage.connect(nursery, **more))
         return self.guests[-1]
 
+    async def calling(self, nursery: trio.Nursery, **more: Any) -> Client:
+        """A client connects and calls `echo`, which its server has got unless it is down."""
+        client = (await self.guest(nursery)).client
+        await client.call("alpha", "echo", **more)
+        await (self.alpha.wait_sent() if self.alpha.up else self.alpha.wait_woken())
+        return client
+
     async def told(self, **params: Any) -> Any:
         """What `mcpd calls` is told."""
         with trio.fail_after(PATIENCE):
@@ -79,52 +86,23 @@ async def test_a_call_is_shown_with_who_made_it_and_how_long_it_waits(
     assert (round(found["ageSeconds"]), round(found["since"])) == (46, NOW - 46)
     assert in_flight(daemon.operators, "alpha") == [found], "and keeps its number"
     assert in_flight(daemon.operators, "beta") == []
-
-
-async def test_the_oldest_call_comes_first_and_ended_ones_are_gone(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    daemon = Daemon()
-    client = (await daemon.guest(nursery)).client
-    for number in range(3):
-        await client.call("alpha", "echo", request_id=number)
-        await daemon.alpha.wait_sent(number + 1)
-        await trio.sleep(1)
-    assert [round(each["ageSeconds"]) for each in in_flight(daemon.operators)] == [3, 2, 1]
-    daemon.stage.answer(daemon.alpha.sent[1], b'{"content":[]}')
-    assert [round(each["ageSeconds"]) for each in in_flight(daemon.operators)] == [3, 1]
-
-
-async def test_a_call_that_waits_for_its_server_says_so(nursery: trio.Nursery) -> None:
-    daemon = Daemon()
-    daemon.alpha.up = False
-    client = (await daemon.guest(nursery)).client
-    await client.call("alpha", "echo")
-    await daemon.alpha.wait_woken()
-    (found,) = in_flight(daemon.operators)
-    assert (found["server"], found["waitsFor"], found["sent"]) == ("alpha", WaitsFor.SERVER, False)
-    daemon.alpha.come_up()
-    await daemon.alpha.wait_sent()
-    assert in_flight(daemon.operators)[0]["waitsFor"] == WaitsFor.ANSWER
+    # The oldest comes first.
+    await client.call("alpha", "echo", request_id=2)
+    sent = await daemon.alpha.wait_sent(2)
+    assert [round(each["ageSeconds"]) for each in in_flight(daemon.operators)] == [46, 0]
+    daemon.stage.refuse(sent, b'{"code":-1,"message":"out of order"}')
+    assert in_flight(daemon.operators) == [found]
+    (failure,) = daemon.stage.recent.failures("alpha")
+    assert (failure.tool, failure.code) == ("echo", "UpstreamCallError")
+    assert "out of order" in failure.text
 
 
 async def test_a_call_in_line_waits_for_its_turn(nursery: trio.Nursery) -> None:
     daemon = Daemon()
-    client = (await daemon.guest(nursery)).client
-    await client.call("alpha", "echo")
-    (await daemon.alpha.wait_sent()).call.in_line = True
+    await daemon.calling(nursery)
+    daemon.alpha.sent[0].call.in_line = True
     (found,) = in_flight(daemon.operators)
     assert (found["waitsFor"], found["sent"]) == (WaitsFor.TURN, False)
-
-
-async def test_a_parked_call_waits_for_its_client(nursery: trio.Nursery) -> None:
-    daemon = Daemon()
-    client = (await daemon.guest(nursery)).client
-    await client.call("alpha", "echo", _meta=META)
-    asks(daemon.stage, await daemon.alpha.wait_sent())
-    await client.get()
-    (found,) = in_flight(daemon.operators)
-    assert (found["tool"], found["waitsFor"], found["sent"]) == ("echo", WaitsFor.CLIENT, True)
 
 
 async def test_a_call_whose_client_is_asked_waits_for_its_client(nursery: trio.Nursery) -> None:
@@ -151,17 +129,6 @@ async def test_an_operators_call_is_shown_and_kept_with_its_outcome(nursery: tri
     ((_, ended),) = daemon.stage.recent.after(0)
     assert (ended.session, ended.client, ended.tool, ended.outcome) == (None, "operator", "echo", "isError")
     assert [each.text for each in daemon.stage.recent.failures("alpha")] == ["no"]
-
-
-async def test_what_a_client_was_told_of_an_error_is_kept(nursery: trio.Nursery) -> None:
-    daemon = Daemon()
-    client = (await daemon.guest(nursery)).client
-    await client.call("alpha", "echo")
-    daemon.stage.refuse(await daemon.alpha.wait_sent(), b'{"code":-1,"message":"out of order"}')
-    await client.get()
-    (failure,) = daemon.stage.recent.failures("alpha")
-    assert (failure.tool, failure.code) == ("echo", "UpstreamCallError")
-    assert "out of order" in failure.text
 
 
 async def test_ended_calls_are_told_from_where_the_caller_left_off() -> None:
@@ -223,9 +190,8 @@ async def end_one(daemon: Daemon) -> Any:
 
 async def test_the_server_is_told_and_the_client_gets_an_error(nursery: trio.Nursery) -> None:
     daemon = Daemon()
-    client = (await daemon.guest(nursery)).client
-    await client.call("alpha", "echo")
-    sent = await daemon.alpha.wait_sent()
+    client = await daemon.calling(nursery)
+    (sent,) = daemon.alpha.sent
     answer = await end_one(daemon)
     assert answer["call"]["sent"]
     ((key, reason),) = daemon.alpha.cancelled
@@ -239,33 +205,24 @@ async def test_the_server_is_told_and_the_client_gets_an_error(nursery: trio.Nur
 
 async def test_a_call_that_has_ended_cannot_be_cancelled(nursery: trio.Nursery) -> None:
     daemon = Daemon()
-    client = (await daemon.guest(nursery)).client
-    await client.call("alpha", "echo")
-    sent = await daemon.alpha.wait_sent()
+    client = await daemon.calling(nursery)
     (found,) = in_flight(daemon.operators)
-    daemon.stage.answer(sent, b'{"content":[]}')
+    daemon.stage.answer(daemon.alpha.sent[0], b'{"content":[]}')
     await client.call("alpha", "echo")
     await daemon.alpha.wait_sent(2)
-    with pytest.raises(InvalidArguments, match=f"no call {found['id']} is in flight"):
-        await cancel(daemon.operators, CancelParams(id=found["id"]))
+    # Nor one that nobody has looked at, which has no number.
+    for number in (0, found["id"]):
+        with pytest.raises(InvalidArguments, match=f"no call {number} is in flight"):
+            await cancel(daemon.operators, CancelParams(id=number))
     assert not daemon.alpha.cancelled
-
-
-async def test_a_call_that_nobody_has_looked_at_has_no_number(nursery: trio.Nursery) -> None:
-    daemon = Daemon()
-    client = (await daemon.guest(nursery)).client
-    await client.call("alpha", "echo")
-    await daemon.alpha.wait_sent()
-    with pytest.raises(InvalidArguments, match="no call 0"):
-        await cancel(daemon.operators, CancelParams(id=0))
 
 
 async def test_a_call_that_waits_for_its_server_is_not_sent(nursery: trio.Nursery) -> None:
     daemon = Daemon()
     daemon.alpha.up = False
-    client = (await daemon.guest(nursery)).client
-    await client.call("alpha", "echo")
-    await daemon.alpha.wait_woken()
+    client = await daemon.calling(nursery)
+    (found,) = in_flight(daemon.operators)
+    assert (found["server"], found["waitsFor"], found["sent"]) == ("alpha", WaitsFor.SERVER, False)
     assert not (await end_one(daemon))["call"]["sent"]
     assert "was not sent" in error_of(await client.get())["message"]
     daemon.alpha.come_up()
@@ -275,10 +232,11 @@ async def test_a_call_that_waits_for_its_server_is_not_sent(nursery: trio.Nurser
 
 async def test_a_parked_call_ends_and_its_client_learns_it_when_it_is_back(nursery: trio.Nursery) -> None:
     daemon = Daemon()
-    client = (await daemon.guest(nursery)).client
-    await client.call("alpha", "echo", _meta=META)
-    asks(daemon.stage, await daemon.alpha.wait_sent())
+    client = await daemon.calling(nursery, _meta=META)
+    asks(daemon.stage, daemon.alpha.sent[0])
     result = (await client.get())["result"]
+    (found,) = in_flight(daemon.operators)
+    assert (found["tool"], found["waitsFor"], found["sent"]) == ("echo", WaitsFor.CLIENT, True)
     await end_one(daemon)
     assert len(daemon.alpha.cancelled) == 1
     assert in_flight(daemon.operators) == []

@@ -85,11 +85,9 @@ TEXT = '{"profiles": {"reader": {"surface": "browse", "description": "reads"}}}'
 
 
 @pytest.fixture
-def config_lazy(tmp_path: Path) -> Path:
-    path = tmp_path / "mcpd.json"
-    path.write_text(TEXT)
-    path.chmod(0o600)
-    return path
+def config_lazy(config: Path) -> Path:
+    config.write_text(TEXT)
+    return config
 
 
 def context_of_lazy(config_lazy: Path, *, stubborn: bool = False) -> OperatorContext:
@@ -192,11 +190,6 @@ class Daemon:
         return await describe(self.context, DescribeParams(tool, text))
 
 
-@pytest.mark.parametrize("name", ["alpha/one", "mcp__alpha__one", "one"])
-async def test_a_tool_has_the_names_that_other_commands_take(tmp_path: Path, name: str) -> None:
-    assert (await Daemon(tmp_path).describe(name, "It."))["tool"] == "alpha/one"
-
-
 async def test_without_categories_each_profile_says_it(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path)
     answer = await daemon.describe("alpha/one", " Does one thing. ")
@@ -206,11 +199,13 @@ async def test_without_categories_each_profile_says_it(tmp_path: Path) -> None:
     assert daemon.reloads == 1
 
 
-async def test_a_category_that_holds_the_tool_says_it(tmp_path: Path) -> None:
-    daemon = Daemon(tmp_path, categories={"c": {"server": "alpha"}, "d": {"server": "beta"}})
-    await daemon.describe("mcp__alpha__one", "It.")
+async def test_each_category_that_holds_the_tool_says_it_in_one_write(tmp_path: Path) -> None:
+    servers = {"c": "alpha", "d": "beta", "e": "alpha"}
+    daemon = Daemon(tmp_path, categories={name: {"server": server} for name, server in servers.items()})
+    answer = await daemon.describe("mcp__alpha__one", "It.")
     held = {"server": "alpha", "tools": {"overrides": {"alpha/one": {"description": "It."}}}}
-    assert daemon.written["categories"] == {"c": held, "d": {"server": "beta"}}
+    assert daemon.written["categories"] == {"c": held, "d": {"server": "beta"}, "e": held}
+    assert (str(answer["places"]).count("mcpd.json"), daemon.reloads) == (2, 1)
     assert "profiles" not in daemon.written
 
 
@@ -230,13 +225,6 @@ async def test_what_was_written_for_a_description_goes_with_it(tmp_path: Path, s
     reread = Daemon(tmp_path, **{**sections, **daemon.written})
     await reread.describe("alpha/one", None)
     assert reread.file.read_text(encoding="utf-8") == before
-
-
-async def test_several_places_are_one_write_and_one_reload(tmp_path: Path) -> None:
-    daemon = Daemon(tmp_path, categories={"c": {"server": "alpha"}, "d": {"server": "alpha"}})
-    answer = await daemon.describe("alpha/one", "It.")
-    assert str(answer["places"]).count("mcpd.json") == 2
-    assert daemon.reloads == 1
 
 
 async def test_nothing_to_take_out_changes_nothing(tmp_path: Path) -> None:

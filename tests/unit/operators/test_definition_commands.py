@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from daemon.errors import ResourceDisabled, UnknownServer
+from daemon.errors import ResourceDisabled
 from daemon.facts import Switched
 from daemon.model import Kind
 from daemon.operators.base import Refused
-from daemon.operators.definition_commands import LocateParams, listed, locate, problems, servers_of
+from daemon.operators.definition_commands import LocateParams, listed, locate, problems
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage
+from tests.unit.cases import cases
 from tests.unit.operators.offering import offer
 from tests.unit.operators.stage import OperatorStage, operator_context
 
@@ -47,17 +48,6 @@ def test_each_says_what_clients_call_it_and_whether_it_works() -> None:
     assert plan["offeredAs"] == "plan"
 
 
-def test_resources_go_by_their_uri() -> None:
-    stage = Stage()
-    offer(stage, "alpha", Kind.RESOURCE, "file:///a")
-    offer(stage, "alpha", Kind.TEMPLATE, "file:///{x}")
-    assert [each["uri"] for kind in (Kind.RESOURCE, Kind.TEMPLATE) for each in told(stage, kind)] == [
-        "file:///a",
-        "file:///{x}",
-    ]
-    assert told(stage, Kind.RESOURCE)[0]["available"] is True
-
-
 def test_only_servers_of_which_there_is_something_to_tell_are_named() -> None:
     stage = Stage()
     context = operator_context(stage)
@@ -72,14 +62,6 @@ def test_only_servers_of_which_there_is_something_to_tell_are_named() -> None:
     assert list(problems(context, context.catalog.servers, (Kind.PROMPT,))) == ["alpha"]
     stage.becomes("beta", ServerState.FAILED)
     assert problems(context, context.catalog.servers, (Kind.PROMPT,))["beta"]["known"] is False
-
-
-def test_one_server_or_all() -> None:
-    context = operator_context(Stage())
-    assert list(servers_of(context, None)) == ["alpha", "beta"]
-    assert list(servers_of(context, "beta")) == ["beta"]
-    with pytest.raises(UnknownServer, match=r"Did you mean alpha\?"):
-        servers_of(context, "alfa")
 
 
 async def test_prompts_are_told_with_their_servers(nursery: trio.Nursery) -> None:
@@ -119,15 +101,7 @@ async def test_a_prompt_is_passed_on_unopened(nursery: trio.Nursery) -> None:
     assert await client.line() == b'{"jsonrpc":"2.0","id":1,"result":{ "messages":[] }}'
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "said"),
-    [
-        ("reviw", {}, "has no prompt 'reviw'. Did you mean review?"),
-        ("review", {}, "prompt review needs branch"),
-        ("review", {"branch": "x", "bramch": "y"}, "has no 'bramch': did you mean 'branch'?"),
-        ("off", {}, "`mcpd enable alpha/prompt:off` switches it on again"),
-    ],
-)
+@cases("name", "arguments", "said")
 async def test_what_cannot_work_is_refused_before_it_is_sent(
     nursery: trio.Nursery, name: str, arguments: dict[str, str], said: str
 ) -> None:
@@ -176,8 +150,8 @@ async def place(stage: Stage, uri: str) -> dict[str, object]:
     return await locate(operator_context(stage), LocateParams(uri))
 
 
-async def test_a_uri_is_read_where_a_client_would_read_it() -> None:
-    stage = Stage()
+async def test_a_uri_is_read_where_a_client_would_read_it_and_profiles_hide_nothing() -> None:
+    stage = Stage(profiles={"default": {"resources": False}})
     offer(stage, "alpha", Kind.RESOURCE, "file:///a")
     offer(stage, "beta", Kind.RESOURCE, "file:///a", "file:///b")
     offer(stage, "beta", Kind.TEMPLATE, "notes://{day}")
@@ -185,12 +159,6 @@ async def test_a_uri_is_read_where_a_client_would_read_it() -> None:
     assert await place(stage, "file:///b") == {"server": "beta", "uri": "file:///b"}
     assert await place(stage, "notes://monday") == {"server": "beta", "uri": "notes://monday"}
     assert await place(stage, "mcpd://beta/file%3A%2F%2F%2Fa") == {"server": "beta", "uri": "file:///a"}
-
-
-async def test_profiles_hide_nothing_from_operators() -> None:
-    stage = Stage(profiles={"default": {"resources": False}})
-    offer(stage, "alpha", Kind.RESOURCE, "file:///a")
-    assert await place(stage, "file:///a") == {"server": "alpha", "uri": "file:///a"}
 
 
 async def test_what_may_be_anybodys_is_refused_with_the_closest() -> None:

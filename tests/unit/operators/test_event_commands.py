@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import pytest
 import trio.testing
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
@@ -14,6 +13,7 @@ from daemon.config.redaction import Redactors
 from daemon.counting.measures import STDERR_LINES, StderrTail
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import History
+from tests.unit.cases import cases
 from tests.unit.operators.stage import SESSION, FakeSession, OperatorStage, clients_of
 from tests.waiting import until
 
@@ -88,20 +88,14 @@ async def test_a_name_that_nobody_has_and_nothing_is_kept_of_is_refused(nursery:
     assert numbers(await ask(client, server="gone", kinds=["ended"])) == []
     assert numbers(await ask(client, server="alpha")) == []
     assert numbers(await ask(client, session="/home/gone", kinds=["ended"])) == []
-    refused = await client.request("events", {"server": "alpah"})
-    assert "Did you mean" in refused["error"]["message"]
-    refused = await client.request("events", {"server": ""})
-    assert "no server is named ''" in refused["error"]["message"]
-    refused = await client.request("events", {"session": "nope"})
-    assert "no session is named" in refused["error"]["message"]
-    refused = await client.request("calls", {"session": "nope"})
-    assert "no session is named" in refused["error"]["message"]
-
-
-async def test_an_unknown_kind_is_refused_with_what_may_be_meant(nursery: trio.Nursery) -> None:
-    client = await Eventful().connect(nursery)
-    refused = await client.request("events", {"kinds": ["endet"]})
-    assert "Did you mean ended" in refused["error"]["message"]
+    for method, params, said in (
+        ("events", {"server": "alpah"}, "Did you mean"),
+        ("events", {"server": ""}, "no server is named ''"),
+        ("events", {"session": "nope"}, "no session is named"),
+        ("events", {"kinds": ["endet"]}, "Did you mean ended"),
+        ("calls", {"session": "nope"}, "no session is named"),
+    ):
+        assert said in (await client.request(method, params))["error"]["message"]
 
 
 async def test_who_goes_on_gets_what_came_since_and_only_once(nursery: trio.Nursery) -> None:
@@ -288,6 +282,8 @@ async def test_logs_are_a_servers_lines_with_their_numbers_and_without_secrets(n
     assert (page["server"], page["type"], page["next"], page["dropped"]) == ("alpha", "stdio", 3, 0)
     page = (await client.request("logs", {"server": "alpha", "last": 1}))["result"]
     assert numbered(page) == [(3, "\x1b[2Jthree")]
+    counted = (await client.request("logs"))["result"]
+    assert counted == {"servers": {"alpha": {"lines": 3}, "beta": {"lines": 0}}}
 
 
 async def test_logs_go_on_after_a_line_and_count_what_was_missed(nursery: trio.Nursery) -> None:
@@ -303,38 +299,15 @@ async def test_logs_go_on_after_a_line_and_count_what_was_missed(nursery: trio.N
     chatty.write(*map(str, range(STDERR_LINES + 5)))
     flood = (await client.request("logs", {"server": "alpha", "after": 3, "source": seen["source"]}))["result"]
     assert (len(flood["lines"]), flood["dropped"]) == (STDERR_LINES, 5)
-
-
-async def test_numbers_of_another_life_are_not_counted_from(nursery: trio.Nursery) -> None:
-    chatty = Chatty()
-    chatty.write(*"abc")
-    client = await chatty.connect(nursery)
-    seen = (await client.request("logs", {"server": "alpha"}))["result"]
+    # Numbers of another life are not counted from.
     chatty.alpha.stderr = StderrTail()
     chatty.write("new")
-    later = (await client.request("logs", {"server": "alpha", "after": 3, "source": seen["source"]}))["result"]
-    assert (numbered(later), later["dropped"]) == ([(1, "new")], 0)
-    assert later["source"] != seen["source"]
+    reborn = (await client.request("logs", following))["result"]
+    assert (numbered(reborn), reborn["dropped"]) == ([(1, "new")], 0)
+    assert reborn["source"] != seen["source"]
 
 
-async def test_logs_without_a_server_count_the_lines_of_each(nursery: trio.Nursery) -> None:
-    chatty = Chatty()
-    chatty.write("one", "two")
-    client = await chatty.connect(nursery)
-    assert (await client.request("logs"))["result"] == {
-        "servers": {"alpha": {"lines": 2}, "beta": {"lines": 0}}
-    }
-
-
-@pytest.mark.parametrize(
-    ("params", "said"),
-    [
-        ({"server": "alfa"}, "Did you mean alpha?"),
-        ({"server": "alpha", "after": -1}, ">= 0"),
-        ({"server": "alpha", "last": 0}, ">= 1"),
-        ({"server": 5}, "Expected `str | null`"),
-    ],
-)
+@cases("params", "said")
 async def test_logs_that_cannot_be_given_are_refused(
     nursery: trio.Nursery, params: dict[str, Any], said: str
 ) -> None:
@@ -373,13 +346,3 @@ async def test_who_waits_is_answered_with_the_next_line_and_with_what_happens(
 
     assert [numbered(answer) for answer in answers] == [[(2, "two")], []]
     assert [[event["server"] for event in answer["events"]] for answer in answers] == [[], ["alpha"]]
-
-
-async def test_who_has_waited_in_vain_is_told_that_there_is_nothing(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
-) -> None:
-    chatty = Chatty()
-    client = await chatty.connect(nursery)
-    began = trio.current_time()
-    answer = (await client.request("logs", {"server": "alpha", "wait": 25}))["result"]
-    assert (answer["lines"], trio.current_time() - began) == ([], 25)

@@ -42,13 +42,6 @@ async def test_call_runs_a_tool_and_passes_its_result_unopened(nursery: trio.Nur
     assert [ok for _, ok in stage.alpha.recorded] == [True]
 
 
-async def test_call_without_arguments_sends_an_empty_object(nursery: trio.Nursery) -> None:
-    stage = OperatorStage()
-    client = await stage.connect(nursery)
-    await ask(client, "alpha", "echo")
-    assert (await stage.alpha.wait_sent()).raw_arguments == b"{}"
-
-
 @pytest.mark.parametrize("arguments", [[], 5, "text", None])
 async def test_call_with_arguments_that_are_no_object_sends_nothing(
     nursery: trio.Nursery, arguments: object
@@ -75,16 +68,6 @@ async def test_the_error_of_a_server_is_told(nursery: trio.Nursery) -> None:
     stage.stage.lose(await stage.alpha.wait_sent(2), UpstreamLost("it died"))
     assert error_of(await client.get())["code"] == "UpstreamLost"
     assert [ok for _, ok in stage.alpha.recorded] == [False, False]
-
-
-async def test_a_call_to_an_unknown_server_names_the_closest(nursery: trio.Nursery) -> None:
-    client = await OperatorStage().connect(nursery)
-    await ask(client, "alfa", "echo")
-    error = error_of(await client.get())
-    assert error["code"] == "UnknownServer"
-    assert "Did you mean alpha?" in error["message"]
-    await ask(client, "zzz", "echo")
-    assert "There are: alpha, beta." in error_of(await client.get())["message"]
 
 
 async def test_a_call_wakes_a_server_that_is_down(nursery: trio.Nursery) -> None:
@@ -205,36 +188,20 @@ async def test_a_result_that_is_no_object_is_the_servers_fault(result: bytes) ->
 
 async def test_where_no_operator_could_be_told_a_servers_request_is_refused() -> None:
     daemon = OperatorStage()
-    refused: list[int] = []
-
-    class Responder:
-        def answer(self, result: Buffer) -> None:
-            raise AssertionError
-
-        def refuse(self, code: int, message: str, data: object = None) -> None:
-            refused.append(code)
-
-        def refuse_as(self, error: Buffer) -> None:
-            raise AssertionError
-
-        def report(self, params: dict[str, Raw]) -> None:
-            raise AssertionError
+    request, told = asking("roots/list", {})
 
     def ask(sent: Sent) -> None:
         sent.exchange.progressed({"progress": Raw(b"1")})
-        sent.exchange.asked(PeerRequest("roots/list", None, Responder()))
+        sent.exchange.asked(request)
         sent.exchange.answered(b"{}")
 
     daemon.alpha.on_send = ask
     await forward(daemon.context(), daemon.alpha, "tools/call", (b"",), Forwarding(progress=True))
-    assert refused == [-32600]
+    assert [code for code, _ in told.answers] == [-32600]
 
 
 async def test_progress_is_asked_for_only_where_it_is_wanted(nursery: trio.Nursery) -> None:
-    daemon = OperatorStage()
-    client = await daemon.connect(nursery)
-    await client.ask("call", {"server": "alpha", "tool": "echo", "progress": True}, request_id="a")
-    sent = await daemon.alpha.wait_sent()
+    daemon, client, sent = await calling(nursery, progress=True, request_id="a")
     assert sent.call.wants_progress
     daemon.stage.progress(sent, progress=3, total=4, message="so far")
     report = await client.get()
@@ -286,12 +253,16 @@ def asking(method: str, params: object) -> tuple[PeerRequest, Told]:
     return PeerRequest(method, Raw(json.dumps(params).encode()), told), told
 
 
-async def test_a_question_reaches_the_operator_and_the_answer_the_server(nursery: trio.Nursery) -> None:
+async def calling(nursery: trio.Nursery, **params: Any) -> tuple[OperatorStage, Client, Sent]:
+    """An operator calls `echo`."""
     daemon = OperatorStage()
     client = await daemon.connect(nursery)
-    capabilities: dict[str, Any] = {"elicitation": {"form": {}}}
-    await client.ask("call", {"server": "alpha", "tool": "echo", "capabilities": capabilities})
-    sent = await daemon.alpha.wait_sent()
+    await ask(client, "alpha", "echo", **params)
+    return daemon, client, await daemon.alpha.wait_sent()
+
+
+async def test_a_question_reaches_the_operator_and_the_answer_the_server(nursery: trio.Nursery) -> None:
+    daemon, client, sent = await calling(nursery, capabilities={"elicitation": {"form": {}}})
     request, told = asking("elicitation/create", FORM)
     sent.exchange.asked(request)
     asked = await client.get()
@@ -303,10 +274,8 @@ async def test_a_question_reaches_the_operator_and_the_answer_the_server(nursery
 
 
 async def test_who_declares_nothing_is_not_asked(nursery: trio.Nursery) -> None:
-    daemon = OperatorStage()
-    client = await daemon.connect(nursery)
-    await client.ask("call", {"server": "alpha", "tool": "echo"})
-    sent = await daemon.alpha.wait_sent()
+    daemon, client, sent = await calling(nursery)
+    assert sent.raw_arguments == b"{}"
     request, told = asking("elicitation/create", FORM)
     sent.exchange.asked(request)
     assert await told.one() == {"action": "decline"}
@@ -318,10 +287,7 @@ async def test_who_declares_nothing_is_not_asked(nursery: trio.Nursery) -> None:
 
 
 async def test_a_question_ends_with_the_call(nursery: trio.Nursery) -> None:
-    daemon = OperatorStage()
-    client = await daemon.connect(nursery)
-    await client.ask("call", {"server": "alpha", "tool": "echo", "capabilities": {"roots": {}}})
-    sent = await daemon.alpha.wait_sent()
+    daemon, client, sent = await calling(nursery, capabilities={"roots": {}})
     request, told = asking("roots/list", {})
     sent.exchange.asked(request)
     asked = await client.get()
@@ -335,10 +301,7 @@ async def test_a_question_ends_with_the_call(nursery: trio.Nursery) -> None:
 
 
 async def test_a_question_ends_when_the_operator_goes(nursery: trio.Nursery) -> None:
-    daemon = OperatorStage()
-    client = await daemon.connect(nursery)
-    await client.ask("call", {"server": "alpha", "tool": "echo", "capabilities": {"roots": {}}})
-    sent = await daemon.alpha.wait_sent()
+    daemon, client, sent = await calling(nursery, capabilities={"roots": {}})
     request, told = asking("roots/list", {})
     sent.exchange.asked(request)
     await client.get()

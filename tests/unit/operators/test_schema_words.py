@@ -11,43 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.operators.schema_words import MAX_LINES, arguments_of
+from tests.unit.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("schema", "words"),
-    [
-        ({"type": "string"}, "text"),
-        ({"type": "string", "minLength": 1, "maxLength": 9}, "text, 1 to 9 characters"),
-        ({"type": "string", "format": "uri"}, "URI"),
-        ({"type": "string", "pattern": "^a"}, "text, spelt like ^a"),
-        ({"type": "integer", "minimum": 0, "maximum": 5}, "whole number, 0 to 5"),
-        ({"type": "number", "exclusiveMinimum": 0}, "number, more than 0"),
-        (
-            {"type": "number", "exclusiveMaximum": 1, "multipleOf": 0.5},
-            "number, less than 1, a multiple of 0.5",
-        ),
-        ({"type": "boolean"}, "true or false"),
-        ({"type": ["string", "null"]}, "text or null"),
-        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "whole number or null"),
-        ({"enum": ["a", 1, None]}, 'one of "a", 1, null'),
-        ({"enum": list(range(40))}, f"one of {', '.join(map(str, range(30)))} and 10 more"),
-        ({"const": "x"}, 'always "x"'),
-        ({"oneOf": [{"const": 1}, {"const": 2}]}, "one of 1, 2"),
-        ({"type": "array", "items": {"type": "string"}, "maxItems": 3}, "list of text, at most 3 of them"),
-        ({"type": "array"}, "list of anything"),
-        ({"items": {"type": "object"}}, "list of objects"),
-        ({"type": "object", "additionalProperties": {"type": "number"}}, "object, each value: number"),
-        ({"properties": {}}, "object"),
-        ({"allOf": [{"type": "integer"}]}, "whole number"),
-        ({"$ref": "#/$defs/x"}, "whole number"),
-        ({"$ref": "#/$defs/nowhere"}, "anything"),
-        ({"$ref": "#/$defs/self"}, "anything"),
-        ({}, "anything"),
-        (True, "anything"),
-        ({"type": "quantum"}, "anything"),
-        ({"type": []}, "anything"),
-    ],
-)
+@cases("schema", "words")
 def test_a_schema_is_told_in_words(schema: object, words: str) -> None:
     root = {"$defs": {"x": {"type": "integer"}, "self": {"$ref": "#/$defs/self"}}}
     assert arguments_of({**root, "properties": {"it": schema}})[0].kind == words

@@ -19,6 +19,7 @@ from daemon.operators.server_changes import RestartParams, is_divided, named, re
 from daemon.operators.switch import SwitchParams, switch
 from daemon.supervision.lifecycle import ChildSpec
 from tests.fakes_upstream import error_of
+from tests.unit.cases import cases
 from tests.unit.operators.running import raw, running
 from tests.unit.operators.stage import OperatorStage
 
@@ -30,21 +31,6 @@ if TYPE_CHECKING:
     from daemon.supervision.lifecycle import Lifecycle
     from tests.fakes_upstream import Client
     from tests.unit.operators.stage import FakeServer
-
-
-async def test_restart_starts_a_server_afresh(nursery: trio.Nursery) -> None:
-    stage = OperatorStage()
-    nursery.start_soon(stage.supervisor.run)
-    await trio.testing.wait_all_tasks_blocked()
-    assert stage.runs == 2
-    client = await stage.connect(nursery)
-    answer = await client.request("restart", {"server": "alpha"})
-    assert answer["result"]["server"] == "alpha"
-    with trio.fail_after(30):
-        await stage.supervisor.children["alpha"].status.wait_until(
-            lambda status: status.incarnation == 2 and str(status.state) == "ready"
-        )
-    assert stage.runs == 3
 
 
 async def test_a_server_that_is_switched_off_is_not_restarted(nursery: trio.Nursery) -> None:
@@ -190,15 +176,7 @@ def test_an_instance_of_a_server_that_all_share_is_told_to_be_none() -> None:
         named(OperatorStage().context(), "alpha#2")
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("alpha#2", "server alpha has no instance 'alpha#2'. Did you mean alpha#1"),
-        ("beta@/a", "server beta has no instance 'beta@/a'. None runs now: each is started at its first use."),
-        ("alfa", "no server is named 'alfa'. Did you mean alpha?"),
-        ("alfa#1", "no server is named 'alfa#1'. Did you mean alpha?"),
-    ],
-)
+@cases("name", "said")
 def test_a_name_that_nothing_has_is_told_with_what_there_is(name: str, said: str) -> None:
     stage = OperatorStage()
     stage.divide("alpha", "alpha#1")

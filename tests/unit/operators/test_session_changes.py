@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 import trio
-from loguru import logger
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.clients.grants import Grants
@@ -23,6 +22,7 @@ from daemon.operators.session_changes import (
 )
 from daemon.state.health import Condition, Persistence
 from tests.fakes_upstream import Stage
+from tests.unit.cases import cases
 from tests.unit.operators.stage import SESSION, FakeArchive, FakeSession, clients_of, operator_context
 
 if TYPE_CHECKING:
@@ -128,14 +128,9 @@ async def test_what_cannot_be_allowed_is_refused_with_why(
     assert not daemon.one.facts.grants
 
 
-async def test_who_allowed_what_is_logged() -> None:
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="INFO")
-    try:
-        await Daemon().allow("4", "alpha/echo")
-    finally:
-        logger.remove(sink)
-    assert lines == ["an operator says: session #4 may call alpha/echo from now on"]
+async def test_who_allowed_what_is_logged(logged: list[str]) -> None:
+    await Daemon().allow("4", "alpha/echo")
+    assert logged == ["an operator says: session #4 may call alpha/echo from now on"]
 
 
 PROFILES_MOVE: dict[str, Any] = {"default": {}, "review": {"surface": "search"}}
@@ -167,16 +162,8 @@ async def test_all_connections_of_a_key_are_moved_and_later_ones_find_out() -> N
     assert await daemon.move("a", "review") == {"key": "a", "number": None, "profile": "review", "moved": 2}
     assert [each.profiles for each in live] == [["review"], [], ["review"], []]
     assert (daemon.moves.get("a"), daemon.moves.get("b")) == ("review", None)
-
-
-async def test_a_connection_without_a_key_is_moved_alone() -> None:
-    live = connection(1), connection(2)
-    await MoveDaemon(*live).move("#2", "review")
-    assert [each.profiles for each in live] == [[], ["review"]]
-
-
-async def test_a_session_that_nobody_uses_is_moved_for_who_comes_next() -> None:
-    daemon = MoveDaemon()
+    await daemon.move("#4", "review")
+    assert [each.profiles for each in live] == [["review"], [], ["review"], ["review"]]
     assert (await daemon.move("kept", "review"))["moved"] == 0
     assert daemon.moves.get("kept") == "review"
 
@@ -190,14 +177,7 @@ async def test_no_more_moves_are_remembered_than_anybody_makes_and_the_last_of_a
     assert [daemon.moves.get(key) for key in ("k0", "k1", "kept")] == [None, "default", "review"]
 
 
-@pytest.mark.parametrize(
-    ("key", "profile", "reason"),
-    [
-        ("a", "reviw", "no profile is named 'reviw'. Did you mean review\\? There are: default, review."),
-        ("gone", "review", "no session is named 'gone'"),
-        ("shared", "review", "session 'shared' is named by single requests only"),
-    ],
-)
+@cases("key", "profile", "reason")
 async def test_what_does_not_exist_moves_nobody(key: str, profile: str, reason: str) -> None:
     live = connection(1, "a")
     daemon = MoveDaemon(live)
@@ -237,34 +217,18 @@ async def test_a_tool_leaves_a_session(word: str) -> None:
     assert daemon.unloaded == [("kept", [ONE])]
 
 
-@pytest.mark.parametrize("session", ["3", "#3"])
-async def test_a_connection_is_named_by_its_number(session: str) -> None:
-    daemon = UnloadDaemon()
-    answer = await unload(daemon.context, UnloadParams(session, "alpha/a/b"))
-    assert (answer["session"], daemon.unloaded) == ("#3", [("the third's", [SLASHED])])
-
-
-async def test_everything_leaves_a_session() -> None:
-    daemon = UnloadDaemon()
-    answer = await unload(daemon.context, UnloadParams("3"))
-    assert answer["unloaded"] == ["alpha/one", "alpha/a/b"]
-
-
 async def test_it_is_said_when_the_store_does_not_take_it() -> None:
     daemon = UnloadDaemon()
     daemon.works = False
     daemon.archive.persistence.set(Persistence(state=Condition.DEGRADED, reason="the disk is full"))
     answer = await unload(daemon.context, UnloadParams("3"))
     assert answer["note"] == "it is back if mcpd ends now: the disk is full"
+    assert answer["unloaded"] == ["alpha/one", "alpha/a/b"]
+    answer = await unload(daemon.context, UnloadParams("#3", "alpha/a/b"))
+    assert (answer["session"], daemon.unloaded[-1]) == ("#3", ("the third's", [SLASHED]))
 
 
-@pytest.mark.parametrize(
-    ("session", "tool", "reason"),
-    [
-        ("kept", "alpha/oen", "has not loaded 'alpha/oen'. Did you mean alpha/one"),
-        ("nobody", None, "no session is named 'nobody'"),
-    ],
-)
+@cases("session", "tool", "reason")
 async def test_what_is_not_there_is_refused(session: str, tool: str | None, reason: str) -> None:
     daemon = UnloadDaemon()
     with pytest.raises(InvalidArguments, match=reason):

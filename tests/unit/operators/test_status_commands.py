@@ -119,14 +119,12 @@ async def test_the_status_has_the_promised_keys_also_over_the_socket(nursery: tr
         "lately",
     ]
     assert list(status["servers"]) == ["alpha", "beta"]
-    for server in status["servers"].values():
-        assert server.keys() >= PROMISED
-
-
-async def test_servers_that_run_and_servers_that_do_not_have_the_same_keys() -> None:
-    """Whoever reads the table must not look first which kind a server is."""
-    servers = Daemon().status()["servers"]
-    assert servers["alpha"].keys() == servers["beta"].keys()
+    alpha, beta = Daemon().status()["servers"].values()
+    assert alpha.keys() == beta.keys() == status["servers"]["beta"].keys() >= PROMISED
+    one = (await client.request("status", {"server": "beta"}))["result"]["server"]
+    assert one.keys() == alpha.keys()
+    refused = await client.request("status", {"server": "gamma"})
+    assert "gamma" in refused["error"]["message"]
 
 
 async def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
@@ -180,8 +178,35 @@ async def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
     assert told["estimatedTokensSaved"] > 0
 
 
-async def test_a_surface_larger_than_all_tools_is_said_to_be() -> None:
-    assert Daemon(Stage(listed=False)).status()["daemon"]["estimatedTokensSaved"] < 0
+async def test_the_status_has_what_switches_names_and_counts_say() -> None:
+    overrides = {"add": {"enabled": False}}
+    tools = {"includeNames": ["echo", "add", "ghost"], "overrides": overrides}
+    servers = {"alpha": {"command": "x"}, "beta": {"command": "x"}, "off": {"command": "x", "enabled": False}}
+    stage = Stage(mcpServers=servers, categories={"c": {"description": "C", "server": "alpha", "tools": tools}})
+    history = History(lambda: NOW)
+    for at, text in ((NOW - 30, ""), (NOW - 20, "a fault")):
+        history.note(Event(kind=EventKind.RELOADED, at=at, text=text))
+    session = FakeSession(attrs.evolve(SESSION, tokens_not_sent=None))
+    daemon = Daemon(stage, history=history, clients=clients_of(session))
+    daemon.alpha.greeting = attrs.evolve(GREETING, lists_tools=False, others=("prompts",))
+    stage.mended.note("claude 2", "flattened")
+    stage.tally.loaded("manual", 3)
+    stage.learn(Switched(off=frozenset({("beta", ""), ("alpha", "echo"), ("alpha", "not there")})))
+    status = daemon.status()
+    assert status["unresolved"] == ["alpha/ghost"]
+    assert status["switchedOff"] == ["alpha/echo", "alpha/not there", "beta"]
+    assert [each["switchedOff"] for each in status["servers"].values()] == [2, 0, 0]
+    assert status["repairs"] == {"claude 2": {"flattened": 1}}
+    assert (status["metrics"]["loads"], status["metrics"]["inAll"]["since"]) == (3, 0)
+    assert status["connections"]["operators"] == {"open": 1, "places": 32, "refused": {"uid": 2}}
+    assert status["servers"]["alpha"]["others"] == ["prompts"]
+    assert status["daemon"]["configReadAt"] == NOW - 30, "a refused one does not count"
+    off = status["servers"]["off"]
+    assert (off["state"], off["reason"]) == ("disabled", "disabled in the configuration")
+    assert (off["pid"], off["calls"], off["stderr"], off["p50Ms"]) == (None, 0, [], None)
+    # A client that defers tools itself has no savings.
+    (told,) = status["sessions"]
+    assert (told["estimatedTokensNotSent"], told["defersTools"]) == (None, True)
 
 
 async def test_a_profile_that_shows_everything_saves_nothing_though_it_may_not_offer_all() -> None:
@@ -189,6 +214,7 @@ async def test_a_profile_that_shows_everything_saves_nothing_though_it_may_not_o
     daemon = Daemon(Stage(profiles={"default": profile})).status()["daemon"]
     assert daemon["surfaceBytes"] == daemon["offeredBytes"] < daemon["schemaBytes"]
     assert (daemon["offeredTools"], daemon["estimatedTokensSaved"]) == (2, 0)
+    assert Daemon(Stage(listed=False)).status()["daemon"]["estimatedTokensSaved"] < 0
 
 
 async def test_a_server_that_runs_shows_how_it_does() -> None:
@@ -236,13 +262,6 @@ async def test_a_server_that_is_down_shows_when_it_is_tried_again(due: float | N
     assert daemon.status()["daemon"]["available"] == 1
 
 
-async def test_a_disabled_server_is_reported_as_such() -> None:
-    stage = Stage(mcpServers={"alpha": {"command": "x"}, "off": {"command": "x", "enabled": False}})
-    server = Daemon(stage).status()["servers"]["off"]
-    assert (server["state"], server["reason"]) == ("disabled", "disabled in the configuration")
-    assert (server["pid"], server["calls"], server["stderr"], server["p50Ms"]) == (None, 0, [], None)
-
-
 async def test_sessions_are_listed() -> None:
     assert Daemon().status()["sessions"] == [
         {
@@ -269,20 +288,6 @@ async def test_sessions_are_listed() -> None:
     ]
 
 
-async def test_a_session_of_a_client_that_defers_tools_itself_has_no_savings() -> None:
-    session = FakeSession(attrs.evolve(SESSION, tokens_not_sent=None))
-    daemon = Daemon(clients=clients_of(session))
-    (told,) = daemon.status()["sessions"]
-    assert (told["estimatedTokensNotSent"], told["defersTools"]) == (None, True)
-
-
-async def test_names_that_no_server_lists_are_reported() -> None:
-    stage = Stage(
-        categories={"c": {"description": "C", "server": "alpha", "tools": {"includeNames": ["echo", "ghost"]}}}
-    )
-    assert Daemon(stage).status()["unresolved"] == ["alpha/ghost"]
-
-
 async def test_a_server_without_tools_is_up_of_no_use_and_asked_again() -> None:
     daemon = Daemon()
     daemon.stage.lists("alpha")
@@ -295,12 +300,6 @@ async def test_a_server_without_tools_is_up_of_no_use_and_asked_again() -> None:
     assert (alpha["state"], alpha["attempt"], alpha["nextRetryInMs"]) == ("degraded", 3, 12_400)
 
 
-async def test_what_a_server_has_besides_tools_is_told() -> None:
-    daemon = Daemon()
-    daemon.alpha.greeting = attrs.evolve(GREETING, lists_tools=False, others=("prompts",))
-    assert daemon.server()["others"] == ["prompts"]
-
-
 async def test_no_secret_is_in_a_status() -> None:
     daemon = Daemon()
     data = {"error": f"no key {CANARY}"}
@@ -311,32 +310,23 @@ async def test_no_secret_is_in_a_status() -> None:
     daemon.alpha.stderr.add(f"using token {CANARY}")
     daemon.alpha.stderr.add("Authorization: Bearer abcdefghijkl")
     daemon.alpha.noise.add(f"hello {CANARY}".encode(), 0.0, Redactor([CANARY]).cut)
-    written = json.dumps(daemon.status())
-    assert written.count("[redacted]") >= 5
+    daemon.alpha.greeting = attrs.evolve(GREETING, server_info=f"server with {CANARY}")
+    daemon.stage.learn(Summarized(server="alpha", summary=Summary(text=f"Echoes, also {CANARY}.")))
+    daemon.archive.degrade(f"cannot reach postgresql://u:{CANARY}@h", where=f"postgresql://u:{CANARY}@h")
+    prompts: dict[str, Any] = {"definitions": (), "quarantined": {CANARY: CANARY}, "problem": CANARY}
+    daemon.stage.learn(DefinitionsListed(server="alpha", incarnation=1, kind=Kind.PROMPT, **prompts))
+    alpha = daemon.stage.catalog.value.servers["alpha"]
+    bad = {"t": f"bad schema: {CANARY}"}
+    lists = {**alpha.lists, Kind.TOOL: attrs.evolve(alpha.tool_list, quarantined=bad, hidden=bad)}
+    servers = {**daemon.stage.catalog.value.servers, "alpha": attrs.evolve(alpha, lists=lists)}
+    daemon.stage.catalog.set(attrs.evolve(daemon.stage.catalog.value, servers=servers))
+    status = daemon.status()
+    assert status["servers"]["alpha"]["summary"] == "Echoes, also [redacted]."
+    assert status["servers"]["alpha"]["hidden"].keys() == {"t"}
+    written = json.dumps(status)
+    assert written.count("[redacted]") >= 12
     assert CANARY not in written
     assert "abcdefghijkl" not in written
-
-
-async def test_no_secret_comes_in_through_what_a_server_calls_itself() -> None:
-    """A server may print its key in its own name, or in a tool that is quarantined."""
-    daemon = Daemon()
-    daemon.alpha.greeting = attrs.evolve(GREETING, server_info=f"server with {CANARY}")
-    stage = daemon.stage
-    told = {"t": f"bad schema: {CANARY}"}
-    alpha = stage.catalog.value.servers["alpha"]
-    known = attrs.evolve(alpha.tool_list, quarantined=told, hidden=told)
-    entry = attrs.evolve(alpha, lists={Kind.TOOL: known})
-    servers = {**stage.catalog.value.servers, "alpha": entry}
-    stage.catalog.set(attrs.evolve(stage.catalog.value, servers=servers))
-    status = daemon.status()
-    assert status["servers"]["alpha"]["hidden"].keys() == {"t"}
-    assert CANARY not in json.dumps(status)
-
-
-async def test_repairs_are_told_by_client() -> None:
-    daemon = Daemon()
-    daemon.stage.mended.note("claude 2", "flattened")
-    assert daemon.status()["repairs"] == {"claude 2": {"flattened": 1}}
 
 
 async def test_what_is_kept_is_told_with_the_daemon() -> None:
@@ -354,21 +344,6 @@ async def test_what_is_kept_is_told_with_the_daemon() -> None:
     }
 
 
-async def test_no_secret_comes_in_through_where_things_are_kept() -> None:
-    daemon = Daemon()
-    url = f"postgresql://u:{CANARY}@h"
-    daemon.archive.degrade(f"cannot reach {url}", where=url)
-    assert CANARY not in json.dumps(daemon.status())
-
-
-async def test_what_was_counted_and_who_is_connected_is_told() -> None:
-    daemon = Daemon()
-    daemon.stage.tally.loaded("manual", 3)
-    status = daemon.status()
-    assert (status["metrics"]["loads"], status["metrics"]["inAll"]["since"]) == (3, 0)
-    assert status["connections"]["operators"] == {"open": 1, "places": 32, "refused": {"uid": 2}}
-
-
 async def test_how_the_model_does_is_told_without_secrets_where_there_is_one() -> None:
     state = {"asked": 2, "given_up": 1, "last_error": f"401 for {CANARY}"}
     stage = Stage()
@@ -376,29 +351,6 @@ async def test_how_the_model_does_is_told_without_secrets_where_there_is_one() -
     told = Daemon(stage, counters=attrs.evolve(counters, summarizer=lambda: state)).status()
     assert told["summarizer"] == {"asked": 2, "givenUp": 1, "lastError": "401 for [redacted]"}
     assert "summarizer" not in Daemon().status()
-
-
-async def test_what_operators_switched_off_is_told() -> None:
-    daemon = Daemon()
-    daemon.stage.learn(Switched(off=frozenset({("beta", ""), ("alpha", "echo"), ("alpha", "not there")})))
-    status = daemon.status()
-    assert status["switchedOff"] == ["alpha/echo", "alpha/not there", "beta"]
-    assert status["servers"]["alpha"]["switchedOff"] == 1
-
-
-async def test_what_the_configuration_switches_off_is_counted_with_the_server() -> None:
-    overrides = {"echo": {"enabled": False}}
-    stage = Stage(categories={"c": {"description": "C", "server": "alpha", "tools": {"overrides": overrides}}})
-    status = Daemon(stage).status()
-    assert [server["switchedOff"] for server in status["servers"].values()] == [1, 0]
-    assert status["switchedOff"] == []
-
-
-async def test_what_a_model_said_of_a_server_is_told_without_secrets() -> None:
-    daemon = Daemon()
-    daemon.stage.learn(Summarized(server="alpha", summary=Summary(text=f"Echoes, also {CANARY}.")))
-    servers = daemon.status()["servers"]
-    assert (servers["alpha"]["summary"], servers["beta"]["summary"]) == ("Echoes, also [redacted].", "")
 
 
 async def test_tools_of_an_earlier_life_are_told_from_those_listed_in_this_one() -> None:
@@ -426,44 +378,6 @@ def test_after_a_reload_the_new_configuration_is_reported() -> None:
     assert daemon.status()["daemon"]["surfaces"] == {"default": "browse"}
 
 
-async def test_when_the_configuration_in_force_was_read_is_told_refused_ones_do_not_count() -> None:
-    history = History(lambda: NOW)
-    for at, text in ((NOW - 30, ""), (NOW - 20, "a fault")):
-        history.note(Event(kind=EventKind.RELOADED, at=at, text=text))
-    assert Daemon(history=history).status()["daemon"]["configReadAt"] == NOW - 30
-
-
-SECRET = "reading"
-
-
-def told(server: str, reason: str) -> Any:
-    """The report of a server that is down for a reason; alpha was given a secret that is a plain word."""
-    redactors = Redactors()
-    entries = {name: {"command": name} for name in ("alpha", "beta")}
-    guarded = {"command": "a", "env": {"PASSWORD": SECRET}}
-    redactors.learn(config_of({"mcpServers": {**entries, "alpha": guarded}}))
-    stage = Stage()
-    stage.becomes(server, ServerState.BACKOFF, reason=reason)
-    context = operator_context(stage, upstreams={server: FakeServer(server)}, redact=redactors)
-    return server_status(context, context.catalog.servers[server], {})
-
-
-async def test_a_server_has_all_that_is_promised_whether_it_runs_or_not() -> None:
-    stage = Stage()
-    entry = stage.catalog.value.servers["alpha"]
-    runs, rests = (
-        server_status(operator_context(stage, upstreams=upstreams), entry, {})
-        for upstreams in ({"alpha": FakeServer("alpha")}, {})
-    )
-    assert runs.keys() == rests.keys()
-    assert runs.keys() >= PROMISED
-
-
-async def test_a_server_loses_its_own_secrets_and_no_word_that_is_anothers() -> None:
-    assert SECRET not in told("alpha", f"was not {SECRET}")["reason"]
-    assert told("beta", f"was not {SECRET}")["reason"] == f"was not {SECRET}"
-
-
 async def test_the_text_is_the_answer(nursery: trio.Nursery) -> None:
     async def export() -> str:
         return "x 1"
@@ -477,6 +391,8 @@ async def test_the_text_is_the_answer(nursery: trio.Nursery) -> None:
 async def test_a_server_with_instances_is_told_as_a_whole_and_by_instance() -> None:
     stage = OperatorStage()
     stage.divide("alpha", "alpha#3", "alpha#7", workspace="/home/me/app")
+    stage.divide("beta", "beta@~/a")
+    stage.actors["beta@~/a"].children[13] = 9
     one, other = (stage.actors[name] for name in ("alpha#3", "alpha#7"))
     one.children, one.in_flight = {11: 7}, 2
     other.children, other.use = {12: 8}, FakeUse(trio.current_time() - 30)
@@ -496,32 +412,16 @@ async def test_a_server_with_instances_is_told_as_a_whole_and_by_instance() -> N
     assert 30_000 <= rows[1]["idleMs"] < 60_000
     assert {row["tools"] for row in rows} == {2}
     assert not any(row["differs"] for row in rows)
+    elsewhere = Stage()
+    elsewhere.lists("alpha", tool("own"))
+    other.own = elsewhere.catalog.value
+    marked: Any = server_status(context, context.catalog.servers["alpha"], {})
+    assert [(row["differs"], row["tools"]) for row in marked["instances"]] == [(False, 2), (True, 1)]
     own = {"name", "workspace", "session", "differs", "idleMs"}
     assert rows[0].keys() - own <= told.keys()
-
-
-async def test_one_instance_has_its_pid_shown_for_the_server_and_none_is_dormant() -> None:
-    stage = OperatorStage()
-    stage.divide("alpha", "alpha@~/a")
-    stage.actors["alpha@~/a"].children[11] = 7
-    stage.divide("beta")
-    context = stage.context()
-    told: list[Any] = [server_status(context, context.catalog.servers[name], {}) for name in ("alpha", "beta")]
-    alpha, beta = told
-    (row,) = alpha["instances"]
-    assert (alpha["pid"], row["session"], row["idleMs"]) == (11, None, None)
-    assert (beta["pid"], beta["rssBytes"], beta["instances"]) == (None, None, [])
-
-
-async def test_an_instance_that_lists_something_else_is_marked() -> None:
-    stage = OperatorStage()
-    stage.divide("alpha", "alpha#3", "alpha#7")
-    context = stage.context()
-    other = Stage()
-    other.lists("alpha", tool("own"))
-    stage.actors["alpha#7"].own = other.catalog.value
-    told: Any = server_status(context, context.catalog.servers["alpha"], {})
-    assert [(row["differs"], row["tools"]) for row in told["instances"]] == [(False, 2), (True, 1)]
+    alone: Any = server_status(context, context.catalog.servers["beta"], {})
+    (row,) = alone["instances"]
+    assert (alone["pid"], row["session"], row["idleMs"]) == (13, None, None)
 
 
 @attrs.define
@@ -611,12 +511,12 @@ def test_what_a_server_that_is_down_has_is_named_as_unavailable() -> None:
     )
 
 
-def test_of_ten_thousand_resources_some_are_named_and_the_rest_is_counted() -> None:
-    stage = stage_with(*(f"mem://{number}" for number in range(10_000)), kind=Kind.RESOURCE)
+def test_of_a_thousand_resources_some_are_named_and_the_rest_is_counted() -> None:
+    stage = stage_with(*(f"mem://{number}" for number in range(1000)), kind=Kind.RESOURCE)
     stage.becomes("alpha", ServerState.BACKOFF)
     alpha = told_status_lists(stage)["servers"]["alpha"]
     assert len(alpha["unavailableResources"]) == MAX_NAMED
-    assert alpha["unavailableResourcesLeft"] == 10_000 - MAX_NAMED
+    assert alpha["unavailableResourcesLeft"] == 1000 - MAX_NAMED
 
 
 def test_faults_of_a_list_are_told_as_those_of_tools() -> None:
@@ -635,33 +535,22 @@ def test_faults_of_a_list_are_told_as_those_of_tools() -> None:
     assert alpha["prompts"] >= 1, "what is known stays"
 
 
-def test_a_server_that_has_listed_nothing_has_the_same_keys() -> None:
-    answer = told_status_lists(stage_with("review"))["servers"]
-    assert answer["alpha"].keys() == answer["beta"].keys()
-    assert (
-        answer["alpha"]["lists"].keys()
-        == answer["beta"]["lists"].keys()
-        == {"prompts", "resources", "templates"}
-    )
-    assert answer["beta"]["lists"]["prompts"]["known"] is False
-
-
-@pytest.mark.parametrize(
-    "more", [{"quarantined": {"canary-1234567": "canary-1234567"}}, {"problem": "canary-1234567"}]
-)
-def test_no_secret_is_told(more: dict[str, Any]) -> None:
-    context = operator_context(stage_with("review", **more), redact=Redactors(["canary-1234567"]))
-    assert b"canary" not in msgspec.json.encode(status_with(context, {}))
-
-
-SECRET_STATUS_ONE = "hunter2-of-alpha"
+SECRET_STATUS_ONE = "reading"
+"""A secret that is a plain word: what other servers say keeps it."""
 
 
 async def test_a_server_is_told_with_its_events_and_its_errors_without_secrets() -> None:
     redactors = Redactors()
     entries = {"alpha": {"command": "a", "env": {"PASSWORD": SECRET_STATUS_ONE}}, "beta": {"command": "b"}}
     redactors.learn(config_of({"mcpServers": entries}))
-    context = operator_context(Stage(), upstreams={"alpha": FakeServer("alpha")}, redact=redactors)
+    stage = Stage()
+    stage.becomes("beta", ServerState.BACKOFF, reason=f"was not {SECRET_STATUS_ONE}")
+    context = operator_context(stage, upstreams={"alpha": FakeServer("alpha")}, redact=redactors)
+    other: Any = await status_of_one(context, "beta", {})
+    assert other["server"]["reason"] == f"was not {SECRET_STATUS_ONE}"
+    for name in ("alhpa", "alpha#99", ""):
+        with pytest.raises(UnknownServer):
+            await status_of_one(context, name, {})
     for number in range(EVENTS + 1):
         context.history.note(Event(kind=EventKind.ENDED, server="alpha", text=f"exited {number}", run=number))
     context.history.note(Event(kind=EventKind.ENDED, server="beta", text="boom"))
@@ -684,21 +573,6 @@ async def test_an_instance_is_told_by_its_own_name() -> None:
     assert (told["server"]["name"], told["server"]["session"]) == ("alpha#7", 7)
     whole: Any = await status_of_one(stage.context(), "alpha", {})
     assert len(whole["server"]["instances"]) == 2
-
-
-@pytest.mark.parametrize("name", ["alhpa", "alpha#99", ""])
-async def test_a_name_that_is_nobodys_is_refused(name: str) -> None:
-    with pytest.raises(UnknownServer):
-        await status_of_one(operator_context(Stage()), name, {})
-
-
-async def test_the_command_takes_a_server(nursery: trio.Nursery) -> None:
-    client = await OperatorStage(Stage()).connect(nursery)
-    whole = (await client.request("status"))["result"]
-    one = (await client.request("status", {"server": "beta"}))["result"]
-    assert one["server"].keys() == whole["servers"]["beta"].keys()
-    refused = await client.request("status", {"server": "gamma"})
-    assert "gamma" in refused["error"]["message"]
 
 
 def ready(server: str, at: float = 1.0, **details: Any) -> Event:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio.testing
@@ -11,9 +11,9 @@ from daemon.errors import InvalidArguments, UnknownServer, UnknownTool
 from daemon.facts import DefinitionsListed, Switched
 from daemon.model import Kind
 from daemon.operators.base import OUTCOME_SECONDS, Refused
-from daemon.operators.switch import MAX_LISTED, unexpected
+from daemon.operators.switch import MAX_LISTED
 from daemon.state.server_notes import NAME_BYTES
-from tests.fakes_upstream import Stage
+from tests.unit.cases import cases
 from tests.unit.operators.running import raw, running
 from tests.unit.state.samples import definition
 
@@ -52,28 +52,34 @@ async def test_a_server_is_switched_off_and_on_and_its_child_follows() -> None:
         assert not here.switched
 
 
-@pytest.mark.parametrize("name", ["git/log", "mcp__git__log"])
-async def test_a_tool_is_switched_off_and_on_in_every_spelling(name: str) -> None:
+@cases("name", "key")
+async def test_each_spelling_is_switched_off_and_on_and_what_is_so_already_is_said(name: str, key: str) -> None:
     async with running() as here:
-        await here.switch(name, off=True)
-        assert here.switched == {("git", "log")}
-        assert (await here.switch("git/log", off=False))["already"] is False
+        await learn(here, Kind.PROMPT, quarantined={"bad": "no name"})
+        assert (await here.switch(name, off=False))["already"] is True
+        told = await here.switch(name, off=True)
+        assert (told["already"], told["note"]) == (False, "")
+        assert here.switched == {("git", key)}
+        assert (await here.switch(name, off=True))["already"] is True
+        assert (await here.switch(name, off=False))["already"] is False
         assert not here.switched
 
 
-async def test_a_name_is_split_at_its_first_slash() -> None:
+@pytest.mark.parametrize("name", ["now", "prompt:now"])
+async def test_one_may_be_switched_off_before_its_server_has_listed_any_and_stays_so_with_its_server(
+    name: str,
+) -> None:
     async with running() as here:
-        await here.switch("git/a/b", off=True)
-        assert here.switched == {("git", "a/b")}
-
-
-@pytest.mark.parametrize("off", [True, False])
-@pytest.mark.parametrize("name", ["git", "git/log"])
-async def test_what_is_so_already_is_said_and_no_fault(name: str, off: bool) -> None:
-    async with running() as here:
-        if off:
-            await here.switch(name, off=True)
-        assert (await here.switch(name, off=off))["already"] is True
+        told = await here.switch(f"time/{name}", off=True)
+        assert "of server time are not known yet" in str(told["note"])
+        here.list("time", raw("now"))
+        await learn(here, Kind.PROMPT, "now", server="time")
+        catalog = here.registry.catalog.value
+        assert (("time", "now") in catalog.off) is (name == "now")
+        assert ("now" in catalog.lists[Kind.PROMPT]["time"]) is (name == "now")
+        await here.switch("time", off=True)
+        told = await here.switch(f"time/{name}", off=False)
+        assert f"time/{name} stays off: its server is switched off" in str(told["note"])
 
 
 async def test_many_switches_at_once_are_all_obeyed() -> None:
@@ -119,19 +125,7 @@ async def test_a_name_that_is_none_is_told_with_the_closest(
         assert not here.switched
 
 
-async def test_a_tool_may_be_switched_off_before_its_server_has_listed_any() -> None:
-    async with running() as here:
-        told = await here.switch("time/now", off=True)
-        assert "not known yet" in str(told["note"])
-        here.list("time", raw("now"))
-        await here.registry.settle()
-        assert ("time", "now") in here.registry.catalog.value.off
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [("off", r'"enabled": true at \$\.mcpServers\.off in /etc/mcpd\.json'), ("git/push", "overrides")],
-)
+@cases("name", "hint")
 async def test_what_the_configuration_switches_off_no_command_switches_on(name: str, hint: str) -> None:
     async with running() as here:
         with pytest.raises(Refused, match=hint):
@@ -146,13 +140,6 @@ async def test_a_switch_of_what_the_configuration_switches_off_is_kept_and_says_
         told = await here.switch("off", off=False)
         assert "the configuration switches server off off, too" in str(told["note"])
         assert not here.switched
-
-
-async def test_a_tool_of_a_server_that_is_off_stays_off_and_that_is_said() -> None:
-    async with running() as here:
-        await here.switch("git/log", off=True)
-        await here.switch("git", off=True)
-        assert "its server is switched off" in str((await here.switch("git/log", off=False))["note"])
 
 
 async def test_a_switch_of_a_server_that_is_gone_can_be_taken_back() -> None:
@@ -176,19 +163,14 @@ async def test_an_answer_does_not_wait_for_ever_for_a_server_that_does_not_stop(
         assert told["state"] == "ready"
 
 
-def test_a_switch_that_does_all_that_one_expects_needs_no_note() -> None:
-    catalog = Stage().catalog.value
-    assert [unexpected(catalog, ("alpha", "echo"), off=off) for off in (True, False)] == ["", ""]
-
-
 URI = "file:///home/me/a%20b.txt?x=1#end"
 TEMPLATE = "file:///{+path}{?mode}"
 
 
-async def learn(here: Running, kind: Kind, *names: str, server: str = "git") -> None:
+async def learn(here: Running, kind: Kind, *names: str, server: str = "git", **more: Any) -> None:
     """A server lists these."""
     listed = tuple(definition(kind, name, server) for name in names)
-    here.registry.tell(DefinitionsListed(server=server, incarnation=1, kind=kind, definitions=listed))
+    here.registry.tell(DefinitionsListed(server=server, incarnation=1, kind=kind, definitions=listed, **more))
     await here.registry.settle()
 
 
@@ -251,10 +233,7 @@ async def test_of_many_resources_no_error_names_all() -> None:
         assert "mem://" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["prompt:", "resource:", "template:a\nb", "tool:", "prompt:\ud800"],
-)
+@cases("name")
 async def test_what_can_be_no_name_is_refused_in_words(name: str) -> None:
     async with running() as here:
         with pytest.raises(
@@ -268,30 +247,3 @@ async def test_a_uri_that_no_store_could_find_again_is_refused() -> None:
         await learn(here, Kind.RESOURCE, "mem://" + "x" * NAME_BYTES)
         with pytest.raises(InvalidArguments, match="more than 2000 bytes and cannot be switched alone"):
             await here.switch("git/resource:mem://" + "x" * NAME_BYTES, off=True)
-
-
-async def test_one_may_be_switched_off_before_its_server_has_listed_any() -> None:
-    async with running() as here:
-        told = await here.switch("git/prompt:review", off=True)
-        assert "the prompts of server git are not known yet" in str(told["note"])
-        await learn(here, Kind.PROMPT, "review", "fix")
-        assert offered(here, Kind.PROMPT) == ["fix"]
-
-
-async def test_one_of_a_server_that_is_off_stays_off_and_that_is_said() -> None:
-    async with running() as here:
-        await learn(here, Kind.PROMPT, "review")
-        await here.switch("git/prompt:review", off=True)
-        await here.switch("git", off=True)
-        told = await here.switch("git/prompt:review", off=False)
-        assert "git/prompt:review stays off: its server is switched off" in str(told["note"])
-
-
-async def test_a_quarantined_one_may_be_switched() -> None:
-    async with running() as here:
-        listed = DefinitionsListed(
-            server="git", incarnation=1, kind=Kind.PROMPT, definitions=(), quarantined={"bad": "no name"}
-        )
-        here.registry.tell(listed)
-        await here.registry.settle()
-        assert (await here.switch("git/prompt:bad", off=True))["already"] is False

@@ -128,17 +128,18 @@ async def test_a_link_is_made_for_who_may_change_or_only_look(listen: dict[str, 
     here = context_ui(FakeConsole(), listen)
     assert await ui(here, UiParams()) == {"link": "link True"}
     assert await ui(here, UiParams(read_only=True)) == {"link": "link False"}
+    assert await ui(here, UiParams(end=True)) == {"ended": 3}
 
 
-async def test_all_sessions_are_ended() -> None:
-    assert await ui(context_ui(FakeConsole()), UiParams(end=True)) == {"ended": 3}
-
-
-async def test_a_console_that_is_switched_off_says_so() -> None:
-    with pytest.raises(Refused, match='"console": false'):
-        await ui(context_ui(FakeConsole(), {"http": {"console": False}}), UiParams())
-
-
-async def test_a_console_that_cannot_be_served_says_why() -> None:
-    with pytest.raises(Refused, match="Too many open files"):
-        await ui(context_ui(FakeConsole(OSError(errno.EMFILE, "Too many open files"))), UiParams())
+@pytest.mark.parametrize(
+    ("error", "listen", "said"),
+    [
+        (None, {"http": {"console": False}}, '"console": false'),
+        (OSError(errno.EMFILE, "Too many open files"), {}, "Too many open files"),
+    ],
+)
+async def test_a_console_that_cannot_be_used_says_why(
+    error: OSError | None, listen: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(Refused, match=said):
+        await ui(context_ui(FakeConsole(error), listen), UiParams())

@@ -23,15 +23,14 @@ from daemon.operators.tool_reports import (
     tool,
     tool_named,
     tools,
-    tools_like,
 )
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage
 from tests.fakes_upstream import tool as described
+from tests.unit.cases import cases
 from tests.unit.operators.stage import operator_context
 
 if TYPE_CHECKING:
-    from daemon.history.event import Detail
     from daemon.operators.base import OperatorContext
 
 
@@ -78,23 +77,16 @@ async def test_tools_tell_what_exists_and_what_a_model_sees() -> None:
     assert (c["tools"]["ghost"]["listed"], c["tools"]["ghost"]["schemaHash"]) == (False, None)
     assert report["categories"]["d"]["tools"]["echo"]["description"] == "Does echo."
     assert report["categories"]["d"]["tools"]["echo"]["available"] is False
+    for only, names in (("d", ["d"]), ("nobody", []), (None, ["c", "d"])):
+        assert list((await told(stage, category=only))["categories"]) == names
+    assert not any(tool["available"] for tool in (await told(stage, server="beta"))["tools"].values())
+    beta = await told_tool(stage, "echo", "beta")
+    assert (beta["enabled"], beta["available"], beta["state"]) == (True, False, "backoff")
+    assert (await told_tool(stage, "add"))["enabled"] is False
+    assert (await told(Stage(listed=False), server="beta"))["known"] is False
 
 
-@pytest.mark.parametrize(("only", "names"), [("alpha", ["alpha"]), ("nobody", []), (None, ["alpha", "beta"])])
-async def test_tools_of_one_category(only: str | None, names: list[str]) -> None:
-    assert list((await told(Stage(), category=only))["categories"]) == names
-
-
-@pytest.mark.parametrize(
-    ("written", "params", "name"),
-    [
-        ({}, {}, "category"),
-        ({"profiles": {"default": {"surface": "search"}}}, {}, "search"),
-        ({"profiles": {"p": {"surface": "load"}}}, {"profile": "p"}, "load"),
-        ({"lazy": False}, {}, "full"),
-        ({"lazy": False}, {"surface": "browse"}, "browse"),
-    ],
-)
+@cases("written", "params", "name")
 async def test_what_a_model_sees_is_shown_of_any_profile_and_surface(
     written: dict[str, Any], params: dict[str, Any], name: str
 ) -> None:
@@ -103,13 +95,7 @@ async def test_what_a_model_sees_is_shown_of_any_profile_and_surface(
     assert report["surface"]["instructions"]
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"surface": "ful"}, "no surface is named 'ful'. Did you mean full?"),
-        ({"profile": "defalt"}, "no profile is named 'defalt'. Did you mean default?"),
-    ],
-)
+@cases("params", "message")
 async def test_a_view_that_nobody_can_have_is_refused_with_those_that_exist(
     params: dict[str, Any], message: str
 ) -> None:
@@ -141,13 +127,6 @@ async def test_a_servers_tools_are_told_whatever_category_they_are_in() -> None:
         await told(stage, server="bta")
 
 
-async def test_a_server_that_is_down_has_no_tool_that_can_be_called() -> None:
-    stage = Stage()
-    stage.becomes("beta", ServerState.BACKOFF)
-    assert not any(tool["available"] for tool in (await told(stage, server="beta"))["tools"].values())
-    assert (await told(Stage(listed=False), server="beta"))["known"] is False
-
-
 async def told_tool(stage: Stage, name: str, server: str = "alpha") -> dict[str, Any]:
     """As it goes over the wire."""
     answer: dict[str, Any] = json.loads(
@@ -176,19 +155,7 @@ async def test_a_tool_is_told_as_its_server_defines_it() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("schema", "example"),
-    [
-        (
-            {"properties": {"a": {"type": "integer", "minimum": 5}, "b": {"default": 7}}, "required": ["a"]},
-            {"a": 5},
-        ),
-        ({"properties": {"a": {"enum": ["x", "y"]}, "b": {}, "c": {}}}, {"a": "x"}),
-        ({"properties": {}}, {}),
-        ({"properties": {"a": {"type": "string", "pattern": "^[0-9]{9}$"}}, "required": ["a"]}, None),
-        ({"properties": {"a": {"type": "string", "pattern": "^[0-9]{9}$"}}}, {}),
-    ],
-)
+@cases("schema", "example")
 async def test_an_example_fits_the_schema_or_there_is_none(schema: dict[str, Any], example: object) -> None:
     stage = Stage()
     stage.lists("alpha", described("made", inputSchema={"type": "object", **schema}))
@@ -199,15 +166,6 @@ async def test_an_example_fits_the_schema_or_there_is_none(schema: dict[str, Any
         assert example is not None
         jsonschema.validate(found, schema)
         assert example.items() <= found.items()  # type: ignore[attr-defined]
-
-
-async def test_what_cannot_be_called_is_marked() -> None:
-    stage = Stage()
-    stage.learn(Switched(off=frozenset({("alpha", "echo")})))
-    stage.becomes("beta", ServerState.BACKOFF)
-    assert (await told_tool(stage, "echo"))["enabled"] is False
-    beta = await told_tool(stage, "echo", "beta")
-    assert (beta["enabled"], beta["available"], beta["state"]) == (True, False, "backoff")
 
 
 async def test_of_a_tool_that_is_gone_is_told_until_when_there_was_one() -> None:
@@ -223,18 +181,6 @@ async def test_of_a_tool_that_is_gone_is_told_until_when_there_was_one() -> None
     assert " was " not in str(refused.value)
 
 
-async def test_the_change_that_made_a_tool_what_it_is_is_named() -> None:
-    context = operator_context(Stage())
-    for arguments in (["a"], ["b"]):
-        details: dict[str, Detail] = {
-            "tools": {"changed": ["echo"]},
-            "toolsDiffer": {"echo": {"members": ["description", "inputSchema"], "argumentsCame": arguments}},
-        }
-        context.history.note(Event(kind=EventKind.LISTS_CHANGED, server="alpha", details=details, at=5.0))
-    answer: Any = await tool(context, ToolParams("echo", "alpha"))
-    assert answer["changed"] == {"at": 5.0, "what": "changed (description, argument b added)"}
-
-
 async def test_an_unknown_name_is_refused_with_the_closest() -> None:
     with pytest.raises(UnknownTool, match=r"server alpha has no tool 'ehco'. Did you mean alpha/echo\?"):
         await told_tool(Stage(), "ehco")
@@ -242,17 +188,7 @@ async def test_an_unknown_name_is_refused_with_the_closest() -> None:
         await told_tool(Stage(), "echo", "alfa")
 
 
-@pytest.mark.parametrize(
-    ("argument", "schema", "value"),
-    [
-        ("repo_path", {"type": "string"}, "."),
-        ("timezone", {"type": "string"}, "UTC"),
-        ("url", {"type": "string"}, "https://example.com"),
-        ("note", {"type": "string"}, "text"),
-        ("path", {"type": "string", "examples": ["/etc"]}, "/etc"),
-        ("path", {"type": "string", "minLength": 3}, "text"),
-    ],
-)
+@cases("argument", "schema", "value")
 async def test_an_example_has_what_works_on_most_machines(
     argument: str, schema: dict[str, Any], value: str
 ) -> None:
@@ -267,11 +203,19 @@ def changed(at: float, server: str = "alpha", **details: Any) -> Event:
     return Event(kind=EventKind.LISTS_CHANGED, at=at, server=server, details=details)
 
 
+DIFFERS = {"at": 2.0, "what": "changed (description, argument b added)"}
+
+
 def night() -> OperatorContext:
     context = operator_context(Stage())
     for event in (
         changed(1.0, tools={"came": ["echo", "gone"]}),
-        changed(2.0, tools={"changed": ["echo"]}, toolsDiffer={"echo": {"members": ["description"]}}),
+        changed(1.5, tools={"changed": ["echo"]}, toolsDiffer={"echo": {"argumentsCame": ["a"]}}),
+        changed(
+            2.0,
+            tools={"changed": ["echo"]},
+            toolsDiffer={"echo": {"members": ["description", "inputSchema"], "argumentsCame": ["b"]}},
+        ),
         changed(3.0, tools={"went": ["gone", "old"], "came": ["new"]}, renamed={"old": "new"}),
         changed(4.0, "beta", tools={"went": ["echo"]}),
         changed(5.0, prompts={"changed": ["echo"]}),
@@ -283,11 +227,13 @@ def night() -> OperatorContext:
 
 async def test_the_newest_change_of_a_tool_is_found_with_what_of_it_has_changed() -> None:
     context = night()
-    assert await last_change(context, "alpha", "echo") == {"at": 2.0, "what": "changed (description)"}
+    assert await last_change(context, "alpha", "echo") == DIFFERS
     assert await last_change(context, "alpha", "gone") == {"at": 3.0, "what": "removed"}
     assert await last_change(context, "alpha", "old") == {"at": 3.0, "what": "renamed to new"}
     assert await last_change(context, "beta", "echo") == {"at": 4.0, "what": "removed"}
     assert await last_change(context, "alpha", "other") is None
+    answer: Any = await tool(context, ToolParams("echo", "alpha"))
+    assert answer["changed"] == DIFFERS
 
 
 async def test_what_a_session_has_lost_is_explained_by_what_happened_after_it_was_loaded() -> None:
@@ -302,7 +248,7 @@ async def test_what_a_session_has_lost_is_explained_by_what_happened_after_it_wa
     ]
     await explain(night(), tools)
     assert [tool.get("changed") for tool in tools] == [
-        {"at": 2.0, "what": "changed (description)"},
+        DIFFERS,
         *(None, None, None),
     ]
 
@@ -313,20 +259,9 @@ def stage() -> Stage:
     return made
 
 
-@pytest.mark.parametrize(
-    ("name", "key"),
-    [
-        ("only_here", ("alpha", "only_here")),
-        ("with/slash", ("alpha", "with/slash")),
-        ("alpha/echo", ("alpha", "echo")),
-        ("mcp__alpha__echo", ("alpha", "echo")),
-        ("mcp__mcpd__beta__echo", ("beta", "echo")),
-        ("beta__echo", ("beta", "echo")),
-        ("mcp__mcpd__only_here", ("alpha", "only_here")),
-    ],
-)
-def test_a_tool_is_meant_in_every_spelling(name: str, key: tuple[str, str]) -> None:
-    assert tool_named(stage().catalog.value, name) == key
+@cases("name", "key")
+def test_a_tool_is_meant_in_every_spelling(name: str, key: list[str]) -> None:
+    assert tool_named(stage().catalog.value, name) == tuple(key)
 
 
 def test_a_name_of_several_servers_is_refused_with_what_to_write() -> None:
@@ -336,17 +271,10 @@ def test_a_name_of_several_servers_is_refused_with_what_to_write() -> None:
         tool_named(stage().catalog.value, "echo")
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [("onlyhere", "Did you mean alpha/only_here"), ("zzzzzzzzzz", "`mcpd tools` lists them")],
-)
+@cases("name", "hint")
 def test_an_unknown_name_is_answered_with_the_closest_as_it_is_typed(name: str, hint: str) -> None:
     with pytest.raises(UnknownTool, match=hint):
         tool_named(stage().catalog.value, name)
-
-
-def test_the_tools_of_a_server_are_named_as_they_are_typed() -> None:
-    assert tools_like("git", ["log", "show"], "lgo") == "Did you mean git/log? There are: git/log, git/show."
 
 
 async def found(**params: Any) -> Any:
@@ -360,11 +288,5 @@ async def test_tools_are_found_with_scores() -> None:
     assert first["description"] == "Does echo."
     assert first["score"] > 0
     assert report["total"] == 2
-
-
-async def test_a_search_within_a_category_stays_there() -> None:
     assert [one["name"] for one in (await found(category="beta"))["tools"]] == ["beta__echo"]
-
-
-async def test_at_least_one_tool_is_shown_whatever_the_limit() -> None:
-    assert len((await found(limit=-1))["tools"]) == 1
+    assert len((await found(limit=-1))["tools"]) == 1, "at least one is shown whatever the limit"
