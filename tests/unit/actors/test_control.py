@@ -10,6 +10,7 @@ import trio
 from daemon.actors.control import CONFIG_FAULT, IDLE_SECONDS, MAX_REQUESTS
 from daemon.errors import ConfigError, Fault
 from daemon.operators.base import Refused
+from tests.unit.cases import cases
 from tests.unit.operators.stage import OperatorStage
 
 if TYPE_CHECKING:
@@ -42,27 +43,7 @@ async def test_requests_beyond_the_bound_are_refused_until_one_has_ended(nursery
     assert "result" in await client.request("status", request_id="again")
 
 
-@pytest.mark.parametrize(
-    ("method", "params", "code", "hint"),
-    [
-        ("restart", {"server": "alpa"}, -32602, "Did you mean alpha?"),
-        ("restart", {}, -32602, "server"),
-        ("restart", {"server": 7}, -32602, "Expected `str`"),
-        ("call", {"server": "alpha"}, -32602, "tool"),
-        ("call", None, -32602, "server"),
-        ("tools", {"category": 7}, -32602, "category"),
-        ("tools", [1], -32602, "params must be an object"),
-        (
-            "reboot",
-            {},
-            -32601,
-            "status, tools, tool, search, call, calls, cancel, prompts, prompt, resources",
-        ),
-        ("switch", {"name": "alpha"}, -32602, "off"),
-        ("switch", {"name": "alpha", "off": 1}, -32602, "Expected `bool`"),
-        ("refresh", {"server": 1}, -32602, "Expected `str | null`"),
-    ],
-)
+@cases("method", "params", "code", "hint")
 async def test_a_wrong_question_is_refused_with_what_would_be_right(
     nursery: trio.Nursery, method: str, params: object, code: int, hint: str
 ) -> None:
@@ -94,21 +75,19 @@ async def test_a_faulty_configuration_is_told_with_every_fault(nursery: trio.Nur
     assert error["data"] == {"source": "/etc/mcpd.json", "faults": faults}
 
 
-async def test_a_word_that_cannot_be_obeyed_is_answered_with_the_reason(nursery: trio.Nursery) -> None:
-    async def reload() -> Plan:
-        raise Refused("mcpd is shutting down")
-
-    error = (await (await OperatorStage().connect(nursery, reload=reload)).request("reload"))["error"]
-    assert (error["code"], error["message"]) == (-32602, "mcpd is shutting down")
-
-
-async def test_a_bug_in_a_command_costs_one_answer(nursery: trio.Nursery) -> None:
+@pytest.mark.parametrize(
+    ("fault", "code", "said"),
+    [(KeyError("a bug"), -32603, "KeyError: 'a bug'"), (Refused("not now"), -32602, "not now")],
+)
+async def test_a_bug_in_a_command_costs_one_answer(
+    nursery: trio.Nursery, fault: Exception, code: int, said: str
+) -> None:
     async def broken() -> Plan:
-        raise KeyError("a bug")
+        raise fault
 
     client = await OperatorStage().connect(nursery, reload=broken)
     error = (await client.request("reload"))["error"]
-    assert (error["code"], error["message"]) == (-32603, "KeyError: 'a bug'")
+    assert (error["code"], error["message"]) == (code, said)
     assert "result" in await client.request("status", request_id=2)
 
 

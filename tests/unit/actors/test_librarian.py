@@ -14,24 +14,7 @@ from tests.fakes_upstream import Stage, tool
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daemon.catalog.snapshot import Catalog, ServerEntry
-
-
-def knows(librarian: Librarian, catalog: Catalog) -> bool:
-    return librarian.index.value.covers(catalog.servers)
-
-
-async def test_the_index_follows_the_catalog(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    librarian = Librarian(stage.catalog, Search())
-    assert not knows(librarian, stage.catalog.value)
-    nursery.start_soon(librarian.run)
-    with trio.fail_after(30):
-        await librarian.index.wait_until(lambda index: index.covers(stage.catalog.value.servers))
-        stage.lists("alpha", "brand_new")
-        await librarian.index.wait_until(lambda index: index.covers(stage.catalog.value.servers))
-    (hit,) = librarian.index.value.search(["brand_new"]).hits
-    assert hit.key == ("alpha", "brand_new")
+    from daemon.catalog.snapshot import ServerEntry
 
 
 class Refusing(Index):
@@ -56,6 +39,8 @@ async def test_a_fault_while_indexing_costs_one_round_and_not_the_daemon(nursery
             await trio.lowlevel.checkpoint()
         stage.lists("alpha", "brand_new")
         await librarian.index.wait_until(lambda index: index.covers(stage.catalog.value.servers))
+    (hit,) = librarian.index.value.search(["brand_new"]).hits
+    assert hit.key == ("alpha", "brand_new")
 
 
 async def test_with_the_extra_tools_are_found_by_meaning_once_the_vectors_are_there(

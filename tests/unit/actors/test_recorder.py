@@ -140,8 +140,10 @@ async def test_a_life_that_ends_at_once_takes_nothing_back(disk: Disk) -> None:
 
 async def test_a_server_that_only_comes_and_goes_is_not_written(disk: Disk) -> None:
     async with life(begin(disk.open), disk) as stage:
+        await stage.becomes("b", ServerState.FAILED)
         await stage.lists("a", "read")
         await stage.written()
+        assert disk.servers.keys() == {"a"}, "who has told nothing leaves no row"
         disk.written.clear()
         await stage.becomes("a", ServerState.BACKOFF)
         await stage.becomes("a", ServerState.READY)
@@ -151,13 +153,6 @@ async def test_a_server_that_only_comes_and_goes_is_not_written(disk: Disk) -> N
         (batch,) = disk.written
         assert not batch.servers
         assert not batch.judged
-
-
-async def test_a_server_that_has_told_nothing_leaves_no_row(disk: Disk) -> None:
-    async with life(begin(disk.open), disk) as stage:
-        await stage.becomes("a", ServerState.FAILED)
-        await stage.written()
-        assert disk.servers == {}
 
 
 async def test_of_what_is_kept_while_it_is_written_only_the_newest_follows(disk: Disk) -> None:
@@ -245,27 +240,16 @@ async def test_times_of_use_wait_for_a_minute_or_for_something_else_to_be_writte
         stage.recorder.keep(session("other"))
         assert await stage.recorder.kept("other")
         assert disk.sessions["key"].seen_at == START + 6
-
-
-async def test_a_session_that_is_kept_and_used_is_written_with_the_later_time(disk: Disk) -> None:
-    async with life(begin(disk.open), disk) as stage:
-        await stage.written()
+        # A session that is kept and used is written with the later time.
         stage.recorder.touch("key", START + 7)
         stage.recorder.keep(session("key", "read"))
         assert await stage.recorder.kept("key")
         assert disk.sessions["key"].seen_at == START + 7
         assert not disk.written[-1].touched
+    assert disk.asked["changes_since"] == 0, "a store of our own is not polled"
 
 
-async def test_words_of_operators_are_written_as_they_change(disk: Disk) -> None:
-    async with life(begin(disk.open), disk) as stage:
-        await off(stage, ("a", ""), ("b", "x"))
-        await until(lambda: disk.off == {("a", ""), ("b", "x")})
-        await off(stage, ("b", "x"))
-        await until(lambda: disk.off == {("b", "x")})
-
-
-async def test_what_sessions_have_loaded_is_marked_when_the_server_changes(
+async def test_what_sessions_have_loaded_is_marked_when_the_server_changes_or_leaves(
     disk: Disk, logged: list[str]
 ) -> None:
     async with life(begin(disk.open), disk) as stage:
@@ -276,27 +260,12 @@ async def test_what_sessions_have_loaded_is_marked_when_the_server_changes(
         await until(lambda: disk.servers["a"].epoch == 2)
         assert statuses(disk) == [LoadedStatus.INVALID_DELETED, LoadedStatus.VALID]
         await until(lambda: any("marked again" in line for line in logged))
-
-
-async def test_what_is_loaded_of_a_server_that_leaves_the_configuration_is_marked(disk: Disk) -> None:
-    async with life(begin(disk.open), disk) as stage:
-        await stage.lists("a", "read")
-        stage.recorder.keep(session("key", "read"))
-        await stage.written()
-        fewer = config_of({"mcpServers": servers("b")})
-        stage.registry.tell(Configured(config=fewer, now=START))
-        await stage.registry.settle()
-        await until(lambda: statuses(disk) == [LoadedStatus.INVALID_DELETED])
-
-
-async def test_what_is_loaded_of_a_server_that_left_while_the_daemon_was_down_is_marked(disk: Disk) -> None:
-    async with life(begin(disk.open), disk) as stage:
-        await stage.lists("a", "read")
-        stage.recorder.keep(session("key", "read"))
-        await stage.written()
+        stage.registry.tell(Configured(config=config_of({"mcpServers": servers("b")}), now=START))
+        await until(lambda: set(statuses(disk)) == {LoadedStatus.INVALID_DELETED})
+    disk.sessions["key"] = session("key", "read")
     async with life(begin(disk.open, "b"), disk) as stage:
         await stage.written()
-        assert statuses(disk) == [LoadedStatus.INVALID_DELETED]
+        assert statuses(disk) == [LoadedStatus.INVALID_DELETED], "it left while the daemon was down"
 
 
 async def test_an_epoch_that_the_store_knows_better_reaches_the_catalog(disk: Disk) -> None:
@@ -411,25 +380,6 @@ async def test_a_session_that_two_daemons_change_at_once_has_what_both_loaded(
         assert set(stage.adopted[0].loaded.tools) == {("a", "theirs"), ("a", "ours")}
 
 
-async def test_a_store_of_our_own_is_not_polled(disk: Disk, mock_clock: MockClock) -> None:
-    async with life(begin(disk.open), disk) as stage:
-        await stage.written()
-        mock_clock.jump(11)
-        await until(lambda: disk.asked["check"] > 1)
-    assert disk.asked["changes_since"] == 0
-
-
-async def test_what_is_not_written_at_the_end_is_written_then(disk: Disk) -> None:
-    async with life(begin(disk.open), disk) as stage:
-        await stage.written()
-        await stage.lists("a", "read")
-        stage.recorder.keep(session("key", "read"))
-        stage.recorder.touch("other", START)
-    assert "a" in disk.servers
-    assert "key" in disk.sessions
-    assert disk.open_stores == 0
-
-
 async def test_a_store_that_can_be_opened_at_the_end_gets_all_of_it(disk: Disk) -> None:
     disk.fails("open", StoreCause.MISCONFIGURED)
     async with life(begin(disk.open), disk, finish=False) as stage:
@@ -491,7 +441,7 @@ async def test_what_a_server_has_beside_tools_is_known_before_it_is_up(tmp_path:
         await stage.lists("a", "read")
         for kind, names in LISTED.items():
             await lists(stage, kind, *names)
-            await lists(stage, kind, *names, server="b")
+            await lists(stage, kind, *(() if kind is Kind.PROMPT else names), server="b")
         off = frozenset({("a", "prompt:review")})
         stage.registry.tell(Switched(off=off))
         await stage.registry.settle()
@@ -499,7 +449,8 @@ async def test_what_a_server_has_beside_tools_is_known_before_it_is_up(tmp_path:
         epoch, uris = stage.entry().epoch, stage.registry.catalog.value.names_of(Kind.RESOURCE)
     async with life(a_daemon(path, "two")) as stage:
         assert known(stage) == LISTED
-        assert known(stage, "b") == LISTED, "that it has listed no tools yet takes nothing away"
+        without = {**LISTED, Kind.PROMPT: []}
+        assert known(stage, "b") == without, "that it has listed no tools yet takes nothing away"
         assert all(each.recalled for each in stage.entry().lists.values())
         assert stage.entry().epoch == epoch
         catalog = stage.registry.catalog.value
@@ -514,16 +465,6 @@ async def test_what_a_server_has_beside_tools_is_known_before_it_is_up(tmp_path:
         await stage.written()
         assert stage.entry().epoch == epoch, "nothing has changed"
         assert version_of(path) == version, "nor is it written again"
-
-
-async def test_that_a_server_has_no_prompts_is_known_before_it_is_up(tmp_path: Path) -> None:
-    path = tmp_path / "state.db"
-    async with life(a_daemon(path, "one")) as stage:
-        await stage.lists("a", "read")
-        await lists(stage, Kind.PROMPT)
-        await stage.written()
-    async with life(a_daemon(path, "two")) as stage:
-        assert known(stage) == {Kind.PROMPT: []}, "nobody waits for this list"
 
 
 async def test_of_two_servers_the_one_that_had_a_uri_first_keeps_it(tmp_path: Path) -> None:
@@ -669,11 +610,3 @@ async def test_what_an_operator_switches_on_while_no_store_can_be_opened_stays_o
         disk.works()
         await retried(mock_clock, lambda: disk.off == OFF - {("a", "")})
         assert stage.registry.catalog.value.switched == OFF - {("a", "")}
-
-
-async def test_without_anything_that_was_handed_over_the_file_counts(tmp_path: Path) -> None:
-    path = tmp_path / "state.db"
-    async with life(on_file(path, TrustedSwitches())) as stage:
-        await switch(stage, OFF)
-    async with life(on_file(path, TrustedSwitches())) as stage:
-        assert stage.registry.catalog.value.switched == OFF

@@ -16,6 +16,7 @@ from daemon.history.journal import History
 from daemon.state import notes
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.health import Condition
+from tests.pairwise import each_once
 from tests.unit.actors.recording import START, Stage, begin, life, session, tools_of
 from tests.unit.state.scripted_store import Disk, calm
 from tests.waiting import until
@@ -45,8 +46,10 @@ async def another_try(stage: Stage, clock: MockClock, seconds: float) -> None:
     await until(lambda: stage.recorder.statistics().failures > before)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in StoreCause if kind is not StoreCause.CORRUPT])
-@pytest.mark.parametrize("operation", ["check", "keep"])
+WRITING = [kind for kind in StoreCause if kind is not StoreCause.CORRUPT]
+
+
+@pytest.mark.parametrize(("operation", "kind"), each_once(["check", "keep"], WRITING))
 async def test_nothing_is_lost_when_writing_fails_and_status_says_why(
     operation: str, kind: StoreCause, mock_clock: MockClock
 ) -> None:
@@ -76,8 +79,7 @@ async def test_nothing_is_lost_when_writing_fails_and_status_says_why(
     assert disk.open_stores == 0
 
 
-@pytest.mark.parametrize("operation", ["open", "recall"])
-@pytest.mark.parametrize("kind", list(StoreCause))
+@pytest.mark.parametrize(("operation", "kind"), each_once(["open", "recall"], list(StoreCause)))
 async def test_a_store_that_does_not_open_is_said_and_opened_later(
     operation: str, kind: StoreCause, mock_clock: MockClock
 ) -> None:
@@ -113,7 +115,9 @@ async def test_what_servers_list_while_no_store_was_ever_opened_is_counted_at_on
         await until(lambda: stage.recorder.persistence.value.waiting == 4)
 
 
-async def test_tries_are_repeated_more_and_more_slowly(mock_clock: MockClock) -> None:
+async def test_tries_are_repeated_more_and_more_slowly_and_logged_once(
+    mock_clock: MockClock, logged: list[str]
+) -> None:
     disk = Disk()
     async with life(begin(disk.open, rng=lambda: 1.0), disk) as stage:
         await stage.written()
@@ -127,6 +131,10 @@ async def test_tries_are_repeated_more_and_more_slowly(mock_clock: MockClock) ->
             assert disk.asked["keep"] == tries
             await another_try(stage, mock_clock, 0.011)
             assert disk.asked["keep"] == tries + 1
+        disk.works()
+        await try_until_written(stage, mock_clock)
+    for said in ("the test says so", "works again"):
+        assert len([line for line in logged if said in line]) == 1
 
 
 @pytest.mark.parametrize("kind", [StoreCause.NEWER_SCHEMA, StoreCause.MISCONFIGURED])
@@ -141,21 +149,6 @@ async def test_what_only_an_operator_can_mend_is_tried_slowly(kind: StoreCause, 
         disk.works()
         mock_clock.jump(20)
         await stage.written()
-
-
-async def test_one_failure_is_one_line_of_the_log(mock_clock: MockClock, logged: list[str]) -> None:
-    disk = Disk()
-    async with life(begin(disk.open), disk) as stage:
-        await stage.written()
-        disk.fails("keep", StoreCause.FULL)
-        stage.recorder.keep(session("key"))
-        await until(lambda: stage.degraded)
-        for _ in range(5):
-            await another_try(stage, mock_clock, LONG)
-        disk.works()
-        await try_until_written(stage, mock_clock)
-    assert len([line for line in logged if "the test says so" in line]) == 1
-    assert len([line for line in logged if "works again" in line]) == 1
 
 
 async def test_what_is_kept_open_can_still_be_read() -> None:
@@ -222,27 +215,19 @@ async def test_a_store_that_was_removed_is_begun_anew_with_everything_that_is_kn
     assert disk.open_stores == 0
 
 
-async def test_a_removed_store_is_noticed_while_nothing_is_written(mock_clock: MockClock) -> None:
-    disk = Disk()
-    async with life(begin(disk.open), disk) as stage:
-        await stage.lists("a", "read")
-        await stage.written()
-        disk.wipe()
-        disk.fails_once("check", StoreCause.LOST)
-        mock_clock.jump(10.1)
-        await until(lambda: "a" in disk.servers)
-
-
-async def test_a_store_that_knows_less_than_before_is_another_one(mock_clock: MockClock) -> None:
+@pytest.mark.parametrize("cause", [StoreCause.LOST, StoreCause.UNAVAILABLE], ids=["removed", "knows less"])
+async def test_another_store_is_noticed_while_nothing_is_written(
+    cause: StoreCause, mock_clock: MockClock
+) -> None:
     disk = Disk()
     async with life(begin(disk.open), disk) as stage:
         await stage.lists("a", "read")
         stage.recorder.keep(session("key", "read"))
         await stage.written()
         disk.wipe()
-        disk.fails_once("check", StoreCause.UNAVAILABLE)
+        disk.fails_once("check", cause)
         mock_clock.jump(10.1)
-        await until(lambda: stage.degraded)
+        await until(lambda: stage.degraded or "a" in disk.servers)
         await try_until_written(stage, mock_clock)
         assert "a" in disk.servers
         assert "key" in disk.sessions
@@ -423,18 +408,9 @@ async def test_what_happened_and_is_not_written_is_counted_at_the_end(logged: li
     disk.fails("keep", StoreCause.FULL)
     for _ in range(3):
         history.note(Event(kind=EventKind.READY, server="a"))
+    full.recorder.keep(session("key", "read"))
     await full.recorder.finish()
-    assert any("3 events did not get to the store" in line for line in logged)
-
-
-async def test_a_store_that_fails_at_the_end_ends_in_order(logged: list[str]) -> None:
-    disk = Disk()
-    async with life(begin(disk.open), disk) as stage:
-        await stage.written()
-        disk.fails("keep", StoreCause.FULL)
-        stage.recorder.keep(session("key", "read"))
-        await until(lambda: stage.degraded)
-    assert any("1 change did not get to the store" in line for line in logged)
+    assert any("1 change and 3 events did not get to the store" in line for line in logged)
 
 
 @pytest.mark.parametrize("operation", ["open", "check", "keep", "session"])

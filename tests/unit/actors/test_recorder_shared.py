@@ -93,20 +93,12 @@ async def test_a_name_that_one_daemon_has_given_is_not_given_by_the_other(
         await other.written()
 
 
-async def test_what_one_loads_into_a_session_the_other_is_told(url: str, mock_clock: MockClock) -> None:
-    async with two(url) as (one, other):
-        other.live.add("key")
-        one.recorder.keep(session("key", "read"))
-        await until(lambda: other.adopted)
-        assert other.adopted == [session("key", "read")]
-
-
 async def test_whoever_asks_knows_all_that_was_written_before(url: str, mock_clock: MockClock) -> None:
     # Nobody tells the other one: it looks because it is asked to.
     async with life(on(url, "one")) as one, life(on(url, "two", listen=None)) as other:
         await other.written()
         other.live.add("key")
-        for number in range(20):
+        for number in range(5):
             loaded = session("key", *(f"tool {each}" for each in range(number + 1)))
             one.recorder.keep(loaded)
             one.tell(Switched(off=frozenset({("b", f"tool {number}")})))

@@ -66,21 +66,7 @@ def test_the_first_catalog_is_what_the_configuration_says() -> None:
     assert catalog.servers["a"].status.since == NOW
 
 
-async def test_a_fact_reaches_the_catalog_by_itself() -> None:
-    async with registry() as found:
-        found.tell(listed("a", "read"))
-        catalog = await found.catalog.wait_until(lambda it: it.servers["a"].tools is not None)
-        assert list(catalog.servers["a"].tools or ()) == ["read"]
-
-
-async def test_after_settling_everything_told_before_is_in_the_catalog() -> None:
-    async with registry() as found:
-        found.tell(listed("a", "read"))
-        await found.settle()
-        assert found.catalog.value.servers["a"].epoch == 1
-
-
-@pytest.mark.parametrize("settled", [1, 2, 5])
+@pytest.mark.parametrize("settled", [0, 1, 3])
 async def test_facts_reach_the_catalog_after_somebody_settled_too(settled: int) -> None:
     """The watchdog settles every few seconds; facts must not wait for the next time."""
     async with registry() as found:
@@ -89,17 +75,6 @@ async def test_facts_reach_the_catalog_after_somebody_settled_too(settled: int) 
             await found.settle()
         found.tell(listed("a", "read"))
         await found.catalog.wait_until(lambda it: it.servers["a"].tools is not None)
-
-
-async def test_who_reads_a_snapshot_keeps_it() -> None:
-    async with registry() as found:
-        found.tell(listed("a", "read"))
-        await found.settle()
-        before = found.catalog.value
-        found.tell(listed("a", "write"))
-        await found.settle()
-        assert list(before.servers["a"].tools or ()) == ["read"]
-        assert list(found.catalog.value.servers["a"].tools or ()) == ["write"]
 
 
 async def test_a_burst_about_one_server_is_one_change() -> None:
@@ -128,7 +103,9 @@ async def test_what_changes_nothing_is_no_change() -> None:
         found.tell(listed("a", "read"))
         await found.settle()
         before = found.catalog.value
+        assert before.servers["a"].epoch == 1
         found.tell(listed("a", "read"))
+        found.tell(listed("removed", "read"))
         await found.settle()
         assert found.catalog.value is before
 
@@ -147,15 +124,6 @@ async def test_facts_of_different_kinds_and_servers_do_not_replace_one_another()
         assert servers["b"].tool_list.problem == "it broke"
 
 
-async def test_facts_of_an_earlier_incarnation_are_dropped() -> None:
-    async with registry() as found:
-        found.tell(became("a", ServerState.READY, incarnation=2))
-        await found.settle()
-        found.tell(listed("a", "stale", incarnation=1))
-        await found.settle()
-        assert found.catalog.value.servers["a"].tools is None
-
-
 async def test_the_incarnation_is_known_before_the_facts_of_the_one_before_are_read() -> None:
     """Facts of one batch come in the order in which they were last told."""
     async with registry() as found:
@@ -164,14 +132,9 @@ async def test_the_incarnation_is_known_before_the_facts_of_the_one_before_are_r
         found.tell(listed("a", "new", incarnation=2))
         await found.settle()
         assert list(found.catalog.value.servers["a"].tools or ()) == ["new"]
-
-
-async def test_facts_about_nobody_are_ignored() -> None:
-    async with registry() as found:
-        before = found.catalog.value
-        found.tell(listed("removed", "read"))
+        found.tell(listed("a", "stale", incarnation=1))
         await found.settle()
-        assert found.catalog.value is before
+        assert list(found.catalog.value.servers["a"].tools or ()) == ["new"]
 
 
 async def test_settling_with_a_registry_that_ended_is_an_error_and_no_hang() -> None:
@@ -218,6 +181,11 @@ async def test_a_list_that_changes_leaves_one_line_that_names_what_is_other(logg
         for names in (["read", "write"], ["read", "write"], ["read", "run"], ["read", "run", *many]):
             found.tell(listed("a", *names))
             await found.settle()
+        found.tell(listed("b", "read"))
+        for prompt in ("plan", "review"):
+            found.tell(prompts("b", prompt))
+            await found.settle()
+    assert any("its prompts have changed: 1 came (review); 1 went (plan)" in line for line in logged)
     told = [line for line in logged if "tools have changed" in line]
     assert told[0] == "epoch 2: its tools have changed: 1 came (run); 1 went (write)"
     assert told[1].startswith("epoch 3: its tools have changed: 1000 came (tool0, tool1,")
@@ -239,17 +207,6 @@ async def test_lists_of_one_kind_replace_one_another_and_no_list_of_another_kind
             ["x:{n}"],
         ]
         assert entry.epoch == 3
-
-
-async def test_a_changed_list_is_logged_and_a_first_one_is_not(logged: list[str]) -> None:
-    async with registry() as found:
-        found.tell(listed("a", "read"))
-        found.tell(prompts("a", "plan"))
-        await found.settle()
-        assert not any("epoch" in line for line in logged)
-        found.tell(prompts("a", "review"))
-        await found.settle()
-    assert "epoch 3: its prompts have changed: 1 came (review); 1 went (plan)" in logged
 
 
 async def test_a_changed_entry_whose_server_has_not_listed_yet_has_lost_no_tools(logged: list[str]) -> None:

@@ -134,20 +134,11 @@ async def test_servers_that_start_together_are_asked_about_in_one_round() -> Non
             await trio.sleep(SETTLE / 20)
             scene.lists("a", *(f"t{n}" for n in range(count)))
         await trio.sleep(FOREVER)
-        nursery.cancel_scope.cancel()
-    assert [len(names) for names in scene.endpoint.tools] == [19]
-
-
-async def test_a_change_later_is_asked_about_too() -> None:
-    scene = Scene(FakeEndpoint())
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(scene.summarizer.run)
-        scene.lists("a", "one")
-        await trio.sleep(FOREVER)
-        scene.tell(listed("a", "one", tool("a", "two")))
+        # A change later is asked about too.
+        scene.tell(listed("a", *(f"t{n}" for n in range(19)), tool("a", "two")))
         await trio.sleep(FOREVER)
         nursery.cancel_scope.cancel()
-    assert scene.endpoint.tools == [["one"], ["two"]]
+    assert [len(names) for names in scene.endpoint.tools] == [19, 1]
     assert "overview" in scene.endpoint.asked[1][1]
 
 
@@ -195,14 +186,6 @@ async def test_failures_are_waited_out_ever_longer_up_to_a_bound() -> None:
     assert state.waiting == 2
 
 
-async def test_half_of_a_wait_is_certain() -> None:
-    scene = Scene(FakeEndpoint(EndpointFault(Failing.FAILING, "HTTP 500"), good), rng=0.0)
-    scene.lists("a", "one")
-    await scene.for_seconds(FOREVER)
-    first, second = scene.endpoint.times
-    assert second - first == BACKOFF_BASE / 2
-
-
 async def test_an_answer_after_failures_begins_anew() -> None:
     fault = EndpointFault(Failing.CUT_OFF, "broke off")
     scene = Scene(FakeEndpoint(fault, fault, good, fault, good), batch=1)
@@ -214,11 +197,19 @@ async def test_an_answer_after_failures_begins_anew() -> None:
     assert scene.sentences() == {"Does one.", "Does two."}
 
 
-@pytest.mark.parametrize(("asked_for", "waited"), [(120.0, 120.0), (0.0, BACKOFF_BASE)])
+@pytest.mark.parametrize(
+    ("fault", "rng", "waited"),
+    [
+        (EndpointFault(Failing.BUSY, "HTTP 429", retry_after=120.0), 1.0, 120.0),
+        (EndpointFault(Failing.BUSY, "HTTP 429", retry_after=0.0), 1.0, BACKOFF_BASE),
+        (EndpointFault(Failing.FAILING, "HTTP 500"), 0.0, BACKOFF_BASE / 2),
+    ],
+)
 async def test_an_endpoint_that_says_how_long_is_left_alone_for_so_long(
-    asked_for: float, waited: float
+    fault: EndpointFault, rng: float, waited: float
 ) -> None:
-    scene = Scene(FakeEndpoint(EndpointFault(Failing.BUSY, "HTTP 429", retry_after=asked_for), good))
+    """Where it does not, half of a wait is certain."""
+    scene = Scene(FakeEndpoint(fault, good), rng=rng)
     scene.lists("a", "one")
     await scene.for_seconds(FOREVER)
     first, second = scene.endpoint.times
