@@ -134,13 +134,16 @@ async def test_who_works_keeps_its_place_until_it_is_over(work: str, nursery: tr
     assert waiting.granted.is_set()
 
 
-async def test_a_second_process_of_the_same_start_is_looked_at_afresh(nursery: trio.Nursery) -> None:
+@pytest.mark.parametrize(("used", "keeps"), [(1.0, QUICKLY), (0.0, LOOK_SECONDS * IDLE_LOOKS)])
+async def test_a_second_process_of_the_same_start_is_looked_at_afresh(
+    used: float, keeps: float, nursery: trio.Nursery
+) -> None:
     machine = Machine(nursery)
-    machine.uses[1], machine.uses[2] = share(0.0), share(1.0)
+    machine.uses[1], machine.uses[2] = share(0.0), share(used)
     worker, waiting = machine.ask(mark=1), machine.ask()
     await trio.sleep(QUICKLY - LOOK_SECONDS / 2)
     worker.runs_as(2)
-    assert not await within(QUICKLY, waiting)
+    assert not await within(keeps, waiting)
 
 
 async def test_while_nobody_can_look_places_are_kept_and_looking_goes_on(nursery: trio.Nursery) -> None:

@@ -256,13 +256,20 @@ async def test_a_server_that_was_probed_in_vain_is_probed_again_once_it_is_anoth
 
 
 @pytest.mark.parametrize(
-    ("last", "is_probed"), [(Cause.CONNECTION_LOST, False), (Cause.EXITED, False), (Cause.REFUSED, True)]
+    ("last", "probing", "is_probed"),
+    [
+        (Cause.CONNECTION_LOST, True, False),
+        (Cause.EXITED, True, False),
+        (Cause.REFUSED, True, True),
+        (Cause.EXITED, False, True),
+    ],
 )
-async def test_only_a_server_that_was_reached_can_have_died_of_the_probe(
-    last: Cause, *, is_probed: bool
+async def test_only_a_server_that_was_reached_while_probed_can_have_died_of_that(
+    last: Cause, *, probing: bool, is_probed: bool
 ) -> None:
     greeter = Greeter()
-    await died(greeter)
+    if probing:
+        await died(greeter)
     asked, remembered = await came_up(greeter, refusal(), last=last)
     assert asked == (["server/discover", "initialize"] if is_probed else ["initialize"])
     assert era_in(remembered) == KnownEra(Era.HANDSHAKE, "git 2", sure=is_probed)

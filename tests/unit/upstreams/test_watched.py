@@ -87,6 +87,9 @@ async def test_what_is_subscribed_again_may_have_changed_unnoticed(nursery: trio
     wishing.wish("a:2", "a:new")
     server = await keep(nursery, watched)
     assert sorted(each["uri"] for each in server.of(SUBSCRIBE)) == ["a:2", "a:new"]
+    # Who follows one only now that nobody followed at first has missed nothing.
+    wishing.wish("a:1", "a:2")
+    await trio.testing.wait_all_tasks_blocked()
     assert wishing.updated == ["a:2"]
 
 
