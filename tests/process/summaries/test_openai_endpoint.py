@@ -16,7 +16,6 @@ from daemon.summaries.endpoint import EndpointFault, Failing, open_endpoint
 from daemon.summaries.openai_endpoint import MAX_ANSWER, MAX_MODEL_NAME
 from tests.unit.summaries.endpoint_server import (
     completion,
-    drip,
     endpoint,
     flood,
     http,
@@ -28,11 +27,11 @@ from tests.unit.summaries.endpoint_server import (
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from daemon.summaries.endpoint import Endpoint
-    from tests.unit.summaries.endpoint_server import Asked, EndpointServer, Stream
+    from tests.unit.summaries.endpoint_server import EndpointServer
 
 KEY = "sk-canary-0123456789"
 ENVIRON = {"THE_KEY": KEY, "A_WORD": "ollama"}
@@ -153,43 +152,6 @@ async def test_a_redirect_is_not_followed(server: EndpointServer) -> None:
         server.behave(status(307, location=f"{elsewhere.base_url}/chat/completions"))
         assert (await fault_of(server.base_url)).kind is Failing.REDIRECTED
         assert elsewhere.asked == []
-
-
-@pytest.fixture
-def ticking_clock() -> trio.testing.MockClock:
-    """Time that passes as it does, and can be made to leap."""
-    return trio.testing.MockClock(rate=1.0)
-
-
-async def kept_waiting(
-    url: str, reached: Callable[[], Awaitable[object]], clock: trio.testing.MockClock
-) -> EndpointFault:
-    """How a question ends whose time is up once the server has been reached."""
-    faults: list[EndpointFault] = []
-
-    async def ask() -> None:
-        faults.append(await fault_of(url, timeout=PATIENCE))
-
-    with trio.fail_after(10 * PATIENCE):
-        async with trio.open_nursery() as asking:
-            asking.start_soon(ask)
-            await reached()
-            clock.jump(PATIENCE)
-    return faults[0]
-
-
-@pytest.mark.parametrize("behaviour", [silence, drip])
-async def test_an_endpoint_that_does_not_come_to_an_end_costs_the_timeout_and_its_connection(
-    server: EndpointServer,
-    behaviour: Callable[[Stream, Asked], Awaitable[None]],
-    ticking_clock: trio.testing.MockClock,
-) -> None:
-    server.behave(behaviour)
-    fault = await kept_waiting(server.base_url, lambda: server.wait_asked(1), ticking_clock)
-    assert fault.kind is Failing.TIMEOUT
-    assert f"{PATIENCE:g} s" in str(fault)
-    with trio.fail_after(PATIENCE):
-        await server.hung_up.wait()
 
 
 async def test_a_question_that_is_cancelled_closes_its_connection(server: EndpointServer) -> None:

@@ -229,11 +229,14 @@ async def test_a_server_that_was_switched_off_before_the_start_is_not_started(so
     assert ServerState.STARTING not in starts
 
 
-BUSY = "import time\nwhile time.process_time() < 2.5: pass\n"
+BUSY = "import time\nwhile time.process_time() < 0.8: pass\n"
 """As long as several looks at what starting servers do."""
 
 
-async def test_a_start_that_works_is_not_joined_by_another_and_one_that_hangs_is(sockets: Path) -> None:
+async def test_a_start_that_works_is_not_joined_by_another_and_one_that_hangs_is(
+    sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.supervision.starts.LOOK_SECONDS", 0.15)
     busy = {**ECHO, "args": [*ECHO["args"][:-1], BUSY + ECHO["args"][-1]]}
     hangs = {"command": "sleep", "args": ["600"]}
     told: list[tuple[str, ServerState]] = []

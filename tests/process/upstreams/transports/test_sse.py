@@ -182,3 +182,12 @@ async def test_a_stream_that_does_not_open(
     assert met.reason.cause is cause
     assert text in str(met)
     assert "secret" not in f"{met} {met.reason.data}"
+
+
+async def test_an_answer_over_the_limit_ends_the_connection() -> None:
+    async with talking() as (client, _, _, _):
+        assert isinstance((await client.call("big", size=2_000_000)).loss, UpstreamLost)
+        await client.over.wait()
+        assert "byte limit" in str(client.end)
+        assert isinstance(client.end, ConnectionLost)
+        assert client.end.reason.cause is Cause.MESSAGE_TOO_LARGE

@@ -179,15 +179,6 @@ async def test_last_words_on_stderr_are_kept(tmp_path: Path) -> None:
     assert line.listener.logged == ["one", "FATAL: no licence"]
 
 
-async def test_noise_before_and_between_messages_is_told_and_skipped(tmp_path: Path) -> None:
-    banner = "Welcome!\r\n\n   \n\x1b[32mgreen\x1b[0m\n\xff\xfe\x00\n[1]\n"
-    async with connected(tmp_path, stdout=banner, crlf=True) as line:
-        assert b'"protocolVersion"' in await line.greet()
-        assert await line.act()
-        noise = [text for text, _ in line.listener.noise]
-        assert noise == [b"Welcome!\r", b"\x1b[32mgreen\x1b[0m", b"\xff\xfe\x00", b"[1]"]
-
-
 # --- leaving ------------------------------------------------------------------------------------------------
 
 

@@ -181,30 +181,3 @@ async def test_the_handshake_carries_the_login_and_is_made_again_with_a_renewed_
             assert (await client.call("t")).result is not None
         nursery.cancel_scope.cancel()
     assert shown == ["", "Bearer token-0", "Bearer token-1"]
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b'{"jsonrpc":"2.0","id":null}\r\n\r\n',
-        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
-        b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n",
-    ],
-    ids=["no HTTP", "no upgrade", "hints"],
-)
-async def test_what_answers_the_upgrade_but_is_no_websocket_server(answer: bytes) -> None:
-    async def speak(stream: trio.SocketStream) -> None:
-        await stream.receive_some()
-        await stream.send_all(answer)
-        await trio.sleep_forever()
-
-    async with trio.open_nursery() as nursery:
-        [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        port = listener.socket.getsockname()[1]
-        nursery.start_soon(trio.serve_listeners, speak, [listener])
-        with pytest.raises(ConnectionLost, match=f"127.0.0.1:{port} does not speak WebSocket") as raised:
-            async with connected(context_for(TransportType.WS, f"ws://127.0.0.1:{port}/")):
-                pass
-        assert raised.value.reason.cause is Cause.CANNOT_CONNECT
-        assert raised.value.reason.data["place"] == f"127.0.0.1:{port}"
-        nursery.cancel_scope.cancel()
