@@ -21,6 +21,7 @@ from daemon.errors import (
     NeedsAuth,
     ProtocolFault,
     RunError,
+    UpstreamLost,
     UpstreamUnavailable,
 )
 from daemon.model import Era
