@@ -49,27 +49,6 @@ async def test_a_server_is_spoken_to_in_its_own_era(era: str, spoken: Era, tmp_p
         assert ("io.modelcontextprotocol/protocolVersion" in meta) == (spoken is Era.MODERN)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"error": {"code": -32601, "message": "Method not found"}},
-        {"result": {"supportedVersions": ["1999-01-01"]}},
-        {"never": True},
-    ],
-    ids=str,
-)
-async def test_whatever_is_answered_to_the_probe_the_older_era_works(
-    answer: dict[str, Any], tmp_path: Path
-) -> None:
-    async with recording(tmp_path) as record:
-        server = scripted(record=record.path, on={"server/discover": answer}, timeouts={"probe": 0.1})
-        async with stage(server) as it:
-            await it.ready()
-            assert it.one.greeting is not None
-            assert it.one.greeting.era is Era.HANDSHAKE
-            assert len(record.all("start")) == 1
-
-
 @pytest.mark.parametrize("death", [{"exit": 1}, {"close_stdout": True}])
 async def test_a_server_that_dies_of_the_probe_twice_is_not_probed_any_more(
     death: dict[str, Any], tmp_path: Path

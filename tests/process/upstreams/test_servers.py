@@ -84,28 +84,6 @@ async def test_what_concerns_no_process_is_reloaded_without_touching_one(sockets
         assert home.pids() == pids
 
 
-async def test_calls_in_flight_at_a_server_that_is_removed_are_answered(
-    nursery: trio.Nursery, sockets: Path
-) -> None:
-    limits = {"inFlight": 1}
-    async with house(sockets, of(a={**ECHO, "limits": limits}, b=ECHO)) as home:
-        client = await home.connect(nursery)
-        await home.wait_ready("a", "b")
-        await client.call("a", "hang", request_id="sent")
-        await client.call("a", "echo", request_id="in line")
-        with trio.fail_after(PATIENCE):
-            while home.tree.upstreams["a"].in_flight < 2:
-                await trio.lowlevel.checkpoint()
-        await home.reload(of(b=ECHO))
-        answers = [await client.get(), await client.get()]
-        codes = {answer["id"]: error_of(answer)["code"] for answer in answers}
-        assert codes == {"sent": "UpstreamLost", "in line": "UpstreamUnavailable"}
-        await client.call("b", "echo", {"n": 1}, request_id="other")
-        assert "content" in (await client.get())["result"]
-        await client.call("a", "echo", request_id="late")
-        assert error_of(await client.get())["code"] == "UnknownCategory"
-
-
 async def test_a_server_that_becomes_lazy_sleeps_and_its_next_call_wakes_it(
     nursery: trio.Nursery, sockets: Path
 ) -> None:

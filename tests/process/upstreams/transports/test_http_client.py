@@ -6,7 +6,7 @@ import httpx2
 import pytest
 import trio
 
-from daemon.upstreams.transports.http_client import MAX_REDIRECTS, exchange, not_followed, read_body
+from daemon.upstreams.transports.http_client import exchange, not_followed, read_body
 from tests.process.upstreams.transports.posts import Scripted, Stream
 from tests.process.upstreams.transports.test_http import facing
 from tests.unit.upstreams.transports.serving import Request, answer, reply, scripted
@@ -70,12 +70,6 @@ async def test_any_other_is_not_and_is_named_without_its_secrets(url: str, targe
     assert (ended_with, len(transport.sent)) == (status, 1)
     assert "/mcp/ that is not followed" in left
     assert "secret" not in left
-
-
-async def test_redirects_have_an_end() -> None:
-    transport = redirecting(*["/mcp"] * 100)
-    status, _, _ = await ended(transport, "http://h/mcp")
-    assert (status, len(transport.sent)) == (307, 1 + MAX_REDIRECTS)
 
 
 async def test_a_body_over_the_limit_is_not_read_to_its_end() -> None:

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from daemon.causes import Cause, Reason
-from daemon.errors import CannotStart, ConnectionLost, RunError, UpstreamLost
+from daemon.errors import CannotStart, ConnectionLost, UpstreamLost
 from daemon.processes.children import Children
 from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.upstreams.transports.stdio import (
@@ -120,27 +120,6 @@ async def test_a_real_child_sees_nothing_else(tmp_path: Path) -> None:
 
 
 # --- the end, of which there are two kinds -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("moment", "action", "text", "cause"),
-    [
-        ("tools/call", {"exit": 0}, "exited with status 0", Cause.ENDED),
-        ("start", {"exit": 126}, "exited with status 126: found but not executable", Cause.EXITED),
-        ("tools/call", {"signal": "SIGUSR1"}, "killed by SIGUSR1", Cause.KILLED),
-    ],
-)
-async def test_the_way_a_child_ended_is_told(
-    moment: str, action: dict[str, Any], text: str, cause: Cause, tmp_path: Path
-) -> None:
-    async with connected(tmp_path, on={moment: action}) as line:
-        if moment != "start":
-            await line.greet()
-            with pytest.raises(UpstreamLost, match="whether the call ran is unknown"):
-                await line.act()
-        assert text in await line.over()
-        assert isinstance(line.end, RunError)
-        assert line.end.reason.cause is cause
 
 
 async def test_a_closed_stdout_ends_the_connection_although_the_child_lives(tmp_path: Path) -> None:
