@@ -1,7 +1,7 @@
 """Causes of unhealthy servers: an enum with data, created at the failure, worded at the edge.
 
 `Cause` values are a contract: `mcpd status --json`, `meta.unavailableServers` and `UpstreamUnavailable` contain
-them, and restarts (`supervision.lifecycle`) and advice (`supervision.status`) depend on them.
+them, and restarts and advice depend on them (`supervision.lifecycle`).
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Reason:
     """None if healthy, or if an operator or the daemon wanted the state."""
     data: Mapping[str, Datum] = attrs.field(factory=dict, hash=False)
     remedy: Remedy | None = None
-    """From `supervision.status`."""
+    """From `supervision.lifecycle`."""
 
     @property
     def diagnosis(self) -> dict[str, str]:

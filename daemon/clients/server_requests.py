@@ -1,6 +1,6 @@
 """Requests of servers to one client during its calls: sampling, elicitation, roots.
 
-A request goes out on the stream of the call that caused it and ends with that call (`upstreams.attribution`).
+A request goes out on the stream of the call that caused it and ends with it (`upstreams.call_admission`).
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def _served(details: Mapping[str, object], why: str) -> str:
 
 
 def _diagnosis(details: Mapping[str, object]) -> str:
-    """The known meaning of the server's last lines (`supervision.status`)."""
+    """The known meaning of the server's last lines (`supervision.lifecycle.by_words`)."""
     return f" ({str(details['happened']).rstrip('.')})" if details.get("happened") else ""
 
 

@@ -136,7 +136,7 @@ class Archive(Protocol):
 
     @property
     def hours(self) -> Callable[[float], Awaitable[Mapping[str, Sequence[tuple[int, int]]]]]:
-        """Returns hourly counts of all daemons on the store since a time, by `counting.summary.hourly`'s names.
+        """Returns hourly counts of all daemons on the store since a time, by `counting.tally.hourly`'s names.
 
         Each is the hour's start, in seconds since the epoch, and its count, oldest first; hours without one are
         left out, and 90 days are kept. The call raises `McpdError` if the store cannot be read.

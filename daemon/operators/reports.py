@@ -319,7 +319,7 @@ class StatusReport(TypedDict):
     unresolved: list[str]
     switchedOff: list[str]
     metrics: dict[str, Any]
-    """`counting.summary.summary`, and under `inAll` the same over all restarts."""
+    """`counting.tally.summary`, and under `inAll` the same over all restarts."""
     connections: Mapping[str, Any]
     """By listening socket (`processes.peers.Connections`)."""
     lately: NotRequired[LatelyReport]
@@ -518,7 +518,7 @@ class SessionsReport(TypedDict):
 
 
 class EventReport(TypedDict):
-    """An event in `mcpd events` (`history.encoding.as_json`)."""
+    """An event in `mcpd events` (`history.journal.as_json`)."""
 
     at: float
     kind: str

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import copy
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import attrs
 import msgspec
@@ -17,7 +17,7 @@ from daemon.catalog.loaded import Loaded, Source
 from daemon.config.names import read_reference
 from daemon.model import Kind
 from daemon.protocol import CALL_TOOL
-from daemon.surfaces.validators import WrappedCalls, keep
+from daemon.surfaces.validators import WRAPPERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +29,15 @@ if TYPE_CHECKING:
     from daemon.config.config_model import Profile
     from daemon.model import Repair, Tool, ToolKey
     from daemon.search.index import Index
+    from daemon.surfaces.validators import Validator
     from daemon.surfaces.wrapped import Checker, Wrapper
 
+
+Key = TypeVar("Key")
+Decision = TypeVar("Decision")
+
+MAX_REMEMBERED = 1024
+"""Decisions of each kind kept with one view: more tools than one client calls between two changes."""
 
 ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
 """Keeps a client from hiding a tool behind its own tool search."""
@@ -68,7 +75,7 @@ class View:
     keeps: bool = True
     forwards: dict[str, Forward] = attrs.field(factory=dict, init=False, repr=False)
     """Decisions that hold for any arguments, by name; made once per view."""
-    wrapped: dict[str, WrappedCalls[Forward]] = attrs.field(factory=dict, init=False, repr=False)
+    wrapped: dict[str, WrappedCalls] = attrs.field(factory=dict, init=False, repr=False)
     """Decided calls through each meta-tool, by its name."""
 
     @property
@@ -115,6 +122,44 @@ class View:
             head, validator = forward.wrapper.head(sent), self.services.checker.validator(forward.tool)
             if head and validator is not None and sent == b"%b%b}" % (head[:-1], forward.arguments):
                 calls.remember(head, kept, validator)
+
+
+class WrappedCalls:
+    """Finds the decision about repeated calls through one meta-tool without taking them apart.
+
+    The key is the bytes before the arguments' members. A call written in an unusual form goes to its surface.
+    """
+
+    def __init__(self, opening: bytes) -> None:
+        self._opening = opening
+        self._known: dict[bytes, tuple[Forward, Validator]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, sent: bytes) -> tuple[Forward | None, bytes]:
+        """Return the decision and the tool's arguments; None and `sent` if the surface has to decide."""
+        end = sent.find(self._opening) + len(self._opening)
+        known = self._known.get(sent[:end])
+        if known is not None and sent.endswith(b"}}"):
+            decision, validator = known
+            arguments = sent[end - 1 : -1]
+            # Bytes that are one whole object leave nothing between them and the end of the call.
+            value = validator.proven(arguments)
+            if value is not None and (len(value) != 1 or WRAPPERS.isdisjoint(value)):
+                return decision, arguments
+        return None, sent
+
+    def remember(self, head: bytes, decision: Forward, validator: Validator) -> None:
+        """Keep a decision for calls with these first bytes and valid arguments."""
+        keep(self._known, head, (decision, validator))
+
+
+def keep(known: dict[Key, Decision], key: Key, decision: Decision) -> None:
+    """Store a decision, after dropping all at `MAX_REMEMBERED`."""
+    if len(known) >= MAX_REMEMBERED:
+        known.clear()
+    known[key] = decision
 
 
 class Loading(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -30,15 +30,10 @@ if not TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-Key = TypeVar("Key")
-Decision = TypeVar("Decision")
 Result = TypeVar("Result")
 
 WRAPPERS = frozenset({"args", "arguments", "parameters", "params", "input"})
 """Member names in which models wrap arguments once more."""
-
-MAX_REMEMBERED = 1024
-"""Decisions of each kind kept with one view: more tools than one client calls between two changes."""
 
 MAX_COMPILED = 2048
 """More than the 1,519 tools of 46 real servers."""
@@ -188,44 +183,6 @@ def _compile(raw: bytes) -> Validator | None:
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
     return _attempt(Validator, schema) if isinstance(schema, dict) else None
-
-
-class WrappedCalls(Generic[Decision]):
-    """Finds the decision about repeated calls through one meta-tool without taking them apart.
-
-    The key is the bytes before the arguments' members. A call written in an unusual form goes to its surface.
-    """
-
-    def __init__(self, opening: bytes) -> None:
-        self._opening = opening
-        self._known: dict[bytes, tuple[Decision, Validator]] = {}
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def find(self, sent: bytes) -> tuple[Decision | None, bytes]:
-        """Return the decision and the tool's arguments; None and `sent` if the surface has to decide."""
-        end = sent.find(self._opening) + len(self._opening)
-        known = self._known.get(sent[:end])
-        if known is not None and sent.endswith(b"}}"):
-            decision, validator = known
-            arguments = sent[end - 1 : -1]
-            # Bytes that are one whole object leave nothing between them and the end of the call.
-            value = validator.proven(arguments)
-            if value is not None and (len(value) != 1 or WRAPPERS.isdisjoint(value)):
-                return decision, arguments
-        return None, sent
-
-    def remember(self, head: bytes, decision: Decision, validator: Validator) -> None:
-        """Keep a decision for calls with these first bytes and valid arguments."""
-        keep(self._known, head, (decision, validator))
-
-
-def keep(known: dict[Key, Decision], key: Key, decision: Decision) -> None:
-    """Store a decision, after dropping all at `MAX_REMEMBERED`."""
-    if len(known) >= MAX_REMEMBERED:
-        known.clear()
-    known[key] = decision
 
 
 TOO_MUCH = 10**9

@@ -1,6 +1,6 @@
 """Calls of tools through a meta-tool, and the readings of their arguments.
 
-Nearly all calls have one form and are recognised by their first bytes (`surfaces.validators.WrappedCalls`).
+Nearly all calls have one form and are recognised by their first bytes (`surfaces.surface.WrappedCalls`).
 Models also flatten, stringify and double-wrap arguments: another reading than the literal one counts only if
 exactly one fits the schema, and accounts for everything sent.
 """

@@ -151,7 +151,7 @@ class PostLink(ABC):
             self.queued = 0
 
     def resume(self) -> None:
-        """Read again: slow receivers have caught up (`wire.outbox.Source`)."""
+        """Read again: slow receivers have caught up (`wire.outbox.Outbox.hold`)."""
         self.is_held = False
         self._resumed.set()
 
@@ -271,7 +271,7 @@ async def _take_refusal(link: PostLink, response: httpx2.Response, post: Post) -
 
 
 class PostConnection(RawConnection):
-    """`ports.Connection` over POSTs."""
+    """`ports.UpstreamConnection` over POSTs."""
 
     def __init__(self, link: PostLink, context: OpenContext) -> None:
         """Attach to a link that the caller opens and closes."""
@@ -294,8 +294,8 @@ class PostConnection(RawConnection):
         super().adopt(era, version)
         self._link.headers.adopt(era, version)
 
-    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - see ports.Connection
-        """Send a request of our own, and wait (`ports.Connection.request`).
+    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - see ports.UpstreamConnection
+        """Send a request of our own, and wait (`ports.UpstreamConnection.request`).
 
         Raises:
             RunError: the connection ended of this request's failure.
@@ -314,7 +314,7 @@ class PostConnection(RawConnection):
         return result
 
     def call(self, call: CallToSend, exchange: Exchange) -> int:
-        """Forward a tool call (`ports.Connection.call`).
+        """Forward a tool call (`ports.UpstreamConnection.call`).
 
         Raises:
             Overloaded: the server does not take what is already waiting for it.

@@ -213,7 +213,7 @@ class Interleaved(RuleBasedStateMachine):
             return
         call.ended = True
         for request, _ in call.asked:
-            # As a connection does (`upstreams.attribution`).
+            # As a connection does (`upstreams.call_admission`).
             request.end("the call has ended")
         if lost:
             self.stage.lose(call.sent, UpstreamLost("gone"))

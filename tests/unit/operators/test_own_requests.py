@@ -291,7 +291,7 @@ async def test_a_question_ends_with_the_call(nursery: trio.Nursery) -> None:
     request, told = asking("roots/list", {})
     sent.exchange.asked(request)
     asked = await client.get()
-    # The server's own end of the call does this (`upstreams.attribution`).
+    # The server's own end of the call does this (`upstreams.call_admission`).
     request.withdraw("the call has ended")
     daemon.stage.answer(sent)
     cancelled, answer = await client.get(), await client.get()

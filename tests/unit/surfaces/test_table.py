@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from daemon.operators.report_columns import SURFACES as WORDS
 from daemon.surfaces.table import (
     MAX_TOLD,
     SEARCHING_CLIENTS,
+    SURFACES,
     ClientInfo,
     by_profile,
     chosen,
@@ -25,6 +27,11 @@ def pick(
 ) -> str:
     config = config_of({"lazy": lazy, "profiles": {"p": profile}})
     return chosen(config, config.profiles["p"], surface=surface, lazy=wish)
+
+
+def test_every_surface_has_its_words_for_operators() -> None:
+    assert list(WORDS) == ["auto", *SURFACES]
+    assert all(surface.name == name for name, surface in SURFACES.items())
 
 
 @pytest.mark.parametrize(("everywhere", "here"), list(product([True, False], repeat=2)))

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.errors import CallError, InvalidArguments
-from daemon.surfaces.surface import AwaitListing, Forward, View
+from daemon.surfaces.surface import MAX_REMEMBERED, AwaitListing, Forward, View
 from daemon.surfaces.table import SURFACES
-from daemon.surfaces.validators import MAX_REMEMBERED
 from daemon.surfaces.wrapped import Wrapper
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
