@@ -707,6 +707,7 @@ async def test_at_a_stop_every_call_is_answered(full: Stage, known: Guest) -> No
     answers = [await known.client.get() for _ in range(2)]
     assert sorted(answer["id"] for answer in answers) == [7, 8]
     assert all(answer["result"]["isError"] for answer in answers)
+    assert [why for _, why in full.alpha.cancelled] == ["mcpd is stopping"] * 2
 
 
 @pytest.mark.parametrize("holds", [True, False])
