@@ -29,8 +29,12 @@ CLASSES = [
 ]
 
 
+SCHEMA = json_schema(list(SURFACES))
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+
 def accepts(value: object) -> bool:
-    return bool(jsonschema.Draft202012Validator(json_schema(list(SURFACES))).is_valid(value))
+    return bool(VALIDATOR.is_valid(value))
 
 
 def test_the_shipped_schema_is_current() -> None:
@@ -40,12 +44,12 @@ def test_the_shipped_schema_is_current() -> None:
 
 
 def test_the_schema_is_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(json_schema(list(SURFACES)))
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_class_of_the_model_is_described_key_by_key(cls: type) -> None:
-    definition = json_schema(list(SURFACES))["$defs"][cls.__name__]
+    definition = SCHEMA["$defs"][cls.__name__]
     assert list(definition["properties"]) == keys(cls) + (
         [key for meant in client_keys.table().server for key in meant.keys] if cls is Server else []
     )
@@ -55,7 +59,7 @@ def test_every_class_of_the_model_is_described_key_by_key(cls: type) -> None:
 
 
 def test_defaults_and_bounds_are_those_of_the_model() -> None:
-    definitions = json_schema(list(SURFACES))["$defs"]
+    definitions = SCHEMA["$defs"]
     call = definitions["Timeouts"]["properties"]["call"]
     number, text = call["anyOf"]
     assert (call["default"], number, text["type"]) == (60, {"type": "number", "exclusiveMinimum": 0}, "string")
