@@ -198,6 +198,12 @@ def in_categories(**tools: dict[str, Any]) -> list[tuple[str, str]]:
     return told(mcpServers={"git": SERVER, "other": SERVER}, categories=categories)
 
 
+def test_nothing_is_told_of_the_tools_of_a_server_that_is_switched_off() -> None:
+    categories = {name: {"description": "C.", "server": "git", "tools": OFF} for name in "ab"}
+    categories["b"] = {"description": "C.", "server": "git"}
+    assert told(mcpServers={"git": {**SERVER, "enabled": False}}, categories=categories) == []
+
+
 def test_a_server_that_nothing_is_said_of_is_told_unless_it_is_switched_off() -> None:
     ((place, message),) = told(
         mcpServers={"git": SERVER, "bare": {"command": "x"}, "off": {"command": "x", "enabled": False}}

@@ -34,6 +34,16 @@ def test_a_sound_one_is_counted(house: House) -> None:
     assert f"{house.config}: servers: 1, categories: 0" in found[0].what
 
 
+def test_what_is_odd_about_one_is_noted_and_one_that_is_not_there_is_a_fault(house: House) -> None:
+    assert "mcpServers" in only(check(house.look()), Level.NOTE)
+    house.write('{"mcpServers": {"git": {"command": "x", "disabled": true}}}')
+    said = only(check(house.look()), Level.NOTE)
+    assert said.strip() == 'line 1, column 41: $.mcpServers.git.disabled: understood as "enabled": false'
+    house.config.unlink()
+    assert "there is no such file" in only(check(house.look()), Level.FAULT)
+    assert not list(secrets(house.look()))
+
+
 def test_every_fault_is_told_with_its_place(house: House) -> None:
     house.write('{"mcpServers": {"git": {"comand": "x"}}, "lazzy": true}')
     found = list(check(house.look()))
@@ -114,6 +124,10 @@ def test_references_and_plain_values_are_no_secrets_of_the_file(house: House, se
 def test_the_password_of_the_state_is_one_too(house: House) -> None:
     house.write({"state": {"url": f"postgresql://me:{WORD}@h/x"}})
     assert "$.state.url" in only(secrets(house.look()), Level.NOTE)
+    token = "tk-0123456789abcdefghijklmnopqrstuv"
+    for tokens, place in ((token, ""), ([{"name": "ci", "value": token}], "[0].value")):
+        house.write({"listen": {"http": {"tokens": tokens}}})
+        assert f"$.listen.http.tokens{place}" in only(secrets(house.look()), Level.NOTE)
 
 
 def test_a_secret_among_the_arguments_is_seen_by_everybody_also_by_reference(house: House) -> None:
@@ -170,7 +184,7 @@ def causes(tls: Tls) -> list[tuple[str, object]]:
         (NOW - 9 * DAY, NOW - DAY, "tls-expired"),
         (NOW - 9 * DAY, NOW, "tls-expired"),
         (NOW - 9 * DAY, NOW + DAY, "tls-expires-soon"),
-        (NOW - 9 * DAY, NOW + (SOON_DAYS + 1) * DAY, None),
+        (NOW - 9 * DAY, NOW + SOON_DAYS * DAY, None),
         (NOW + DAY, NOW + 90 * DAY, "tls-not-yet-valid"),
         (NOW - DAY, datetime(2060, 1, 1, tzinfo=UTC), None),
     ],

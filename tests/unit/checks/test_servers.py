@@ -56,6 +56,14 @@ def test_servers_that_are_well_or_only_starting_or_not_known_yet_are_fine(house:
         assert levels(check(house.look())) == ["ok"] * 4
 
 
+def test_a_package_without_a_version_is_warned_of_at_its_own_server_only(house: House) -> None:
+    house.program("npx")
+    house.servers(a={"command": "npx", "args": ["-y", "x"]}, b={"command": "npx", "args": ["-y", "y@1.2.3"]})
+    found = list(check(house.look()))
+    assert "'x' has no exact version" in only(found, Level.WARNING)
+    assert levels(found) == ["warning", "note", "ok"]
+
+
 def test_a_cause_that_is_seen_is_not_said_twice(house: House) -> None:
     house.servers(git={"command": "tool"}, web={"url": "http://127.0.0.1:1/"})
     missing = down("command-not-found", state="failed", causeData={"command": "tool"})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from daemon.checks.addresses import LONGEST
 from daemon.checks.addresses import sockets as check
 from daemon.checks.examination import FULL, SCARCE, room
 from daemon.checks.examination import check as check_state
@@ -193,3 +194,32 @@ def test_a_database_of_somebody_elses_is_not_asked_and_shows_no_password(house: 
     found = list(check_state(house.look()))
     assert levels(found) == ["ok" if importlib.util.find_spec("psycopg") else "fault"]
     assert "hunter2" not in str(found)
+
+
+def test_what_cannot_be_a_socket_is_a_fault(house: House) -> None:
+    (house.run / "mcpd.sock").write_text("")
+    assert "is no socket" in only(check(house.look()), Level.FAULT)
+    path = f"{house.run}/{'x' * LONGEST}"
+    house.write({"listen": {"socket": path}})
+    assert "too long" in only(check(house.look(MCPD_SOCKET=path)), Level.FAULT)
+    house.write({})
+    (house.run / "mcpd.sock").unlink()
+    house.run.rmdir()
+    house.run.write_text("")
+    assert "is no directory" in "".join(each.what for each in check(house.look()))
+
+
+def test_a_daemon_of_another_version_is_noted(house: House) -> None:
+    with house.daemon(version="0.0.1"):
+        assert "0.0.1" in only(check(house.look()), Level.NOTE)
+
+
+def test_what_is_odd_about_the_directory_of_the_state_is_told(house: House) -> None:
+    (house.state / "state.db.corrupt-1").touch()
+    assert "state.db.corrupt-1" in only(check_state(house.look()), Level.NOTE)
+    (house.state / "state.db.corrupt-1").unlink()
+    house.state.chmod(0o777)
+    assert "chmod 700" in only(check_state(house.look()), Level.FAULT)
+    house.state.rmdir()
+    house.state.write_text("")
+    assert "is no directory" in "".join(each.what for each in check_state(house.look()))

@@ -253,6 +253,16 @@ async def test_who_may_only_look_changes_nothing(desk: Desk) -> None:
     assert desk.shown.done == []
 
 
+async def test_what_no_page_of_ours_sends_is_refused(desk: Desk) -> None:
+    browser, stranger = desk.browser(), desk.browser(may_change=None)
+    assert (await browser.post("/ui/list/x/do", {}, content_type="application/json")).status == 415
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+    assert (await browser.ask("POST", "/ui/list/x/do", kind, b"\xff=\xff")).status == 400
+    assert (await browser.get("/ui/list?" + "&".join("a=b" for _ in range(101)))).status == 400
+    assert (await browser.get("/ui/live?at=/ui/nowhere")).status == 404
+    assert (await stranger.post("/ui/sign-in", {"token": "x"})).status == 404, "no tokens are taken here"
+
+
 # --- what is told of changes ---------------------------------------------------------------------------------
 
 

@@ -87,6 +87,8 @@ async def test_a_session_is_moved() -> None:
     assert told == "The session has profile review now."
     told = await ACTS["move"](viewer_of(context, session="k"), {"profile": "review"})
     assert told == "Who comes next has profile review now."
+    told = await ACTS["revoke"](viewer_of(context, session="k"), {})
+    assert told == "The user is asked again about: nothing."
     with pytest.raises(InvalidArguments, match="no profile is named"):
         await ACTS["move"](viewer_of(context, session="k"), {"profile": "gone"})
 

@@ -11,7 +11,7 @@ import trio
 from daemon.checks.advice import warnings
 from daemon.config.parse import Plan, load
 from daemon.console.pages.settings_pages import SETTINGS_ACTIONS, SETTINGS_PAGE
-from daemon.errors import InvalidArguments
+from daemon.errors import InvalidArguments, McpdError
 from tests.fakes_upstream import Stage
 from tests.unit.cases import cases
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
@@ -164,3 +164,14 @@ async def test_an_answer_of_the_model_stays_text(config: Path) -> None:
     assert page.is_harmless()
     assert "read 7 tokens" in page.text
     assert "alert(1)" in page.text
+
+
+async def test_a_reload_says_what_it_has_changed_and_a_faulty_file_that_it_is(config: Path) -> None:
+    context = context_of(config)
+    assert await ACTS["reload"](viewer_of(context), {}) == "The configuration was read: sections: lazy."
+    await trio.Path(config).write_text('{"lazzy": 1}')
+    page = await drawn(SETTINGS_PAGE, viewer_of(context))
+    assert "a reload changes nothing" in page.text
+    assert "lazzy" in page.text
+    with pytest.raises(McpdError):
+        await ACTS["reload"](viewer_of(context), {})

@@ -8,8 +8,10 @@ import attrs
 import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
-from daemon.console.pages.tool_pages import PER_PAGE, SWITCH_TOOL, TOOL_PAGE, TOOLS_PAGE
-from daemon.errors import UnknownTool
+from daemon.console.pages.server_pages import SERVER
+from daemon.console.pages.session_pages import SESSION_PAGE
+from daemon.console.pages.tool_pages import DESCRIBE_TOOL, PER_PAGE, SWITCH_TOOL, TOOL_PAGE, TOOLS_PAGE
+from daemon.errors import InvalidArguments, McpdError, UnknownTool
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
@@ -18,6 +20,8 @@ from tests.unit.operators.stage import SESSION, FakeSession, OperatorStage, clie
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from daemon.console.page import ConsolePage
 
 
 MOST_BYTES = 200_000
@@ -158,3 +162,29 @@ async def test_sessions_that_have_loaded_it_are_named_with_the_status() -> None:
 async def test_a_tool_that_is_not_there_has_no_page() -> None:
     with pytest.raises(UnknownTool, match="ehco"):
         await TOOL_PAGE.fragments(viewer_of(OperatorStage().context(), server="alpha", tool="ehco"))
+
+
+@pytest.mark.parametrize(
+    ("page", "query", "path", "said"),
+    [
+        (TOOLS_PAGE, "category=gone", {}, "gone"),
+        (TOOLS_PAGE, "server=gone", {}, "gone"),
+        (SERVER, "", {"server": "alhpa"}, "alhpa"),
+        (SESSION_PAGE, "", {"session": "nobody"}, "no session is named"),
+    ],
+)
+async def test_what_is_not_there_has_no_page(
+    page: ConsolePage, query: str, path: dict[str, str], said: str
+) -> None:
+    with pytest.raises(McpdError, match=said):
+        await page.fragments(viewer_of(OperatorStage().context(), query=query, **path))
+
+
+async def test_a_form_that_names_nothing_is_refused_and_one_that_changes_nothing_says_so() -> None:
+    viewer = viewer_of(OperatorStage().context())
+    with pytest.raises(InvalidArguments, match="SERVER/TOOL"):
+        await SWITCH_TOOL.act(viewer, {"disable": "alpha"})
+    with pytest.raises(InvalidArguments, match="1 to 4096"):
+        await DESCRIBE_TOOL.act(viewer, {"tool": "alpha/echo", "text": " "})
+    told = await DESCRIBE_TOOL.act(viewer, {"tool": "alpha/echo", "reset": "1"})
+    assert told == "alpha/echo has its server's own description already."
