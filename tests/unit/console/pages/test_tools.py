@@ -174,7 +174,7 @@ async def test_a_tool_that_is_not_there_has_no_page() -> None:
     ],
 )
 async def test_what_is_not_there_has_no_page(
-    page: ConsolePage, query: str, path: dict[str, str], said: str
+    page: ConsolePage, query: str, path: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(McpdError, match=said):
         await page.fragments(viewer_of(OperatorStage().context(), query=query, **path))
