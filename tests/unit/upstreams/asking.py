@@ -54,7 +54,7 @@ LINGERS = 55.0
 MOST_WAITING = 3
 """Questions on account of one call that wait at a time."""
 REASONS = {
-    "uncertain": "of one client or of another",
+    "uncertain": "calls of more than one client",
     "given up": "was given up",
     "its call had ended": "has ended",
     "its call was cancelled": "cancelled it",
