@@ -61,19 +61,3 @@ def test_a_connected_client_is_given_another_profile_and_told() -> None:
             daemon.ask("move", key="work", profile="found")
             shaken.notice(LIST_CHANGED)
             assert shaken.listed() == ["search_tools", "call_tool", "call_read_only_tool", "read"]
-
-
-def test_a_connection_without_a_key_is_moved_by_its_number_and_what_is_unknown_is_said() -> None:
-    with running(CONFIG) as daemon:
-        daemon.ready()
-        with daemon.client() as client:
-            client.ask("initialize", {"protocolVersion": "2025-06-18"})
-            assert client.listed() == ["read", "write"]
-            (number,) = (each["number"] for each in daemon.ask("status")["sessions"])
-            daemon.run("sessions", f"#{number}", "--profile", "reviw", check=1)
-            daemon.run("sessions", "#99", "--profile", "review", check=1)
-            moved = json.loads(daemon.run("sessions", f"#{number}", "--profile", "review", "--json"))
-            assert moved == {"key": None, "number": number, "profile": "review", "moved": 1}
-            client.notice(LIST_CHANGED)
-            assert client.listed() == ["read"]
-            assert refused(client, "write")
