@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import json
 import threading
-from abc import ABC, abstractmethod
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
-from itertools import chain, count
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import httpx2
-import trio
-from mcp import MCPError
-from mcp.client import Client
-from mcp.client.streamable_http import streamable_http_client
 
 from daemon import protocol
 from tests.faults.history import Answered, Asked, HungUp
@@ -39,9 +33,6 @@ TOOL = "echo"
 SERVER = "s"
 
 HANDSHAKE = protocol.HANDSHAKE_VERSIONS[-1]
-
-SESSION_TERMINATED = -32600
-"""What the SDK makes of a 404."""
 
 WHO = {"name": "raw", "version": "1"}
 
@@ -77,11 +68,11 @@ class Gone(Exception):
     """The session is gone: nothing was done."""
 
 
-class Caller(threading.Thread, ABC):
+class Caller(threading.Thread):
     """A client that calls, one call after the other, until it is told to stop."""
 
-    def __init__(self, door: Door, history: History, name: str) -> None:
-        """Not yet."""
+    def __init__(self, door: Door, history: History, name: str, tools: tuple[str, ...] = ()) -> None:
+        """Over a connection that is kept; `tools` are loaded first."""
         super().__init__(name=name)
         self.door = door
         self.answered: list[str] = []
@@ -95,6 +86,8 @@ class Caller(threading.Thread, ABC):
         self.number = next(_connections)
         self._history = history
         self._last = 0
+        self._tools = tools
+        self._connection = HTTPConnection("127.0.0.1", door.port, timeout=WAIT)
 
     def run(self) -> None:
         """Call until told to stop; a fault is kept for whoever started it."""
@@ -103,9 +96,14 @@ class Caller(threading.Thread, ABC):
         except BaseException as fault:  # noqa: BLE001 - shown by whoever started it
             self.fault = fault
 
-    @abstractmethod
     def live(self) -> None:
-        """Begin, and call until told to stop."""
+        """Load, then call."""
+        self.begin()
+        if self._tools:
+            self.load()
+        for nonce in self.nonces():
+            self.call(nonce)
+        self._connection.close()
 
     def nonces(self) -> Iterator[str]:
         """One for each call, until it is over."""
@@ -132,25 +130,6 @@ class Caller(threading.Thread, ABC):
         self.number = next(_connections)
         if nonce:
             self.lost[nonce] = why
-
-
-class RawCaller(Caller):
-    """A client that writes its own requests, over a connection that is kept."""
-
-    def __init__(self, door: Door, history: History, name: str, tools: tuple[str, ...] = ()) -> None:
-        """`tools` are loaded first."""
-        super().__init__(door, history, name)
-        self._tools = tools
-        self._connection = HTTPConnection("127.0.0.1", door.port, timeout=WAIT)
-
-    def live(self) -> None:
-        """Load, then call."""
-        self.begin()
-        if self._tools:
-            self.load()
-        for nonce in self.nonces():
-            self.call(nonce)
-        self._connection.close()
 
     def begin(self) -> None:
         """What comes before the first request."""
@@ -215,7 +194,7 @@ class RawCaller(Caller):
         return response, answer
 
 
-class ModernCaller(RawCaller):
+class ModernCaller(Caller):
     """A client of MCP 2026-07-28: no session, each request stands for itself."""
 
     def post(self, message: Json, headers: dict[str, str]) -> tuple[HTTPResponse, bytes]:
@@ -228,7 +207,7 @@ class ModernCaller(RawCaller):
         return super().post({**message, "params": params}, {**headers, **said})
 
 
-class HandshakeCaller(RawCaller):
+class HandshakeCaller(Caller):
     """A client of MCP 2025-11-25: a session, which may be gone one day."""
 
     def __init__(self, door: Door, history: History, name: str, tools: tuple[str, ...] = ()) -> None:
@@ -253,51 +232,3 @@ class HandshakeCaller(RawCaller):
     def post(self, message: Json, headers: dict[str, str]) -> tuple[HTTPResponse, bytes]:
         """With the session."""
         return super().post(message, {**headers, **self._session})
-
-
-class SdkCaller(Caller):
-    """A client on the SDK; when it gives a session up, there is a new client."""
-
-    def __init__(self, door: Door, history: History, name: str, mode: str) -> None:
-        """`mode` is the SDK's: `legacy`, or the modern revision."""
-        super().__init__(door, history, name)
-        self._mode = mode
-        self._nonces: Iterator[str] = self.nonces()
-
-    def live(self) -> None:
-        """In a loop of its own."""
-        trio.run(self._live)
-
-    async def _live(self) -> None:
-        while not self.over.is_set():
-            self.begun += 1
-            with trio.fail_after(2 * WAIT):
-                async with httpx2.AsyncClient(headers=self.door.headers, timeout=WAIT) as http:
-                    url = f"http://127.0.0.1:{self.door.port}{self.door.path}"
-                    transport: Any = streamable_http_client(url, http_client=http)
-                    async with Client(transport, mode=self._mode) as client:
-                        await self._call(client)
-
-    async def _call(self, client: Client) -> None:
-        for nonce in self._nonces:
-            request_id = self.asked(nonce)
-            try:
-                result = await client.call_tool(TOOL, {"nonce": nonce})
-            except MCPError as error:
-                if error.error.code == SESSION_TERMINATED:
-                    self.hung_up()
-                    self._nonces = chain([nonce], self._nonces)
-                else:
-                    self.hung_up(nonce, f"{error.error.code} {error}")
-                return
-            self.told(request_id, nonce, repr(result.content), "isError" if result.is_error else "")
-
-
-def modern_sdk(door: Door, history: History, name: str) -> SdkCaller:
-    """One that insists on MCP 2026-07-28."""
-    return SdkCaller(door, history, name, protocol.MODERN_VERSION)
-
-
-def handshake_sdk(door: Door, history: History, name: str) -> SdkCaller:
-    """One that begins with a handshake."""
-    return SdkCaller(door, history, name, "legacy")

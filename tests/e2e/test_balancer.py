@@ -25,9 +25,6 @@ from tests.e2e.http_clients import (
     Door,
     HandshakeCaller,
     ModernCaller,
-    RawCaller,
-    handshake_sdk,
-    modern_sdk,
 )
 from tests.e2e.loading import META_TOOLS
 from tests.faults.history import Asked, History, Took
@@ -91,7 +88,7 @@ def two(url: str, token: str, place: Path) -> Iterator[tuple[dict[str, Daemon], 
 
 
 def crowd(port: int, token: str, history: History) -> list[Caller]:
-    """Twenty clients: of both eras, with a key and without, raw and on the SDK."""
+    """Sixteen clients: of both eras, with a key and without."""
     door = Door(port=port, token=token)
 
     def keyed(name: str) -> Door:
@@ -101,8 +98,6 @@ def crowd(port: int, token: str, history: History) -> list[Caller]:
     for era, kind in (("modern", ModernCaller), ("handshake", HandshakeCaller)):
         found += (kind(door, history, f"{era} {number}") for number in range(5))
         found += (kind(keyed(f"{era}-{number}"), history, f"{era} kept {number}", KEPT) for number in range(3))
-    for era, of in (("modern", modern_sdk), ("handshake", handshake_sdk)):
-        found += (of(door, history, f"{era} SDK {number}") for number in range(2))
     return found
 
 
@@ -148,7 +143,7 @@ def places(clients: list[Caller], balancer: Balancer) -> dict[HandshakeCaller, s
     return {each: found[each.session] for each in clients if isinstance(each, HandshakeCaller)}
 
 
-def test_one_is_killed_and_one_is_drained_under_twenty_clients(tmp_path: Path, url: str) -> None:
+def test_one_is_killed_and_one_is_drained_under_sixteen_clients(tmp_path: Path, url: str) -> None:
     token, history = secrets.token_urlsafe(32), History()
     with two(url, token, tmp_path) as (daemons, balancer):
         clients = crowd(balancer.port, token, history)
@@ -160,7 +155,7 @@ def test_one_is_killed_and_one_is_drained_under_twenty_clients(tmp_path: Path, u
         # Also what befell a client after it was looked at last.
         assert {each: each.fault for each in clients if each.fault is not None or each.is_alive()} == {}
         for each in clients:
-            if isinstance(each, RawCaller) and each.door.key is not None:
+            if each.door.key is not None:
                 assert sorted(each.listed()) == sorted([*META_TOOLS, *KEPT])
     for name in NAMES:
         for nonce in executed(tmp_path, name):

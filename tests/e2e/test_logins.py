@@ -95,7 +95,7 @@ async def test_a_user_logs_in_calls_and_logs_out() -> None:
         assert not [each for each in secrets if each in everything]
 
 
-async def test_a_login_goes_on_after_it_has_expired_and_after_a_restart() -> None:
+async def test_a_login_goes_on_after_it_has_expired_and_after_a_restart_as_long_as_it_can_be_renewed() -> None:
     async with guarded(BROWSER, ttl=5) as daemon:
         status, _, err = await run(daemon, "login", "notion")
         assert status == 0, err
@@ -113,23 +113,7 @@ async def test_a_login_goes_on_after_it_has_expired_and_after_a_restart() -> Non
         daemon.ready("notion")
         assert call(daemon)["content"][0]["text"] == "it was you"
 
-
-async def test_ctrl_c_gives_a_login_up_and_nothing_is_kept() -> None:
-    async with guarded() as daemon:
-        with Typing(daemon, "login", "notion") as person:
-            person.until("paste the address that it ends at: ")
-            person.press(INTERRUPT)
-            status, _ = person.end()
-        assert status == 130
-        assert not kept_in(daemon).exists()
-        eventually(lambda: "a login has ended without success" in daemon.said(), daemon.said)
-        assert outcomes(daemon) == ["begun", "failed"]
-
-
-async def test_a_login_that_cannot_be_renewed_is_told_with_why_the_server_is_away() -> None:
-    async with guarded(BROWSER) as daemon:
-        status, _, err = await run(daemon, "login", "notion")
-        assert status == 0, err
+        # One that cannot be renewed is told with why the server is away.
         before = len(daemon.ask("events", server="notion", kinds=["ended", "state"])["events"]) + 1
         daemon.stop()
         login = json.loads(kept_in(daemon).read_text())
@@ -143,6 +127,18 @@ async def test_a_login_that_cannot_be_renewed_is_told_with_why_the_server_is_awa
 
         told = eventually(ends, daemon.said)[-1]
         assert (told["cause"], told["isBad"]) == ("login-needed", True), told
+
+
+async def test_ctrl_c_gives_a_login_up_and_nothing_is_kept() -> None:
+    async with guarded() as daemon:
+        with Typing(daemon, "login", "notion") as person:
+            person.until("paste the address that it ends at: ")
+            person.press(INTERRUPT)
+            status, _ = person.end()
+        assert status == 130
+        assert not kept_in(daemon).exists()
+        eventually(lambda: "a login has ended without success" in daemon.said(), daemon.said)
+        assert outcomes(daemon) == ["begun", "failed"]
 
 
 async def test_who_wants_the_same_login_is_shown_the_same_page_and_both_are_told_of_its_end() -> None:

@@ -165,42 +165,22 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(daemon: Daemon) -> 
         assert person.end()[1] == "Long running operation completed. Duration: 0.4 seconds, Steps: 4.\n"
 
 
-def test_roots_are_what_the_command_names(daemon: Daemon) -> None:
+def test_tools_prompts_and_resources_are_told_and_used(daemon: Daemon) -> None:
     assert "file:///" in daemon.run("call", "everything/get-roots-list", "--root", ".")
-
-
-def test_a_tool_is_told_in_words_with_a_call_that_works(daemon: Daemon) -> None:
     shown = daemon.run("tools", "everything/get-sum")
     assert daemon.run("tools", "everything__get-sum") == shown
-    assert "a  number (required)\n" in shown
     program, *words = shlex.split(shown.splitlines()[-1])
     assert program == "mcpd"
     assert daemon.run(*words).startswith("The sum of ")
-    daemon.run("tools", "everything/get-smu", check=1)
-
-
-def test_prompts_are_listed_and_got(daemon: Daemon) -> None:
-    eventually(lambda: daemon.ask("prompts")["prompts"], daemon.said)
+    eventually(lambda: daemon.ask("prompts")["prompts"] and daemon.ask("resources")["templates"], daemon.said)
     assert "everything/args-prompt" in daemon.run("prompts")
     assert "city=…, state=… [optional]" in daemon.run("prompts", "everything")
     assert daemon.run("prompt", "everything/args-prompt", "city=Rome") == "user: What's weather in Rome?\n"
-    daemon.run("prompt", "everything/args-prompt", check=1)
-    daemon.run("prompt", "everything/args", check=1)
-
-
-def test_resources_are_listed_and_read(daemon: Daemon) -> None:
-    eventually(lambda: daemon.ask("resources")["templates"], daemon.said)
-    shown = daemon.run("resources")
-    assert "everything/demo://resource/static/document/features.md" in shown
-    assert "everything/demo://resource/dynamic/text/{resourceId}" in shown
+    assert "everything/demo://resource/static/document/features.md" in daemon.run("resources")
     assert daemon.run("read", "demo://resource/static/document/features.md").startswith("# Everything Server")
-    assert "Resource 1" in daemon.run("read", "everything/demo://resource/dynamic/blob/1")
     with Typing(daemon, "read", "demo://resource/dynamic/blob/1") as person:
         status, shown = person.end()
     assert (status, "is binary" in shown) == (1, True)
-    daemon.run("read", "demo://elsewhere", check=1)
-
-
-def test_where_no_daemon_runs_it_is_said_what_to_do(daemon: Daemon) -> None:
-    for words in (("prompts",), ("resources",), ("read", "x:y"), ("prompt", "a/b"), ("tools", "a/b")):
+    for words in (["tools", "everything/get-smu"], ["prompt", "everything/args"], ["read", "demo://elsewhere"]):
+        daemon.run(*words, check=1)
         daemon.run(*words, "--control", str(daemon.directory / "none"), check=3)
