@@ -369,3 +369,24 @@ def test_over_any_number_of_lives_no_name_comes_to_mean_another_tool(lives: list
                 assert stored[names.name_of((server, tool))].key == (server, tool)
                 assert names.since((server, tool)) <= number
     assert len({(each.key, each.beside) for each in stored.values()}) == len(stored)
+
+
+def test_idle_ones_are_forgotten_but_live_ones_and_those_used_since() -> None:
+    notes = SessionNotes()
+    for key in ("idle", "live", "used"):
+        notes.read(record(key, at=1))
+    notes.keep(record("unwritten", at=1))
+    notes.touch("used", 10)
+    notes.forget(5, {"live"}, anonymous=5)
+    assert [key for key in ("idle", "live", "used", "unwritten") if notes.known(key)] == ["live", "used"]
+
+
+def test_what_another_daemon_loaded_joins_what_was_loaded_here() -> None:
+    notes = SessionNotes()
+    theirs = session("key", "theirs")
+    assert notes.joined(theirs) == theirs
+    assert not notes.waiting
+    notes.keep(session("key", "ours"))
+    both = notes.joined(theirs)
+    assert set(both.loaded.tools) == {("a", "theirs"), ("a", "ours")}
+    assert notes.unwritten("key") == both

@@ -498,3 +498,15 @@ async def test_a_clock_that_was_set_puts_it_off_until_the_next_look(jump: float,
     bench.wall += jump
     assert await bench.sweep() == {"old"}
     assert await bench.sweep() == set()
+
+
+async def test_letting_go_closes_it_after_what_is_under_way(mock_clock: MockClock) -> None:
+    disk = Disk()
+    it = access(disk)
+    await it.open()
+    assert disk.open_stores == 1
+    closing = it.close()
+    assert closing is not None
+    await until(closing.done.is_set)
+    assert disk.open_stores == 0
+    assert it.close() is None

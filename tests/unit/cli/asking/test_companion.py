@@ -239,3 +239,20 @@ def test_what_was_typed_before_a_question_is_forgotten(typed: tuple[int, io.Text
     forget_typed(stdin)
     os.write(keyboard, b"late\n")
     assert Terminal(stdin, io.StringIO(), colour=False).line("> ") == "late"
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_question_that_is_taken_back_is_not_answered(scene: Scene, at_once: bool) -> None:
+    cancel = {"method": "notifications/cancelled", "params": {"requestId": 5}}
+    later = {"id": 6, **FORM}
+    if at_once:
+        scene.says({"id": 5, **FORM}, later, cancel)
+        message = scene.next()
+    else:
+        scene.says({"id": 5, **FORM})
+        message = scene.next()
+        scene.says(later, cancel)
+    scene.companion().take(message, scene.wire)
+    assert "the server no longer wants an answer" in scene.stderr.getvalue()
+    # What came meanwhile is not lost.
+    assert scene.next()["id"] == 6

@@ -93,6 +93,7 @@ async def test_there_are_a_hundred_on_a_page() -> None:
     assert newest["tool"] == "tool-249"
     pager = (await drawn(CALLS_PAGE, viewer_of(context, query="page=2&errors="))).links[-2:]
     assert pager == ["/ui/calls?page=1", "/ui/calls?page=3"]
+    assert (await drawn(CALLS_PAGE, viewer_of(context, query="page=3"))).links[-1] == "/ui/calls?page=2"
     for written in ("0", "-1", "999999", "x", "²", "9" * 5000):
         assert await CALLS_PAGE.fragments(viewer_of(context, query=f"page={written}"))
 
