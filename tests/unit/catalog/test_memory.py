@@ -101,6 +101,10 @@ def test_what_another_daemon_lists_is_taken_until_the_own_server_has_listed() ->
     assert fold(newer, recalled("git", "log", epoch=5, by_another=True)) is newer
 
 
+def test_a_record_without_lists_still_raises_the_epoch() -> None:
+    assert git(fold(UP, recalled("git", epoch=9, listed=False))).epoch == 9
+
+
 def test_an_epoch_that_another_daemon_gave_to_other_tools_is_not() -> None:
     assert fold(UP, recalled("git", "log", epoch=9, by_another=True)) is UP
     assert fold(UP, recalled("git", "log", "add", epoch=9, of=ANOTHER, by_another=True)) is UP
