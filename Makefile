@@ -70,7 +70,8 @@ man: .venv/dev.stamp  ## the manual pages, from what the commands say of themsel
 	.venv/bin/python scripts/manpages man
 
 .PHONY: reference
-reference: .venv/dev.stamp  ## the lists of docs/ that the code holds: keys, commands, causes, events, errors, metrics
+reference: .venv/dev.stamp  ## the JSON Schema, and the lists of docs/ that the code holds: keys, commands, causes, events…
+	.venv/bin/mcpd schema >config/mcpd.schema.json
 	.venv/bin/python scripts/reference
 
 .PHONY: screenshots

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -400,12 +400,16 @@ class Server:
     @property
     def written(self) -> Server:
         """The same with ${workspace} as its author wrote it."""
+        return self.rewritten(as_written)
+
+    def rewritten(self, change: Callable[[str], str]) -> Server:
+        """The same with the texts changed that may hold ${workspace}."""
         return attrs.evolve(
             self,
-            command=self.command and as_written(self.command),
-            args=tuple(map(as_written, self.args)),
-            env={name: as_written(value) for name, value in self.env.items()},
-            cwd=self.cwd and as_written(self.cwd),
+            command=self.command and change(self.command),
+            args=tuple(map(change, self.args)),
+            env={name: change(value) for name, value in self.env.items()},
+            cwd=self.cwd and change(self.cwd),
         )
 
 

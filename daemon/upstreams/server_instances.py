@@ -156,20 +156,8 @@ def configured(server: Server, holder: Holder, label: str) -> Server:
     cwd = server.cwd
     if cwd is None and server.type is TransportType.STDIO:
         cwd = workspace
-    if workspace is None:
-        return attrs.evolve(server, instance=own, cwd=cwd)
-
-    def named(text: str) -> str:
-        return text.replace(WORKSPACE, workspace)
-
-    return attrs.evolve(
-        server,
-        instance=own,
-        command=None if server.command is None else named(server.command),
-        args=tuple(map(named, server.args)),
-        env={key: named(value) for key, value in server.env.items()},
-        cwd=None if cwd is None else named(cwd),
-    )
+    made = attrs.evolve(server, instance=own, cwd=cwd)
+    return made if workspace is None else made.rewritten(lambda text: text.replace(WORKSPACE, workspace))
 
 
 _RANKS = (

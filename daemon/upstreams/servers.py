@@ -395,7 +395,6 @@ class Servers:
         else:
             self._actors.retire(old, CHANGED, patient=True)
         self._add(server)
-        self._follow(self._catalog)
 
     def _revocable(self, server: Server) -> Callable[[Fact], None]:
         tell = self._tells[server.name] = _RevocableTell(self._around.tell)
