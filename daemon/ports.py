@@ -106,10 +106,10 @@ class ConnectionEvents(Protocol):
         """Note that the server announced changed lists of these kinds."""
 
     def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
-        """Take the server's request; `cause` is its call, if the transport knows it."""
+        """Take the server's request; `cause` is the call that led to the request, if known."""
 
     def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
-        """Take a notification for clients; `cause` is its call, if the transport knows it."""
+        """Take a notification for clients; `cause` is the call that led to the notification, if known."""
 
     def on_noise(self, line: bytes, problem: str) -> None:
         """Take a message that is no JSON-RPC."""
@@ -256,7 +256,7 @@ class Upstream(Protocol):
 
     @property
     def can_wake(self) -> bool:
-        """Whether `wake` makes sense: starting, dormant or in backoff, not parked."""
+        """Whether `wake` can help: the server is starting, dormant or in backoff, not parked."""
 
     def record(self, seconds: Sequence[float], *, ok: bool) -> None:
         """Count ended calls with their seconds."""

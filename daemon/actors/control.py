@@ -103,7 +103,7 @@ class Control:
         except (msgspec.MsgspecError, McpdError) as error:
             self._peer.refuse(request_id, envelope.INVALID_PARAMS, str(error))
         except Exception as error:  # noqa: BLE001 - the boundary: a bug costs this answer, not the connection
-            logger.exception("a fault of mcpd's own while serving an operator")
+            logger.exception("internal error in mcpd while serving an operator")
             self._peer.refuse(request_id, envelope.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
         finally:
             self._running -= 1

@@ -44,7 +44,7 @@ class Librarian:
         try:
             index = await trio.to_thread.run_sync(self.index.value.updated, catalog.servers)
         except Exception:  # noqa: BLE001 - the boundary: tools can be listed and called without an index
-            logger.exception("a fault of mcpd's own while indexing tools for the search")
+            logger.exception("internal error in mcpd while indexing tools for the search")
         else:
             self._publish(index)
 
@@ -57,9 +57,9 @@ class Librarian:
                 self._publish(self.index.value)
                 await self._catalog.wait_changed(catalog)
         except SemanticUnavailable as error:
-            logger.warning("tools are found by their words only: {}", error)
+            logger.warning("semantic search is off, tools are found by words only: {}", error)
         except Exception:  # noqa: BLE001 - the boundary, as above
-            logger.exception("a fault of mcpd's own while encoding tools: they are found by their words only")
+            logger.exception("internal error in mcpd while encoding tools: tools are found by words only")
 
     def _publish(self, index: Index) -> None:
         self.index.set(index if self._vectors is None else index.with_vectors(self._vectors))

@@ -120,8 +120,8 @@ class Exposition:
             # Once for each reason: a line twice a minute for days would hide other lines.
             if problem != told:
                 logger.warning(
-                    "metrics are not served on {}: {}. Tried again every {:g} s; metrics.listen in the"
-                    " configuration names another address",
+                    "cannot serve metrics on {}: {}. mcpd retries every {:g} s; to choose another address, set"
+                    " metrics.listen in the configuration",
                     listen,
                     problem,
                     RETRY_SECONDS,
@@ -140,8 +140,8 @@ class Exposition:
             return error.strerror or str(error)
         except Exception as error:  # noqa: BLE001 - the boundary: clients are served without metrics
             plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
-            logger.opt(exception=plain).error("a fault of mcpd's own while serving metrics")
-            return f"mcpd's own fault: {type(plain).__name__}"
+            logger.opt(exception=plain).error("internal error in mcpd while serving metrics")
+            return f"internal error in mcpd: {type(plain).__name__}"
         finally:
             self.address.set(None)
 

@@ -140,7 +140,7 @@ class Recorder:
     # --- the daemon's side ---------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Open the store and send its content to the registry; returns within the patience in any case."""
+        """Open the store and send its content to the registry; returns within `timing.patience` seconds."""
         self._sync.recall_trusted()
         with trio.move_on_after(self._timing.patience) as scope:
             try:
@@ -182,7 +182,7 @@ class Recorder:
         await ended()
         await _at_last(self._sync.close, ends_at)
         if lost := self._notes.lost:
-            logger.error("{} did not get to the store {} and are lost", lost, self._opener.where)
+            logger.error("{} could not be written to the store {} and are lost", lost, self._opener.where)
 
     # --- the sessions' side --------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class Recorder:
         fault = error if isinstance(error, StoreFault) else own_fault(self._opener.where)
         in_use = self._access.store is not None
         if fault is not error:
-            logger.opt(exception=error).error("a fault of mcpd's own while keeping things")
+            logger.opt(exception=error).error("internal error in mcpd while writing to the store")
         elif fault.cause not in KEPT_OPEN:
             self._access.close()
         if fault.cause is StoreCause.CORRUPT and in_use:
@@ -295,4 +295,4 @@ async def _at_last(write: Callable[[], Awaitable[None]], ends_at: float) -> None
         except StoreFault as fault:
             logger.error("{}", fault)
         except Exception:  # noqa: BLE001 - the boundary: the daemon ends in order
-            logger.exception("a fault of mcpd's own while writing what was left")
+            logger.exception("internal error in mcpd while writing the last changes")

@@ -110,7 +110,7 @@ class Registry:
                     "category {} names {}, which its server does not list: {}",
                     category.name,
                     name,
-                    "nothing is switched off by it" if off else "calls to it get UnknownTool",
+                    "this entry disables no tool" if off else "calls to this tool get UnknownTool",
                 )
 
     def _warn_pointless(self, before: Catalog, catalog: Catalog) -> None:

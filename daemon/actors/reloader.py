@@ -68,7 +68,7 @@ class Reloader:
                     request.plan = await self._reload()
                 except Exception as error:  # noqa: BLE001 - the boundary: a bug in mcpd costs this reload
                     if not isinstance(error, McpdError):
-                        logger.exception("a fault of mcpd's own while applying a configuration")
+                        logger.exception("internal error in mcpd while applying a configuration")
                     request.error = error
                 finally:
                     request.done.set()

@@ -71,7 +71,7 @@ class Sampler:
                     await self._sample()
                 except Exception as error:  # noqa: BLE001 - the boundary of the actor
                     if not self._failing:
-                        logger.opt(exception=error).error("nothing can be measured: charts will have gaps")
+                        logger.opt(exception=error).error("cannot measure the servers: charts will have gaps")
                     self._failing = True
                 else:
                     self._failing = False

@@ -128,7 +128,7 @@ class Session:
         return len(self.calls.open)
 
     def move(self, profile: str) -> None:
-        """Give the client another profile for an operator; notifies the client if that changes its tools."""
+        """Switch the client to another profile; notifies the client if that changes its tools."""
         self._connection.move(profile)
 
     def give_back(self) -> None:
@@ -214,10 +214,10 @@ class Session:
                 elif not self._late_hello:
                     self._late_hello = True
                     self._connection.client_log.warning(
-                        "a hello was refused: only one is taken, before the first request"
+                        "refused a hello: a client may send one, before its first request"
                     )
         except msgspec.MsgspecError as error:
-            self._connection.client_log.warning("a {} that cannot be read: {}", method, error)
+            self._connection.client_log.warning("cannot read a {}: {}", method, error)
 
     def on_lost(self, reason: str) -> None:
         """Do nothing: `run` ends next."""

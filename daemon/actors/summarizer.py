@@ -109,7 +109,7 @@ class Summarizer:
             endpoint = await self._connect()
         except SummariesUnavailable as error:
             self._note(last_error=str(error))
-            logger.warning("tools are summarised by their own first sentences only: {}", error)
+            logger.warning("no model summarises tools, descriptions stand in: {}", error)
             return
         except Exception as error:  # noqa: BLE001 - the boundary: tools have their own descriptions
             self._note_fault(error)
@@ -204,5 +204,5 @@ class Summarizer:
         self._tally = attrs.evolve(self._tally, **changed)
 
     def _note_fault(self, error: Exception) -> None:
-        self._note(last_error=f"a fault of mcpd's own: {type(error).__name__}")
-        logger.exception("a fault of mcpd's own while summarising tools: their own first sentences serve")
+        self._note(last_error=f"internal error in mcpd: {type(error).__name__}")
+        logger.exception("internal error in mcpd while summarising tools: descriptions stand in")

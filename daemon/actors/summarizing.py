@@ -72,7 +72,7 @@ class Summarizing:
             self._asking = await trio.to_thread.run_sync(self._make, summaries)
             await self._asking.run()
         except Exception:  # noqa: BLE001 - the boundary: tools have descriptions of their own
-            logger.exception("a fault of mcpd's own: no model is asked for summaries")
+            logger.exception("internal error in mcpd: no model is asked for summaries")
 
     async def _changed(self, summaries: Summaries | None) -> None:
         """Return once the configuration wants another model, or none."""

@@ -57,7 +57,7 @@ class Warden:
             except Exception as error:  # noqa: BLE001 - the boundary of the actor
                 if not self._failing:
                     logger.opt(exception=error).error(
-                        "the memory of servers cannot be measured: no ceiling holds"
+                        "cannot measure the memory of servers: mcpd enforces no memory limit"
                     )
                 self._failing = True
             else:

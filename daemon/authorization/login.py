@@ -146,17 +146,17 @@ def not_registered(server: str, issuer: str | None, redirect: str, last: httpx2.
 
 
 def not_trusted(server: str, expected: str, unwell: httpx2.Response | None, *, was_asked: bool) -> str:
-    """Explain any other end: `unwell` shows a temporary fault, `was_asked`: the user had seen the page."""
+    """Explain any other failure: `unwell` shows a temporary fault; `was_asked`: the user saw the page."""
     if was_asked:
         return (
             "the answer comes from another authorization server than the one that was asked: no code was sent"
             " to either; begin again, and see who runs them"
         )
     if unwell is not None:
-        return f"{server} does not say just now how to log in to it{answered(unwell)}: try again later"
+        return f"{server} does not say at the moment how to log in{answered(unwell)}: try again later"
     return (
         f"the authorization server of {server} claims to be another one than {expected}, which was asked for:"
-        " do not log in before whoever runs it has explained that"
+        " do not log in before its operator has explained this"
     )
 
 
@@ -322,7 +322,7 @@ class LoginFlow:
             text = not_trusted(self._wish.server, self._expected, self._unwell, was_asked=self._asked)
             raise NoLogin(text) from None
         except (ValueError, httpx2.InvalidURL):
-            raise NoLogin("the authorization server answered what cannot be understood") from None
+            raise NoLogin("the answer of the authorization server cannot be understood") from None
         if status in {UNAUTHORIZED, FORBIDDEN}:
             raise NoLogin(
                 f"{self._wish.server} does not take the token that {self._issuer} has given for it (HTTP"

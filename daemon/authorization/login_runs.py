@@ -271,13 +271,13 @@ async def _hear(stdout: trio.abc.ReceiveStream, run: LoginRun) -> Done | Failed:
             try:
                 said = _decode(line)
             except (msgspec.MsgspecError, UnicodeDecodeError):
-                return Failed("the login's process sent an invalid message: this is a fault of mcpd's own")
+                return Failed("the login's process sent an invalid message: this is an internal error in mcpd")
             if isinstance(said, Done | Failed):
                 return said
             run.show(said)
         if len(rest) > MAX_LINE:
             break
-    return Failed("the login's process ended without a result: this is a fault of mcpd's own")
+    return Failed("the login's process ended without a result: this is an internal error in mcpd")
 
 
 async def _tell(stdin: trio.abc.SendStream, run: LoginRun) -> None:

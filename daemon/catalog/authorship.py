@@ -76,7 +76,7 @@ def authored(server: str, method: str, params: Raw | None) -> Raw | None:
             said |= {name: _spelt(said[name], _prose) for name in ("messages", "tools") if name in said}
         return Raw(msgspec.json.encode(said))
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise UnsafeQuestion("unreadable", f"its params cannot be read: {error}") from None
+        raise UnsafeQuestion("unreadable", f"the params of the request cannot be read: {error}") from None
 
 
 def authored_elicitation(server: str, said: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def words_of(server: str, text: str) -> str:
 
 def _require_url(url: object) -> None:
     if not isinstance(url, str) or legible(url) != url or not _URL.fullmatch(url):
-        raise UnsafeQuestion("url", "its url is not a plain one of http or https")
+        raise UnsafeQuestion("url", "the url is not a plain http or https url")
 
 
 def _spelt(value: Any, prose: Callable[[str], str], *, answer: bool = False, fields: bool = False) -> Any:
@@ -127,7 +127,7 @@ def _spelt(value: Any, prose: Callable[[str], str], *, answer: bool = False, fie
 
 def _answer(text: str) -> str:
     if legible(text) != text:
-        raise UnsafeQuestion("hidden", "it has hidden characters in a name or a choice")
+        raise UnsafeQuestion("hidden", "a name or a choice has hidden characters")
     if _said(text) != text:
         raise UnsafeQuestion("imitation", f"a name or a choice reads as if mcpd asked ({OURS.strip()})")
     return text

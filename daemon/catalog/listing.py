@@ -86,14 +86,14 @@ def read_page(kind: Kind, result: bytes) -> ListPage:
     try:
         members = _decode_members(result)
         if form.member not in members:
-            raise ValueError(f"{form.method} answered something else: it has no {form.member}")
+            raise ValueError(f"the answer to {form.method} has no {form.member}")
         cursor = _decode_text(members.get("nextCursor", b"null"))
         if result.count(b",") > MAX_COMMAS:
-            raise ValueError(f"{form.method} answered more than can be a list: it has over {MAX_COMMAS} commas")
+            raise ValueError(f"the answer to {form.method} is too large for a list: over {MAX_COMMAS} commas")
         # One definition above the limit is enough to report it.
         return ListPage(_decode_raws(members[form.member])[: MAX_LISTED + 1], cursor)
     except _DECODE_ERRORS as error:
-        raise ValueError(f"{form.method} answered something else: {error}") from None
+        raise ValueError(f"cannot read the answer to {form.method}: {error}") from None
 
 
 @overload
@@ -107,7 +107,7 @@ def read_definitions(
 def read_definitions(
     kind: Kind, server: str, raws: Iterable[Raw]
 ) -> tuple[tuple[Definition, ...], dict[str, str]]:
-    """Read a list: usable definitions in order, and reasons by name of quarantined ones."""
+    """Read a list: the usable definitions in order, and by name why others are quarantined."""
     usable: dict[str, Definition] = {}
     quarantined: dict[str, str] = {}
     for position, raw in enumerate(raws):

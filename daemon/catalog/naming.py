@@ -190,7 +190,7 @@ class Letters:
         return self._where.get(letter, 0)
 
     def moved(self, places: int, ended_by: str) -> int:
-        """The places reachable from these over letters outside of `ended_by`."""
+        """The places reachable from these by letters that are not in `ended_by`."""
         run = (1 << self.length) - 1
         for letter in ended_by:
             run &= ~self.where(letter)

@@ -292,7 +292,7 @@ METRICS = CommandLine(
 
 def _ui(options: argparse.Namespace) -> int:
     if options.end and (options.print or options.read_only):
-        raise UsageError("--end goes alone")
+        raise UsageError("--end takes no other option")
     answer = ask_with(options, "ui", {"readOnly": options.read_only, "end": options.end})
     if options.end:
         print(f"ended {counted(answer['ended'], 'session')} of the console")

@@ -50,10 +50,10 @@ def read_tool(options: argparse.Namespace, name: str) -> tuple[str, str]:
 
 def _tools(options: argparse.Namespace) -> int:
     if options.name is not None and options.category is not None:
-        raise UsageError("name a category (--category), or a server or a tool, not both")
+        raise UsageError("name either a category (--category), or a server or tool")
     is_of_clients = options.surface is not None or options.profile is not None
     if options.surface is not None and (options.name is not None or options.category is not None):
-        raise UsageError("--surface shows a model's whole view: leave the server, the tool or the category out")
+        raise UsageError("--surface shows a model's whole view: remove the server, tool or category")
     if options.format is not None and options.surface is None:
         raise UsageError("--format text goes with --surface, as in `mcpd tools --surface full --format text`")
     if options.name is not None and is_of_clients:

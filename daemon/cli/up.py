@@ -154,7 +154,7 @@ def _questions(offer: _Offer) -> dict[str, str]:
     if offer.service is not None:
         questions["service"] = "Run mcpd as a service of your systemd, from boot on?"
     if offer.changing:
-        questions["clients"] = f"Put mcpd into {titles(offer.changing)}, in place of the servers that it has?"
+        questions["clients"] = f"Put mcpd into {titles(offer.changing)}, in place of the servers mcpd runs?"
     return questions
 
 

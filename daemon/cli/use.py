@@ -40,7 +40,7 @@ def parse_texts(words: list[str]) -> dict[str, str]:
     """A prompt's arguments, which are texts: KEY=VALUE pairs or one JSON object. Raises UsageError."""
     arguments = _pairs(words, str)
     if wrong := [key for key, each in arguments.items() if not isinstance(each, str)]:
-        raise UsageError(f"{wrong[0]!r} is not a text: the arguments of prompts are texts")
+        raise UsageError(f"{wrong[0]!r} is not a string: prompts take only strings")
     return arguments
 
 

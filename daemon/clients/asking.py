@@ -141,8 +141,8 @@ def hold(
 ) -> bool:
     """Answer a call's client with an elicitation. Returns False if too many calls wait for their users.
 
-    `go_on` takes the client's retry and its answer, None if that is unusable; returns True if the retry needs
-    no further judging. `leave` is called if the client does not come back.
+    `go_on` takes the client's retry and its answer (None: an unusable answer); it returns True if the retry
+    needs no further check. `leave` is called if the client never retries.
     """
     given, others = call.given, call.others
 

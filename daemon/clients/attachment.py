@@ -47,7 +47,7 @@ class SessionInstances:
     """By server, why its previous instance ended, until the next answer reports the loss."""
 
     def of(self, upstream: Upstream) -> Upstream | None:
-        """The instance; None to find the workspace or judge again. Raises CallError: there is none."""
+        """The instance; None: find the workspace first, then retry. Raises CallError without an instance."""
         assert upstream.instances is not None
         client, workspace = self._client, self._client.workspace
         known = self.known.get(upstream.of)

@@ -154,7 +154,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     @property
     def is_unsent(self) -> bool:
-        """Whether nothing of it was sent, so that another daemon may take it."""
+        """Whether nothing was sent to the server, so that another daemon may take the call."""
         asked = self.round is not None or self.parked is not None
         return (self.key is None or self.in_line) and self.finished is None and not asked
 
@@ -223,7 +223,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
                 asking.unsafe(upstream.of, unsafe)
                 self.lost(
                     UpstreamCallError(
-                        f"server {upstream.of} asked something that mcpd does not show to users: {unsafe}"
+                        f"server {upstream.of} sent a question that mcpd does not show to users: {unsafe}"
                     )
                 )
                 return

@@ -173,7 +173,7 @@ class ClientConnection:
             data = {"code": error.code, **error.details}
             self.peer.refuse(request_id, code, f"{error.code}: {error.message}", data)
             return
-        self.client_log.opt(exception=error).error("a fault of mcpd's own while serving {}", method)
+        self.client_log.opt(exception=error).error("internal error in mcpd while serving {}", method)
         self.peer.refuse(request_id, envelope.INTERNAL_ERROR, f"Internal error: {type(error).__name__}")
 
     def follow_catalog(self) -> None:

@@ -392,7 +392,7 @@ class Dispatch:
             call.lost(error)
             return
         bound = logger.bind(session=self._client.number).opt(exception=error)
-        bound.error("a fault of mcpd's own while serving {}", call.label)
+        bound.error("internal error in mcpd while serving {}", call.label)
         self.calls.forget(call)
         text = f"Internal error: {type(error).__name__}"
         self._peer.refuse(call.request.id, envelope.INTERNAL_ERROR, text)

@@ -210,7 +210,7 @@ def goes_on(call: ClientCall, result: Buffer) -> bool:
         calls.finish(call, _authored(server, result, needed), "ok")
     except UnsafeQuestion as error:
         calls.server_requests.unsafe(server, error)
-        call.lost(InputRefused(f"server {server} asked something that mcpd does not show to users: {error}"))
+        call.lost(InputRefused(f"server {server} sent a question that mcpd does not show to users: {error}"))
     return True
 
 

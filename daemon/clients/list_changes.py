@@ -135,7 +135,7 @@ class _GivenList(msgspec.Struct, eq=False):
         try:
             self.items = self.look()
         except Exception:  # noqa: BLE001 - a bug in a list costs an announcement, not the session
-            logger.exception("a fault of mcpd's own while listing {}", LISTS[kind].member)
+            logger.exception("internal error in mcpd while listing {}", LISTS[kind].member)
         return self.items is not before and self.items != before
 
 

@@ -211,7 +211,7 @@ class Share(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Instance:
-    """The instance that a server's configuration is for, if clients do not share one."""
+    """Which instance of an unshared server a configuration is for."""
 
     label: str
     """The name in logs, metrics and `mcpd status`: `playwright#12`, `filesystem@~/src/app`."""

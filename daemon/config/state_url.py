@@ -90,7 +90,7 @@ def parse(url: str) -> StateUrl:
     if backend == "postgresql":
         return _server(found, driver)
     places = f"{SQLITE_EXAMPLE} or {POSTGRESQL_EXAMPLE}"
-    raise StateUrlError(f"{quoted(backend)} is no place for it: write {places}")
+    raise StateUrlError(f"mcpd cannot store its state in {quoted(backend)}: write {places}")
 
 
 def passwords(url: str) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _file(found: re.Match[str], driver: str) -> StateUrl:
     if driver not in {"", "pysqlite"}:
         raise StateUrlError(f"{quoted(driver)} is not used here: write sqlite:// without a driver")
     if found["query"] is not None:
-        raise StateUrlError("a url of sqlite has no parameters here: remove what follows the ?")
+        raise StateUrlError("mcpd accepts no parameters in an sqlite url: remove the ? and the rest")
     if found["host"] or found["user"] is not None or not path.startswith("/"):
         raise StateUrlError(f"the path must be absolute, with four slashes: {SQLITE_EXAMPLE}")
     if not path.strip("/") or path.endswith("/"):

@@ -272,7 +272,7 @@ class Application:
 
     async def _refused(self, request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):
-            error = HTTPException(FAULT, "A fault of mcpd's own: its log says more (`mcpd logs`).")
+            error = HTTPException(FAULT, "Internal error in mcpd: its log says more (`mcpd logs`).")
         if error.status_code == UNAUTHORIZED:
             return HTMLResponse(await self._bare("sign_in.html", {"problem": ""}), UNAUTHORIZED)
         text = "There is no such page." if error.detail == "Not Found" else error.detail

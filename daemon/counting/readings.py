@@ -78,7 +78,7 @@ def running(actors: Iterable[CountedUpstream]) -> dict[str, Values]:
 
 
 def instances(divided: Mapping[str, Instances], actors: Iterable[CountedUpstream]) -> dict[str, Values]:
-    """Servers whose clients do not share one; an instance has its series as long as it lives."""
+    """Metrics of unshared servers; an instance has its series as long as it lives."""
     live = [each for each in actors if each.of in divided and each.name != each.of]
     return {
         "mcpd_server_instances": {(name,): sum(each.of == name for each in live) for name in divided},

@@ -100,13 +100,13 @@ class TokenFile:
         except OSError as error:
             raise TokenTrouble(f"{self.path} cannot be read: {error.strerror}") from None
         if len(content) > MAX_FILE:
-            raise TokenTrouble(f"{self.path} is larger than {MAX_FILE >> 20} MiB: this is no file of tokens")
+            raise TokenTrouble(f"{self.path} is larger than {MAX_FILE >> 20} MiB: this is not a token file")
         try:
             return decoded(content)
         except ValueError:
             # The decoder's text may quote what stands there.
             raise TokenTrouble(
-                f"{self.path} is damaged: restore it, or remove it and with it every token made here"
+                f"{self.path} is damaged: restore the file, or remove it together with every token made here"
             ) from None
 
     def write(self, kept: Kept) -> None:

@@ -137,7 +137,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="mcpd run",
         description="Run the daemon in the foreground: supervise the configured MCP servers and serve clients.",
         epilog="examples:\n  mcpd run --config ~/.config/mcpd/mcpd.json\n\nexit status: 0 stopped by a signal,"
-        " 78 faulty configuration, 69 socket not available, 70 a fault of mcpd's own",
+        " 78 faulty configuration, 69 socket not available, 70 an internal error in mcpd",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", type=Path, metavar="F", help="the configuration (default: as `mcpd check`)")

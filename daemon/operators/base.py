@@ -213,7 +213,7 @@ class Clients:
 
 @attrs.define(eq=False, kw_only=True)
 class OperatorCall:
-    """An operator's request without an answer (`operators.own_requests`)."""
+    """An operator's unanswered request (`operators.own_requests`)."""
 
     sent: OwnCall
     tool: str

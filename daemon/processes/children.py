@@ -128,7 +128,7 @@ class Children:
             with trio.move_on_after(DEAD_WITHIN) as scope:
                 await child.process.wait()
             if scope.cancelled_caught:
-                logger.error("pid {} does not die of SIGKILL: it hangs in the kernel", child.pid)
+                logger.error("pid {} survives SIGKILL: the process hangs in the kernel", child.pid)
             marks.forget(child.mark)
 
     async def end_leftovers(self) -> None:
@@ -139,9 +139,7 @@ class Children:
         with trio.move_on_after(INHERIT_SECONDS) as scope:
             await trio.to_thread.run_sync(leftovers.end_and_log, state, abandon_on_cancel=True)
         if scope.cancelled_caught:
-            logger.warning(
-                "what a killed daemon may have left is still being ended: servers are started meanwhile"
-            )
+            logger.warning("still ending processes left by a killed daemon: servers start meanwhile")
 
     def limit_stops(self, seconds: float) -> None:
         """Limit all stops together to a number of seconds: the daemon is shutting down."""
@@ -174,7 +172,7 @@ class Children:
             dead, strays = await trio.to_thread.run_sync(_orphans)
         except (RuntimeError, OSError) as error:
             # Out of threads or descriptors, which may be temporary.
-            logger.warning("orphans are not looked after until the next look: {}", error)
+            logger.warning("cannot look for orphans until the next check: {}", error)
             return
         # A child that is just being spawned is not registered yet: trio waits for it.
         await self._none_starting.wait()
@@ -182,7 +180,7 @@ class Children:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - WNOHANG
         if strays:
-            logger.warning("killing processes that left their server, with all below them: {}", strays)
+            logger.warning("killing processes that left their server, with their descendants: {}", strays)
             await self._sweep(None)
 
     async def _sweep(self, mark: int | None) -> None:
@@ -238,7 +236,7 @@ def _kill_tree(mark: int | None) -> list[int]:
 def _log_survivors(last: tenacity.RetryCallState) -> None:
     assert last.outcome is not None
     if last.outcome.failed:
-        logger.error("what a stopped server leaves behind cannot be seen: {}", last.outcome.exception())
+        logger.error("cannot see the processes left by a stopped server: {}", last.outcome.exception())
     else:
         logger.error("processes of a stopped server survive SIGKILL: {}", last.outcome.result())
 

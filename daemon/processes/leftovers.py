@@ -151,7 +151,7 @@ class Starts:
                 self._add(*note)
             except OSError as error:
                 if self.failure is None:
-                    logger.warning("{}: what is started is not written down: {}", self.path, error)
+                    logger.warning("cannot record started servers in {}: {}", self.path, error)
                 self.failure = error
             else:
                 self.failure = None
@@ -289,14 +289,12 @@ def end_and_log(state: Path) -> None:
     try:
         ended, left = end(state)
     except OSError as error:
-        logger.warning("what a killed daemon may have left cannot be looked for: {}", error)
+        logger.warning("cannot look for processes left by a killed daemon: {}", error)
         return
     for each in ended:
-        logger.warning("ended what the daemon with pid {}, which was killed, had left of {}", each.daemon, each)
+        logger.warning("ended processes left by a killed daemon (pid {}): {}", each.daemon, each)
     for each in left:
-        logger.error(
-            "left by the daemon with pid {}, which was killed, and survives SIGKILL: {}", each.daemon, each
-        )
+        logger.error("processes left by a killed daemon (pid {}) survive SIGKILL: {}", each.daemon, each)
 
 
 def any_alive() -> bool:

@@ -47,9 +47,11 @@ def take_charge(environ: Mapping[str, str]) -> None:
     _limit(resource.RLIMIT_CORE, 0, hard, "a crash may leave secrets in a core file")
     _raise_files()
     if environ.get(OPEN) == "1":
-        logger.warning("servers can read the daemon's memory and environment, for {}=1", OPEN)
+        logger.warning("{}=1 is set: servers can read the daemon's memory and environment", OPEN)
     elif not _prctl(PR_SET_DUMPABLE, 0):
-        logger.warning("servers can read the daemon's memory: {}", os.strerror(ctypes.get_errno()))
+        logger.warning(
+            "prctl failed ({}): servers can read the daemon's memory", os.strerror(ctypes.get_errno())
+        )
     if _limit(proc.RLIMIT_LOCKS, marks.HIGHEST, marks.HIGHEST, "processes may outlive their servers"):
         marks.sweep_strays(others=others)
 
@@ -57,7 +59,7 @@ def take_charge(environ: Mapping[str, str]) -> None:
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends (prctl(2), PR_SET_CHILD_SUBREAPER)."""
     if not _prctl(PR_SET_CHILD_SUBREAPER, 1):
-        logger.warning("not a child subreaper: {}", os.strerror(ctypes.get_errno()))
+        logger.warning("cannot become a child subreaper: {}", os.strerror(ctypes.get_errno()))
 
 
 @contextlib.contextmanager
@@ -67,8 +69,8 @@ def handing_down(mark: int) -> Iterator[None]:
     marked = _limit(proc.RLIMIT_LOCKS, mark, hard, "only the groups of servers can be killed")
     if not marked and marks.not_given(mark):
         logger.error(
-            "a process has lowered a limit of the daemon's (RLIMIT_LOCKS, now {}): servers get no mark, and"
-            " what leaves them is left alone while they run. Remove the server that did it, then restart mcpd",
+            "a process has lowered the daemon's RLIMIT_LOCKS (now {}): servers get no mark, and mcpd cannot end"
+            " processes that leave a running server. Remove the server at fault, then restart mcpd",
             hard,
         )
     before = _worsen_score()
@@ -84,7 +86,7 @@ def handing_down(mark: int) -> Iterator[None]:
 def _raise_files() -> None:
     """Have as many descriptors as we may: a shell gives 1,024, for programs that use select(2). We do not."""
     soft, hard = resource.prlimit(0, resource.RLIMIT_NOFILE)
-    if soft != hard and _limit(resource.RLIMIT_NOFILE, hard, hard, f"no more than {soft} descriptors"):
+    if soft != hard and _limit(resource.RLIMIT_NOFILE, hard, hard, f"the daemon has only {soft} descriptors"):
         _soft_files[:] = [soft]
 
 
@@ -122,7 +124,7 @@ def _limit(kind: int, soft: int, hard: int, otherwise: str) -> bool:
     try:
         resource.prlimit(0, kind, (soft, hard))
     except (OSError, ValueError) as error:
-        logger.warning("{}: a limit of resources cannot be set: {}", otherwise, error)
+        logger.warning("cannot set a resource limit ({}): {}", error, otherwise)
         return False
     return True
 

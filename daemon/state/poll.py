@@ -112,7 +112,7 @@ class Expiry:
             self._notes.touch(key, now)
         await write()
         if self._clock_jumped():
-            logger.warning("the clock was set, or the machine slept: idle sessions are looked for later")
+            logger.warning("the clock was set, or the machine slept: mcpd ends idle sessions later")
             return self.period
         before, anonymous = now - self._idle, now - self._anonymous_idle
         gone = await self._access.use(
@@ -186,7 +186,7 @@ class Recalling:
         for text in unreadable:
             if text not in self._complained:
                 self._complained.add(text)
-                logger.warning("left out of what the store {} remembers: {}", self._where, text)
+                logger.warning("skipped an unreadable row of the store {}: {}", self._where, text)
 
     def names(self, stored: Iterable[GivenName], *, shared: bool) -> None:
         """Send the store's names and URIs; `shared` says that other daemons give names, too."""
@@ -363,7 +363,7 @@ class Listening:
             except StoreFault as fault:
                 why = str(fault)
             except Exception as error:  # noqa: BLE001 - the boundary: without notifications the daemon polls
-                logger.opt(exception=error).error("a fault of mcpd's own while listening to the store")
+                logger.opt(exception=error).error("internal error in mcpd while listening to the store")
             self._complain(why)
             delay = self._retries.delay(self._failures)
             self._failures += 1

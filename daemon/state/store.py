@@ -181,7 +181,7 @@ def complete(transaction: Transaction) -> bool:
 
 
 def mend(transaction: Transaction) -> None:
-    """Create tables that were dropped, and the counter, which continues after the latest stamp."""
+    """Create dropped tables, and a lost counter, which continues after the latest stamp."""
     for name in _tables().keys() - transaction.tables():
         for statement in _tables()[name].made:
             transaction.change(statement.replace("BLOB", transaction.dialect.bytes_type))

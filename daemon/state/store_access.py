@@ -309,7 +309,7 @@ class StoreAccess:
                     self.moved.notify()
                 raise
             except Exception as error:
-                logger.exception("a fault of mcpd's own while reading from the store")
+                logger.exception("internal error in mcpd while reading from the store")
                 raise own_fault(self.opener.where) from error
             finally:
                 self._worker.withdraw(job)
@@ -347,7 +347,7 @@ class StoreAccess:
 
 def own_fault(where: str) -> StoreFault:
     """The fault for an unexpected exception, which has been logged."""
-    return StoreFault(StoreCause.UNAVAILABLE, where, "a fault of mcpd's own, see its log")
+    return StoreFault(StoreCause.UNAVAILABLE, where, "internal error in mcpd, see its log")
 
 
 def _close(store: Store) -> None:

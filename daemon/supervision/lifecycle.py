@@ -420,9 +420,9 @@ def reason_of(error: BaseException | None) -> Reason:
         return ENDED
     if isinstance(error, RunError):
         return error.reason
-    logger.opt(exception=error).error("a fault of mcpd's own, contained")
+    logger.opt(exception=error).error("internal error in mcpd ended a run")
     said = f"{type(error).__name__}: {error}"
-    return Reason(f"mcpd's own fault: {said}", Cause.INTERNAL, {"error": said})
+    return Reason(f"internal error in mcpd: {said}", Cause.INTERNAL, {"error": said})
 
 
 async def contained(
@@ -441,6 +441,6 @@ async def contained(
         if trio.current_effective_deadline() > -math.inf:
             # We are not being cancelled: the body raised a foreign cancellation along with its own failure.
             return leaf(rest)
-        logger.bind(server=name).opt(exception=rest).warning("failed while being stopped")
+        logger.bind(server=name).opt(exception=rest).warning("failed while stopping")
         raise cancelled from None
     return None

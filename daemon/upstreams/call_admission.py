@@ -176,8 +176,8 @@ class Apart:
         """Make calls one client at a time for a while, over all connections; logged as it begins."""
         if not self.is_on:
             logger.bind(server=self._server).warning(
-                "asks clients something, and more than one may be meant: its calls are made one client at a"
-                f" time until it has asked nothing for {APART_SECONDS:g} s"
+                "asks clients something, and mcpd cannot tell which client: mcpd serves one client at a time"
+                f" until the server has asked nothing for {APART_SECONDS:g} s"
             )
         self.until = self._clock() + APART_SECONDS
 

@@ -180,7 +180,7 @@ class Warnings:
         if completed and completed != known:
             more = "" if len(completed) <= QUARANTINED_NAMED else ", …"
             self._log.warning(
-                'lists {} without "type": "object" in its inputSchema, which MCP requires; it was added: {}{}',
+                'lists {} without "type": "object" in its inputSchema, which MCP requires; mcpd adds it: {}{}',
                 counted(len(completed), "tool"),
                 ", ".join(completed[:QUARANTINED_NAMED]),
                 more,

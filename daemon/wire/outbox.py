@@ -299,7 +299,7 @@ def contain(call: Callable[[], None]) -> None:
 
 
 def _tell(error: Exception) -> None:
-    logger.opt(exception=error).error("a fault of mcpd's own while bytes were moved")
+    logger.opt(exception=error).error("internal error in mcpd while bytes were moved")
 
 
 MAX_WAITING = 512 * 1024 * 1024

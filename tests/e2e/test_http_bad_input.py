@@ -72,7 +72,7 @@ def daemon(record: Record) -> Iterator[Daemon]:
     with running({"mcpServers": {"s": server}, "listen": LISTEN}) as daemon:
         daemon.ready()
         yield daemon
-        assert "a fault of mcpd's own" not in daemon.said()
+        assert "internal error in mcpd" not in daemon.said()
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ def kill_again_and_again(place: Path, kills: int) -> None:
         daemon.start()
         assert not [lost for each in crowd if (lost := each.missing())]
         assert not list(daemon.state.parent.glob("*corrupt*"))
-        assert "a fault of mcpd's own" not in daemon.said()
+        assert "internal error in mcpd" not in daemon.said()
     # Otherwise nothing was tried.
     assert sum(len(each.acknowledged) for each in crowd) > 0
     assert sum(each.found for each in crowd) > 0

@@ -74,7 +74,7 @@ def test_the_next_daemon_ends_what_a_killed_one_has_left_and_nobody_else(tmp_pat
 
         assert not alive(left)
         assert daemon.ready("deaf")["deaf"]["pid"] not in left
-        said = f"had left of server deaf: pid {', '.join(map(str, sorted(left)))}"
+        said = f"): server deaf: pid {', '.join(map(str, sorted(left)))}"
         assert said in daemon.said()
         assert alive([stranger, *pids(other)]) == [stranger, *pids(other)]
     assert not alive(pids(own))

@@ -124,7 +124,7 @@ def test_a_daemon_that_has_no_room_ends_in_time_and_says_what_is_lost() -> None:
             serves(client)
             says_degraded(daemon, "locked")
             assert daemon.stop() == 0
-        assert "did not get to the store" in daemon.said()
+        assert "could not be written to the store" in daemon.said()
         daemon.start()
         with daemon.client().hello(session="k") as again:
             assert again.listed() == [*META_TOOLS, "read"]

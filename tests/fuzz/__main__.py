@@ -30,7 +30,7 @@ CALL = (
     b'"arguments":{"category":"says","name":"echo","args":{"nonce":"still here"}}}}'
 )
 
-OWN_FAULTS = ("a fault of mcpd's own", "Traceback")
+OWN_FAULTS = ("internal error in mcpd", "Traceback")
 """What the daemon's log says of a fault that is the daemon's."""
 
 

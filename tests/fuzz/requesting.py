@@ -42,7 +42,7 @@ KNOWN = frozenset(
 MORE_MEMORY = 64 * 1024
 """KiB that the daemon may hold more afterwards: what its allocator keeps."""
 
-OWN_FAULTS = ("a fault of mcpd's own", "Traceback")
+OWN_FAULTS = ("internal error in mcpd", "Traceback")
 
 _READ = 1 << 20
 

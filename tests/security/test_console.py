@@ -296,7 +296,7 @@ def test_no_address_is_a_fault(alone: Daemon) -> None:
     for target in TARGETS:
         method, address = "HEAD" if "live" in target else "GET", target.replace("NINES", "9" * 5000)
         assert surfer.ask(method, address).status < 500, target
-    assert "a fault of mcpd's own" not in alone.said()
+    assert "internal error in mcpd" not in alone.said()
 
 
 # --- who would keep others out ------------------------------------------------------------------------------

@@ -124,4 +124,4 @@ def test_a_first_list_over_the_limit_is_the_servers_fault() -> None:
 
         found = eventually(known, daemon.said)
         assert (found["state"], found["cause"]) == ("degraded", "message-too-large")
-        assert "a fault of mcpd's own" not in daemon.said()
+        assert "internal error in mcpd" not in daemon.said()

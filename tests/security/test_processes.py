@@ -141,7 +141,7 @@ def test_an_orphan_that_took_its_mark_off_is_killed_and_reaped_while_its_server_
         daemon.ready()
         pid = hidden(daemon)
         eventually(lambda: not Path(f"/proc/{pid}").exists(), daemon.said)
-        assert f"killing processes that left their server, with all below them: [{pid}]" in daemon.said()
+        assert f"killing processes that left their server, with their descendants: [{pid}]" in daemon.said()
         assert daemon.ask("status")["servers"]["evil"]["restarts"] == 0
 
 

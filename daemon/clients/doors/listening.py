@@ -272,6 +272,6 @@ class Front(Generic[R]):
             logger.bind(session=number).debug("ended: {}", error)
         except Exception as error:  # noqa: BLE001 - the boundary of each connection
             plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
-            logger.bind(session=number).opt(exception=plain).error("a fault of mcpd's own ended a session")
+            logger.bind(session=number).opt(exception=plain).error("an internal error in mcpd ended a session")
         finally:
             self.sessions.pop(number, None)

@@ -40,7 +40,7 @@ MISSES = 3  # unanswered pings in a row that end a connection: a laptop may slee
 
 LEAVING = CloseReason(GOING_AWAY, "mcpd is stopping, or the token was revoked")
 SILENT = CloseReason(POLICY, "pings are not answered")
-FAULTY = CloseReason(OUR_FAULT, "a fault of mcpd's own ended the session; its log has it")
+FAULTY = CloseReason(OUR_FAULT, "an internal error in mcpd ended the session; its log has it")
 
 _OPENING = (
     b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

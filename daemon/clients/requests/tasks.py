@@ -37,7 +37,7 @@ _encode = msgspec.json.encode
 
 
 def owner_in(request: Request, notifier: ConnectedClient) -> Hashable:
-    """The owner of a task made in this request: its session, or its connection without a key."""
+    """The owner of a task made in this request: the key's session, or the connection if there is no key."""
     return notifier.asker if request.key is None else request.key
 
 

@@ -147,7 +147,7 @@ class NotStopped(McpdError):
 
 
 def stop(environ: Mapping[str, str], control: Path, seconds: float) -> int | None:
-    """End the daemon and wait; returns its pid, 0 for systemd's, None if none ran. Raises NotStopped."""
+    """End the daemon and wait; returns its pid (0: systemd's daemon; None: none ran). Raises NotStopped."""
     pid, distrusted = who_listens(control)
     if distrusted:
         raise NotStopped(distrusted)

@@ -35,7 +35,7 @@ def host_and_port(url: str, *schemes: str) -> tuple[str, int]:
 
 
 def place_of(host: str, port: int) -> str:
-    """Host and port in texts."""
+    """Host and port as shown to users."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -67,7 +67,7 @@ class Post(msgspec.Struct, eq=False):
 
 
 class PostLink(ABC):
-    """`wire.outbox.Link` over POSTs: a task for each request, one for everything that keeps its order."""
+    """`wire.outbox.Link` over POSTs: one task per request, and one task for all messages sent in order."""
 
     peer: Peer
     """Set by `PostConnection`."""

@@ -88,5 +88,5 @@ async def test_an_address_that_no_configuration_may_have_is_not_opened(listen: s
         async with exposed(first=configured(listen)) as here:
             await trio.testing.wait_all_tasks_blocked()
             assert here.exposition.address.value is None
-    assert said[0] == "a fault of mcpd's own while serving metrics"
+    assert said[0] == "internal error in mcpd while serving metrics"
     assert f"metrics are not served on {listen}" in said[1]

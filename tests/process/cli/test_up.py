@@ -114,7 +114,7 @@ def test_at_a_terminal_each_question_is_asked_once(here: User) -> None:
     with Typing(here, "up", *CLIENTS) as typing:
         typing.until("Take this server into ~/.config/mcpd/mcpd.json? [Y/n] ")
         typing.write("")
-        typing.until("Put mcpd into Cursor and Codex, in place of the servers that it has? [Y/n] ")
+        typing.until("Put mcpd into Cursor and Codex, in place of the servers mcpd runs? [Y/n] ")
         typing.write("y")
         status, said = typing.end()
     assert status == 0

@@ -110,7 +110,7 @@ def test_a_disk_that_takes_nothing_is_told_of_once_and_the_daemon_goes_on(
     child.communicate(b"", PATIENCE)
     begun.end(keep=True)
     assert begun.path.read_bytes() == whole
-    assert len([line for line in log if "what is started is not written down" in line]) == 1
+    assert len([line for line in log if "cannot record started servers" in line]) == 1
 
 
 def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:

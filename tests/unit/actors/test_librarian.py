@@ -71,6 +71,6 @@ async def test_a_model_that_is_not_there_leaves_a_search_by_words_and_a_warning(
         await librarian.index.wait_until(lambda index: index.covers(stage.catalog.value.servers))
         while not said:
             await trio.lowlevel.checkpoint()
-    assert "tools are found by their words only: " in said[0]
+    assert "tools are found by words only: " in said[0]
     assert "/nowhere" in said[0]
     assert librarian.index.value.search(["echo"]).hits

@@ -254,7 +254,7 @@ async def test_a_fault_of_ours_or_of_the_library_costs_a_wait_and_not_the_daemon
     state = await scene.for_seconds(FOREVER)
     assert scene.sentences() == {"Does one."}
     assert state.last_error == ""
-    assert said == ["a fault of mcpd's own while summarising tools: their own first sentences serve"]
+    assert said == ["internal error in mcpd while summarising tools: descriptions stand in"]
 
 
 @pytest.mark.parametrize("error", [SummariesUnavailable("KEY is not set"), ZeroDivisionError("oh")])

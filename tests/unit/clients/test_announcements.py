@@ -357,7 +357,7 @@ async def test_a_list_that_cannot_be_made_costs_an_announcement(nursery: trio.Nu
     sink = logger.add(lambda message: said.append(message.record["message"]), level="ERROR")
     assert window.hears() == []
     logger.remove(sink)
-    assert said == ["a fault of mcpd's own while listing prompts"]
+    assert said == ["internal error in mcpd while listing prompts"]
 
 
 async def test_a_client_hears_of_what_its_servers_list_anew(stage: Stage, nursery: trio.Nursery) -> None:

@@ -132,7 +132,7 @@ async def test_a_url_that_no_user_is_to_see_is_not_passed_on_and_is_an_event(nur
     client = (await greeted(stage, nursery)).client
     await called(stage, client)
     stage.refuse(stage.alpha.sent[0], required("e1").replace(b"https:", b"javascript:"))
-    assert "asked something that mcpd does not show to users" in json.dumps(await client.get())
+    assert "sent a question that mcpd does not show to users" in json.dumps(await client.get())
     assert [(event.kind, event.server) for event in noted] == [(EventKind.QUESTION_REFUSED, "alpha")]
 
 

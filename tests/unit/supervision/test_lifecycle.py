@@ -43,7 +43,7 @@ def test_the_reason_is_in_words_and_names_a_fault_of_ours_as_one() -> None:
         "no answer", Cause.HANDSHAKE_TIMEOUT, {"seconds": 3.0}
     )
     ours = reason_of(KeyError("bug"))
-    assert (ours.text, ours.cause) == ("mcpd's own fault: KeyError: 'bug'", Cause.INTERNAL)
+    assert (ours.text, ours.cause) == ("internal error in mcpd: KeyError: 'bug'", Cause.INTERNAL)
 
 
 S = ServerState

@@ -189,7 +189,7 @@ OURS = ExceptionGroup("two", [ValueError("noise"), ExceptionGroup("inner", [Cann
 
 @pytest.mark.parametrize(
     ("error", "state", "reason"),
-    [(KeyError("bug"), BACKOFF, "mcpd's own fault: KeyError"), (OURS, FAILED, "gone")],
+    [(KeyError("bug"), BACKOFF, "internal error in mcpd: KeyError"), (OURS, FAILED, "gone")],
 )
 async def test_a_bug_of_ours_is_named_in_the_reason_and_a_group_by_its_error_that_is_none(
     error: Exception, state: ServerState, reason: str

@@ -103,7 +103,7 @@ async def test_tools_whose_schemas_are_completed_are_logged_once_and_told(said: 
     for _time in range(2):
         assert (await scene.read())[0] == ""
     assert said == [
-        'lists 2 tools without "type": "object" in its inputSchema, which MCP requires; it was added: one, two'
+        'lists 2 tools without "type": "object" in its inputSchema, which MCP requires; mcpd adds it: one, two'
     ]
     fact = scene.facts[-1]
     assert isinstance(fact, DefinitionsListed)

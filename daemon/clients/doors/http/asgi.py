@@ -85,7 +85,7 @@ class AsgiRequest:
             spawn(self.serve, b"")
 
     async def serve(self, body: bytes) -> None:
-        """Have the application answer; a fault of mcpd's own costs this one response."""
+        """Have the application answer; an internal error in mcpd costs only this response."""
         response = _Response(self.exchange, self.outbox)
         with trio.CancelScope() as scope:
             self.exchange.on_gone = scope.cancel
@@ -96,7 +96,7 @@ class AsgiRequest:
             except Exception as error:  # noqa: BLE001 - the boundary of a request
                 plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
                 if not isinstance(plain, ClientStuck):
-                    logger.opt(exception=plain).error("a fault of mcpd's own while serving a page")
+                    logger.opt(exception=plain).error("internal error in mcpd while serving a page")
             finally:
                 response.end()
 
@@ -168,7 +168,7 @@ class _Response:
         exchange = self._exchange
         exchange.on_written = None
         if exchange.is_open and not self._streams:
-            text = b"a fault of mcpd's own: see its log\n"
+            text = b"internal error in mcpd: see its log\n"
             exchange.respond(HTTPStatus.INTERNAL_SERVER_ERROR, (text,), PLAIN)
         elif exchange.is_open:
             exchange.responses.is_last = True

@@ -133,7 +133,7 @@ class HttpDoor:
             try:
                 await trio.to_thread.run_sync(renew, self._needs.tls, self._files)
             except OSError as error:
-                logger.warning("the certificate of HTTP stays as it is: {}", error.strerror or error)
+                logger.warning("cannot renew the certificate, the old one stays: {}", error.strerror or error)
 
     def _fault_of_choice(self, profile: str, servers: tuple[str, ...]) -> str:
         config = self._needs.catalog.value.config

@@ -295,8 +295,8 @@ class HttpConnection:
         if isinstance(error, BadRequest):
             status, text, answers = error.status, error.text, True
         else:
-            logger.opt(exception=error).error("a fault of mcpd's own while serving HTTP")
-            status, text = HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of mcpd's own: see its log\n"
+            logger.opt(exception=error).error("internal error in mcpd while serving HTTP")
+            status, text = HTTPStatus.INTERNAL_SERVER_ERROR, "internal error in mcpd: see its log\n"
             answers = self.exchange is not None
         self.responses.is_last = True
         if answers and not self.responses.is_begun:

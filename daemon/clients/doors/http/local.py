@@ -99,15 +99,15 @@ def require_all_profiles(visitor: Principal) -> None:
 
 
 async def answer(exchange: HttpExchange, export: Callable[[], Awaitable[str]], outbox: Outbox) -> None:
-    """Answer a request for metrics; a fault of mcpd's own costs this one answer."""
+    """Answer a request for metrics; an internal error in mcpd costs only this answer."""
     status = HTTPStatus.OK
     try:
         text = await export()
     except CallError as error:
         status, text = HTTPStatus.SERVICE_UNAVAILABLE, f"{error.message}\n"
     except Exception:  # noqa: BLE001 - the boundary of a request
-        logger.exception("a fault of mcpd's own while collecting metrics")
-        status, text = HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of mcpd's own: see its log\n"
+        logger.exception("internal error in mcpd while collecting metrics")
+        status, text = HTTPStatus.INTERNAL_SERVER_ERROR, "internal error in mcpd: see its log\n"
     exchange.respond(status, (text.encode(),), {"content-type": TEXT_FORMAT})
     outbox.flush()
 
@@ -221,7 +221,7 @@ class LocalDoor:
                     ticking.cancel()
         except Exception as error:  # noqa: BLE001 - the boundary of a connection
             fault = leaf(error) if isinstance(error, BaseExceptionGroup) else error
-            logger.opt(exception=fault).error("a fault of mcpd's own while serving {}", self._bounds.served)
+            logger.opt(exception=fault).error("internal error in mcpd while serving {}", self._bounds.served)
         finally:
             connection.close()
             self._strangers.leave(scope)

@@ -192,7 +192,7 @@ class HttpServer:
                     await terminate(accepted, self._tls, speak, self._handshakes)
         except Exception as error:  # noqa: BLE001 - the boundary of a connection: the others go on
             plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
-            logger.opt(exception=plain).error("a fault of mcpd's own ended a connection over HTTP")
+            logger.opt(exception=plain).error("an internal error in mcpd ended a connection over HTTP")
         finally:
             self._strangers.leave(scope)
             self._bearers.pop(scope, None)

@@ -89,9 +89,9 @@ async def test_a_fault_of_ours_costs_one_answer(said: list[str]) -> None:
         async with exposed(export) as here:
             busy, broken, well = await here.ask(), await here.ask(), await here.ask()
     assert (busy.status, body(busy)) == (503, "too much at once\n")
-    assert (broken.status, body(broken)) == (500, "a fault of mcpd's own: see its log\n")
+    assert (broken.status, body(broken)) == (500, "internal error in mcpd: see its log\n")
     assert (well.status, body(well)) == (200, TEXT)
-    assert said == ["a fault of mcpd's own while collecting metrics"]
+    assert said == ["internal error in mcpd while collecting metrics"]
 
 
 def test_a_token_that_is_bound_to_profiles_does_not_read_what_names_every_server() -> None:
