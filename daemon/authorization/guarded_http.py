@@ -150,13 +150,13 @@ def refuse_unsafe(url: httpx2.URL, *, local: bool) -> None:
     place = f"{url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
     loopback = is_loopback(url.host)
     if url.scheme not in {"http", "https"} or not url.host:
-        raise UnsafeAddress(f"'{url.scheme}:' is no address of an authorization server")
+        raise UnsafeAddress(f"'{url.scheme}:' cannot be the address of an authorization server")
     if url.userinfo:
         raise UnsafeAddress(f"the address at {place} has a password in it")
     if url.scheme == "http" and not loopback:
         raise UnsafeAddress(f"{place} is not encrypted: logins go over https only")
     if loopback and not local:
-        raise UnsafeAddress(f"{place} is this machine, where a server elsewhere has no business")
+        raise UnsafeAddress(f"{place} is this machine, which a remote server may not name")
 
 
 @asynccontextmanager
@@ -190,7 +190,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             raise _too_slow(request)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
-            raise httpx2.DecodingError("the answer is compressed, against our request", request=request)
+            raise httpx2.DecodingError("the answer is compressed against mcpd's request", request=request)
         response.stream = _BoundedStream(cast("httpx2.AsyncByteStream", response.stream), request, until)
         return response
 
@@ -222,9 +222,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             if any(address in network for network in FORBIDDEN):
                 raise UnsafeAddress(f"{host} leads to {each}, where no authorization server can be")
             if address.is_loopback and not self.local:
-                raise UnsafeAddress(
-                    f"{host} leads to this machine, which a server elsewhere has no business with"
-                )
+                raise UnsafeAddress(f"{host} leads to this machine, which a remote server may not name")
         return addresses[:MAX_ADDRESSES]
 
     async def aclose(self) -> None:
@@ -363,14 +361,14 @@ def _serves(login: Login, rejected: str | None, scope: str | None) -> bool:
     """Whether a login serves without a renewal; raises LoginOver if not even a renewal helps."""
     missing = set((scope or "").split()) - set((login.scope or "").split())
     if missing and login.scope is not None:
-        raise LoginOver(f"the server wants the scope '{' '.join(sorted(missing))}', which was not granted")
+        raise LoginOver(f"the server wants the scope '{' '.join(sorted(missing))}', which the login lacks")
     if login.access_token != rejected and (login.renew_at is None or time.time() < login.renew_at):
         return True
     if login.refresh_token is None:
         if login.access_token != rejected and (login.expires_at is None or time.time() < login.expires_at):
             return True
         why = "the server no longer takes it" if login.access_token == rejected else "it has expired"
-        raise LoginOver(f"{why}, and the authorization server has given nothing to renew it with")
+        raise LoginOver(f"{why}, and the authorization server gave no refresh token")
     return False
 
 

@@ -188,7 +188,7 @@ class TransientStorage:
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Take the granted tokens; raises NoLogin for unusable ones."""
         if not is_usable(tokens.access_token, tokens.refresh_token):
-            raise NoLogin("the authorization server gave a token that cannot be sent: tell whoever runs it")
+            raise NoLogin("the authorization server gave a token that cannot be sent: tell its operator")
         self.tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
@@ -309,7 +309,7 @@ class LoginFlow:
                 self._provider.issuer = str(other)
                 status = await self._flow()
         except UnsafeAddress as unsafe:
-            raise NoLogin(f"the login was not followed any further: {unsafe}") from None
+            raise NoLogin(f"mcpd ended the login: {unsafe}") from None
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             raise NoLogin(f"{_place(error)} cannot be reached: {reason(error)}") from None
         except OAuthRegistrationError:
@@ -394,9 +394,7 @@ class LoginFlow:
     async def _match_resource(self, url: str, resource: str | None) -> None:
         """Refuse metadata of another resource, whose tokens would serve another server (RFC 9728, 7.3)."""
         if resource and not check_resource_allowed(resource_url_from_server_url(url), resource):
-            raise NoLogin(
-                f"{self._wish.server} says that logins are for another server than itself: ask who runs it"
-            )
+            raise NoLogin(f"{self._wish.server} names another server for logins than itself: ask its operator")
 
     async def _show(self, url: str) -> None:
         try:

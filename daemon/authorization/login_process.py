@@ -75,7 +75,7 @@ async def serve(lines: Lines, say: Callable[[Said], Awaitable[None]]) -> None:
         except (NoLogin, LoginsTrouble) as error:
             result = Failed(str(error))
         except Exception as error:  # noqa: BLE001 - its text, and a traceback, may hold secrets
-            result = Failed(f"mcpd has made a mistake ({type(error).__name__}): please report it")
+            result = Failed(f"internal error in mcpd ({type(error).__name__}): please report it")
         await say(result)
         nursery.cancel_scope.cancel()
 

@@ -94,7 +94,7 @@ class LoginRun:
         """Drop a waiting caller; the login ends with the last."""
         self._participants -= 1
         if not self._participants:
-            self.end(Failed("nobody waits for this login any more"))
+            self.end(Failed("no command waits for this login any more"))
 
     async def wait_shown(self) -> LoginPage | DeviceCode | None:
         """Wait for the page or code for the user; None if the login ends before."""

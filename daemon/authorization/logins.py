@@ -219,7 +219,7 @@ class FileLogins(msgspec.Struct, frozen=True):
             private_directory(path.parent)
             private_files.replace(path, msgspec.json.format(msgspec.json.encode(login)) + b"\n")
         except OSError as error:
-            raise LoginsTrouble(f"the login cannot be kept in {path}: {error.strerror}") from None
+            raise LoginsTrouble(f"mcpd cannot store the login in {path}: {error.strerror}") from None
 
     def remove(self, server: str) -> None:
         """See `Logins.remove`."""

@@ -97,7 +97,7 @@ class CallLogger:
         written: list[EndedCall] = []
         if self.dropped:
             lost, self.dropped = self.dropped, 0
-            logger.warning("{} calls were not logged: they came faster than they could be", lost)
+            logger.warning("{} calls were not logged: they came faster than mcpd could log them", lost)
         while self._notes:
             notes = [self._notes.popleft() for _ in range(min(len(self._notes), CALLS_PER_RECORD))]
             lines = [

@@ -50,7 +50,9 @@ class FoundFile:
         try:
             return None if self.content is None else self.content.decode()
         except UnicodeDecodeError:
-            raise DocumentError(f"{self.path} is not UTF-8, so it is left alone: save it as UTF-8") from None
+            raise DocumentError(
+                f"{self.path} is not UTF-8, so mcpd does not edit the file: save it as UTF-8"
+            ) from None
 
 
 def look(path: Path, *, foreign: bool = False) -> FoundFile:
@@ -66,7 +68,7 @@ def look(path: Path, *, foreign: bool = False) -> FoundFile:
     except FileNotFoundError:
         return FoundFile(path=path, target=path.resolve(), content=None)
     except RuntimeError:  # how pathlib reports a circle of links before Python 3.13
-        raise DocumentError(f"{path} is a link that leads back to itself: remove it") from None
+        raise DocumentError(f"{path} is a link to itself: remove it") from None
     except OSError as error:
         raise DocumentError(f"{path} cannot be read: {error.strerror}") from None
     if len(content) > MAX_FILE:
@@ -177,7 +179,9 @@ class Edit:
         """Restore the former content. Raises DocumentError: the file has changed since or cannot be written."""
         now = look(self.found.path)
         if now.content != self.text.encode():
-            raise DocumentError(f"{self.found.path} was changed by somebody else since: it stays as it is")
+            raise DocumentError(
+                f"{self.found.path} was changed by somebody else since: mcpd leaves the file unchanged"
+            )
         if self.found.content is None:
             now.target.unlink(missing_ok=True)
         else:

@@ -194,7 +194,7 @@ class _Life:
             now = await trio.to_thread.run_sync(file.look, abandon_on_cancel=True)
         except Exception as error:  # noqa: BLE001 - as in `_look`
             if not self._blind:
-                logger.warning("cannot look at the configuration's file, and go on trying: {}", error)
+                logger.warning("cannot read the configuration's file, mcpd retries: {}", error)
             self._blind = True
             return file.seen
         self._blind = False

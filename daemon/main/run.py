@@ -342,7 +342,7 @@ def _written_down(state: Path) -> Iterator[tuple[Starts | None, str]]:
         begun = leftovers.Starts.begin(state)
     except OSError as error:
         why = f"{error.filename or state}: {error.strerror or error}"
-        logger.warning("what is started is not written down, and nobody ends what kill -9 would leave: {}", why)
+        logger.warning("cannot record started servers, which would outlive kill -9: {}", why)
         yield None, why
         return
     try:

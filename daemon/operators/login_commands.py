@@ -96,7 +96,7 @@ def server_to_log_in_to(context: OperatorContext, name: str) -> Server:
         raise Refused(f"server {name} has no login: it is not reached over HTTP (its type is {server.type})")
     if server.oauth is False:
         raise Refused(f'server {name} is not logged in to: its configuration says so ("oauth": false)')
-    raise Refused(f"server {name} is sent the header Authorization of its configuration: remove that first")
+    raise Refused(f"server {name} gets the header Authorization of its configuration: remove this header first")
 
 
 async def outcome_of(context: OperatorContext, name: str) -> dict[str, object]:

@@ -189,7 +189,7 @@ class _Outcome:
         self.result = bytes(result)
         if not self.result.startswith(b"{"):
             # Nobody could tell it from an answer that is not mcpd's.
-            self.error = UpstreamCallError("the server has answered with something that is no object")
+            self.error = UpstreamCallError("the server has answered with something other than an object")
         self._done.set()
 
     def refused(self, error: Buffer) -> None:

@@ -131,7 +131,7 @@ def _encoder(weights: str, tokenizer: str) -> StaticEncoder:
     tensors = load(np.fromfile(weights, dtype="u1").tobytes())
     found = next((name for name in NAMES if name in tensors), None)
     if found is None:
-        raise ValueError(f"it holds no tensor {' or '.join(NAMES)}")
+        raise ValueError(f"the file holds no tensor {' or '.join(NAMES)}")
     for name, kinds in ((found, "fi"), ("weights", "fi"), ("mapping", "i")):
         if name in tensors and tensors[name].dtype.kind not in kinds:
             raise ValueError(f"numbers of kind {tensors[name].dtype} are not read as {name}")

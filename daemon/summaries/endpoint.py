@@ -140,7 +140,7 @@ def _key(summaries: Summaries, environ: Mapping[str, str]) -> str | None:
             f" {summaries.api_key_env}=... into the file env beside the configuration, then `mcpd reload`"
         )
     if not (key.isascii() and key.isprintable()):
-        raise SummariesUnavailable(f"{variable} holds characters that no key has: set it anew")
+        raise SummariesUnavailable(f"{variable} holds characters that no key has: set it again")
     return key
 
 

@@ -219,7 +219,7 @@ class Guarded(httpx2.AsyncBaseTransport):
             raise fault_of_status(response.status_code, self._place, wait)
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             raise EndpointFault(
-                Failing.UNREADABLE, f"{self._place} packs its answers although it is asked not to"
+                Failing.UNREADABLE, f"{self._place} compresses its answers against mcpd's request"
             )
         body = bytearray()
         async for chunk in response.aiter_raw():
