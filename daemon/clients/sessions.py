@@ -364,7 +364,7 @@ class Sessions:
             return state
         except Exception:  # noqa: BLE001 - a fault of mcpd costs a session its memory, not its connection
             state.whole, state.began = False, 0.0
-            logger.exception("a fault of mcpd's own while recalling a session")
+            logger.exception("internal error in mcpd while recalling a session")
             return state
         if record is not None and record.partial:
             state.recalled(record)
@@ -389,7 +389,7 @@ async def call_watchers(watchers: dict[object, Callable[[], None]]) -> None:
             try:
                 look()
             except Exception:  # noqa: BLE001 - the boundary: a fault met for one client concerns no other
-                logger.exception("a fault of mcpd's own while looking at what a client was given")
+                logger.exception("internal error in mcpd while looking at what a client was given")
         if number % CALLED_AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
 
