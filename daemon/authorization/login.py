@@ -394,7 +394,9 @@ class LoginFlow:
     async def _match_resource(self, url: str, resource: str | None) -> None:
         """Refuse metadata of another resource, whose tokens would serve another server (RFC 9728, 7.3)."""
         if resource and not check_resource_allowed(resource_url_from_server_url(url), resource):
-            raise NoLogin(f"{self._wish.server} names another server for logins than itself: ask its operator")
+            raise NoLogin(
+                f"{self._wish.server} says that its logins are for another server than itself: ask its operator"
+            )
 
     async def _show(self, url: str) -> None:
         try:

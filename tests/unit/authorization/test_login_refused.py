@@ -98,8 +98,8 @@ async def test_an_honest_authorization_server_is_logged_in_at() -> None:
         ({"code_challenge_methods_supported": ["plain"]}, "does not offer PKCE with S256"),
         ({"authorization_endpoint": "https://login.example@evil.example/"}, "not safe to open"),
         ({"authorization_endpoint": "http://evil.example/"}, "not safe to open"),
-        ({"token_endpoint": "http://evil.example/"}, "not followed any further"),
-        ({"registration_endpoint": "http://169.254.169.254/"}, "not followed any further"),
+        ({"token_endpoint": "http://evil.example/"}, "mcpd ended the login"),
+        ({"registration_endpoint": "http://169.254.169.254/"}, "mcpd ended the login"),
         ({"authorization_endpoint": "javascript:alert(1)"}, "publishes no OAuth metadata"),
     ],
 )
