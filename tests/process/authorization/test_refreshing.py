@@ -102,7 +102,7 @@ async def test_a_login_that_somebody_else_has_renewed_with_is_over_and_not_tried
     # A copy from before, as a backup or a thief has it.
     expire(logins, first)
     for _ in range(2):
-        with pytest.raises(LoginOver, match=r"\(invalid_grant\)|nothing to renew it with"):
+        with pytest.raises(LoginOver, match=r"\(invalid_grant\)|gave no refresh token"):
             await fresh(logins, "notion", url, rejected=None)
 
 
