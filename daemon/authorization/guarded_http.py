@@ -150,7 +150,7 @@ def refuse_unsafe(url: httpx2.URL, *, local: bool) -> None:
     place = f"{url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
     loopback = is_loopback(url.host)
     if url.scheme not in {"http", "https"} or not url.host:
-        raise UnsafeAddress(f"'{url.scheme}:' cannot be the address of an authorization server")
+        raise UnsafeAddress(f"'{url.scheme}:' is no address of an authorization server")
     if url.userinfo:
         raise UnsafeAddress(f"the address at {place} has a password in it")
     if url.scheme == "http" and not loopback:

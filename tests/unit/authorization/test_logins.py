@@ -98,7 +98,7 @@ def test_neither_a_link_nor_a_directory_is_taken_for_a_login(logins: FileLogins,
     kept(logins).mkdir()
     with pytest.raises(LoginsTrouble, match=r"is no file|cannot be read"):
         logins.read("notion", URL)
-    with pytest.raises(LoginsTrouble, match="cannot be kept"):
+    with pytest.raises(LoginsTrouble, match="cannot store"):
         logins.write("notion", LOGIN)
 
 
@@ -119,7 +119,7 @@ def test_what_goes_wrong_while_a_login_is_held_is_not_taken_for_a_fault_of_the_l
 
 def test_a_state_directory_that_is_a_file_says_so(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
-    with pytest.raises(LoginsTrouble, match="cannot be kept"):
+    with pytest.raises(LoginsTrouble, match="cannot store"):
         FileLogins(tmp_path / "state").write("notion", LOGIN)
     with (
         pytest.raises(LoginsTrouble, match="cannot be locked"),
