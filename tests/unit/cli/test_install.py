@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.local_commands import IMPORT, INSTALL
+from daemon.cli.local_commands import IMPORT, INSTALL, UNINSTALL
 from tests.unit.cli.users import Terminal, config_of
 from tests.unit.setup.clients.test_found import BROKEN
 
@@ -102,3 +102,44 @@ def test_before_all_clients_are_changed_a_terminal_is_asked(
     assert main(["--all"]) == status
     assert ("mcpd" in servers(here, ".claude.json")) is (status == 0)
     assert ("mcpd" in servers(here, ".cursor/mcp.json")) is (status == 0)
+
+
+def test_a_dry_run_shows_a_diff_without_secrets_and_changes_nothing(
+    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = user("claude-code", "codex")
+    IMPORT.main(["--write", "--yes"])
+    before = (here.home / ".claude.json").read_bytes()
+    capsys.readouterr()
+    assert main(["claude-code", "codex", "--dry-run"]) == 0
+    out, _ = capsys.readouterr()
+    assert '-    "brave-search": {' in out
+    assert '-        "BRAVE_API_KEY": "[redacted]"' in out
+    assert "+[mcp_servers.mcpd]" in out
+    assert "bk-7Qm2xV9bT4Zr8Lw1" not in out
+    assert (here.home / ".claude.json").read_bytes() == before
+    assert not (here.home / ".local").exists()
+
+
+def test_without_a_configuration_of_mcpds_every_server_stays_and_is_named(
+    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = user("claude-code")
+    assert main(["claude-code"]) == 0
+    assert list(servers(here, ".claude.json")) == ["time", "notion", "brave-search", "mcpd"]
+    assert (
+        "stay there as well: mcpd does not have them, or has them switched off (`mcpd import`"
+        in capsys.readouterr()[0]
+    )
+
+
+def test_a_dry_run_of_uninstall_changes_nothing(
+    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = user("claude-code")
+    main(["claude-code"])
+    before = (here.home / ".claude.json").read_bytes()
+    capsys.readouterr()
+    assert UNINSTALL.main(["claude-code", "--dry-run"]) == 0
+    assert '-    "mcpd": {' in capsys.readouterr()[0]
+    assert (here.home / ".claude.json").read_bytes() == before

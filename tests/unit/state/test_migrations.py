@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from daemon.config.state_url import parse
 from daemon.safety.redact import Redactor
 from daemon.state.faults import StoreCause, StoreFault, translated
 from daemon.state.sql import Batch
-from daemon.state.store import STEPS, complete, mend, migrate, version_of
+from daemon.state.store import STEPS, Store, complete, mend, migrate, version_of
 from tests.unit.cases import cases
-from tests.unit.state.places import Sqlite, database_of
+from tests.unit.state.places import SLACK, Sqlite, database_of
 from tests.unit.state.samples import server
 
 if TYPE_CHECKING:
@@ -126,6 +127,24 @@ def test_daemons_that_come_at_once_move_a_store_of_before_once(
     found = postgres_place.run("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'mcpd%'")
     assert found == [("mcpd_before_0_1_0",)]
     assert len([line for line in logged if "moved aside" in line]) == 1
+
+
+def test_a_store_of_before_that_cannot_be_moved_stays_and_the_fault_says_what_to_do(
+    postgres_place: Postgres,
+) -> None:
+    left_behind(postgres_place)
+    role = f"guest_{postgres_place.name}"
+    postgres_place.run(
+        f"CREATE ROLE {role} LOGIN",
+        f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}",
+        f"GRANT CREATE ON SCHEMA public TO {role}",
+    )
+    guest = parse(postgres_place.dsn.replace("postgres@", f"{role}@"))
+    with pytest.raises(StoreFault, match=r"cannot be moved aside: .* move it away by hand") as fault:
+        Store.open(guest, writer="guest", slack=SLACK)
+    assert fault.value.cause is StoreCause.MISCONFIGURED
+    assert postgres_place.run("SELECT tool FROM public.switches") == [("push",)]
+    postgres_place.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
 def test_a_step_that_fails_leaves_the_earlier_schema(database: Database) -> None:
