@@ -183,7 +183,7 @@ class Exchange(Protocol):
 
     @property
     def answerable(self) -> frozenset[str]:
-        """The methods that the asker has declared it can answer."""
+        """The request methods that the calling client has declared, such as sampling."""
 
 
 class RemoteError(Exception):
