@@ -310,6 +310,15 @@ def test_each_server_is_told_once_it_is_up_or_has_failed(
     assert "off:" not in told
 
 
+def test_a_server_that_was_still_starting_is_told_later(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    polls = [{"slow": SERVERS["slow"]}, {"slow": {"state": "ready", "tools": 1}}]
+    monkeypatch.setattr("daemon.cli.up.poll_servers", lambda *_: iter(polls))
+    assert settled(argparse.Namespace(wait=5.0)) == polls[-1]
+    assert capsys.readouterr().out == "  slow: ready, 1 tool\n"
+
+
 # --- which clients are meant and are here, and what is said of changes ---------------------------------------
 
 

@@ -477,6 +477,12 @@ def test_what_goes_on_and_what_went_wrong_is_told() -> None:
     assert "degraded: silent" in text
 
 
+def test_only_an_event_of_another_day_has_its_date() -> None:
+    text = shown_alone(answered(events=[{**EVENT, "at": NOW - 86_400}, EVENT]), 120)
+    found = re.findall(r"(\S+ )?\d\d:\d\d:\d\d", text)
+    assert [len(each) for each in found] == [len("2026-11-28 "), 0]
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_it_fits_and_what_others_wrote_is_spelt_out(width: int) -> None:
     odd = answered(

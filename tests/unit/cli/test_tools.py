@@ -124,6 +124,18 @@ def test_one_tool_can_be_asked_for(control: Controls, capsys: pytest.CaptureFixt
     assert daemon.asked == [("tool", {"server": "git", "tool": "git_log"})] * 2
 
 
+def test_a_category_whose_name_has_a_slash_is_found(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = {"error": {"code": -32602, "message": "no server is named 'in'"}}
+    known = {"in/out": ANSWER["categories"]["files"]}
+    control({"tool": refused, "tools": {**ANSWER, "categories": known}})
+    assert main(["in/out"]) == 0
+    assert "read" in capsys.readouterr().out
+    assert main(["in/side"]) == 1
+    assert capsys.readouterr().err == "mcpd: no server is named 'in'\n"
+
+
 def test_a_surface_is_told_as_a_text_for_models_without_a_list_of_tools(
     control: Controls, capsys: pytest.CaptureFixture[str]
 ) -> None:

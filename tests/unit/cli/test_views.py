@@ -123,7 +123,7 @@ def test_calls_fit_any_screen_with_their_numbers_and_outcomes() -> None:
     tool = "a_tool_with_a_name_that_is_longer_than_any_that_was_ever_seen_in_the_wild" * 2
     waiting = {**WAITING, "id": 123_456, "tool": tool, "waitsFor": "server", "client": "client " * 9}
     ended = {**ENDED, "tool": tool, "outcome": "UpstreamUnavailable"}
-    for width, clients in ((80, True), (50, False)):
+    for width, clients in ((80, True), (60, True), (59, False)):
         screen = Screen(width=width, colour=False)
         text = render_calls(answer(waiting, ended=(ended,)), errors_only=False, screen=screen)
         assert all(len(line) <= width for line in text.splitlines())

@@ -20,8 +20,11 @@ from daemon.console.access import (
     HEADERS,
     IDLE_SECONDS,
     LINK_SECONDS,
+    MAX_LINKS,
+    MAX_NOTICES,
     MAX_SESSIONS,
     ConsoleSessions,
+    Notice,
     cookie_in,
     cookie_name,
 )
@@ -34,11 +37,14 @@ from daemon.console.rendering import (
     Rendering,
     by_button,
     foreign,
+    heading,
     marked,
+    milliseconds,
     sent,
     sent_in_json,
 )
 from daemon.history.event import Event, EventKind
+from daemon.operators.report_columns import ReportColumn
 from tests.fakes_upstream import Stage
 from tests.unit.cases import cases
 from tests.unit.console.browsing import HOST, Browser, Desk
@@ -446,6 +452,12 @@ def test_a_link_is_too_old_after_a_minute(sessions: ConsoleSessions, clock: Cloc
     assert sessions.enter(secret) is None
 
 
+def test_of_many_links_the_newest_count(sessions: ConsoleSessions) -> None:
+    first, *others = [sessions.invite(may_change=True) for _ in range(MAX_LINKS + 1)]
+    assert sessions.enter(first) is None
+    assert all(sessions.enter(each) for each in others)
+
+
 def test_secrets_are_long_and_never_the_same(sessions: ConsoleSessions) -> None:
     made = {sessions.invite(may_change=True) for _ in range(50)}
     made |= {sessions.begin("x", may_change=True) for _ in range(50)}
@@ -483,6 +495,22 @@ def test_a_revoked_token_takes_its_sessions_with_it(sessions: ConsoleSessions) -
     assert sessions.find(kept) is not None
 
 
+def test_ending_all_sessions_voids_links_too(sessions: ConsoleSessions) -> None:
+    secret = sessions.invite(may_change=True)
+    sessions.begin("x", may_change=True)
+    assert sessions.end_all() == 1
+    assert sessions.enter(secret) is None
+
+
+def test_notices_are_shown_once_and_are_few(sessions: ConsoleSessions) -> None:
+    sessions.begin("x", may_change=True)
+    (session,) = sessions
+    for number in range(MAX_NOTICES + 1):
+        session.tell(Notice(str(number)))
+    assert [each.text for each in session.take_notices()] == ["1", "2", "3", "4"]
+    assert session.take_notices() == []
+
+
 # --- which cookie counts -------------------------------------------------------------------------------------
 
 
@@ -517,6 +545,25 @@ def test_text_of_others_is_escaped_and_marked(text: str, shown: str) -> None:
 @cases("text", "shown")
 def test_what_stands_between_backticks_is_code_and_escaped(text: str, shown: str) -> None:
     assert marked(text) == Markup(f'<bdi class="foreign">{shown}</bdi>')
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "\N{EN DASH}"),
+        (0.44, "0.4 ms"),
+        (9.99, "10.0 ms"),
+        (12.4, "12 ms"),
+        (999.4, "999 ms"),
+        (3210, "3.2 s"),
+    ],
+)
+def test_latencies_are_short(value: float | None, words: str) -> None:
+    assert milliseconds(value) == words
+
+
+def test_a_heading_has_a_capital_where_it_begins_with_a_word() -> None:
+    assert [heading(ReportColumn(text, str)) for text in ("waits for", "p50 ms")] == ["Waits for", "p50 ms"]
 
 
 def test_markers_are_replaced_for_each_viewer(rendering: Rendering) -> None:

@@ -8,15 +8,16 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.loaded import Loaded, SessionRecord
+from daemon.catalog.loaded import Loaded, SessionRecord, anonymous_key
 from daemon.catalog.naming import NO_NAMES, Claims, Names, assign
 from daemon.catalog.snapshot import fold
-from daemon.facts import DefinitionsListed, SelfDescription, ServerRecord, Summarized, Switched
+from daemon.facts import Configured, DefinitionsListed, SelfDescription, ServerRecord, Summarized, Switched
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import KEPT, History
 from daemon.model import GivenName, Kind, Summary
 from daemon.state.event_rows import SECONDS
 from daemon.state.notes import (
+    CROWD,
     EVENTS_AT_ONCE,
     MAX_BATCH,
     WAITING,
@@ -25,10 +26,11 @@ from daemon.state.notes import (
     SessionNotes,
     Totals,
 )
-from daemon.state.server_notes import NAME_BYTES, NameNotes, ServerNotes
+from daemon.state.server_notes import NAME_BYTES, NAMES_AT_ONCE, NameNotes, ServerNotes
 from daemon.states import ServerState
 from tests.unit.actors.recording import START, session
 from tests.unit.catalog.samples import catalog_of, listed, servers, status
+from tests.unit.config.reading import config_of
 from tests.unit.state.samples import definition
 
 if TYPE_CHECKING:
@@ -92,6 +94,8 @@ def test_a_part_is_put_together_with_what_is_stored_before_it_counts() -> None:
     # Whoever kept the part may not know of the whole yet, which is not written.
     notes.keep(part)
     assert notes.complete("a", session("a", "read")) == whole
+    notes.keep(attrs.evolve(session("b", "write"), partial=True))
+    assert notes.complete("b", None) == session("b", "write"), "of what nobody has stored, a part is the whole"
 
 
 KEYS = st.sampled_from("abcd")
@@ -197,6 +201,16 @@ def test_a_store_that_lost_everything_gets_what_memory_has() -> None:
     assert [event.number for event in notes.next_batch()] == [1, 2, 3]
 
 
+def test_many_new_events_are_a_reason_to_expire_old_ones() -> None:
+    notes = noted(CROWD)
+    while notes.waiting:
+        assert not notes.is_crowded
+        notes.were_written(notes.next_batch())
+    assert notes.is_crowded
+    notes.were_expired()
+    assert not notes.is_crowded
+
+
 HOUR = 500_000
 START_HOURS = HOUR * SECONDS + 7.0
 
@@ -218,6 +232,31 @@ def test_what_is_counted_belongs_to_the_hour_of_now() -> None:
     clock.now += SECONDS
     clock.counted["loads"] = 8
     assert clock.hours.gather() == {(HOUR, "loads"): 2, (HOUR + 1, "loads"): 1}
+
+
+def test_a_server_that_was_away_counts_from_zero() -> None:
+    clock = Clock(**{"calls:git": 10})
+    clock.counted = {}
+    clock.hours.gather()
+    clock.counted = {"calls:git": 3}
+    assert clock.hours.gather() == {(HOUR, "calls:git"): 3}
+    clock.counted = {"calls:git": 1}
+    assert clock.hours.gather() == {(HOUR, "calls:git"): 4}
+
+
+def test_recent_hours_that_a_store_has_lost_are_written_again_once() -> None:
+    clock = Clock()
+    clock.counted["loads"] = 1
+    clock.hours.were_written(clock.hours.gather())
+    assert clock.hours.gather() == {}
+    clock.now += WAITING * SECONDS
+    clock.counted["loads"] = 3
+    clock.hours.were_written(clock.hours.gather())
+    clock.counted["loads"] = 4
+    clock.hours.start_over()
+    assert clock.hours.gather() == {(HOUR + WAITING, "loads"): 3}
+    clock.hours.were_written(clock.hours.gather())
+    assert clock.hours.gather() == {}
 
 
 def test_hours_that_wait_for_a_store_are_bounded() -> None:
@@ -297,6 +336,30 @@ def test_another_daemons_list_is_not_answered_with_ours() -> None:
     assert written(notes, catalog) == ["a"]
 
 
+def test_the_record_of_another_configuration_stays_until_the_new_one_has_listed_tools() -> None:
+    notes, catalog = ServerNotes(), fold(catalog_of(CONFIG), listed("a", "read"))
+    written(notes, catalog)
+    other = {"mcpServers": {**servers("a", "b"), "a": {"command": "other"}}}
+    catalog = fold(catalog, Configured(config=config_of(other), now=1.0))
+    before = notes.difference(catalog)
+    assert [[tool.name for tool in each.tools or ()] for each in before.batch.servers] == [["read"]]
+    notes.was_written(before, {})
+    catalog = fold(catalog, listed("a", "write", incarnation=9))
+    (record,) = notes.difference(catalog).batch.servers
+    assert [tool.name for tool in record.tools or ()] == ["write"]
+    assert record.fingerprint == catalog.servers["a"].fingerprint
+
+
+def test_the_time_of_a_recalled_list_is_not_forgotten() -> None:
+    notes, catalog = ServerNotes(), fold(catalog_of(CONFIG), listed("a", "read"))
+    held = attrs.evolve(notes.difference(catalog).batch.servers[0], refreshed_at=77.0)
+    notes, catalog = ServerNotes(), fold(catalog_of(CONFIG), held)
+    notes.heard(held)
+    assert written(notes, catalog) == []
+    catalog = fold(catalog, Switched(off=frozenset({("a", "")})))
+    assert notes.difference(catalog).batch.servers[0].refreshed_at == 77.0
+
+
 def test_words_said_here_and_words_in_the_store_are_joined() -> None:
     notes, catalog = ServerNotes(), catalog_of(CONFIG)
     catalog = fold(catalog, Switched(off=frozenset({("a", ""), ("b", "x")})))
@@ -339,6 +402,18 @@ def test_a_name_whose_server_has_left_goes_and_is_given_anew() -> None:
     assert written_name_notes(notes, assign(NO_NAMES[Kind.TOOL], [claims("a", "x")])) == ({"x"}, {"x"})
 
 
+def test_many_new_names_are_written_in_batches_old_meanings_first() -> None:
+    notes, own = NameNotes(), [f"t{number}" for number in range(NAMES_AT_ONCE + 1)]
+    notes.heard([GivenName(name=name, key=("gone", name)) for name in own], shared=False)
+    names = assign(NO_NAMES[Kind.TOOL], [claims("a", *own)])
+    assert [tuple(map(len, written_name_notes(notes, names))) for _ in range(4)] == [
+        (0, NAMES_AT_ONCE),
+        (NAMES_AT_ONCE - 1, 1),
+        (2, 0),
+        (0, 0),
+    ]
+
+
 def test_a_uri_that_no_database_could_find_is_not_kept() -> None:
     long = ["mem://" + letter * NAME_BYTES for letter in "aé"]
     uris = assign(NO_NAMES[Kind.RESOURCE], [claims("a", "mem://1", *long)])
@@ -379,6 +454,9 @@ def test_idle_ones_are_forgotten_but_live_ones_and_those_used_since() -> None:
     notes.touch("used", 10)
     notes.forget(5, {"live"}, anonymous=5)
     assert [key for key in ("idle", "live", "used", "unwritten") if notes.known(key)] == ["live", "used"]
+    notes.read(record(anonymous_key("a" * 32) or "", at=8))
+    notes.forget(1, (), anonymous=9)
+    assert {each.key for each in notes.merged(None, 9)} == {"live", "used"}, "unnamed ones sooner"
 
 
 def test_what_another_daemon_loaded_joins_what_was_loaded_here() -> None:

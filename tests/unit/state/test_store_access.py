@@ -374,6 +374,19 @@ async def test_a_lost_connection_is_news_and_is_made_anew_later_and_later(mock_c
         assert take_news(listening)
 
 
+async def test_a_connection_that_is_made_after_the_end_is_closed() -> None:
+    exchange = Exchange()
+    exchange.holds = threading.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(exchange.listening.run)
+        await exchange.access.open()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert not exchange.lines
+    exchange.holds.set()
+    await until(lambda: exchange.lines and exchange.lines[0].closed)
+
+
 # --- what the store holds is told once -----------------------------------------------------------------------
 
 
