@@ -50,7 +50,7 @@ async def test_it_listens_on_the_loopback_of_ipv6_if_there_is_one_and_else_says_
                 assert (await here.ask()).status == 200
             else:
                 await trio.testing.wait_all_tasks_blocked()
-                assert "metrics are not served on [::1]:0" in said[0]
+                assert "cannot serve metrics on [::1]:0" in said[0]
 
 
 def has_ipv6() -> bool:
@@ -75,7 +75,7 @@ async def test_an_address_that_is_taken_is_told_once_and_had_once_it_is_free(
                 mock_clock.jump(RETRY_SECONDS)
             await trio.testing.wait_all_tasks_blocked()
             (line,) = said
-            assert f"metrics are not served on 127.0.0.1:{port}: Address already in use. Tried again" in line
+            assert f"cannot serve metrics on 127.0.0.1:{port}: Address already in use. mcpd retries" in line
             taken.close()
             mock_clock.jump(RETRY_SECONDS)
             assert await here.address() == ("127.0.0.1", port)
@@ -89,4 +89,4 @@ async def test_an_address_that_no_configuration_may_have_is_not_opened(listen: s
             await trio.testing.wait_all_tasks_blocked()
             assert here.exposition.address.value is None
     assert said[0] == "internal error in mcpd while serving metrics"
-    assert f"metrics are not served on {listen}" in said[1]
+    assert f"cannot serve metrics on {listen}" in said[1]

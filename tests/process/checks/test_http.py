@@ -90,6 +90,15 @@ def test_an_address_that_the_daemon_has_is_fine(house: House) -> None:
         assert causes(house) == ["http-served"]
 
 
+def test_an_address_whose_holder_is_not_seen_is_the_daemons(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.processes.proc.port_holders", lambda _port: [])
+    with holder("mcpd", "run") as (pid, port), house.daemon(pid=pid):
+        configure(house, address=f"127.0.0.1:{port}")
+        assert causes(house) == ["http-served"]
+
+
 def test_a_daemon_that_does_not_serve_what_is_configured_is_a_warning(house: House) -> None:
     configure(house, address=free())
     with house.daemon():

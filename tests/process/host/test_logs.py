@@ -68,6 +68,16 @@ def test_a_question_that_was_refused_is_told_in_any_style_once() -> None:
     assert [each["event"] for each in records(UNSAFE)] == ["question-refused", "overloaded"]
 
 
+def test_where_only_warnings_are_logged_only_bad_events_are() -> None:
+    code = f"""
+writer.close()
+writer = logs.configure("json", "WARNING", redact)
+{UNSAFE}
+writer.tell_event(Event(kind=EventKind.READY, server="git", number=3))
+"""
+    assert [each["event"] for each in records(code)] == ["question-refused", "overloaded"]
+
+
 def test_text_is_for_people() -> None:
     text = logged("text", 'logger.bind(server="git", session=3, other=1).warning("hello {}", "you")')
     time, level, rest = text.split(None, 2)

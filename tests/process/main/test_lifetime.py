@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from contextlib import asynccontextmanager, closing
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -162,6 +163,24 @@ async def test_a_file_is_read_once_it_has_been_another_for_one_look(
         await file.over.wait()
         nursery.cancel_scope.cancel()
     assert file.reads == reads
+
+
+async def test_a_connection_between_two_looks_is_use(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    tree: Any = SimpleNamespace(
+        serving=trio.Event(),
+        front=SimpleNamespace(sessions={}, count=0),
+        servers=SimpleNamespace(actors={}),
+        registry=Registry(config_of({"idle": 60}), wall=lambda: 0.0),
+    )
+    tree.serving.set()
+    life, began = lifetime._Life(tree), trio.current_time()
+    nursery.start_soon(life.end_when_idle)
+    await trio.sleep(58)
+    tree.front.count += 1
+    await life.stop.wait()
+    assert trio.current_time() - began == pytest.approx(120)
 
 
 async def test_a_second_signal_waits_for_no_balancer(sockets: Path) -> None:

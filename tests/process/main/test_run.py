@@ -178,7 +178,7 @@ def test_where_nothing_can_be_written_down_it_serves_and_says_so(place: Place) -
         process.terminate()
         status, err = ended(process)
     assert status == 0
-    assert "nobody ends what kill -9 would leave" in err
+    assert "cannot record started servers, which would outlive kill -9" in err
 
 
 def test_a_directory_that_others_can_write_is_status_69(place: Place) -> None:

@@ -261,6 +261,17 @@ async def test_all_stops_together_keep_their_limit(tmp_path: Path) -> None:
         assert all(child.process.returncode == -signal.SIGKILL for child in stubborn)
 
 
+async def test_a_limit_makes_no_grace_period_longer(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (children, recorder):
+        child = await start(children, recorder, ignore=["eof", "term"])
+        before = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(stop, children, child, eof=0.2, term=0.2))
+            await recorder.wait("eof")
+            children.limit_stops(LONG)
+        assert trio.current_time() - before < LONG / 2
+
+
 async def test_within_a_limit_sigterm_still_comes_before_sigkill(tmp_path: Path) -> None:
     async with keeping(tmp_path) as (children, recorder):
         child = await start(children, recorder, ignore=["eof"])

@@ -147,6 +147,11 @@ async def test_a_status_other_than_200_is_a_fault_and_its_body_is_not_repeated(
     assert len(server.asked) == 1
 
 
+async def test_a_busy_endpoint_says_when_it_may_be_asked_again(server: EndpointServer) -> None:
+    server.behave(status(429, retry_after="20"))
+    assert (await fault_of(server.base_url)).retry_after == 20
+
+
 async def test_a_redirect_is_not_followed(server: EndpointServer) -> None:
     async with endpoint() as elsewhere:
         server.behave(status(307, location=f"{elsewhere.base_url}/chat/completions"))

@@ -7,7 +7,8 @@ import os
 import signal
 import socket
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -18,6 +19,7 @@ from daemon.config.parse import Plan
 from daemon.host.notify import feed_watchdog
 from daemon.operators.base import Refused
 from daemon.states import ServerState
+from daemon.tree.running import drain
 from tests.fakes_upstream import error_of
 from tests.houses import ECHO, STUBBORN, House, house, is_alive
 from tests.unit.config.reading import config_of
@@ -76,6 +78,19 @@ async def test_the_end_waits_for_a_call_that_finishes_in_time(nursery: trio.Nurs
         await home.wait_notified("STOPPING=1")
         os.kill(pid, signal.SIGCONT)
         assert "content" in (await client.get())["result"]
+
+
+async def test_what_was_not_sent_is_given_back_before_and_after_the_calls_in_flight(
+    autojump_clock: MockClock,
+) -> None:
+    told = list[str]()
+    session: Any = SimpleNamespace(
+        in_flight=1,
+        give_back=lambda: told.append("given back"),
+        lose_calls=lambda _error: told.append("lost"),
+    )
+    await drain([session], {})
+    assert told == ["given back", "given back", "lost"]
 
 
 async def test_once_it_ends_nobody_new_is_let_in(nursery: trio.Nursery, sockets: Path) -> None:

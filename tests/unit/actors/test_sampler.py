@@ -108,6 +108,14 @@ async def test_a_measurement_that_fails_leaves_a_gap(nursery: trio.Nursery) -> N
     assert [each.at for each in daemon.series.server("git")] == [FIRST + 60]
 
 
+async def test_a_clock_that_is_set_back_a_moment_moves_no_minute(nursery: trio.Nursery) -> None:
+    daemon = Daemon(nursery)
+    await trio.sleep(1)
+    daemon.ahead = -0.4
+    await trio.sleep(120)
+    assert [each.at for each in daemon.series.server("git")] == [FIRST, FIRST + 60]
+
+
 async def test_a_clock_that_jumps_costs_a_minute_at_most(nursery: trio.Nursery) -> None:
     daemon = Daemon(nursery)
     await trio.sleep(55)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from daemon.authorization.logins import MAX_BYTES, FileLogins, Login, LoginsTrouble
+from daemon.authorization.logins import MAX_BYTES, FileLogins, Login, LoginsTrouble, ServerLogins
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +34,12 @@ def logins(tmp_path: Path) -> FileLogins:
 
 def kept(logins: FileLogins) -> Path:
     return logins.state / "logins" / "notion.json"
+
+
+def test_what_a_server_may_repeat_of_a_login_is_hidden(logins: FileLogins) -> None:
+    hidden = dict[str, list[str]]()
+    ServerLogins(logins, lambda server, values: hidden.update({server: [*values]})).sent("notion", LOGIN)
+    assert hidden == {"notion": ["canary-access", "canary-refresh", "canary-secret"]}
 
 
 def test_a_login_is_kept_where_only_this_user_can_read_it(logins: FileLogins) -> None:

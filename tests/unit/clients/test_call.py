@@ -602,6 +602,14 @@ def test_ten_seconds_worth_goes_at_once_and_the_rest_a_call_at_a_time() -> None:
     assert rates.take(config, profile, "a") == 2, "what was refused has spent nothing"
 
 
+def test_a_limit_that_a_reload_changes_counts_at_once() -> None:
+    rates, config = CallRates(lambda: 0.0), limited(server=6)
+    profile = config.profiles["default"]
+    assert rates.take(config, profile, "a") == 0
+    config = limited(server=600)
+    assert [rates.take(config, profile, "a") for _ in range(2)] == [pytest.approx(0.1), pytest.approx(0.2)]
+
+
 def test_clients_of_a_profile_share_its_calls_over_all_servers() -> None:
     rates, config = CallRates(lambda: 0.0), limited(profile=6)
     profile = config.profiles["default"]

@@ -18,11 +18,13 @@ def test_a_file_is_replaced_with_its_mode_and_through_the_links_that_lead_to_it(
     target, link = tmp_path / "dotfiles.json", tmp_path / "link.json"
     target.write_bytes(b"old")
     target.chmod(0o640)
+    os.utime(target, (1, 1))
     link.symlink_to("dotfiles.json")
-    replace(look(link), b"new")
+    replace(look(link), b"new" * 10_000)
     assert link.is_symlink()
-    assert target.read_bytes() == b"new"
+    assert target.read_bytes() == b"new" * 10_000
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert target.stat().st_mtime > 1, "editors look at the time"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["dotfiles.json", "link.json"]
 
 

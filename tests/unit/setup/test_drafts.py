@@ -71,9 +71,10 @@ def test_a_new_configuration_is_one_that_mcpd_runs_with(tmp_path: Path) -> None:
     assert KEY not in config(tmp_path).read_text()
 
 
-def test_what_is_written_there_stays_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o644, 0o640])
+def test_what_is_written_there_stays_as_it_is(mode: int, tmp_path: Path) -> None:
     path = put(config(tmp_path), WRITTEN)
-    env = put(path.with_name("env"), "# mine\nA=1\n", 0o644)
+    env = put(path.with_name("env"), "# mine\nA=1\n", mode)
     draft_of(tmp_path, "codex").write()
     text = path.read_text()
     assert text.startswith("{\n  // mine\n")

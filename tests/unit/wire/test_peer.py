@@ -230,6 +230,13 @@ async def test_an_oversized_message_is_answered_to_its_sender(client: Talk) -> N
     assert fault.message.startswith("RequestTooLarge")
 
 
+async def test_an_oversized_request_with_the_id_of_an_open_one_of_ours_ends_nothing(client: Talk) -> None:
+    uid, exchange = client.ask()
+    client.link.receive_oversized(b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"x":"' % uid)
+    assert not exchange.endings
+    assert [fault.request_id for fault in client.handler.faults] == [b"%d" % uid]
+
+
 async def test_an_oversized_answer_ends_the_request_that_it_was_for(server: Talk) -> None:
     uid, exchange = server.ask()
     server.link.receive_oversized(b'{"jsonrpc":"2.0","id":%d,"result":{"content":"xxx' % uid)

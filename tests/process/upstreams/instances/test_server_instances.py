@@ -241,6 +241,20 @@ async def test_a_server_that_all_share_rests_when_unused_and_is_woken_by_the_nex
         assert home.tree.registry.catalog.value.servers["s"].status.attempt == 0
 
 
+async def test_a_server_whose_resource_a_client_follows_does_not_rest(
+    nursery: trio.Nursery, sockets: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mock_clock.rate = 1
+    async with house(sockets, of(s={**SHARED, "idle": 300})) as home:
+        client = await home.connect(nursery)
+        await home.wait_ready("s")
+        first = await text_of(client)
+        monkeypatch.setattr(home.tree.servers.actors["s"].subscribers, "uses", lambda name: name == "s")
+        mock_clock.jump(301)
+        await trio.testing.wait_all_tasks_blocked()
+        assert await text_of(client) == first
+
+
 # --- changes -------------------------------------------------------------------------------------------------
 
 

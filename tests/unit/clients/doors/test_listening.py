@@ -58,7 +58,7 @@ async def test_further_clients_wait_in_the_backlog_until_there_is_room(
 
 @pytest.mark.parametrize("number", sorted(SHORTAGES))
 async def test_a_shortage_makes_the_door_take_a_breath_and_go_on(
-    nursery: trio.Nursery, path: Path, autojump_clock: MockClock, number: int
+    nursery: trio.Nursery, path: Path, autojump_clock: MockClock, log: list[str], number: int
 ) -> None:
     with listen(path, Starving) as listener:
         listener.errors = [number, number]
@@ -70,6 +70,7 @@ async def test_a_shortage_makes_the_door_take_a_breath_and_go_on(
         assert await client.line() == b"1 patience"
         assert trio.current_time() - began == pytest.approx(2 * BREATHER)
         assert listener.tries <= 4, "no spinning"
+        assert len([line for line in log if "cannot accept a connection" in line]) == 1
 
 
 async def test_the_last_descriptors_are_left_to_operators_and_servers(

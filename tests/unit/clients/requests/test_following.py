@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from daemon.clients.requests.subscriptions import SETTLED_SECONDS
+from daemon.clients.requests.subscriptions import MAX_WAITING, SETTLED_SECONDS
 from daemon.model import Kind
 from daemon.wire.requests import RemoteError
 from tests.fakes_upstream import MODERN, Client, Guest, Stage
@@ -86,6 +86,18 @@ async def test_a_server_that_says_nothing_is_waited_for_a_bounded_time(
     stage.alpha.up = False
     await subscribe(client)
     assert (await client.get())["error"]["data"]["code"] == "UpstreamUnavailable"
+
+
+async def test_so_many_subscriptions_wait_and_answered_ones_do_not(client: Client, stage: Stage) -> None:
+    for number in range(MAX_WAITING + 1):
+        await subscribe(client, request_id=f"s{number}")
+    refused = await client.get()
+    assert (refused["id"], refused["error"]["data"]["code"]) == (f"s{MAX_WAITING}", "Overloaded")
+    await agree(stage)
+    for _ in range(MAX_WAITING):
+        assert (await client.get())["result"] == {}
+    await subscribe(client)
+    assert (await client.get())["result"] == {}
 
 
 async def test_a_client_that_hangs_up_follows_nothing_more(guest: Guest, stage: Stage) -> None:

@@ -122,7 +122,7 @@ def test_what_is_no_listening_tcp_socket_is_a_fault_of_the_unit(
 ) -> None:
     with (
         socket.socket(family, kind) as wrong,
-        pytest.raises(ConfigError, match="no listening TCP socket") as told,
+        pytest.raises(ConfigError, match="is not a listening TCP socket") as told,
     ):
         adopt(wrong)
     assert "mcpd-http.socket" in str(told.value)

@@ -146,6 +146,23 @@ async def test_a_session_that_nobody_uses_ends_and_a_listening_one_does_not() ->
         assert len(sessions) == 1
 
 
+async def test_a_session_is_used_for_as_long_as_its_stream_is_open() -> None:
+    async with visited(1) as (endpoint, posting):
+        headers, sessions = await begun(endpoint, posting.client), endpoint.mcp.sessions
+        async with endpoint.visiting() as listening:
+            await listening.client.send("GET", "/mcp", headers)
+            await listening.client.head()
+            await trio.sleep(IDLE_SECONDS)
+            sessions.tick(trio.current_time())
+        await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(IDLE_SECONDS - 1)
+        sessions.tick(trio.current_time())
+        assert len(sessions) == 1
+        await trio.sleep(1)
+        sessions.tick(trio.current_time())
+        assert not len(sessions)
+
+
 async def test_the_longest_unused_session_makes_room_and_busy_ones_do_not() -> None:
     async with visited(3) as (endpoint, one, two, three):
         sessions = endpoint.mcp.sessions
