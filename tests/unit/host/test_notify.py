@@ -26,7 +26,6 @@ from daemon.host.notify import (
     stopping,
     watchdog_seconds,
 )
-from tests.unit.cases import cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +87,17 @@ def test_a_service_manager_that_does_not_read_holds_nothing_up(manager: socket.s
     assert manager.recv(100) == b"WATCHDOG=1"
 
 
-@cases("environ", "seconds")
+@pytest.mark.parametrize(
+    ("environ", "seconds"),
+    [
+        ({}, None),
+        ({"WATCHDOG_USEC": "30000000"}, 30.0),
+        ({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": str(os.getpid())}, 0.5),
+        ({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+        ({"WATCHDOG_PID": str(os.getpid())}, None),
+    ],
+)
 def test_the_watchdog_is_asked_for_by_interval_and_pid(environ: dict[str, str], seconds: float | None) -> None:
     assert watchdog_seconds(environ) == seconds
     assert environ == {}

@@ -22,7 +22,18 @@ UNNAMED = str(USERS / "mcpd") if USERS.is_dir() else f"/tmp/mcpd-{os.getuid()}"
 """Where both the daemon and a bridge look whose environment names no runtime directory: clients filter it."""
 
 
-@cases("environ", "found")
+@pytest.mark.parametrize(
+    ("environ", "found"),
+    [
+        ({}, UNNAMED),
+        ({"TMPDIR": "/var/tmp"}, UNNAMED),
+        ({"XDG_RUNTIME_DIR": "/run/user/7", "TMPDIR": "/t"}, "/run/user/7/mcpd"),
+        ({"XDG_RUNTIME_DIR": ""}, UNNAMED),
+        ({"XDG_RUNTIME_DIR": "relative"}, UNNAMED),
+        ({"RUNTIME_DIRECTORY": "/run/mcpd", "XDG_RUNTIME_DIR": "/run/user/7"}, "/run/mcpd"),
+        ({"RUNTIME_DIRECTORY": "/run/mcpd:/run/other"}, "/run/mcpd"),
+    ],
+)
 def test_the_sockets_have_a_directory(environ: dict[str, str], found: str) -> None:
     assert paths.runtime_dir(environ) == Path(found)
 

@@ -74,7 +74,7 @@ def test_the_value_in_a_file_of_before_becomes_its_digest(file: TokenFile) -> No
 def test_a_damaged_file_is_not_quoted(file: TokenFile, content: bytes) -> None:
     file.write(KEPT)
     file.path.write_bytes(content)
-    with pytest.raises(TokenTrouble, match=r"is damaged: restore it"):
+    with pytest.raises(TokenTrouble, match=r"is damaged: restore the file"):
         file.read()
 
 
