@@ -141,9 +141,9 @@ class Recorder:
 
     async def open(self) -> None:
         """Open the store and send its content to the registry; returns within `timing.patience` seconds."""
-        self._sync.recall_trusted()
         with trio.move_on_after(self._timing.patience) as scope:
             try:
+                await self._sync.recall_trusted()
                 await self._sync.open()
                 self._health.mend(self._notes.waiting)
             except Exception as error:  # noqa: BLE001 - the boundary: the daemon serves without a memory

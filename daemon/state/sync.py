@@ -102,10 +102,14 @@ class Sync:
         self._put(CHECK, self._poll.period)
         self._put(FORGET, self._expiry.period)
 
-    def recall_trusted(self) -> None:
-        """Send the switches that count against the store's, even if it cannot be opened."""
+    async def recall_trusted(self) -> None:
+        """Send the switches that count against the store's, even if it cannot be opened.
+
+        Returns once the catalog has them: else the store's content would be taken for an operator's change.
+        """
         if (off := self._access.opener.trusted.off) is not None:
             self._recalling.switches(off, certainly=True)
+            await self._recalling.settle()
 
     def later(self, what: str) -> bool:
         """Schedule a write of a key of `LATER`; returns False if it was scheduled already."""

@@ -578,6 +578,25 @@ async def test_a_file_that_is_edited_between_two_daemons_switches_nothing_where_
     assert switches_in(path) == set()
 
 
+async def test_no_store_is_opened_before_the_catalog_has_the_switches_that_were_handed_over(
+    autojump_clock: MockClock,
+) -> None:
+    """Its content would be compared with a catalog that lacks them, and switch everything on."""
+    disk, opened = Disk(), list[str]()
+
+    def open_store() -> Store:
+        opened.append("opened")
+        return disk.open()
+
+    made = begin(open_store, trusted=TrustedSwitches(b'[["a",""]]'), patience=1.0)
+    made.settles = False
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.registry.run)
+        await made.recorder.open()
+        assert opened == []
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("with_another", [True, False])
 async def test_another_file_or_none_in_its_place_switches_nothing_where_a_daemon_hands_over(
     tmp_path: Path, with_another: bool
