@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -48,3 +49,12 @@ def test_a_server_is_removed_under_the_name_that_it_is_shown_by(tmp_path: Path) 
     done = remove(tmp_path, "brave-search")
     assert (done.returncode, "no daemon runs" in done.stdout) == (0, True), done.stderr
     assert (tmp_path / "c").read_text() == '{"mcpServers": {"b": {"command": "y"}}}'
+
+
+def test_secrets_that_only_the_removed_server_used_are_named(tmp_path: Path) -> None:
+    config = {"a": {"command": "x", "env": {"A": "${ONE}", "B": "${TWO}"}}, "b": {"command": "${TWO}"}}
+    (tmp_path / "c").write_text(json.dumps({"mcpServers": config}))
+    (tmp_path / "env").write_text("ONE=1\nTWO=2\n")
+    (tmp_path / "env").chmod(0o600)
+    done = remove(tmp_path, "a")
+    assert done.stderr == f"mcpd: {tmp_path / 'env'} still holds what only this server used: ONE\n"

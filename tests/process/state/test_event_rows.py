@@ -123,13 +123,14 @@ def test_not_all_of_a_flood_are_deleted_at_once(store: Store) -> None:
 
 
 def test_the_life_before_is_known_by_its_socket_and_whether_it_stopped(store: Store) -> None:
-    def began(number: int, life: str, socket: str = "/run/s") -> Event:
-        details = {"host": "here", "socket": socket}
+    def began(number: int, life: str, socket: str = "/run/s", host: str = "here") -> Event:
+        details = {"host": host, "socket": socket}
         return event(number, "", kind=EventKind.DAEMON_STARTED, life=life, details=details)
 
     ask = partial(last_life, "here", "/run/s")
     assert store.within(ask) is None
-    keep(store, began(1, "a"), event(5, life="a"), began(6, "elsewhere", "/run/other"))
+    keep(store, began(1, "a"), event(5, life="a"), began(6, "beside", "/run/other"))
+    keep(store, began(6, "elsewhere", host="there"))
     assert store.within(ask) == LastLife(name="a", heard_at=5.0, in_order=False)
     keep(store, began(7, "b"), event(9, "", kind=EventKind.DAEMON_STOPPED, life="b"))
     assert store.within(ask) == LastLife(name="b", heard_at=9.0, in_order=True)

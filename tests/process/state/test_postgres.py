@@ -77,6 +77,25 @@ def test_whoever_takes_connections_and_says_nothing_is_given_up() -> None:
                 assert not thread.is_alive()
 
 
+def test_a_connection_that_comes_too_late_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    comes, closed = threading.Event(), threading.Event()
+
+    class Late:
+        def execute(self, *_: object) -> None:
+            comes.wait(30)
+
+        def close(self) -> None:
+            closed.set()
+
+    monkeypatch.setattr(room, "CONNECT_SECONDS", 0.01)
+    monkeypatch.setattr(room.ImpatientConnection, "connect", lambda *_, **__: Late())
+    database = room.PostgresDatabase({})
+    with pytest.raises(psycopg.OperationalError, match="no connection within"):
+        database.transaction(writes=False).__enter__()
+    comes.set()
+    assert closed.wait(30)
+
+
 def test_few_wait_for_a_connection_that_cannot_be_given_up(postgres_place: Postgres) -> None:
     with contextlib.ExitStack() as waiting:
         for _ in range(room.MOST_ABANDONED):

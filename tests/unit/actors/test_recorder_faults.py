@@ -413,6 +413,20 @@ async def test_what_happened_and_is_not_written_is_counted_at_the_end(logged: li
     assert any("1 change and 3 events could not be written to the store" in line for line in logged)
 
 
+async def test_many_new_events_are_a_reason_to_forget_old_ones_at_once(
+    mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notes, "CROWD", 3)
+    disk, history = Disk(), History(lambda: START)
+    async with life(begin(disk.open, history=history), disk) as stage:
+        await stage.written()
+        for _ in range(3):
+            history.note(Event(kind=EventKind.READY, server="a"))
+        await calm()
+        mock_clock.jump(notes.GATHER_SECONDS)
+        await until(lambda: disk.asked["forget_sessions"])
+
+
 @pytest.mark.parametrize("operation", ["open", "check", "keep", "session"])
 async def test_a_fault_of_our_own_is_contained(
     operation: str, mock_clock: MockClock, logged: list[str]

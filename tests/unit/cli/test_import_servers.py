@@ -14,7 +14,7 @@ from daemon.cli.import_servers import table
 from daemon.cli.install import installed_in_words, is_here
 from daemon.cli.local_commands import IMPORT, INSTALL, UNINSTALL
 from daemon.cli.terminal import Screen
-from daemon.cli.up import settled, summary
+from daemon.cli.up import _service, settled, summary
 from daemon.documents.files import FoundFile
 from daemon.documents.formats import Format
 from daemon.setup.clients.file_plans import FileChange
@@ -317,6 +317,18 @@ def test_a_server_that_was_still_starting_is_told_later(
     monkeypatch.setattr("daemon.cli.up.poll_servers", lambda *_: iter(polls))
     assert settled(argparse.Namespace(wait=5.0)) == polls[-1]
     assert capsys.readouterr().out == "  slow: ready, 1 tool\n"
+
+
+@pytest.mark.parametrize(("path", "offered"), [(None, True), ("/s", False)])
+def test_a_service_is_offered_for_the_default_socket_only(
+    path: str | None, offered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MCPD_CONFIG", raising=False)
+    state = argparse.Namespace(manager=True, installed=False)
+    monkeypatch.setattr("daemon.cli.up.service.state", lambda *_: state)
+    monkeypatch.setattr("daemon.cli.up.service.planned", lambda *_: state)
+    options = argparse.Namespace(no_service=False, socket=path)
+    assert (_service(options, "mcpd") is not None) is offered
 
 
 # --- which clients are meant and are here, and what is said of changes ---------------------------------------
