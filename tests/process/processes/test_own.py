@@ -45,7 +45,7 @@ left = orphan((0, 0))
 found = [marks.strays(), marks.find().strays]
 for mark in given:
     marks.forget(mark)
-tell([found, left in marks.strays(), ["lowered a limit of the daemon's" in line for line in said]])
+tell([found, left in marks.strays(), ["lowered the daemon's RLIMIT_LOCKS" in line for line in said]])
 """
     assert told_by("os.setresuid(4711, 4711, 4711) if os.getuid() == 0 else None\n" + script) == [
         [[], []],
