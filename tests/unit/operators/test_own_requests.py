@@ -182,7 +182,7 @@ async def test_a_result_that_is_no_object_is_the_servers_fault(result: bytes) ->
     daemon = OperatorStage()
     daemon.alpha.on_send = lambda sent: sent.exchange.answered(result)
     members: tuple[Buffer, ...] = (b'"uri":', b'"x:y"')
-    with pytest.raises(UpstreamCallError, match="no object"):
+    with pytest.raises(UpstreamCallError, match="something other than an object"):
         await forward(daemon.context(), daemon.alpha, "resources/read", members, Forwarding())
 
 
