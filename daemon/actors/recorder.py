@@ -21,10 +21,10 @@ from daemon.history.journal import History
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.health import Health
 from daemon.state.notes import EventNotes, HourlyCounts, SessionNotes, StoredEvents, Totals, hours_since
-from daemon.state.poll import Expiry, Listening, Recalling, StorePoll
+from daemon.state.poll import Listening, Recalling, StorePoll
 from daemon.state.server_notes import ServerNotes
 from daemon.state.store_access import KEPT_OPEN, StoreAccess, own_fault
-from daemon.state.sync import EVENTS, TOUCH, Notes, Sync
+from daemon.state.sync import EVENTS, TOUCH, Expiry, Notes, Sync
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -109,7 +109,7 @@ class Summarizer:
             endpoint = await self._connect()
         except SummariesUnavailable as error:
             self._note(last_error=str(error))
-            logger.warning("no model summarises tools, descriptions stand in: {}", error)
+            logger.warning("no model summarises tools, so their descriptions are used: {}", error)
             return
         except Exception as error:  # noqa: BLE001 - the boundary: tools have their own descriptions
             self._note_fault(error)

@@ -253,7 +253,7 @@ def lacks_type(definition: Mapping[str, Any]) -> bool:
     if not isinstance(schema, dict):
         raise ValueError("its inputSchema is no object")
     if "type" in schema and schema["type"] != "object":
-        raise ValueError('the "type" of its inputSchema is not "object", as MCP requires')
+        raise ValueError('the "type" of its inputSchema is not "object", which MCP requires')
     return "type" not in schema
 
 

@@ -146,7 +146,10 @@ def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallErr
 
 
 def with_author(server: str, told: UpstreamCallError) -> tuple[int, str, object]:
-    """A refusal with the server's name where it sends users to URLs; raises UnsafeQuestion for a bad one."""
+    """Code, message and data of a refusal for a client, with the server's name if it sends users to URLs.
+
+    Raises UnsafeQuestion: a URL must not be shown.
+    """
     refusal: Any = told.details["upstream"]
     code, message, data = refusal["code"], refusal["message"], refusal["data"]
     if code != REQUIRED or not isinstance(data, dict) or not isinstance(data.get("elicitations"), list):

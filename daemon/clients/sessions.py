@@ -176,7 +176,10 @@ class Memory(Protocol):
         """Whether the key's last record is on disk; waits for that, and is False if it cannot be for now."""
 
     async def recall(self, key: str) -> SessionRecord | None:
-        """The stored session, perhaps in part; raises McpdError: no answer, and nothing is known of it."""
+        """The stored session; None if there is none. Partial if the store may have more.
+
+        Raises McpdError: the store does not answer, and nothing is known of the session.
+        """
 
     async def look(self) -> None:
         """Return once what other daemons have written is known here, or cannot be for now."""

@@ -143,7 +143,10 @@ def own_children() -> set[int]:
 
 
 def alive() -> tuple[dict[int, Process], dict[int, tuple[int, int]]]:
-    """Processes of our user and their limits, by pid; of the hidden ones only children. Reads all of /proc."""
+    """The living processes of our user, and their limits (`limit`), by pid. Reads all of /proc.
+
+    A hidden process is not seen unless it is a child of mcpd.
+    """
     own = own_children()
     # The limits are read first: a child started meanwhile is not among them, and so not taken for a stray.
     limits = {pid: found for pid in own.union(numbers()) if (found := limit(pid)) is not None}

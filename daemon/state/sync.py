@@ -15,15 +15,19 @@ import trio
 from loguru import logger
 
 from daemon.kit.wording import counted
+from daemon.state.event_rows import FORGOTTEN_EVENTS, KEPT_SECONDS, forget_events
 from daemon.state.notes import GATHER_SECONDS
 from daemon.state.server_notes import Difference
+from daemon.state.sql import FORGOTTEN_AT_ONCE
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
     from daemon.catalog.snapshot import Catalog
     from daemon.kit.waiting import Watch
     from daemon.state.health import Health
     from daemon.state.notes import EventNotes, HourlyCounts, SessionNotes, Totals
-    from daemon.state.poll import Expiry, Recalling, StorePoll
+    from daemon.state.poll import Recalling, StorePoll
     from daemon.state.server_notes import ServerNotes
     from daemon.state.sql import Batch, Written
     from daemon.state.store import Store
@@ -37,6 +41,97 @@ CHECK, FORGET, TOUCH, EVENTS = "check", "forget", "touch", "events"
 
 LATER = {TOUCH: TOUCH_SECONDS, EVENTS: GATHER_SECONDS}
 """Seconds that changes which are not urgent wait to be written with others."""
+
+
+FORGET_SECONDS = 600.0
+"""Most seconds between two sweeps."""
+
+ANONYMOUS_SECONDS = 600.0
+"""Seconds that an unnamed session is kept after its last use: its bridge, the only user, returns within seconds
+of the start of a new daemon. It is deleted up to `FORGET_SECONDS` later."""
+
+MAX_STORED = 10_000
+"""Most sessions in the store, the most recently used: 20 MB with twenty loaded tools each, and a changed tool
+is marked in all of them while others wait for the store. Clients may name any number of keys."""
+
+MAX_BEGUN = 500
+"""New sessions after which a sweep is due at once: the store may exceed `MAX_STORED` by as many for a
+moment."""
+
+SWEEPS = 2
+"""Sweeps per idle period: a session is deleted within one and a half periods of its last use."""
+
+SHORTEST_SECONDS = 1.0
+"""Fewest seconds between two sweeps: each one writes."""
+
+CLOCK_JUMP = 60.0
+"""Seconds of drift between the wall clock and the monotonic clock from sweep to sweep. Beyond them, the clock
+was set or the machine slept: expiry waits for the next sweep, when sessions in use have the new time."""
+
+
+class Expiry:
+    """Deletes idle sessions, old events, and the oldest of too many."""
+
+    def __init__(
+        self, notes: SessionNotes, access: StoreAccess, *, idle: float, wall: Callable[[], float]
+    ) -> None:
+        """Start without a sweep; `idle` is the seconds after which an unused session is deleted."""
+        self._notes = notes
+        self._access = access
+        # Another daemon marks the sessions that it has in use only at its own sweeps.
+        shortest = 2 * FORGET_SECONDS if access.opener.shared else 0.0
+        self._idle = max(idle, shortest)
+        self._anonymous_idle = min(self._idle, max(ANONYMOUS_SECONDS, shortest))
+        self.period = min(FORGET_SECONDS, max(SHORTEST_SECONDS, self._idle / SWEEPS))
+        """Seconds between sweeps."""
+        self._wall = wall
+        self._clocks = (0.0, 0.0)
+        self._begun = 0
+
+    def start(self) -> None:
+        """Start comparing the clocks."""
+        self._clocks = (self._wall(), trio.current_time())
+
+    def is_crowded(self, begun: int) -> bool:
+        """Count new sessions; returns whether there are enough for a sweep."""
+        self._begun += begun
+        return self._begun >= MAX_BEGUN
+
+    async def sweep(
+        self, live_keys: Callable[[], Iterable[str]], write: Callable[[], Awaitable[None]]
+    ) -> float:
+        """Mark sessions in use, delete idle or excess ones, and events; returns seconds to the next."""
+        self._begun = 0
+        now, live = self._wall(), frozenset(live_keys())
+        for key in live:
+            self._notes.touch(key, now)
+        await write()
+        if self._clock_jumped():
+            logger.warning("the clock was set, or the machine slept: mcpd ends idle sessions later")
+            return self.period
+        before, anonymous = now - self._idle, now - self._anonymous_idle
+        gone = await self._access.use(
+            lambda store: store.forget_sessions(before, live, most=MAX_STORED, anonymous=anonymous)
+        )
+        self._notes.forget(before, live, anonymous=anonymous)
+        if gone:
+            why = (
+                "{} sessions were forgotten: unused for {:g} s ({:g} s without a key), or {} others used later"
+            )
+            logger.info(why, gone, self._idle, self._anonymous_idle, MAX_STORED)
+        before = now - KEPT_SECONDS
+        old = await self._access.use(lambda store: store.within(partial(forget_events, before), writes=True))
+        for key in frozenset(live_keys()) - live:
+            # A client came back to it while it was being deleted.
+            if (known := self._notes.known(key)) is not None:
+                self._notes.keep(known)
+        more = gone >= FORGOTTEN_AT_ONCE or old >= FORGOTTEN_EVENTS
+        return SHORTEST_SECONDS if more else self.period
+
+    def _clock_jumped(self) -> bool:
+        before = self._clocks
+        self.start()
+        return abs((self._clocks[0] - before[0]) - (self._clocks[1] - before[1])) > CLOCK_JUMP
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True):

@@ -221,7 +221,7 @@ def hello(connection: ClientConnection, said: dict[str, object]) -> None:
     connection.client.wish(said)
     connection.client.workspace.take_hello(said)
     if fault := connection.attachments.take_hello(said):
-        connection.client_log.warning("does not store the tools that this client loads: {}", fault)
+        connection.client_log.warning("mcpd cannot store the tools that this client loads: {}", fault)
     if moved := connection.context.moves.get(connection.attachments.key or ""):
         connection.move(moved)
     if denied := connection.selection.denied:

@@ -250,6 +250,30 @@ def test_calls_are_shown_with_what_they_wait_for(control: Controls, capsys: pyte
     assert daemon.asked == [("calls", {"server": None, "session": None, "errorsOnly": False})]
 
 
+@pytest.mark.parametrize("as_json", [True, False])
+def test_following_asks_for_what_comes_after(
+    as_json: bool, control: Controls, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = control({"calls": answer(ended=(ENDED,))})
+    asked: list[dict[str, Any]] = []
+
+    def news(_options: object, _method: str, params: dict[str, Any]) -> Any:
+        asked.append(params)
+        if len(asked) > 1:
+            raise KeyboardInterrupt
+        return answer(ended=({**ENDED, "number": 4},), next=4)
+
+    monkeypatch.setattr("daemon.cli.calls.news", news)
+    monkeypatch.setattr("daemon.cli.events.end_without_reader", lambda: None)
+    assert main_calls(["-f", *(["--json"] if as_json else [])]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    if as_json:
+        assert [json.loads(line)["number"] for line in lines] == [3, 4]
+    assert len(daemon.asked) == 1
+    assert [(each["after"], each["source"]) for each in asked] == [(3, "7"), (4, "7")]
+
+
 def test_what_is_asked_for_is_handed_on(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     daemon = control({"calls": answer()})
     assert main_calls(["git", "--errors", "--session", "#4", "-n", "5000"]) == 0

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 ABLE: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 """The capabilities of a client that can be asked anything."""
 
-META = {**MODERN, CAPABILITIES_KEY: ABLE}
+CARRIED = {**ABLE, "extensions": {"com.example/x": {}}}
+"""What of such a client's capabilities is declared to servers."""
+
+META = {
+    **MODERN,
+    CAPABILITIES_KEY: {**ABLE, "extensions": {"io.modelcontextprotocol/tasks": {}, "com.example/x": {}}},
+}
 """What such a client of 2026-07-28 puts into `_meta`."""
 
 QUESTION = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}

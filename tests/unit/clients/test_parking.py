@@ -35,7 +35,7 @@ from daemon.surfaces.surface import Forward
 from daemon.wire.requests import PeerRequest
 from tests.fakes_upstream import Guest, Stage, error_of
 from tests.unit.cases import cases
-from tests.unit.clients.inputs import ABLE, ACCEPTED, ANSWERS, META, QUESTION, ROOTS, Told, asks, raw
+from tests.unit.clients.inputs import ACCEPTED, ANSWERS, CARRIED, META, QUESTION, ROOTS, Told, asks, raw
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ async def test_the_state_of_a_server_goes_to_it_as_it_is(
         "name": "echo",
         "arguments": {"x": 1},
     }
-    assert json.loads(sent.call.envelope[CAPABILITIES_KEY]) == ABLE
+    assert json.loads(sent.call.envelope[CAPABILITIES_KEY]) == CARRIED
     asked = b'{"resultType":"input_required","inputRequests":{},"requestState":"\\u0076"}'
     stage.answer(sent, asked)
     assert asked in await client.line()

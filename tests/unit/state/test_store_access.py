@@ -17,19 +17,17 @@ from daemon.kit.waiting import ActorGone, Watch
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.notes import SessionNotes
 from daemon.state.poll import (
-    ANONYMOUS_SECONDS,
     BACKOFF_CAP,
     BACKOFF_SECONDS,
-    CLOCK_JUMP,
     DEAF_SECONDS,
     LAST_SETTLE_SECONDS,
-    Expiry,
     Listening,
     Recalling,
 )
 from daemon.state.server_notes import ServerNotes
 from daemon.state.sql import Notification
 from daemon.state.store_access import Opener, StoreAccess, TrustedSwitches, Worker, opener_of
+from daemon.state.sync import ANONYMOUS_SECONDS, CLOCK_JUMP, Expiry
 from tests.unit.actors.recording import START, session
 from tests.unit.catalog.samples import catalog_of, listed, servers
 from tests.unit.state.samples import with_lists

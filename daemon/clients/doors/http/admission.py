@@ -225,7 +225,10 @@ class HttpAdmission:
         return found
 
     def profile(self, visitor: Principal, wanted: str | None) -> str:
-        """The profile of a request; Refusal (403) by the token, whether or not that profile exists."""
+        """The profile of a request, whose path may name one; raises Refusal (403) if the token excludes it.
+
+        The answer does not reveal whether a profile exists.
+        """
         if visitor.profiles is None:
             return DEFAULT_PROFILE if wanted is None else wanted
         found = next((each for each in visitor.profiles if wanted in {None, each}), None)

@@ -62,7 +62,10 @@ def health(head: Head, readiness: Readiness) -> tuple[HTTPStatus, str] | None:
 
 
 def is_probe(head: Head) -> bool:
-    """Whether a request is a probe of health: without a named Host, which no web page can send."""
+    """Whether a request is for health and names no host, or an address, as probes do.
+
+    No web page can send this under a name of its own, so its Host needs no check.
+    """
     if head.path not in PATHS:
         return False
     sent = head.headers.get("host", "")

@@ -295,7 +295,10 @@ class McpEndpoint:
 
 
 def named_in(headers: Mapping[str, str]) -> RequestNames:
-    """Session key and workspace of the headers; raises Refusal for a bad key, not for a bad workspace."""
+    """The session key and workspace in the headers; raises Refusal for an invalid key.
+
+    A faulty workspace is reported when a server needs it.
+    """
     key, workspace = headers.get(KEY_HEADER), headers.get(WORKSPACE_HEADER)
     if key is not None and (fault := fault_of_key(key)):
         raise Refusal(HTTPStatus.BAD_REQUEST, f"Mcpd-Session: {fault}\n")
