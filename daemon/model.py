@@ -57,6 +57,19 @@ class Definition:
     """The hash without `name`: a rename keeps it."""
 
 
+class AppLink(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool's relation to MCP Apps (SEP-1865)."""
+
+    page: str = ""
+    """The server's URI of the app that shows its results; empty without one."""
+    for_models: bool = True
+    for_apps: bool = True
+
+
+NO_APP = AppLink()
+"""The relation of most tools: without an app, and for everybody."""
+
+
 @attrs.frozen(kw_only=True)
 class Tool(Definition):
     """A tool, with the parts needed for calls and descriptions."""
@@ -66,6 +79,7 @@ class Tool(Definition):
     parts: Mapping[str, bytes] = attrs.field(repr=False)
     completed: bool = attrs.field(default=False, eq=False)
     """Whether a missing `"type": "object"` was added to its input schema."""
+    app: AppLink = attrs.field(default=NO_APP, eq=False, repr=False)
 
 
 @attrs.frozen(kw_only=True)

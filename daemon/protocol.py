@@ -33,6 +33,9 @@ SUBSCRIPTION_KEY = META + "subscriptionId"
 LOG_LEVEL_KEY = META + "logLevel"
 RELATED_TASK_KEY = META + "related-task"
 
+UI = META + "ui"
+"""The extension for MCP Apps (SEP-1865)."""
+
 SESSION_KEY = "mcpd/session"
 """Names a request's session; never sent to servers."""
 

@@ -111,6 +111,13 @@ def look_alike(kind: Kind, one: KnownList | None, other: KnownList | None) -> bo
     return mean_the_same(one.definitions, other.definitions)
 
 
+def of_models(tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
+    """The tools except those that only apps may call; the same object if none is."""
+    if all(tool.app.for_models for tool in tools.values()):
+        return tools
+    return {name: tool for name, tool in tools.items() if tool.app.for_models}
+
+
 @attrs.frozen(kw_only=True)
 class ServerEntry:
     """A server in the catalog."""
@@ -141,6 +148,11 @@ class ServerEntry:
         """The last known tools by name, in the server's order; None if never listed."""
         known = self.lists.get(Kind.TOOL, UNKNOWN_LIST)
         return cast("Mapping[str, Tool]", known.definitions) if known.listed else None
+
+    @property
+    def for_models(self) -> Mapping[str, Tool]:
+        """The last known tools except those that only apps may call; the list's own object if none is."""
+        return of_models(self.tools or {})
 
     @property
     def tool_list(self) -> KnownList:

@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from daemon.catalog.definitions import SCHEMA, completed, hashes, lacks_type
 from daemon.catalog.kinds import LISTS
+from daemon.catalog.qualifying import META, app_link
 from daemon.config.names import TOOL_BYTES
 from daemon.model import Definition, Kind, Tool
 
@@ -183,6 +184,7 @@ def _new_tool(server: str, name: str, raw: bytes) -> Tool:
         schema_hash=digest,
         content_hash=content,
         completed=lacking,
+        app=app_link(definition.get(META)),
     )
 
 

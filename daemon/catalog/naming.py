@@ -34,8 +34,13 @@ MCPD = "mcpd://"
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 """A URI's scheme (RFC 3986, 3.1)."""
 
-_OWN = re.compile(r"(?!mcpd://)(?:[a-z][a-z0-9+.-]*:|[^{]*\{)", re.IGNORECASE)
-"""Names kept unchanged: URIs and templates outside of our scheme."""
+_KEPT = re.compile(r"(?:ui|skill)://", re.IGNORECASE)
+"""Schemes by which clients know what a URI is for (SEP-1865, SEP-2640): `ui://mcpd+SERVER/…` is ours."""
+
+_OURS = re.compile(r"mcpd://|(?:ui|skill)://mcpd\+", re.IGNORECASE)
+
+_OWN = re.compile(rf"(?!{_OURS.pattern})(?:[a-z][a-z0-9+.-]*:|[^{{]*\{{)", re.IGNORECASE)
+"""Names kept unchanged: URIs and templates that are not of ours."""
 
 _QUOTED = tuple(quote(bytes([byte]), safe="") for byte in range(256))
 """Percent-encoded bytes; `quote` takes ten times as long, and there may be ten thousand URIs."""
@@ -99,20 +104,35 @@ def of_uri(key: ToolKey) -> Iterator[str]:
 
 def mcpd_uri(server: str, own: str) -> str:
     """The URI that includes its server."""
+    if kept := _KEPT.match(own):
+        return f"{kept[0]}mcpd+{server}/{own[kept.end() :]}"
     return f"{MCPD}{server}/{own if '{' in own else ''.join(map(_QUOTED.__getitem__, own.encode()))}"
 
 
+def app_uri(server: str, own: str) -> str:
+    """`mcpd_uri` of an app, or of a skill's file; other URIs stay."""
+    return mcpd_uri(server, own) if _KEPT.match(own) else own
+
+
 def is_mcpd(uri: str) -> bool:
-    """Whether a URI has our scheme in any case: clients may lower it."""
-    return uri[: len(MCPD)].lower() == MCPD
+    """Whether a URI is of ours, in any case: clients may lower it."""
+    return _OURS.match(uri) is not None
+
+
+def is_page(uri: str) -> bool:
+    """Whether a URI is of an app (SEP-1865)."""
+    return uri[:5].lower() == "ui://"
 
 
 def read_mcpd_uri(uri: str) -> ToolKey | None:
     """The server and its own URI in one of our URIs; None if malformed."""
-    server, slash, rest = uri[len(MCPD) :].partition("/")
+    ours, kept = _OURS.match(uri), _KEPT.match(uri)
+    server, slash, rest = uri[ours.end() if ours else 0 :].partition("/")
     server = server.lower()
-    if not is_mcpd(uri) or not slash or not SERVER_NAME.fullmatch(server):
+    if not ours or not slash or not SERVER_NAME.fullmatch(server):
         return None
+    if kept:
+        return server, kept[0] + rest
     if SCHEME.match(rest):
         # `mcpd_uri` encodes colons: this is an expanded template, or handwritten.
         return server, rest

@@ -17,9 +17,11 @@ from msgspec import Raw
 
 from daemon.catalog.categories import Lazily, Table
 from daemon.catalog.definitions import shown_parts
+from daemon.catalog.entry import of_models
 from daemon.catalog.kinds import BESIDE_TOOLS, LISTS, SHARING_NAMES
 from daemon.catalog.naming import Template, among
 from daemon.catalog.permissions import Permissions
+from daemon.catalog.qualifying import META, with_own_page
 from daemon.catalog.snapshot import in_order
 from daemon.config.config_model import Permission, SchemaForm
 from daemon.config.names import read_reference, read_shown
@@ -86,7 +88,13 @@ class ProfileRules:
         key = (member.server, member.tool)
         if key in self._excluded or key in self._catalog.switched_tools or self.denies(key):
             return False
-        return member.enabled or key in self._optional
+        return (member.enabled or key in self._optional) and not self.hides(key)
+
+    def hides(self, key: ToolKey) -> bool:
+        """Whether a tool is for apps alone (SEP-1865), and no model sees it."""
+        entry = self._catalog.servers.get(key[0])
+        tool = None if entry is None else (entry.tools or {}).get(key[1])
+        return tool is not None and not tool.app.for_models
 
     def describe(self, tool: Tool, member: Member | None) -> str:
         """The profile's description of a tool, else the category's, else the server's."""
@@ -267,6 +275,8 @@ class Offered:
     asks: bool = False
     """Whether a call needs the user's consent."""
     form: SchemaForm = SchemaForm.ORIGINAL
+    among: bool = True
+    """Whether its client sees several servers, so that its app's URI names its server."""
 
     @property
     def key(self) -> ToolKey:
@@ -277,6 +287,8 @@ class Offered:
         """The entry in `tools/list` under `name`, or its own: the server's bytes unless something differs."""
         name = self.name if name is None else name
         parts = shown_parts(self.tool, self.form)
+        if self.among and self.tool.app.page:
+            parts = {**parts, META: with_own_page(parts[META], self.tool.server)}
         if parts is self.tool.parts and (name, self.description) == (self.tool.name, self.tool.description):
             return self.tool.raw
         members: dict[str, object] = {key: Raw(value) for key, value in parts.items()}
@@ -304,11 +316,13 @@ class Offer:
         self._profile = profile
         permissions = None if before is None else before.rules.permissions
         self.rules: ProfileRules = ProfileRules(catalog, profile, permissions)
-        self._listed = {
+        self._allowed = {
             entry.name: self.rules.let_through(entry.name, entry.tools)
             for entry in catalog.servers.values()
             if entry.tools and not entry.disabled
         }
+        self._listed = {server: of_models(tools) for server, tools in self._allowed.items()}
+        self._among = len(catalog.chosen) != 1
         self.tools = OfferedTools(
             Table(self._listed), self._offered, {} if before is None else self._still_offered(before)
         )
@@ -368,6 +382,11 @@ class Offer:
         return sum(map(len, self.listing))
 
     @cached_property
+    def apps(self) -> AppTools:
+        """The tools as clients that show MCP Apps see them."""
+        return AppTools(self, self._allowed, self._offered)
+
+    @cached_property
     def is_everything(self) -> bool:
         """Whether every tool of every server is offered."""
         servers = self._catalog.servers.values()
@@ -387,15 +406,22 @@ class Offer:
 
     def _offered(self, key: ToolKey) -> Offered:
         server, name = key
-        tool = self._listed[server][name]
+        tool = self._allowed[server][name]
         category, description = self.rules.whole.get(server), tool.description
         if not self._catalog.chosen and (category is None or self.rules.has_texts):
             category, member = self.rules.place(key)
             description = self.rules.describe(tool, member)
         given = self._catalog.names.given.get(key, name)
         asks = self.rules.permission(key) is Permission.ASK
-        form = self._profile.schemas
-        return Offered(tool=tool, name=given, category=category, description=description, asks=asks, form=form)
+        return Offered(
+            tool=tool,
+            name=given,
+            category=category,
+            description=description,
+            asks=asks,
+            form=self._profile.schemas,
+            among=self._among,
+        )
 
     def _still_offered(self, before: Offer) -> dict[ToolKey, Offered]:
         """The tools of an earlier offer that are surely still valid."""
@@ -416,9 +442,64 @@ class Offer:
         untold = bool(self._catalog.chosen) or (server in self.rules.whole and not self.rules.has_texts)
         plain = untold and self._profile.schemas is SchemaForm.ORIGINAL
         return (
-            tool.raw if plain and given.get((server, name), name) == name else self.tools[server, name].listed()
+            tool.raw
+            if plain and given.get((server, name), name) == name and not (self._among and tool.app.page)
+            else self.tools[server, name].listed()
             for name, tool in tools.items()
         )
+
+
+class AppTools:
+    """A profile's tools for clients that show MCP Apps (SEP-1865)."""
+
+    def __init__(
+        self, offer: Offer, allowed: Mapping[str, Mapping[str, Tool]], make: Callable[[ToolKey], Offered]
+    ) -> None:
+        self._offer, self._allowed, self._make = offer, allowed, make
+
+    @cached_property
+    def hidden(self) -> Mapping[ToolKey, Offered]:
+        """The tools that only apps may call."""
+        return {
+            (server, name): self._make((server, name))
+            for server, tools in self._allowed.items()
+            for name in tools.keys() - of_models(tools).keys()
+        }
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Sequence[Offered]]:
+        """The tools of servers with apps that these may call, by the tools' own names."""
+        found: dict[str, list[Offered]] = {}
+        for server, tools in self._allowed.items():
+            if any(tool.app.page for tool in tools.values()):
+                for name in (name for name, tool in tools.items() if tool.app.for_apps):
+                    found.setdefault(name, []).append(self._make((server, name)))
+        return found
+
+    @cached_property
+    def contested(self) -> frozenset[str]:
+        """The names among `by_name` that several servers' tools have."""
+        allowed = self._allowed.values()
+        return frozenset(name for name in self.by_name if sum(name in tools for tools in allowed) > 1)
+
+    @cached_property
+    def all(self) -> Sequence[Offered]:
+        """All tools, those only for apps too, in the order of servers and their lists."""
+        if not self.hidden:
+            return self._offer.all
+        keys = [(server, name) for server, tools in self._allowed.items() for name in tools]
+        return [self.hidden.get(key) or self._offer.tools[key] for key in keys]
+
+    @cached_property
+    def listing(self) -> tuple[bytes, ...]:
+        """The entries of `tools/list`."""
+        if not (self.hidden or self.contested):
+            return self._offer.listing
+        return tuple(each.listed(self.name_of(each.key, each.name)) for each in self.all)
+
+    def name_of(self, key: ToolKey, name: str) -> str:
+        """A tool's name in lists, otherwise `name`: contested names are left to apps."""
+        return f"{key[0]}__{key[1]}" if key[1] in self.contested else name
 
 
 class Offers:

@@ -11,11 +11,11 @@ from msgspec import Struct
 from daemon.catalog.loaded import MAX_LOADED, Source
 from daemon.catalog.shown import Shown, shown_since
 from daemon.clients.links import links_of
-from daemon.clients.server_requests import declared_in
+from daemon.clients.server_requests import declared_in, has
 from daemon.config.config_model import USUAL
 from daemon.errors import CallError, ToolDisabled
 from daemon.ports import Holder
-from daemon.protocol import CALL_TOOL
+from daemon.protocol import CALL_TOOL, UI
 from daemon.surfaces.answers import with_text
 from daemon.surfaces.surface import Loading, View
 
@@ -233,9 +233,10 @@ class Attachment:
             catalog = self.instances.own_catalog(catalog)
         lasts = turn is None or turn > self._shown.latest
         if lasts and self._view is not None:
-            seen_catalog, loaded, wishes, shown, before = self._seen
+            seen_catalog, loaded, wishes, shown, before, capabilities = self._seen
             if (
                 seen_catalog is catalog
+                and capabilities is self._client.capabilities
                 and loaded is state.loaded
                 and wishes is self._client.wishes
                 and shown == self._shown.version
@@ -258,6 +259,7 @@ class Attachment:
             services=context.services,
             linked=self.links,
             keeps=False,
+            apps=has(client.capabilities, "extensions", UI),
         )
         if self._is_kept:
             self._judge(seen)
@@ -270,7 +272,8 @@ class Attachment:
             )
         if lasts and not selection.denied:
             self._view = view
-            self._seen = catalog, state.loaded, client.wishes, self._shown.version, state.shown.version
+            seen_by = client.wishes, self._shown.version, state.shown.version, client.capabilities
+            self._seen = catalog, state.loaded, *seen_by
         return view
 
     def forget_stale(self) -> None:

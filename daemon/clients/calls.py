@@ -6,6 +6,7 @@ import math
 import re
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -28,6 +29,7 @@ from daemon.clients.subscribers import LEVELS, rank_in, wished_rank
 from daemon.errors import CallError, InternalError, Overloaded, UpstreamCallError, UpstreamLost
 from daemon.history.event import Event, EventKind
 from daemon.surfaces.answers import error_result
+from daemon.surfaces.calling import call_by_app
 from daemon.wire.envelope import is_utf8
 
 if TYPE_CHECKING:
@@ -160,7 +162,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     def decide(self, view: View, *, patient: bool) -> Action:
         """The surface's decision about the call. Raises CallError: the call is refused."""
-        return self.request.present_surface.call(view, self.name, self.given, patient=patient)
+        decide = partial(self.request.present_surface.call, view, self.name, self.given, patient=patient)
+        return call_by_app(view, self.name, self.given, decide) if view.apps else decide()
 
     def refer(self, forward: Forward, arguments: Buffer) -> None:
         """Set where the call goes and what is sent there."""

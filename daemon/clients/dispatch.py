@@ -17,9 +17,11 @@ from msgspec import Raw, Struct
 
 from daemon import protocol
 from daemon.catalog.loaded import Source
+from daemon.catalog.naming import mcpd_uri
 from daemon.clients.approvals import may_send
 from daemon.clients.calls import NOTHING, CallsInFlight, ClientCall, read_meta
 from daemon.clients.input_rounds import goes_on, park, resume
+from daemon.clients.links import note_links
 from daemon.clients.login_links import hand_link
 from daemon.clients.waits import reporting, wait_awake, wait_known
 from daemon.errors import (
@@ -281,6 +283,9 @@ class Dispatch:
 
     def _note(self, call: ClientCall, view: View, forward: Forward) -> None:
         """Count, load and remember what follows from a sent call."""
+        if forward.page:
+            links = call.request.session.links
+            note_links(links, forward.server, (mcpd_uri(forward.server, forward.page),))
         if forward.repair is not None:
             self.repaired += 1
             self._context.mended.note(call.request.client, str(forward.repair))

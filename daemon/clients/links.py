@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from daemon.catalog.qualifying import app_link
 from daemon.kit.waiting import keep_latest
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def links_of(principals: dict[tuple[str, str], dict[str, str]], owner: str, prof
 
 
 def linked_in(result: Buffer) -> tuple[str, ...]:
-    """The URIs of the resources that a result links to, embeds or reads; mostly empty."""
+    """The URIs of the resources that a result links to, embeds, reads or is shown by; mostly empty."""
     if len(result) > MAX_SEARCHED:
         return ()
     raw = bytes(result)
@@ -62,6 +63,7 @@ def linked_in(result: Buffer) -> tuple[str, ...]:
         *map(_named_by, _objects_in(found, "content")),
         *(_named_by(each.get("content")) for each in _objects_in(found, "messages")),
         *(each.get("uri") for each in _objects_in(found, "contents")),
+        app_link(found.get("_meta") if isinstance(found, dict) else None).page,
     )
     return tuple(uri for uri in named[:MAX_LINKS] if isinstance(uri, str) and 0 < len(uri) < LONGEST)
 

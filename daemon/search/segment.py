@@ -124,7 +124,7 @@ class Segment:
         """Index a server, reusing unchanged tools of `old`. Computes: call it in a worker thread."""
         self.server = entry.name
         self.words = frozenset(terms(_words_of(entry)))
-        self.names = tuple(entry.tools or ())
+        self.names = tuple(entry.for_models)
         self.digests = _digests(entry, {} if old is None else old.digests)
         kept, fresh = self._sorted_out(entry, old)
         self.postings = _merged(_NONE if old is None else old.postings, kept, fresh, _weights)
@@ -132,7 +132,7 @@ class Segment:
         self._made_of = _MadeOf.of(entry)
         self._bare = _by_name(self.names)
         self._actions = bytes(map(action_of, self.names))
-        self._standing = _standing((entry.tools or {}).values())
+        self._standing = _standing(entry.for_models.values())
         plainly = plain(entry.name)
         self._prefixes = (f"{plainly}_", f"mcp_{plainly}_")
 
@@ -244,7 +244,7 @@ class Segment:
         about = _about(entry)
         kept: dict[int, int] = {}
         fresh: dict[int, SearchDocument] = {}
-        for number, (name, tool) in enumerate((entry.tools or {}).items()):
+        for number, (name, tool) in enumerate(entry.for_models.items()):
             if old is not None and old.digests.get(name) is self.digests[name]:
                 kept[were[name]] = number
             else:
@@ -264,7 +264,7 @@ def _words_of(entry: ServerEntry) -> str:
 def _digests(entry: ServerEntry, old: Mapping[str, Digest]) -> dict[str, Digest]:
     about = _about(entry)
     digests = {}
-    for name, tool in (entry.tools or {}).items():
+    for name, tool in entry.for_models.items():
         made = digest_of(tool, about, entry.sentences.get(tool.schema_hash))
         known = old.get(name)
         digests[name] = known if known is not None and known == made else made

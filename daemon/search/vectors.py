@@ -171,7 +171,7 @@ def _fingerprint(servers: Mapping[str, ServerEntry]) -> tuple[tuple[str, str, ob
 
 def _places(servers: Mapping[str, ServerEntry]) -> Iterator[tuple[ToolKey, tuple[Tool, str]]]:
     for server, entry in servers.items():
-        for name, tool in (entry.tools or {}).items():
+        for name, tool in entry.for_models.items():
             yield (server, name), (tool, entry.description)
 
 

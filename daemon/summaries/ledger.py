@@ -104,7 +104,7 @@ class Ledger:
             self._turns.pop(name, None)
         for name, said in self._said.items():
             entry = catalog.servers[name]
-            present = {tool.schema_hash for tool in (entry.tools or {}).values()}
+            present = {tool.schema_hash for tool in entry.for_models.values()}
             said.sentences = {digest: each for digest, each in said.sentences.items() if digest in present}
             unknown = said.sentences.keys() - entry.sentences.keys()
             if unknown or self._is_newer(said.summary, entry):
@@ -133,7 +133,7 @@ class Ledger:
         return Question(
             server=entry.name,
             description=entry.description,
-            overview=tuple((entry.tools or {}).values()) if overview else None,
+            overview=tuple(entry.for_models.values()) if overview else None,
             digest=digest,
             tools=tuple(tools),
         )
@@ -142,7 +142,7 @@ class Ledger:
         said = self._said.get(entry.name, _NOTHING).sentences
         return [
             tool
-            for tool in (entry.tools or {}).values()
+            for tool in entry.for_models.values()
             if tool.schema_hash not in entry.sentences
             and tool.schema_hash not in said
             and (entry.name, tool.name) not in catalog.switched_tools
@@ -179,7 +179,7 @@ def _asked_about(catalog: Catalog) -> list[ServerEntry]:
 
 
 def _digest(entry: ServerEntry) -> str:
-    return tools_digest(tool.schema_hash for tool in (entry.tools or {}).values())
+    return tools_digest(tool.schema_hash for tool in entry.for_models.values())
 
 
 def _keys(question: Question) -> Iterator[Tried]:

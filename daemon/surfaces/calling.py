@@ -11,12 +11,14 @@ import msgspec
 from msgspec import Raw
 
 from daemon.catalog.kinds import switch_of
+from daemon.catalog.naming import is_page
 from daemon.config.names import CLIENT_PREFIX, read_reference
 from daemon.errors import (
     CallError,
     InvalidArguments,
     ToolChanged,
     ToolDisabled,
+    ToolNotLoaded,
     UnknownTool,
     UpstreamUnavailable,
 )
@@ -31,7 +33,7 @@ from daemon.surfaces.surface import ALWAYS_LOAD, RUNS_ANYTHING, AwaitListing, Fo
 from daemon.surfaces.wrapped import Wrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from daemon.catalog.offer import Offer, Offered
     from daemon.catalog.snapshot import Catalog, ServerEntry
@@ -65,6 +67,7 @@ def run(view: View, target: Target, wrapped: Wrapped) -> Forward:
     read = view.services.checker.read(
         target.tool, wrapped.name, wrapped.arguments, wrapped.beside, example=wrapped.example
     )
+    page = "" if target.tool is None else target.tool.app.page
     return Forward(
         server=target.server,
         name=target.name,
@@ -74,11 +77,14 @@ def run(view: View, target: Target, wrapped: Wrapped) -> Forward:
         repair=read.repair,
         ask=target.tool if target.asks else None,
         tool=target.tool,
-        wrapper=wrapped.wrapper if target.lasts else None,
+        wrapper=wrapped.wrapper if target.lasts and not page else None,
+        page=page,
     )
 
 
-def direct(offered: Offered, arguments: bytes, loading: Loading | None = None) -> Forward:
+def direct(
+    offered: Offered, arguments: bytes, loading: Loading | None = None, contested: Collection[str] = ()
+) -> Forward:
     """Decide to forward a call by the tool's own name, without decoding the arguments."""
     tool = offered.tool
     return Forward(
@@ -88,8 +94,10 @@ def direct(offered: Offered, arguments: bytes, loading: Loading | None = None) -
         arguments=arguments,
         label=label_of(tool),
         loading=loading,
-        verbatim=True,
+        # Each call is decided anew that opens an app, and one by a name that the last opened app decides.
+        verbatim=not tool.app.page and tool.name not in contested,
         ask=tool if offered.asks else None,
+        page=tool.app.page,
     )
 
 
@@ -109,7 +117,40 @@ def refuse_meta_tool(view: View, name: str, meta_tools: Collection[str]) -> None
 
 def public_name(view: View, key: ToolKey, meta_tools: Collection[str]) -> str:
     """A tool's name in a list with these meta-tools, whose names are taken."""
-    return view.catalog.names.name_beside(key, meta_tools)
+    name = view.catalog.names.name_beside(key, meta_tools)
+    return view.offer.apps.name_of(key, name) if view.apps else name
+
+
+def call_by_app(view: View, name: str, arguments: bytes, decide: Callable[[], Action]) -> Action:
+    """Decide on a call of a client that shows apps; `decide` is its surface's decision.
+
+    An app knows its server's tools by their own names, on every surface. A name that several servers have goes
+    to the server whose app the client opened last, and is in no list of such a client.
+    """
+    apps, server = view.offer.apps, _last_opened(view, name)
+    contested = name in apps.contested
+    if contested and server is None:
+        names = [apps.name_of(each.key, each.name) for each in apps.by_name[name]]
+        text = f"several servers have a tool {answers.quoted(name)}. Call one of them: {', '.join(names)}."
+        raise UnknownTool(text, tool=answers.cut(name, answers.MAX_QUOTED), closest=names)
+    if not contested:
+        try:
+            return decide()
+        except (UnknownTool, ToolDisabled, ToolNotLoaded):
+            key = view.catalog.names.key_of(name, view.catalog.servers)
+            if key is not None and (hidden := apps.hidden.get(key)) is not None:
+                return direct(hidden, arguments)
+            if server is None:
+                raise
+    found = next(each for each in apps.by_name[name] if each.tool.server == server)
+    return direct(found, arguments, contested=apps.contested)
+
+
+def _last_opened(view: View, name: str) -> str | None:
+    """Of the servers with a tool of that name for their apps, the one whose app was opened last."""
+    servers = {each.tool.server for each in view.offer.apps.by_name.get(name, ())}
+    opened = [server for uri, server in view.linked.items() if server in servers and is_page(uri)]
+    return opened[-1] if opened else None
 
 
 def call_tools(does: Does, find_with: str) -> tuple[MetaTool, MetaTool]:
@@ -181,6 +222,8 @@ def disabled(view: View, key: ToolKey, name: str) -> ToolDisabled:
         why = f"an operator has switched it off (`mcpd enable {server}/{word}` brings it back)"
     elif view.catalog.servers[server].disabled:
         why = f"its server {server} is switched off in mcpd's configuration"
+    elif view.offer.rules.hides(key):
+        why = "it is for the app of its server alone"
     elif view.offer.rules.denies(key):
         why = f"a rule of permission in profile {view.profile.name} of mcpd's configuration denies it"
     else:
@@ -197,7 +240,7 @@ def _is_off(view: View, key: ToolKey) -> bool:
     entry = view.catalog.servers[key[0]]
     if entry.tools is not None and key[1] not in entry.tools:
         return False
-    return entry.disabled or not view.offer.rules.allows(key)
+    return entry.disabled or not view.offer.rules.allows(key) or view.offer.rules.hides(key)
 
 
 def unknown_tool(view: View, name: str) -> UnknownTool:

@@ -100,8 +100,8 @@ def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bo
 
 
 def _disabled(view: View, category: ToolCategory, member: Member, name: str) -> ToolDisabled:
-    if view.offer.rules.denies((member.server, member.tool)):
-        return calling.disabled(view, (member.server, member.tool), name)
+    if view.offer.rules.denies(key := (member.server, member.tool)) or view.offer.rules.hides(key):
+        return calling.disabled(view, key, name)
     return ToolDisabled(
         f"{cut(name, MAX_QUOTED)} is switched off in category {category.name} by mcpd's configuration."
         f" Use another tool: {instead(view, shown(view, category), name)}",

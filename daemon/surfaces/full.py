@@ -125,12 +125,12 @@ class FullSurface(Surface):
         return unlisted(view.servers.values())
 
     def listed(self, view: View) -> Sequence[Offered]:
-        """Every tool that the profile offers."""
-        return view.offer.all
+        """Every tool that the profile offers, those only for apps to clients that show these."""
+        return view.offer.apps.all if view.apps else view.offer.all
 
     def list_listed(self, view: View) -> tuple[bytes, ...]:
         """The entries of `listed`, as their servers describe them."""
-        return view.offer.listing
+        return view.offer.apps.listing if view.apps else view.offer.listing
 
     def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Forward to the tool of that name."""

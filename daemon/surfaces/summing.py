@@ -148,7 +148,7 @@ def server_line(view: View, entry: ServerEntry, room: int = ROOM) -> str:
     """A server's line: the given description, else its own and `room` characters on its tools."""
     tools = (
         (name, tool.description)
-        for name, tool in (entry.tools or {}).items()
+        for name, tool in entry.for_models.items()
         if view.offer.rules.allows((entry.name, name))
     )
     return _line(_cut(entry.name, _given(entry)), _own(entry), tools, entry.name, room)

@@ -73,6 +73,8 @@ class View:
     linked: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """Server by URI that a result of this session linked to."""
     keeps: bool = True
+    apps: bool = False
+    """Whether the client shows MCP Apps (SEP-1865)."""
     forwards: dict[str, Forward] = attrs.field(factory=dict, init=False, repr=False)
     """Decisions that hold for any arguments, by name; made once per view."""
     wrapped: dict[str, WrappedCalls] = attrs.field(factory=dict, init=False, repr=False)
@@ -213,6 +215,8 @@ class Forward:
     ask: Tool | None = attrs.field(default=None, repr=False)
     wrapper: Wrapper | None = attrs.field(default=None, repr=False)
     """The meta-tool used, if like calls go the same way while the view is valid."""
+    page: str = ""
+    """The URI of the app that the client opens by this, or shows the result in."""
     tool: Tool | None = attrs.field(default=None, repr=False)
     """The tool whose schema wrapped arguments must fit; None while its server has not listed it."""
 

@@ -19,7 +19,7 @@ import pytest
 from tests.e2e.doors import HttpDoor
 from tests.e2e.harness import ROOT, Daemon, running
 from tests.e2e.whole_client import WholeClient
-from tests.e2e.whole_server import META, TOOLS, UNKNOWN
+from tests.e2e.whole_server import META, PAGE, POLL, TOOLS, UI, UNKNOWN
 from tests.e2e.whole_serving import served
 from tests.pairwise import covering
 
@@ -149,6 +149,7 @@ def pair(request: pytest.FixtureRequest, clients: Callable[[str, str], WholeClie
 
 def test_tools_are_listed_and_called_with_all_their_members(pair: Pair) -> None:
     listed = pair.own("tools/list", "tools", "name")
+    assert listed.pop()["name"] == f"{pair.server}__{POLL}", "for apps alone, and of every server"
     assert [tool["name"] for tool in listed] == [pair.named(each) for each in TOOLS]
     assert all(UNKNOWN.items() <= tool.items() for tool in listed)
     assert ("execution" in listed[-1]) is not pair.modern
@@ -156,6 +157,18 @@ def test_tools_are_listed_and_called_with_all_their_members(pair: Pair) -> None:
     assert json.loads(result["content"][0]["text"]) == {"x": "ü", "n": 2.50}
     assert UNKNOWN.items() <= result.items()
     assert result["_meta"]["example.com/x"] == 1
+
+
+def test_an_app_is_read_from_its_server_and_calls_it_by_its_tools_own_names(pair: Pair) -> None:
+    """Every server has the same URI, and a tool of the same name."""
+    client = pair.client
+    (shown,) = (each for each in pair.own("tools/list", "tools", "name") if each["name"] == pair.named("show"))
+    uri = shown["_meta"]["ui"]["resourceUri"]
+    assert uri.startswith("ui://")
+    assert shown["_meta"] == {**UI["_meta"], "ui": {"resourceUri": uri}, "ui/resourceUri": uri}
+    result = client.ask("resources/read", {"uri": uri})
+    assert result["contents"] == [{"uri": uri, "text": f"in {PAGE} of {pair.server}"}]
+    assert pair.client.call(POLL)["content"][0]["text"] == f'"polled {pair.server}"'
 
 
 def test_prompts_are_listed_and_got_with_all_their_members(pair: Pair) -> None:

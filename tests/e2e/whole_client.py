@@ -28,6 +28,7 @@ CAPABILITIES: Json = {
     "sampling": {"context": {}, "tools": {}},
     "elicitation": {"form": {}, "url": {}},
     "roots": {"listChanged": True},
+    "extensions": {META + "ui": {"mimeTypes": ["text/html;profile=mcp-app"]}},
 }
 INFO = {"name": "whole", "version": "1"}
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}

@@ -26,7 +26,15 @@ LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "e
 UNKNOWN: Json = {"x-unknown": {"kept": [1, 2.50, "\u00fc"]}}
 """A member that no specification has."""
 
-TOOLS = ("echo", "ask", "open", "sample", "roots", "steps", "log", "touch", "change", "link", "work")
+TOOLS = ("echo", "ask", "open", "sample", "roots", "steps", "log", "touch", "change", "link", "show", "work")
+PAGE = "ui://app/page.html"
+"""The app in which `show` is shown: every server's own, and in no list."""
+
+POLL = "poll"
+"""A tool for apps alone, of the same name at every server."""
+
+UI: Json = {"_meta": {"ui": {"resourceUri": PAGE}, "ui/resourceUri": PAGE, "example.com/x": [1]}}
+FOR_APPS: Json = {"_meta": {"ui": {"visibility": ["app"]}}}
 FORM: Json = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
@@ -48,7 +56,8 @@ class WholeServer:
         """The result of a method that lists something."""
         match method:
             case "tools/list":
-                return {"tools": [self._tool(each) for each in TOOLS]}
+                poll = {"name": POLL, "inputSchema": {"type": "object"}, **FOR_APPS}
+                return {"tools": [*(self._tool(each) for each in TOOLS), poll]}
             case "prompts/list":
                 arguments = [{"name": "who", "required": True}]
                 return {
@@ -85,6 +94,7 @@ class WholeServer:
             "description": name,
             "inputSchema": schema,
             **execution,
+            **(UI if name == "show" else {}),
             **UNKNOWN,
         }
 
@@ -171,8 +181,9 @@ class Conversation:
                     {"messages": [{"role": "user", "content": {"type": "text", "text": said}}], **UNKNOWN}
                 )
             case "resources/read":
+                of = f" of {server.name}" if params["uri"].startswith(("ui:", "skill:")) else ""
                 request.reply(
-                    {"contents": [{"uri": params["uri"], "text": f"in {params['uri']}"}], **UNKNOWN},
+                    {"contents": [{"uri": params["uri"], "text": f"in {params['uri']}{of}"}], **UNKNOWN},
                     cacheable=True,
                 )
             case _:
@@ -244,6 +255,8 @@ class Conversation:
                 kinds = getattr(server, kind)
                 kinds.append(f"new{len(kinds)}")
                 self._tell(f"notifications/{kind}/list_changed", {})
+            case "poll":
+                return _text(f"polled {server.name}")
             case "link":
                 return {"content": [{"type": "resource_link", "uri": server.uri("linked"), "name": "linked"}]}
             case _:

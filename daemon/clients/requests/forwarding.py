@@ -8,12 +8,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
 import msgspec
 from msgspec import Raw
 
 from daemon import protocol
 from daemon.catalog.kinds import switch_of
-from daemon.catalog.naming import read_mcpd_uri
+from daemon.catalog.naming import app_uri, is_page, read_mcpd_uri
+from daemon.catalog.qualifying import with_uris
 from daemon.catalog.shown import locate
 from daemon.clients.calls import ClientCall
 from daemon.clients.dispatch import MAX_RETURNS
@@ -250,7 +252,18 @@ def _route_resource(uri: str, links: Mapping[str, str], view: View) -> Forward:
     # An unlisted URI may hold anything, so it is not logged: only the operator sees the log.
     listed = uri in view.offer.definitions(Kind.RESOURCE)
     label = f"{server}/resource:{own}" if listed else f"{server}/resource"
-    return forward_to(server, protocol.READ_RESOURCE, label, "uri", own)
+    forward = forward_to(server, protocol.READ_RESOURCE, label, "uri", own)
+    if is_page(own):
+        forward = attrs.evolve(forward, page=own)
+    return forward if own == uri else _as_asked(forward, own, "contents")
+
+
+def _as_asked(forward: Forward, own: str, member: str) -> Forward:
+    """Name in the answer, too, what is named by its server: another may have the server's own URI."""
+    if app_uri(forward.server, own) == own:
+        return forward
+    name = partial(app_uri, forward.server)
+    return attrs.evolve(forward, convert=partial(with_uris, member=member, name=name))
 
 
 OF_PROMPT = "ref/prompt"

@@ -34,6 +34,21 @@ def names(catalog: Catalog) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.parametrize("own", ["ui://app/page.html", "skill://refunds/SKILL.md", "UI:///x", "ui://mcpd+b/x"])
+def test_a_qualified_uri_of_an_app_or_skill_keeps_its_scheme_which_hosts_require(own: str) -> None:
+    uri = mcpd_uri("a", own)
+    scheme, _, rest = own.partition("://")
+    assert uri == f"{scheme}://mcpd+a/{rest}"
+    assert is_mcpd(uri)
+    assert read_mcpd_uri(uri) == ("a", own)
+    assert read_mcpd_uri(uri.replace("mcpd+a", "MCPD+A")) == ("a", own), "hosts are lowered, or not"
+
+
+@pytest.mark.parametrize("uri", ["ui://a/page.html", "ui://mcpd+", "ui://mcpd+a", "skill://mcpd+A b/x"])
+def test_other_uris_of_apps_and_skills_name_no_server(uri: str) -> None:
+    assert read_mcpd_uri(uri) is None
+
+
 def test_only_the_name_that_two_servers_share_is_qualified() -> None:
     catalog = after(BEFORE, [listed("a", "x", "only"), listed("b", "x", "other")])
     assert names(catalog) == {"a": ["x", "only"], "b": ["b__x", "other"]}
