@@ -209,6 +209,8 @@ class Upstream(Protocol):
     is_modern: bool
     """Whether it last spoke MCP 2026-07-28, whose results may ask for input."""
     has_resources: bool
+    is_own: bool
+    """Whether it is an instance of one session, declared that session's capabilities."""
     roots: bytes | None
     """An instance's workspace as a `roots/list` result, for a client without roots."""
 

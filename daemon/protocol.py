@@ -29,6 +29,9 @@ VERSION_KEY = META + "protocolVersion"
 CAPABILITIES_KEY = META + "clientCapabilities"
 CLIENT_INFO_KEY = META + "clientInfo"
 SERVER_INFO_KEY = META + "serverInfo"
+UI = META + "ui"
+"""The extension MCP Apps (SEP-1865)."""
+
 SUBSCRIPTION_KEY = META + "subscriptionId"
 LOG_LEVEL_KEY = META + "logLevel"
 RELATED_TASK_KEY = META + "related-task"
@@ -62,6 +65,7 @@ CLIENT_CAPABILITIES: Mapping[str, object] = {
     "roots": {"listChanged": True},
     "sampling": {"context": {}, "tools": {}},
     "elicitation": {"form": {}, "url": {}},
+    "extensions": {UI: {"mimeTypes": ["text/html;profile=mcp-app"]}},
 }
 """Declared to servers: everything that some client may have.
 
@@ -167,24 +171,6 @@ def decode_call(params: bytes | Raw) -> CallParams:
 def members_before(others: Mapping[str, Raw]) -> bytes:
     """Raw members of an object, each with its comma."""
     return b"".join(b"%b:%b," % (_encode(key), bytes(value)) for key, value in others.items())
-
-
-def carried(declared: Raw) -> bytes:
-    """A client's `ClientCapabilities` without the tasks extension (SEP-2663): its methods are not routed.
-
-    A server would answer a call with a task that the client could never fetch. Unreadable ones stay as they
-    are.
-    """
-    told = bytes(declared)
-    if b"tasks" not in told and b"\\u" not in told:
-        return told
-    try:
-        members = _decode_members(told)
-        extensions = _decode_members(members["extensions"])
-        del extensions[META + "tasks"]
-    except (msgspec.MsgspecError, KeyError):
-        return told
-    return _encode({**members, "extensions": extensions})
 
 
 def members_of(params: Raw | None) -> dict[str, Raw]:

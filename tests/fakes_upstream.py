@@ -127,7 +127,7 @@ class FakeUpstream:
         self.up = up
         self.can_wake = wakeable
         self.is_modern = False
-        self.has_resources = False
+        self.has_resources = self.is_own = False
         self.roots: bytes | None = None
         self.second: FakeUpstream | None = None
         self.is_stale = False

@@ -1,7 +1,7 @@
 """A server's self-description from its handshake, for clients that see it as if connected directly.
 
-Kept as one JSON object: `serverInfo`, `capabilities`, `instructions`, and `era`, which spares the next start a
-probe unless `sure` is false.
+Kept as one JSON object: `serverInfo`, `capabilities`, `instructions`, all `others`, and `era`, which spares the
+next start a probe unless `sure` is false.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from daemon.catalog.extensions import bounded
 from daemon.model import Era
+from daemon.protocol import SERVER_INFO_KEY
 
 MAX_INTRODUCTION = 64 * 1024
 """Bytes of an introduction: eight times the longest real instructions; icons may be longer."""
@@ -18,13 +20,14 @@ SHORT = ("name", "title", "version", "description", "websiteUrl")
 """Members kept of an oversized `serverInfo`."""
 
 SHORT_TEXT = 4096
-"""Characters of each of those, and of the instructions."""
+"""Characters of each of those, and of the instructions; bytes of all other members."""
 
 
 class _KeptIntroduction(Struct, omit_defaults=True):
     serverInfo: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
     capabilities: Raw | UnsetType = UNSET
     instructions: str | UnsetType = UNSET
+    others: Raw | UnsetType = UNSET
     era: str | UnsetType = UNSET
     sure: bool = True
 
@@ -40,6 +43,12 @@ class Introduction(msgspec.Struct, frozen=True, kw_only=True):
     info: Raw | None = None
     capabilities: dict[str, object] = msgspec.field(default_factory=dict)
     instructions: str | None = None
+    others: dict[str, Raw] = msgspec.field(default_factory=dict)
+    """The other members of the result, the versions among them."""
+
+
+OWN = frozenset({"serverInfo", "capabilities", "instructions", "resultType", "ttlMs", "cacheScope"})
+"""Members of a handshake's result that are kept in another form, or written by mcpd itself."""
 
 
 def introduction_in(result: bytes, info: object) -> bytes:
@@ -53,9 +62,16 @@ def introduction_in(result: bytes, info: object) -> bytes:
         # The server's bytes if `serverInfo` is a member, as in all but the newest era.
         kept["serverInfo"] = said.get("serverInfo", info)
     if _is_object(capabilities := said.get("capabilities", Raw(b"{}"))):
-        kept["capabilities"] = capabilities
+        kept["capabilities"] = bounded(capabilities)[0]
     if (instructions := said.get("instructions")) is not None and bytes(instructions)[:1] == b'"':
         kept["instructions"] = instructions
+    others: dict[str, object] = {name: own for name, own in said.items() if name not in OWN}
+    if "_meta" in others and _is_object(said["_meta"]):
+        others["_meta"] = {
+            key: own for key, own in _decode_members(said["_meta"]).items() if key != SERVER_INFO_KEY
+        }
+    if others:
+        kept["others"] = others
     written = msgspec.json.encode(kept)
     return written if len(written) <= MAX_INTRODUCTION else _shortened(written)
 
@@ -66,10 +82,11 @@ def read_introduction(kept: bytes) -> Introduction | None:
         said = _decode(kept)
         info = None if said.serverInfo is UNSET or not _is_object(said.serverInfo) else said.serverInfo
         capabilities = {} if said.capabilities is UNSET else _decode_objects(said.capabilities)
+        others = {} if said.others is UNSET else _decode_members(said.others)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     instructions = None if said.instructions is UNSET else said.instructions
-    return Introduction(info=info, capabilities=capabilities, instructions=instructions)
+    return Introduction(info=info, capabilities=capabilities, instructions=instructions, others=others)
 
 
 class KnownEra(msgspec.Struct, frozen=True):
@@ -113,4 +130,6 @@ def _shortened(written: bytes) -> bytes:
         kept["capabilities"] = said.capabilities
     if said.instructions is not UNSET:
         kept["instructions"] = said.instructions[:SHORT_TEXT]
+    if said.others is not UNSET and len(bytes(said.others)) <= SHORT_TEXT:
+        kept["others"] = said.others
     return msgspec.json.encode(kept)

@@ -16,6 +16,7 @@ from msgspec import Raw, Struct
 
 from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
+from daemon.catalog.extensions import carried
 from daemon.clients.links import linked_in, note_links
 from daemon.clients.server_requests import NOTHING as NO_CAPABILITIES
 from daemon.clients.server_requests import (
@@ -179,7 +180,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     def envelope(self) -> Mapping[str, bytes]:
         """The client's capabilities and log level, for a modern server (`ports.CallToSend.envelope`)."""
         capabilities = self.declared or self.calls.server_requests.capabilities
-        told = {protocol.CAPABILITIES_KEY: protocol.carried(capabilities)}
+        alone = self.request.session.selection.is_single or (self.upstream is not None and self.upstream.is_own)
+        told = {protocol.CAPABILITIES_KEY: carried(capabilities, alone=alone)}
         if self.log_rank is not None:
             told[protocol.LOG_LEVEL_KEY] = msgspec.json.encode(LEVELS[self.log_rank])
         return told

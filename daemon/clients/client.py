@@ -172,6 +172,11 @@ class Selection:
     denied: str = ""
     """Why the client is served nothing, with the other attributes as before; empty if it is served."""
 
+    @property
+    def is_single(self) -> bool:
+        """Whether the client has chosen one server alone, and sees it as if connected directly."""
+        return len(self.servers) == 1
+
 
 class Client:
     """One connection's client: principal, name, wishes and selection."""

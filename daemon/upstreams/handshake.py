@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 import attrs
 import msgspec
 import trio
+from msgspec import Raw
 
 from daemon import protocol
+from daemon.catalog.extensions import bounded, passed_on
 from daemon.catalog.introduction import KnownEra, era_in, introduction_in, with_era
 from daemon.catalog.kinds import LISTS
 from daemon.causes import HEALTHY, Cause, Reason, of_status
@@ -158,6 +160,8 @@ class Greeting:
     instructions: str = attrs.field(default="", repr=False)
     introduction: bytes = attrs.field(default=b"", repr=False)
     """Its whole description of itself (`catalog.introduction`)."""
+    dropped: str = attrs.field(default="", repr=False)
+    """Its extensions that mcpd drops, in words."""
 
     def lists(self, kind: Kind) -> bool:
         """Whether it declares that it lists this kind."""
@@ -187,6 +191,8 @@ def capabilities_of(server: Server) -> Mapping[str, object]:
         return CLIENT_CAPABILITIES
     # Only what mcpd can pass on: a client may declare more, and would never be asked.
     declared = {key: instance.capabilities[key] for key in CLIENT_CAPABILITIES if key in instance.capabilities}
+    if "extensions" in declared:
+        declared["extensions"] = passed_on(declared, alone=True)
     return declared if instance.workspace is None else {"roots": ROOTS, **declared}
 
 
@@ -377,7 +383,11 @@ def _greeting(era: Era, version: str, result: dict[str, object], raw: bytes) -> 
         about=_text(info, "description") or _text(result, "instructions"),
         instructions=_text(result, "instructions", INSTRUCTIONS_CHARACTERS),
         introduction=introduction_in(raw, info),
+        dropped=bounded(_decode_members(raw).get("capabilities", Raw(b"{}")))[1],
     )
+
+
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def _text(parent: dict[str, object], key: str, most: int = ABOUT_CHARACTERS) -> str:

@@ -59,7 +59,7 @@ class SecondConnection:
         self.wait_current, self.wake_to_list = first.wait_current, first.wake_to_list
         self.is_modern, self.has_resources = True, False
         """Modern, since any call of these clients may have gone over the first connection."""
-        self.roots = first.roots
+        self.roots, self.is_own = first.roots, first.is_own
         self.second: Upstream | None = None
         self._first = first
         self._context = attrs.evolve(context, events=SecondEvents(first, events.redact, self))

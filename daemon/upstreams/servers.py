@@ -59,7 +59,7 @@ class InstancedServer:
         self.stats = CallStats()
         self.instances = ServerInstances(server, actors, run, self.stats)
         self.list_status = ListingStatus()
-        self.is_gone = self.is_modern = self.has_resources = self.is_stale = self.can_wake = False
+        self.is_gone = self.is_modern = self.has_resources = self.is_stale = self.can_wake = self.is_own = False
         self.roots: bytes | None = None
         self.second: Upstream | None = None
         self.record = self.stats.record

@@ -347,6 +347,7 @@ class UpstreamAccess:
         self.is_gone = self.has_resources = False
         self.is_modern = False
         """Whether it speaks MCP 2026-07-28 (`ports.Upstream`)."""
+        self.is_own = server.instance is not None and server.instance.capabilities is not None
         self.roots = roots_of(server)
         self.second: Upstream | None = None
         self.admission: Admission | None = None

@@ -224,7 +224,7 @@ def over_socket(daemon: Daemon, era: str, *servers: str, **more: Any) -> Iterato
     with closing(socket.socket(socket.AF_UNIX)) as connection:
         connection.settimeout(WAIT)
         connection.connect(str(daemon.socket))
-        hello = {"servers": list(servers), **more}
+        hello = {**({"servers": list(servers)} if servers else {}), **more}
         connection.sendall(
             json.dumps({"jsonrpc": "2.0", "method": "mcpd/hello", "params": hello}).encode() + b"\n"
         )

@@ -109,24 +109,3 @@ def test_what_a_subscription_asks_for_is_read_however_it_is_written(
     params: bytes | None, wanted: dict[str, object]
 ) -> None:
     assert protocol.wanted_notifications(None if params is None else msgspec.Raw(params)) == wanted
-
-
-@pytest.mark.parametrize(
-    ("declared", "carried"),
-    [
-        ("{}", "{}"),
-        ('{"tasks":{"list":{}}}', '{"tasks":{"list":{}}}'),
-        ('{"extensions":{"com.example/x":{"a":1}}}', '{"extensions":{"com.example/x":{"a":1}}}'),
-        (
-            '{"roots":{},"extensions":{"TASKS":{},"b":{"c":[1.0]}}}',
-            '{"roots":{},"extensions":{"b":{"c":[1.0]}}}',
-        ),
-        (r'{"extensions":{"TASK\u0053":{}}}', '{"extensions":{}}'),
-        ('{"extensions":["TASKS"]}', '{"extensions":["TASKS"]}'),
-        ('"TASKS"', '"TASKS"'),
-    ],
-)
-def test_no_server_is_promised_an_extension_whose_methods_are_not_routed(declared: str, carried: str) -> None:
-    name = "io.modelcontextprotocol/tasks"
-    escaped = declared.replace("TASK\\u0053", name[:-1] + "\\u0073").replace("TASKS", name)
-    assert protocol.carried(Raw(escaped.encode())) == carried.replace("TASKS", name).encode()

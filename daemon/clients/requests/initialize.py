@@ -9,6 +9,7 @@ import trio
 from msgspec import UNSET
 
 from daemon import protocol
+from daemon.catalog.extensions import bounded, joined, passed_on
 from daemon.catalog.introduction import read_introduction
 from daemon.clients.connected_clients import offers_tasks
 from daemon.clients.requests.tools import answer_after, patience_of
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 TITLE = "mcpd, the init system for MCP servers"
 
+NOTHING_ELSE: Mapping[str, Raw] = {}
+
 _encode = msgspec.json.encode
 
 
@@ -52,30 +55,41 @@ def capabilities(*, prompts: bool = True, resources: bool = True) -> dict[str, d
     return {**declared, "logging": {}}
 
 
-def declared_to(selection: Selection, servers: Mapping[str, ServerEntry]) -> dict[str, object]:
-    """The capabilities declared to a client by its profile; for a single server, that server's.
+CHANGING = frozenset({"tools", "prompts", "resources"})
+"""Capabilities whose lists may always change: an operator or a new version may change any list."""
 
-    Changes of lists are always declared: an operator or a new version may change any list.
-    """
+
+def declared_to(selection: Selection, servers: Mapping[str, ServerEntry]) -> dict[str, object]:
+    """The capabilities declared to a client by its profile; for a single server, that server's."""
     ours = capabilities(prompts=selection.profile.prompts, resources=selection.profile.resources)
     said = _introduction(selection, servers)
     if said is None:
         return {**ours}
-    theirs = {name: own for name, own in said.capabilities.items() if isinstance(own, dict)}
-    changing = {"listChanged": True}
-    return {
-        name: {**theirs[name], **{key: value for key, value in members.items() if key in changing}}
-        for name, members in ours.items()
-        if name in theirs
+    hidden = capabilities().keys() - ours.keys()
+    theirs: dict[str, object] = {
+        name: {**own, "listChanged": True} if name in CHANGING else own
+        for name, own in said.capabilities.items()
+        if isinstance(own, dict) and name not in hidden
     }
+    if "extensions" in theirs:
+        theirs["extensions"] = passed_on(theirs, alone=True)
+    return theirs
 
 
-def in_handshake(selection: Selection, view: View, servers: Mapping[str, ServerEntry]) -> dict[str, object]:
-    """The capabilities in the answer to `initialize`, with tasks, which only that era has."""
+def declared_in(
+    selection: Selection, view: View, servers: Mapping[str, ServerEntry], *, modern: bool
+) -> dict[str, object]:
+    """The capabilities in the answer to a handshake; only the older era has tasks of its own."""
     said, declared = _introduction(selection, servers), declared_to(selection, servers)
     if said is None:
-        return {**declared, "tasks": TASKS} if offers_tasks(view) else declared
-    return {**declared, "tasks": said.capabilities["tasks"]} if "tasks" in said.capabilities else declared
+        kept = (read_introduction(each.said.introduction) for each in view.servers.values())
+        if extensions := joined(each.capabilities for each in kept if each is not None):
+            declared["extensions"] = extensions
+        if offers_tasks(view):
+            declared["tasks"] = TASKS
+    if modern:
+        declared.pop("tasks", None)
+    return declared
 
 
 def instructions_for(selection: Selection, view: View) -> str | None:
@@ -110,14 +124,34 @@ def not_introduced(selection: Selection, servers: Mapping[str, ServerEntry]) -> 
     )
 
 
+VERSION, VERSIONS = "protocolVersion", "supportedVersions"
+"""The members of results that name revisions, which tell the eras apart."""
+
+
+def others_of(selection: Selection, servers: Mapping[str, ServerEntry], of_era: str) -> Mapping[str, Raw]:
+    """The other members of a single server's result in the era of that member, `VERSION` or `VERSIONS`."""
+    said = _introduction(selection, servers)
+    return {} if said is None or of_era not in said.others else said.others
+
+
 def initialize_result(
-    wanted: object, instructions: str | None, declared: Mapping[str, object], info: object = None
+    wanted: object,
+    instructions: str | None,
+    declared: Mapping[str, object],
+    info: object = None,
+    others: Mapping[str, Raw] = NOTHING_ELSE,
 ) -> bytes:
-    """The answer to `initialize` in the client's version or the newest; `info` None is mcpd's."""
-    version = wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+    """The answer to `initialize`, in the client's version where a single server's `others` have no older one.
+
+    `info` None is mcpd's.
+    """
+    newest = _decoded(others.get(VERSION))
+    newest = newest if newest in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+    spoken = HANDSHAKE_VERSIONS[: HANDSHAKE_VERSIONS.index(newest) + 1]
     return _encode(
         {
-            "protocolVersion": version,
+            **others,
+            VERSION: wanted if wanted in spoken else newest,
             "capabilities": declared,
             "serverInfo": {**IDENTITY, "title": TITLE} if info is None else info,
             **_if_said(instructions),
@@ -125,19 +159,35 @@ def initialize_result(
     )
 
 
-def discover_result(instructions: str | None, declared: Mapping[str, object], info: object = None) -> bytes:
+def discover_result(
+    instructions: str | None,
+    declared: Mapping[str, object],
+    info: object = None,
+    others: Mapping[str, Raw] = NOTHING_ELSE,
+) -> bytes:
     """The answer to `server/discover` (see `initialize_result`)."""
+    ours = (*HANDSHAKE_VERSIONS, MODERN_VERSION)
+    theirs, own = _decoded(others.get(VERSIONS)), _decoded(others.get("_meta"))
+    spoken = [each for each in theirs if each in ours] if isinstance(theirs, list) else ours
     return _encode(
         {
+            **others,
             "resultType": "complete",
-            "supportedVersions": [*HANDSHAKE_VERSIONS, MODERN_VERSION],
+            VERSIONS: spoken,
             "capabilities": declared,
             **_if_said(instructions),
             "ttlMs": LIST_TTL_MS,
             "cacheScope": "private",
-            "_meta": {SERVER_INFO_KEY: IDENTITY if info is None else info},
+            "_meta": {
+                **(own if isinstance(own, dict) else {}),
+                SERVER_INFO_KEY: IDENTITY if info is None else info,
+            },
         }
     )
+
+
+def _decoded(raw: Raw | None) -> object:
+    return None if raw is None else msgspec.json.decode(raw)
 
 
 def _if_said(instructions: str | None) -> dict[str, object]:
@@ -159,15 +209,16 @@ def initialize(connection: ClientConnection, request_id: bytes, params: Raw | No
     fields = protocol.decode_initialize(params or b"{}")
     connection.name_client(fields.clientInfo)
     if fields.capabilities is not UNSET:
-        connection.client.capabilities = fields.capabilities.copy()
+        _declare(connection, fields.capabilities)
         connection.calls.server_requests.capabilities = connection.client.capabilities
 
     def answer(selection: Selection, view: View, servers: Mapping[str, ServerEntry]) -> None:
         result = initialize_result(
             fields.protocolVersion,
             instructions_for(selection, view),
-            in_handshake(selection, view, servers),
+            declared_in(selection, view, servers, modern=False),
             info_for(selection, servers),
+            others_of(selection, servers, VERSION),
         )
         connection.protocol = msgspec.json.decode(result)["protocolVersion"]
         connection.lists.handshaken = True
@@ -180,8 +231,9 @@ def discover(connection: ClientConnection, request_id: bytes, _params: Raw | Non
     """Answer `server/discover` (MCP 2026-07-28)."""
 
     def answer(selection: Selection, view: View, servers: Mapping[str, ServerEntry]) -> None:
-        declared, info = declared_to(selection, servers), info_for(selection, servers)
-        result = discover_result(instructions_for(selection, view), declared, info)
+        declared, info = declared_in(selection, view, servers, modern=True), info_for(selection, servers)
+        others = others_of(selection, servers, VERSIONS)
+        result = discover_result(instructions_for(selection, view), declared, info, others)
         connection.peer.answer(request_id, result)
 
     _when_introduced(connection, request_id, answer)
@@ -205,7 +257,7 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
         return False
     connection.protocol = version
     if connection.client.capabilities is NOTHING:
-        connection.client.capabilities = meta.get(protocol.CAPABILITIES_KEY, NOTHING).copy()
+        _declare(connection, meta.get(protocol.CAPABILITIES_KEY, NOTHING))
     info = meta.get(protocol.CLIENT_INFO_KEY)
     # Behind a balancer, clients may share a connection.
     if info is None and connection.info and not connection.client.principal.keeps:
@@ -214,6 +266,13 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
         connection.info = bytes(info)
         connection.name_client(msgspec.json.decode(info))
     return True
+
+
+def _declare(connection: ClientConnection, capabilities: Raw) -> None:
+    usable, dropped = bounded(capabilities)
+    connection.client.capabilities = usable.copy()
+    if dropped:
+        connection.client_log.warning("mcpd drops of what the client declares: {}", dropped)
 
 
 def hello(connection: ClientConnection, said: dict[str, object]) -> None:

@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 ABLE: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 """The capabilities of a client that can be asked anything."""
 
-CARRIED = {**ABLE, "extensions": {"com.example/x": {}}}
+CARRIED = {**ABLE, "extensions": {"io.modelcontextprotocol/ui": {}}}
 """What of such a client's capabilities is declared to servers."""
 
 META = {
     **MODERN,
-    CAPABILITIES_KEY: {**ABLE, "extensions": {"io.modelcontextprotocol/tasks": {}, "com.example/x": {}}},
+    CAPABILITIES_KEY: {
+        **ABLE,
+        "extensions": {"io.modelcontextprotocol/tasks": {}, "io.modelcontextprotocol/ui": {}},
+    },
 }
 """What such a client of 2026-07-28 puts into `_meta`."""
 

@@ -14,17 +14,21 @@ from daemon.catalog.introduction import introduction_in
 from daemon.catalog.snapshot import fold
 from daemon.clients.client import Client
 from daemon.clients.requests.initialize import (
+    VERSION,
+    VERSIONS,
     capabilities,
+    declared_in,
     declared_to,
     discover_result,
-    in_handshake,
     info_for,
     initialize_result,
     instructions_for,
     not_introduced,
+    others_of,
 )
 from daemon.clients.requests.tools import OTHERS
 from daemon.facts import SelfDescription, Switched
+from daemon.protocol import UI
 from daemon.states import ServerState
 from daemon.surfaces.table import SURFACES
 from tests.fakes_upstream import Stage
@@ -82,9 +86,10 @@ SAID: dict[str, Any] = {
     "serverInfo": {"name": "Git", "title": "Git \u202e", "version": "1", "icons": [{"src": "x"}]},
     "capabilities": {
         "tools": {},
-        "resources": {"subscribe": True},
+        "resources": {"subscribe": False},
         "tasks": {"list": {}},
         "experimental": {"x": {}},
+        "extensions": {"com.example/x": {"a": 1}, UI: {}, "io.modelcontextprotocol/tasks": {}},
         "prompts": 7,
     },
     "instructions": " Use it.\n",
@@ -116,11 +121,14 @@ def given(catalog: Catalog, *names: str, profile: str = "default") -> tuple[Sele
 
 def test_of_a_single_server_a_client_is_told_what_that_has_said() -> None:
     selection, view = given(UP, "git")
-    assert declared_to(selection, UP.servers) == {
+    wanted = {
         "tools": {"listChanged": True},
-        "resources": {"subscribe": True, "listChanged": True},
+        "resources": {"subscribe": False, "listChanged": True},
+        "experimental": {"x": {}},
+        "extensions": {"com.example/x": {"a": 1}, UI: {}},
     }
-    assert in_handshake(selection, view, UP.servers)["tasks"] == {"list": {}}
+    assert declared_in(selection, view, UP.servers, modern=True) == wanted
+    assert declared_in(selection, view, UP.servers, modern=False) == {**wanted, "tasks": {"list": {}}}
     assert instructions_for(selection, view) == " Use it.\n"
     info = read(initialize_result("2025-11-25", None, {}, info_for(selection, UP.servers)))["serverInfo"]
     assert info == {**SAID["serverInfo"], "title": r"Git \u{202e}"}
@@ -132,12 +140,12 @@ def test_a_server_that_says_nothing_of_itself_says_nothing_through_mcpd_either()
     assert instructions_for(selection, view) is None
     assert "instructions" not in read(initialize_result("2025-11-25", None, {}))
     assert "instructions" not in read(discover_result(None, {}))
-    assert in_handshake(selection, view, quiet.servers) == {"tools": {"listChanged": True}}
+    assert declared_in(selection, view, quiet.servers, modern=False) == {"tools": {"listChanged": True}}
 
 
 def test_what_a_profile_does_without_a_server_is_not_said_to_have() -> None:
     selection, _view = given(UP, "git", profile="plain")
-    assert declared_to(selection, UP.servers) == {"tools": {"listChanged": True}}
+    assert declared_to(selection, UP.servers).keys() == {"tools", "experimental", "extensions", "tasks"}
 
 
 def test_of_several_servers_each_says_its_own_under_its_name_and_mcpd_is_introduced() -> None:
@@ -194,3 +202,53 @@ async def test_a_version_that_nobody_speaks_is_refused_with_the_others(
     client = await Stage().client(nursery)
     answer = await client.request("tools/list", {"_meta": {protocol.VERSION_KEY: "2099-01-01"}})
     assert (answer["error"]["code"], "2025-11-25" in str(answer["error"]["data"])) == (-32022, True)
+
+
+def test_on_a_shared_surface_the_servers_known_extensions_are_declared() -> None:
+    other: dict[str, object] = {"capabilities": {"extensions": {UI: {"second": True}, "com.example/y": {}}}}
+    both = fold(UP, introduced("hg", other))
+    for names in ((), ("git", "hg")):
+        selection, view = given(both, *names)
+        for modern in (False, True):
+            declared = declared_in(selection, view, both.servers, modern=modern)
+            assert declared == {**capabilities(), "extensions": {UI: {}}}
+
+
+VERSIONED: dict[str, Any] = {
+    **SAID,
+    "_meta": {"a/b": 1},
+    "greeting": "hello",
+    "resultType": "complete",
+    "ttlMs": 9,
+}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "wanted", "told"),
+    [
+        ("2024-11-05", "2025-11-25", "2024-11-05"),
+        ("2025-06-18", "2025-11-25", "2025-06-18"),
+        ("2025-06-18", "2024-11-05", "2024-11-05"),
+        ("2025-06-18", "1999-01-01", "2025-06-18"),
+        ("2025-11-25", "2025-03-26", "2025-03-26"),
+        ("2099-01-01", "2025-06-18", "2025-06-18"),
+    ],
+)
+def test_a_single_server_answers_in_no_newer_revision_than_its_own(theirs: str, wanted: str, told: str) -> None:
+    up = fold(UP, introduced("git", {**VERSIONED, "protocolVersion": theirs}))
+    selection, _view = given(up, "git")
+    answer = read(initialize_result(wanted, None, {}, None, others_of(selection, up.servers, VERSION)))
+    assert (answer["protocolVersion"], answer["_meta"], answer["greeting"]) == (told, {"a/b": 1}, "hello")
+    assert not answer.keys() & {"resultType", "ttlMs"}
+    assert others_of(selection, up.servers, VERSIONS) == {}
+
+
+def test_a_single_server_is_discovered_with_its_own_revisions_and_members() -> None:
+    versions = {"supportedVersions": ["2026-07-28", "2099-01-01"]}
+    up = fold(UP, introduced("git", {**VERSIONED, **versions}))
+    selection, _view = given(up, "git")
+    answer = read(discover_result(None, {}, {"name": "Git"}, others_of(selection, up.servers, VERSIONS)))
+    assert answer["supportedVersions"] == ["2026-07-28"]
+    assert answer["_meta"] == {"a/b": 1, "io.modelcontextprotocol/serverInfo": {"name": "Git"}}
+    assert (answer["greeting"], answer["ttlMs"]) == ("hello", protocol.LIST_TTL_MS)
+    assert others_of(selection, up.servers, VERSION) == {}

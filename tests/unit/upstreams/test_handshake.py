@@ -47,7 +47,9 @@ async def test_a_server_of_the_modern_era_is_recognised() -> None:
         announced=("tools",),
         server_info="git 2",
         introduction=(
-            b'{"serverInfo":{"name":"git","version":"2"},"capabilities":{"tools": {"listChanged": true}}}'
+            b'{"serverInfo":{"name":"git","version":"2"},"capabilities":{"tools": {"listChanged": true}},'
+            b'"others":{"supportedVersions":["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25",'
+            b' "2026-07-28"],"_meta":{}}}'
         ),
     )
     assert connection.said == [("server/discover", {})]

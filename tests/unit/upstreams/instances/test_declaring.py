@@ -24,6 +24,9 @@ def test_who_has_one_to_itself_is_declared_as_it_is_as_far_as_it_can_be_passed_o
     can: dict[str, object] = {"sampling": {"tools": {}}, "experimental": {"x": {}}}
     assert capabilities_of(server(capabilities=can)) == {"sampling": {"tools": {}}}
     assert capabilities_of(server(capabilities={})) == {}
+    extensions = {"com.example/x": {"a": 1}, "io.modelcontextprotocol/tasks": {}}
+    declared = capabilities_of(server(capabilities={"extensions": extensions}))
+    assert declared == {"extensions": {"com.example/x": {"a": 1}}}
 
 
 def test_with_a_workspace_there_are_roots() -> None:

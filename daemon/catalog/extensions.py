@@ -1,0 +1,147 @@
+"""Extensions of the protocol (SEP-2133): `capabilities.extensions` of servers and clients.
+
+An extension with methods passes only as far as its methods do: a server would otherwise answer a call with,
+say, a task that the client could never fetch.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import attrs
+import msgspec
+from msgspec import Raw
+
+from daemon.protocol import META, UI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Reach(IntEnum):
+    """The surfaces on which an extension passes."""
+
+    NOWHERE = 0
+    ALONE = 1
+    """Between a client and the one server that it has chosen, where unknown methods pass, too."""
+    SHARED = 2
+
+
+@attrs.frozen
+class Extension:
+    """A known extension: metadata if it has no methods."""
+
+    reach: Reach
+    methods: tuple[str, ...] = ()
+    routed_by: str = ""
+    """The module that routes the methods on shared surfaces."""
+
+
+KNOWN: Mapping[str, Extension] = {
+    UI: Extension(Reach.SHARED),
+    META + "tasks": Extension(
+        # `tasks/get` and `tasks/cancel` are methods of MCP 2025-11-25, too, so they do not pass unrouted.
+        Reach.NOWHERE,
+        ("tasks/get", "tasks/update", "tasks/cancel"),
+        "clients.requests.tasks",
+    ),
+    META + "skills": Extension(Reach.ALONE, ("skills/list", "skills/get", "resources/directory/read")),
+}
+
+UNKNOWN = Extension(Reach.ALONE)
+
+MAX_BYTES = 16 * 1024
+"""Bytes of all extensions in one declaration; real ones have some hundred, and a modern client repeats them in
+each request."""
+
+MAX_CACHED = 4 * MAX_BYTES
+"""Bytes of the longest declaration whose filtered form is kept."""
+
+SHOWN = 100
+"""Characters of a dropped extension's name in the log."""
+
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.encode
+
+
+def passes(name: str, *, alone: bool) -> bool:
+    """Whether an extension passes; `alone`: between a client and its only server."""
+    return KNOWN.get(name, UNKNOWN).reach >= (Reach.ALONE if alone else Reach.SHARED)
+
+
+def read_extensions(said: Raw) -> tuple[dict[str, Raw], str]:
+    """The usable extensions of a declaration, and in words which others are dropped and why."""
+    try:
+        members = _decode_members(said)
+    except _UNREADABLE:
+        return {}, "`extensions`, which is no object"
+    kept: dict[str, Raw] = {}
+    dropped, size = [], 0
+    for name, own in members.items():
+        length = len(name.encode()) + len(own)
+        if size + length <= MAX_BYTES and bytes(own)[:1] == b"{":
+            kept[name], size = own, size + length
+        else:
+            dropped.append(name[:SHOWN])
+    if not dropped:
+        return kept, ""
+    more = f" and {len(dropped) - 1} more" if len(dropped) > 1 else ""
+    return kept, f"extension {dropped[0]!r}{more}: no object, or beyond {MAX_BYTES} bytes of extensions"
+
+
+def bounded(capabilities: Raw) -> tuple[Raw, str]:
+    """Capabilities with their usable extensions alone, and what was dropped in words."""
+    told = bytes(capabilities)
+    try:
+        members = _decode_members(told) if _may_extend(told) else {}
+    except _UNREADABLE:
+        return capabilities, ""
+    if "extensions" not in members:
+        return capabilities, ""
+    kept, dropped = read_extensions(members["extensions"])
+    return Raw(_encode({**members, "extensions": kept})) if dropped else capabilities, dropped
+
+
+def carried(declared: Raw, *, alone: bool) -> bytes:
+    """A client's `ClientCapabilities` with the extensions that pass; unreadable ones stay as they are."""
+    told = bytes(declared)
+    if not _may_extend(told):
+        return told
+    return _carried(told, alone) if len(told) <= MAX_CACHED else _carried.__wrapped__(told, alone)
+
+
+@lru_cache(maxsize=64)
+def _carried(told: bytes, alone: bool) -> bytes:  # noqa: FBT001 - a key of the cache
+    try:
+        members = _decode_members(told)
+    except _UNREADABLE:
+        return told
+    if "extensions" not in members:
+        return told
+    said, dropped = read_extensions(members["extensions"])
+    kept = {name: own for name, own in said.items() if passes(name, alone=alone)}
+    if len(kept) == len(said) and not dropped:
+        return told
+    return _encode({**members, "extensions": kept})
+
+
+def passed_on(declared: Mapping[str, object], *, alone: bool) -> dict[str, object]:
+    """The extensions in decoded capabilities that pass."""
+    said = declared.get("extensions")
+    extensions = said if isinstance(said, dict) else {}
+    return {name: own for name, own in extensions.items() if passes(name, alone=alone)}
+
+
+def joined(declared: Iterable[Mapping[str, object]]) -> dict[str, object]:
+    """The union of several servers' extensions for a shared surface; the first one's value wins."""
+    union: dict[str, object] = {}
+    for each in declared:
+        union = {**passed_on(each, alone=False), **union}
+    return union
+
+
+def _may_extend(told: bytes) -> bool:
+    return b"extensions" in told or b"\\u" in told

@@ -1,0 +1,158 @@
+"""Extensions of the protocol through a daemon, with one server alone and on shared surfaces."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.harness import running, scripted
+from tests.e2e.raw_http import META
+from tests.e2e.test_as_itself import ERAS, INFO, Lines, over_socket
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.e2e.harness import Daemon
+
+pytestmark = pytest.mark.e2e
+
+Json = dict[str, Any]
+
+OWN = "io.modelcontextprotocol/"
+UI, TASKS, SKILLS = OWN + "ui", OWN + "tasks", OWN + "skills"
+OF_MCPD = {UI: {"mimeTypes": ["text/html;profile=mcp-app"]}}
+CAPABILITIES_KEY = OWN + "clientCapabilities"
+VERSION = {"protocolVersion": "2025-11-25", "serverInfo": INFO}
+DISCOVERED = {"supportedVersions": ["2026-07-28"], "_meta": {OWN + "serverInfo": INFO}}
+
+
+def server(era: str, extensions: object, **script: Any) -> Json:
+    """A server of an era with these extensions."""
+    said = {"capabilities": {"tools": {}, "extensions": extensions}}
+    on = {"initialize": {"result": {**said, **VERSION}}, "server/discover": {"result": {**said, **DISCOVERED}}}
+    if era == "handshake":
+        del on["server/discover"]
+    return scripted(era=era, tools=["echo"], on={**on, **script.pop("on", {})}, **script)
+
+
+def heard(record: Path, method: str) -> list[Json]:
+    """The params of all messages of a method that a server has got."""
+    events = map(json.loads, record.read_text().splitlines())
+    messages = [event["message"] for event in events if event["event"] == "message"]
+    return [message.get("params", {}) for message in messages if message.get("method") == method]
+
+
+def ask(client: Lines, method: str, params: Json | None = None, extensions: object = None) -> Json:
+    """The answer to a request, of a client that declares these extensions."""
+    capabilities = {} if extensions is None else {"roots": {}, "extensions": extensions}
+    said: Json = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}
+    if client.modern:
+        said["params"] = {**said["params"], "_meta": {**META, CAPABILITIES_KEY: capabilities}}
+    elif method == "initialize":
+        more = {"capabilities": capabilities, "clientInfo": {"name": "c"}}
+        said["params"] = {"protocolVersion": "2025-11-25", **more}
+    answer: Json = json.loads(client.exchange(method, json.dumps(said).encode()))
+    return answer
+
+
+def declared(client: Lines, extensions: object = None) -> Json:
+    """The capabilities that a client is told, once it has declared its own."""
+    method = "server/discover" if client.modern else "initialize"
+    said: Json = ask(client, method, extensions=extensions)["result"]["capabilities"]
+    return said
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """With servers that declare something, well and badly."""
+    script = tmp_path_factory.mktemp("large") / "script"
+    large = server("handshake", {"com.example/large": {"x": "x" * 1_000_000}, "com.example/small": {}})
+    # Longer than an argument may be.
+    script.write_text(large["args"].pop())
+    servers = {
+        "first": server("handshake", {UI: {"mimeTypes": ["a"]}, "com.example/x": {"n": 1.50}, TASKS: {}}),
+        "second": server("modern", {UI: {}, SKILLS: {"directoryRead": True}, "tools/call": {}}),
+        "large": {**large, "args": [*large["args"], f"@{script}"]},
+        "array": server("modern", ["com.example/x"]),
+    }
+    with running({"mcpServers": servers}) as daemon:
+        daemon.ready()
+        yield daemon
+
+
+OF_SERVERS = {
+    "first": {UI: {"mimeTypes": ["a"]}, "com.example/x": {"n": 1.50}},
+    "second": {UI: {}, SKILLS: {"directoryRead": True}, "tools/call": {}},
+    "large": {"com.example/small": {}},
+    "array": {},
+}
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_one_server_alone_declares_all_but_what_is_not_routed(daemon: Daemon, era: str) -> None:
+    for name, extensions in OF_SERVERS.items():
+        with over_socket(daemon, era, name) as client:
+            assert declared(client)["extensions"] == extensions, name
+            assert not ask(client, "tools/call", {"name": "echo", "arguments": {}})["result"]["isError"], name
+    said = daemon.said()
+    assert "mcpd drops of what it declares: extension 'com.example/large': no object, or beyond" in said
+    assert "mcpd drops of what it declares: `extensions`, which is no object" in said
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("servers", [(), ("second", "first")])
+def test_a_shared_surface_declares_the_known_ones_as_the_first_server_has_them(
+    daemon: Daemon, era: str, servers: tuple[str, ...]
+) -> None:
+    with over_socket(daemon, era, *servers) as client:
+        assert declared(client)["extensions"] == {UI: {"mimeTypes": ["a"]}}
+
+
+CLIENTS = {UI: {"mimeTypes": ["b"]}, "com.example/x": {"m": [1.0]}, TASKS: {}}
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [((), {UI: CLIENTS[UI]}), (("own",), {name: own for name, own in CLIENTS.items() if name != TASKS})],
+)
+def test_a_modern_server_hears_of_its_clients_extensions_with_each_call(
+    tmp_path: Path, names: tuple[str, ...], wanted: Json
+) -> None:
+    record = tmp_path / "record"
+    with running({"mcpServers": {"own": server("modern", {}, record=str(record))}}) as daemon:
+        daemon.ready()
+        with over_socket(daemon, "modern", *names, surface="full") as client:
+            ask(client, "tools/call", {"name": "echo", "arguments": {}}, CLIENTS)
+        (call,) = heard(record, "tools/call")
+        assert call["_meta"][CAPABILITIES_KEY] == {"roots": {}, "extensions": wanted}
+        for listed in heard(record, "tools/list"):
+            assert listed["_meta"][CAPABILITIES_KEY]["extensions"] == OF_MCPD
+
+
+def test_a_shared_server_of_the_older_era_hears_of_apps_and_an_instance_of_its_own_client(
+    tmp_path: Path,
+) -> None:
+    shared, own = tmp_path / "shared", tmp_path / "own"
+    servers = {
+        "shared": server("handshake", {}, record=str(shared)),
+        "own": {**server("handshake", {}, record=str(own)), "share": "session"},
+    }
+    with running({"mcpServers": servers}) as daemon:
+        daemon.ready("shared")
+        with over_socket(daemon, "handshake", surface="full") as client:
+            large = {"com.example/large": {"x": "x" * 1_000_000}}
+            assert "extensions" not in declared(client, {**large, **CLIENTS})
+            ask(client, "tools/call", {"name": "own__echo", "arguments": {}})
+        (told,) = heard(shared, "initialize")
+        assert told["capabilities"]["extensions"] == OF_MCPD
+        wanted = {name: value for name, value in CLIENTS.items() if name != TASKS}
+        eventually(
+            lambda: (
+                [each["capabilities"].get("extensions") for each in heard(own, "initialize")][-1:] == [wanted]
+            )
+        )
+        assert "mcpd drops of what the client declares: extension 'com.example/large'" in daemon.said()

@@ -1,0 +1,94 @@
+"""Which extensions of the protocol pass between clients and servers."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from daemon.catalog.extensions import KNOWN, MAX_BYTES, Reach, bounded, carried, joined, passed_on
+from daemon.protocol import CLIENT_CAPABILITIES, UI
+
+TASKS = "io.modelcontextprotocol/tasks"
+SKILLS = "io.modelcontextprotocol/skills"
+
+
+@pytest.mark.parametrize(
+    ("declared", "alone", "shared"),
+    [
+        ("{}", "{}", "{}"),
+        ('{"tasks":{"list":{}}}', '{"tasks":{"list":{}}}', '{"tasks":{"list":{}}}'),
+        (
+            '{"roots":{},"extensions":{"com.example/x":{"a":1.0}, "UI":{}}}',
+            '{"roots":{},"extensions":{"com.example/x":{"a":1.0}, "UI":{}}}',
+            '{"roots":{},"extensions":{"UI":{}}}',
+        ),
+        ('{"extensions":{"SKILLS":{}}}', '{"extensions":{"SKILLS":{}}}', '{"extensions":{}}'),
+        ('{"extensions":{"TASKS":{},"UI":{"c":[1.0]}}}', *['{"extensions":{"UI":{"c":[1.0]}}}'] * 2),
+        (r'{"extensions":{"io.modelcontextprotocol/task\u0073":{}}}', *['{"extensions":{}}'] * 2),
+        (r'{"\u0065xtensions":{"TASKS":{}}}', *['{"extensions":{}}'] * 2),
+        ('{"extensions":["TASKS"]}', *['{"extensions":{}}'] * 2),
+        ('{"extensions":{"UI":true,"com.example/x":7}}', *['{"extensions":{}}'] * 2),
+        ('{"extensions":{"tools/call":{}}}', '{"extensions":{"tools/call":{}}}', '{"extensions":{}}'),
+        ('"extensions"', *['"extensions"'] * 2),
+        ('["extensions"]', *['["extensions"]'] * 2),
+    ],
+)
+def test_a_server_hears_only_of_extensions_that_pass(declared: str, alone: str, shared: str) -> None:
+    def named(text: str) -> bytes:
+        return text.replace("TASKS", TASKS).replace("UI", UI).replace("SKILLS", SKILLS).encode()
+
+    assert carried(Raw(named(declared)), alone=True) == named(alone)
+    assert carried(Raw(named(declared)), alone=False) == named(shared)
+
+
+def test_an_extension_of_a_megabyte_is_dropped_and_the_others_stay() -> None:
+    said = {"roots": {}, "extensions": {UI: {"a": 1}, "com.example/x": {"big": "x" * 1_000_000}, "b/c": {}}}
+    raw = Raw(msgspec.json.encode(said))
+    usable, dropped = bounded(raw)
+    wanted = {"roots": {}, "extensions": {UI: {"a": 1}, "b/c": {}}}
+    assert msgspec.json.decode(usable) == wanted
+    assert dropped == f"extension 'com.example/x': no object, or beyond {MAX_BYTES} bytes of extensions"
+    assert msgspec.json.decode(carried(raw, alone=True)) == wanted
+
+
+def test_many_small_extensions_are_bounded_together() -> None:
+    said: dict[str, object] = {f"com.example/{number}": {} for number in range(100_000)}
+    usable, dropped = bounded(Raw(msgspec.json.encode({"extensions": said})))
+    kept = msgspec.json.decode(usable)["extensions"]
+    assert 0 < len(kept) < MAX_BYTES / 10
+    assert f"and {100_000 - len(kept) - 1} more" in dropped
+
+
+@pytest.mark.parametrize("said", ["[]", "7", "null", '"x"'])
+def test_extensions_that_are_no_object_are_dropped(said: str) -> None:
+    usable, dropped = bounded(Raw(b'{"tools":{},"extensions":%b}' % said.encode()))
+    assert bytes(usable) == b'{"tools":{},"extensions":{}}'
+    assert "no object" in dropped
+
+
+@pytest.mark.parametrize(
+    "said", ["{}", "[]", "7", '{"extensions":{"a/b":{}}}', '["extensions"]', "{extensions"]
+)
+def test_what_has_no_bad_extension_stays_as_it_is(said: str) -> None:
+    assert bounded(Raw(said.encode())) == (Raw(said.encode()), "")
+
+
+def test_on_a_shared_surface_the_first_servers_value_wins() -> None:
+    servers: tuple[dict[str, object], ...] = (
+        {"extensions": {"com.example/x": {}}},
+        {"extensions": {UI: {"a": 1}, TASKS: {}}},
+        {"extensions": {UI: {"a": 2}}},
+        {"extensions": 7},
+        {},
+    )
+    assert joined(servers) == {UI: {"a": 1}}
+    assert passed_on(servers[0], alone=True) == {"com.example/x": {}}
+
+
+def test_what_passes_on_shared_surfaces_is_metadata_or_names_who_routes_its_methods() -> None:
+    for name, each in KNOWN.items():
+        assert each.reach is not Reach.SHARED or not each.methods or each.routed_by, name
+    declared = CLIENT_CAPABILITIES["extensions"]
+    assert isinstance(declared, dict)
+    assert passed_on(CLIENT_CAPABILITIES, alone=False) == declared
