@@ -52,7 +52,7 @@ def test_what_may_be_anybodys_word_depends_on_the_name_that_it_stands_under(
     assert may_be_common(value, named=named) is common
 
 
-DRAWN = 2000
+DRAWN = 500
 """Passwords of each kind: always the same ones."""
 
 ALNUM = string.ascii_letters + string.digits

@@ -80,7 +80,7 @@ def test_no_secret_is_in_the_repr_of_a_configuration() -> None:
 
 @pytest.mark.parametrize("character", ["a", "A", "aB", " ", ";", "=", "a=", "a ", "1", ":", "-", "a;b=", "://"])
 def test_a_file_s_worth_of_anything_is_looked_through(character: str) -> None:
-    value = (character * MAX_FILE)[:MAX_FILE]
+    value = (character * MAX_FILE)[: MAX_FILE // 4]
     config = config_of({"mcpServers": {"s": {"command": "x", "args": [value], "env": {"TOKEN": value}}}})
     assert value in secrets(config)
     assert value not in doubtful(config)

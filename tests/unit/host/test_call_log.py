@@ -14,7 +14,8 @@ from loguru import logger
 
 from daemon.clients.client import Client
 from daemon.config.redaction import Redactors
-from daemon.counting.recent_calls import EVERY_SECONDS, GATHERED, KEPT, CallLogger, RecentCall, RecentCalls
+from daemon.counting import recent_calls
+from daemon.counting.recent_calls import EVERY_SECONDS, KEPT, CallLogger, RecentCall, RecentCalls
 from daemon.host import logs
 from daemon.surfaces.table import SURFACES
 from tests.unit.config.reading import config_of
@@ -91,17 +92,20 @@ async def test_a_machine_without_a_thread_to_spare_costs_time_and_no_line(
     assert not refusals
 
 
-async def test_what_gathers_has_a_bound_and_the_newest_is_kept(lines: list[str]) -> None:
+async def test_what_gathers_has_a_bound_and_the_newest_is_kept(
+    lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_calls, "GATHERED", 40)
     log = CallLogger(RecentCalls(lambda: NOW))
-    for number in range(GATHERED + 5):
+    for number in range(45):
         log.note((caller(number), None, "a/b", 0, "ok", "", "", NOW))
     assert log.dropped == 5
     async with trio.open_nursery() as nursery:
         nursery.start_soon(log.run)
         nursery.cancel_scope.cancel()
-    assert len(lines) == GATHERED
+    assert len(lines) == 40
     assert lines[0].startswith("5 ")
-    assert lines[-1].startswith(f"{GATHERED + 4} ")
+    assert lines[-1].startswith("44 ")
 
 
 async def test_each_call_is_handed_on_with_who_made_it_when_it_ended_and_where_it_went(
