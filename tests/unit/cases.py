@@ -1,16 +1,12 @@
 """Tables of cases in files beside the tests: texts and entries that a test goes through are data."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
 
 Test = TypeVar("Test", bound="Callable[..., Any]")
 

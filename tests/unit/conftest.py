@@ -1,15 +1,11 @@
 """A unit test starts no process and uses no network: one that does is in tests/process, or is so marked."""
 
-from __future__ import annotations
-
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"}
 """What the interpreter tells of processes that are started (audit events)."""

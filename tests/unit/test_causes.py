@@ -1,7 +1,5 @@
 """Causes are a contract of words: each is documented and set somewhere."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

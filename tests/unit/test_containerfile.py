@@ -1,7 +1,5 @@
 """The Containerfile agrees with the manifest for Kubernetes, and copies files that are there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

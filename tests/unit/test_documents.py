@@ -1,7 +1,5 @@
 """The documents name files and anchors that are there, in plain words; what the code holds is current."""
 
-from __future__ import annotations
-
 import functools
 import re
 import runpy

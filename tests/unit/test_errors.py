@@ -1,7 +1,5 @@
 """Errors: codes are a contract, every fault is told, and a nursery's group yields the error it is about."""
 
-from __future__ import annotations
-
 import pytest
 
 from daemon import errors

@@ -1,7 +1,5 @@
 """Facts are comparable, and harmless when printed."""
 
-from __future__ import annotations
-
 from daemon.facts import Summarized, Switched
 from daemon.model import Summary
 from tests.unit.catalog.samples import configured, recalled, servers, switched

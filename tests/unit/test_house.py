@@ -1,7 +1,5 @@
 """`scripts/house` counts what the code base is meant to be, each thing on a small tree; its ceilings fall."""
 
-from __future__ import annotations
-
 import runpy
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`make test` runs the tests in parts: no test in none of them or in two, and what is said at the end."""
 
-from __future__ import annotations
-
 import runpy
 from collections import Counter
 from pathlib import Path

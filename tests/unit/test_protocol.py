@@ -1,7 +1,5 @@
 """What mcpd does to other people's results and metadata."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

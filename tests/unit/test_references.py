@@ -1,17 +1,12 @@
 """Dotted names in docstrings and documents, as `kit.waiting.Watch`, name things that exist in daemon/."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.modules import Module, read
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).resolve().parents[2]
 DOTTED = re.compile(r"`(?:daemon\.)?([a-z_]+(?:\.\w+)+)(?:\(\))?`")

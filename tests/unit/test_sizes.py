@@ -1,19 +1,15 @@
 """Sizes that every module, class and function keeps; what only falls is counted by `scripts/house`."""
 
-from __future__ import annotations
-
 import runpy
+from collections.abc import Iterable, Iterator
 from math import ceil
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.modules import Module
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 ROOT = Path(__file__).parents[2]
 HOUSE = runpy.run_path(str(ROOT / "scripts" / "house"))

@@ -1,7 +1,5 @@
 """The states of a server: the whole table, cell by cell."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

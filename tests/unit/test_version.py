@@ -1,16 +1,11 @@
 """The version names the commit of a checkout, and of what was installed from one, unless it is a release."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import daemon
 from daemon import __version__, version
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COMMIT, OTHER = "0123456789abcdef" * 2 + "01234567", "f" * 40
 NAMED = f"{__version__}+g01234567"

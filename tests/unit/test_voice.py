@@ -1,7 +1,5 @@
 """Docstrings begin with a subject and avoid some words; `test_documents.py` watches the documents."""
 
-from __future__ import annotations
-
 import io
 import re
 import tokenize

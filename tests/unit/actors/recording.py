@@ -1,9 +1,8 @@
 """A recorder on a stage: a real registry, and a store that the test chooses."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import trio
@@ -11,24 +10,18 @@ import trio
 from daemon.actors.recorder import Recorder, Timing
 from daemon.actors.registry import Registry
 from daemon.catalog.loaded import Loaded, SessionRecord, Source
-from daemon.facts import ServerStatus, StatusChanged
+from daemon.catalog.snapshot import ServerEntry
+from daemon.facts import Fact, ServerStatus, StatusChanged
+from daemon.history.journal import History
 from daemon.state.health import Condition
-from daemon.state.store_access import Opener
+from daemon.state.postgres import PostgresNotifications
+from daemon.state.store import Store
+from daemon.state.store_access import Opener, TrustedSwitches
+from daemon.states import ServerState
 from tests.unit.catalog.samples import listed, servers, tool
 from tests.unit.config.reading import config_of
 from tests.unit.state.scripted_store import WHERE, Disk
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-
-    from daemon.catalog.snapshot import ServerEntry
-    from daemon.facts import Fact
-    from daemon.history.journal import History
-    from daemon.state.postgres import PostgresNotifications
-    from daemon.state.store import Store
-    from daemon.state.store_access import TrustedSwitches
-    from daemon.states import ServerState
 
 START = 1_000_000.0
 """The wall clock at the start of every test, in seconds since the epoch."""

@@ -1,22 +1,15 @@
 """How an operator's connection is served: what is asked, refused and answered, and when it ends."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 import trio
+from trio.testing import MockClock
 
 from daemon.actors.control import CONFIG_FAULT, IDLE_SECONDS, MAX_REQUESTS
+from daemon.config.parse import Plan
 from daemon.errors import ConfigError, Fault
 from daemon.operators.base import Refused
 from tests.unit.cases import cases
 from tests.unit.operators.stage import OperatorStage
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from daemon.config.parse import Plan
 
 
 async def test_a_slow_call_holds_up_nothing_else(nursery: trio.Nursery) -> None:

@@ -1,20 +1,14 @@
 """The librarian: the index follows the catalog, and a fault of ours does not end it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import trio
 
 from daemon.actors.librarian import Librarian
+from daemon.catalog.snapshot import ServerEntry
 from daemon.config.config_model import Search
 from daemon.search.index import Index
 from tests.fakes_upstream import Stage, tool
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from daemon.catalog.snapshot import ServerEntry
 
 
 class Refusing(Index):

@@ -1,17 +1,17 @@
 """What is written and what is told, with a store that works."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import attrs
 import pytest
 import trio
+from trio.testing import MockClock
 
-from daemon.catalog.loaded import LoadedStatus
+from daemon.catalog.loaded import LoadedStatus, SessionRecord
 from daemon.config.state_url import of_file, parse
 from daemon.facts import Configured, DefinitionsListed, ServerRecord, Switched
 from daemon.model import Kind
@@ -28,14 +28,6 @@ from tests.unit.state.postgres import postgres
 from tests.unit.state.samples import definition
 from tests.unit.state.scripted_store import Disk
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from daemon.catalog.loaded import SessionRecord
 
 
 async def off(stage: Stage, *names: tuple[str, str]) -> None:
@@ -534,10 +526,7 @@ async def retried(clock: MockClock, done: Callable[[], bool]) -> None:
 
 def on_file(path: Path, trusted: TrustedSwitches) -> Stage:
     """A daemon with its store in a file."""
-    return begin(
-        lambda: Store.open(parse(f"sqlite:///{path}"), writer="one", slack=SLACK),
-        trusted=trusted,
-    )
+    return begin(lambda: Store.open(parse(f"sqlite:///{path}"), writer="one", slack=SLACK), trusted=trusted)
 
 
 def switches_in(path: Path) -> set[tuple[str, str]]:

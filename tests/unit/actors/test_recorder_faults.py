@@ -1,12 +1,9 @@
 """A store that fails, hangs or is taken away costs time, and nothing else."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import attrs
 import pytest
 import trio
+from trio.testing import MockClock
 
 from daemon.actors.recorder import FINISH_SECONDS, OPERATION_SECONDS
 from daemon.catalog.loaded import Loaded, SessionRecord
@@ -20,9 +17,6 @@ from tests.pairwise import each_once
 from tests.unit.actors.recording import START, Stage, begin, life, session, tools_of
 from tests.unit.state.scripted_store import Disk, calm
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 LONG = 400.0
 """Seconds after which every try is due, however slowly it is repeated."""

@@ -1,12 +1,12 @@
 """Two daemons on one PostgreSQL: each sees what the other has learned, and loses nothing to it."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
+from trio.testing import MockClock
 
 from daemon.actors.recorder import OPERATION_SECONDS
 from daemon.catalog.loaded import Loaded
@@ -16,15 +16,8 @@ from daemon.state.faults import StoreFault
 from daemon.state.poll import POLL_SECONDS
 from daemon.state.store import Store, listen
 from tests.unit.actors.recording import Stage, begin, life, session, tools_of
-from tests.unit.state.postgres import postgres
+from tests.unit.state.postgres import Server, postgres
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from trio.testing import MockClock
-
-    from tests.unit.state.postgres import Server
 
 __all__ = ["postgres"]
 

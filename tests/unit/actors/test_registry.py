@@ -1,9 +1,7 @@
 """The single writer of the catalog."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -14,16 +12,12 @@ from daemon.actors.registry import Registry
 from daemon.catalog.listing import read_definitions
 from daemon.config.config_model import Category, Config, Server, ToolSelection
 from daemon.facts import Configured, DefinitionsListed, ServerStatus, StatusChanged
+from daemon.history.event import Event
 from daemon.kit.waiting import ActorGone
 from daemon.model import Kind
 from daemon.states import ServerState
 from tests.unit.catalog.samples import prompts, resources, templates
 from tests.unit.config.reading import config_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from daemon.history.event import Event
 
 NOW = 1000.0
 

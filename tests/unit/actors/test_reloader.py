@@ -1,16 +1,15 @@
 """Reloads: one at a time, whoever asks and goes away, until the daemon goes down."""
 
-from __future__ import annotations
-
 import math
 import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from daemon.actors.reloader import Reloader, in_words
 from daemon.config.config_model import Config
@@ -20,11 +19,6 @@ from daemon.errors import ConfigError, Fault
 from daemon.operators.base import Refused
 from tests.unit.config.reading import config_of
 from tests.waiting import PATIENCE, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from trio.testing import MockClock
 
 
 class Started:

@@ -1,8 +1,7 @@
 """Each minute is closed once, with what was measured in it, whatever the clocks and the machine do."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 import pytest
@@ -14,10 +13,6 @@ from daemon.counting.measures import CallStats
 from daemon.counting.recent_calls import RecentCall, RecentCalls
 from daemon.counting.series import MinuteOfDaemon, MinuteOfServer, Series
 from tests.tallies import new_tally
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 

@@ -1,9 +1,8 @@
 """What one client is told, in both eras of the protocol, as bytes on a socket against a real session."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 import trio
@@ -11,22 +10,17 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemon.catalog.offer import Offered
 from daemon.clients.requests.initialize import capabilities
 from daemon.clients.requests.tools import MAX_WAITING_LISTS
 from daemon.errors import UpstreamLost
 from daemon.protocol import HANDSHAKE_VERSIONS, LIST_TTL_MS, MODERN_VERSION, SUBSCRIPTION_KEY, VERSION_KEY
 from daemon.states import ServerState
 from daemon.surfaces.category import CategorySurface
-from daemon.surfaces.surface import Reply, Surface
+from daemon.surfaces.surface import Action, Reply, Surface, View
 from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.peer import MAX_FAULTS
 from tests.fakes_upstream import MODERN, Client, Stage, described, error_of
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from daemon.catalog.offer import Offered
-    from daemon.surfaces.surface import Action, View
 
 META_TOOLS = ["get-category-tools", "call-category-tool", "call-read-only-tool"]
 MEGABYTE = 1 << 20
@@ -555,10 +549,7 @@ async def test_a_modern_client_is_told_in_its_subscription_until_it_cancels_it(
     )
     stamp = {SUBSCRIPTION_KEY: listen_id}
     assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
-    assert acknowledged["params"] == {
-        "notifications": dict.fromkeys(list(wanted)[:2], True),
-        "_meta": stamp,
-    }
+    assert acknowledged["params"] == {"notifications": dict.fromkeys(list(wanted)[:2], True), "_meta": stamp}
     await client.request("tools/list", {"_meta": MODERN}, request_id="l")
     await trio.testing.wait_all_tasks_blocked()
     for number in range(20):

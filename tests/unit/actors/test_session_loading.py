@@ -1,9 +1,7 @@
 """In which order a client hears of a tool that it has loaded, and what becomes of the answer that waits."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio
@@ -19,11 +17,7 @@ from daemon.operators.session_commands import why
 from daemon.protocol import HELLO
 from daemon.states import ServerState
 from daemon.surfaces.table import SEARCHING_CLIENTS
-from tests.fakes_upstream import MODERN, Stage, tool
-
-if TYPE_CHECKING:
-    from tests.fakes_upstream import Client, Guest
-
+from tests.fakes_upstream import MODERN, Client, Guest, Stage, tool
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -309,11 +303,7 @@ async def test_what_a_client_asks_for_comes_before_what_fits_it(nursery: trio.Nu
         ({"surface": "browse"}, "browse", "asked for with --surface or in the URL"),
         ({"lazy": True}, "browse", "asked for with --lazy"),
         ({"lazy": False}, "full", "loading on demand is switched off (lazy)"),
-        (
-            {"surface": "auto"},
-            "full",
-            "claude-code 2.1.329 searches tools itself, 4 tools are within its 500",
-        ),
+        ({"surface": "auto"}, "full", "claude-code 2.1.329 searches tools itself, 4 tools are within its 500"),
     ):
         session = (await sits_down(stage, nursery, CLAUDE, hello)).session
         assert (session.statistics().surface, why(session.statistics().choice)) == (surface, said)

@@ -267,11 +267,7 @@ async def test_an_endpoint_that_cannot_be_opened_is_a_warning_and_the_end_of_it(
 
     scene = Scene(FakeEndpoint())
     summarizer = Summarizer(
-        scene.catalog,
-        Summaries(base_url="x", model="m"),
-        connect=refuse,
-        tell=scene.tell,
-        wall=lambda: 0.0,
+        scene.catalog, Summaries(base_url="x", model="m"), connect=refuse, tell=scene.tell, wall=lambda: 0.0
     )
     with trio.fail_after(PATIENCE):
         await summarizer.run()
@@ -340,11 +336,7 @@ async def test_a_real_endpoint_may_behave_badly_in_every_way_and_all_is_summaris
             well,
         )
         summaries = Summaries(
-            base_url=server.base_url,
-            model="m",
-            api_key_env="THE_KEY",
-            timeout=PATIENCE * RATE,
-            per_minute=1000,
+            base_url=server.base_url, model="m", api_key_env="THE_KEY", timeout=PATIENCE * RATE, per_minute=1000
         )
         summarizer = Summarizer(
             scene.catalog,

@@ -1,15 +1,15 @@
 """Servers that take too much memory: found by measuring, ended with the reason, not for one large moment."""
 
-from __future__ import annotations
-
 import sys
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import attrs
 import pytest
 import trio
 from loguru import logger
+from trio.testing import MockClock
 
 from daemon.actors.warden import LOOKS, WALK_SECONDS, Warden
 from daemon.causes import Cause, Reason
@@ -17,11 +17,6 @@ from daemon.config.config_model import Server
 from daemon.config.tuning import ServerLimits
 from daemon.processes.children import Children
 from daemon.processes.marks import memory_by_mark, memory_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from trio.testing import MockClock
 
 MIB = 1 << 20
 BETWEEN = WALK_SECONDS / 2

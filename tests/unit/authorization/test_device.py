@@ -1,7 +1,5 @@
 """The device flow: how often an authorization server is asked, and how it ends."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

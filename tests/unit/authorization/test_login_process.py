@@ -1,9 +1,8 @@
 """One login as a process: what it is told and says, and how it ends when nobody answers, or it goes wrong."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,13 +12,8 @@ import trio.testing
 from daemon.authorization import login_process
 from daemon.authorization.login import LoginFlow
 from daemon.authorization.login_process import LOGIN_SECONDS, MAX_LINE, Lines, serve
-from daemon.authorization.logins import Answer, Failed, NoLogin, Said, Wish
+from daemon.authorization.logins import Answer, Failed, Login, NoLogin, Said, Wish
 from daemon.authorization.redirect import Redirect
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from daemon.authorization.logins import Login
 
 
 async def no_listener(nursery: trio.Nursery, port: int | None) -> Redirect:

@@ -1,9 +1,7 @@
 """What a login says of authorization servers that lie, fail or answer nonsense, without a secret."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx2
@@ -11,11 +9,8 @@ import pytest
 
 from daemon.authorization.guarded_http import GuardedTransport
 from daemon.authorization.login import LoginFlow
-from daemon.authorization.logins import LoginPage, NoLogin, Wish
+from daemon.authorization.logins import DeviceCode, Login, LoginPage, NoLogin, Wish
 from daemon.authorization.redirect import Redirect
-
-if TYPE_CHECKING:
-    from daemon.authorization.logins import DeviceCode, Login
 
 ORIGIN = "http://127.0.0.1:9"
 URL = f"{ORIGIN}/mcp"

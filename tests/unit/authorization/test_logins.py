@@ -1,18 +1,13 @@
 """Logins in files: private, for one url each, held by one at a time, not lost by what is wrong with them."""
 
-from __future__ import annotations
-
 import os
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from daemon.authorization.logins import MAX_BYTES, FileLogins, Login, LoginsTrouble, ServerLogins
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 URL = "https://mcp.example/mcp"
 LOGIN = Login(
@@ -116,9 +111,7 @@ def test_a_login_is_held_by_one_at_a_time_and_another_is_not_concerned(logins: F
         logins.write("notion", LOGIN)
 
 
-def test_what_goes_wrong_while_a_login_is_held_is_not_taken_for_a_fault_of_the_lock(
-    logins: FileLogins,
-) -> None:
+def test_what_goes_wrong_while_a_login_is_held_is_not_taken_for_a_fault_of_the_lock(logins: FileLogins) -> None:
     with pytest.raises(TimeoutError, match="mine"), logins.locked("notion"):
         raise TimeoutError("mine")
 

@@ -1,10 +1,10 @@
 """Renewals that fail: what ends a login, what is only an outage, and how often somebody is asked."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl
 
 import attrs
@@ -24,10 +24,6 @@ from daemon.authorization.guarded_http import (
 )
 from daemon.authorization.logins import FileLogins
 from tests.unit.authorization.test_logins import LOGIN, URL
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 GRANTED = {"access_token": "new", "token_type": "Bearer", "expires_in": 3600}
 

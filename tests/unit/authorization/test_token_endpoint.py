@@ -1,7 +1,5 @@
 """Who a client says that it is, when a token is renewed, and which error codes are repeated."""
 
-from __future__ import annotations
-
 import base64
 
 import pytest

@@ -1,7 +1,5 @@
 """A conversation of the bridge with a client and with daemons, all of which a test plays."""
 
-from __future__ import annotations
-
 import json
 import socket
 from typing import Any

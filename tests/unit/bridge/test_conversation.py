@@ -1,9 +1,8 @@
 """One client that comes before any daemon does: it is answered meanwhile, and then the daemon is told of it."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -30,10 +29,6 @@ from tests.unit.bridge.talking import (
     refused,
     result,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 HELLO = b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{"version":"1"}}\n'
 SAID_HELLO = {"method": "mcpd/hello", "params": {"version": "1"}}
@@ -126,9 +121,7 @@ def test_a_daemon_that_waits_for_servers_says_that_it_is_there() -> None:
     talk.close()
 
 
-def test_a_daemon_that_comes_before_the_handshake_is_answered_here(
-    talk: Talk,
-) -> None:
+def test_a_daemon_that_comes_before_the_handshake_is_answered_here(talk: Talk) -> None:
     talk.says(INITIALIZE)
     talk.returns()
     assert talk.got == [SAID_HELLO, PING]
@@ -243,9 +236,7 @@ def test_what_was_never_listed_is_no_tool_of_ours(talk: Talk) -> None:
     assert talk.got == [LOOK]
 
 
-def test_our_own_tool_says_that_the_daemon_refuses_the_client(
-    talk: Talk,
-) -> None:
+def test_our_own_tool_says_that_the_daemon_refuses_the_client(talk: Talk) -> None:
     begin(talk)
     talk.returns()
     refusal = {"id": 0, "error": {"code": -32602, "message": "no such profile: x"}}
@@ -294,9 +285,7 @@ def stood_in(mute: Talk) -> None:
     assert mute.got == []
 
 
-def test_a_client_of_a_daemon_that_says_nothing_is_answered(
-    mute: Talk,
-) -> None:
+def test_a_client_of_a_daemon_that_says_nothing_is_answered(mute: Talk) -> None:
     stood_in(mute)
     mute.says(CALL)
     mute.answers(result(0, {"instructions": "the daemon's"}))

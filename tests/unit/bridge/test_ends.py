@@ -1,31 +1,18 @@
 """The bridge's ends: connecting without waiting, the delays between attempts, and stdout of every kind."""
 
-from __future__ import annotations
-
 import errno
 import os
 import select
 import socket
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from daemon.bridge.ends import (
-    FIRST_SECONDS,
-    LONGEST_SECONDS,
-    STABLE_SECONDS,
-    Retry,
-    Stdout,
-    reach,
-)
+from daemon.bridge.ends import FIRST_SECONDS, LONGEST_SECONDS, STABLE_SECONDS, Retry, Stdout, reach
 from daemon.bridge.unreachable import CLIENTS, OPERATORS, Door, explain, is_installed
 from tests.unit.cli.daemons import listen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 MIB = 1024 * 1024
 

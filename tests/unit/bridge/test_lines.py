@@ -1,16 +1,11 @@
 """Bytes become lines, long ones in parts, and stay whole until a connection has taken all of them."""
 
-from __future__ import annotations
-
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from daemon.bridge.lines import LONG_BYTES, Cutter, Gatherer, Outgoing, cut
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LONG = b"x" * (LONG_BYTES + 1)
 LINE = b"x" * 60_000 + b"\n"
@@ -96,10 +91,7 @@ def test_the_first_line_that_was_not_sent_completely_is_kept_whole(pair: Pair, *
 
 @pytest.mark.parametrize(
     ("queued", "kept"),
-    [
-        (b"before\n" + LONG + b"\nafter\n", [b"before\n", b"after\n"]),
-        (b"whole\nhal", [b"whole\n"]),
-    ],
+    [(b"before\n" + LONG + b"\nafter\n", [b"before\n", b"after\n"]), (b"whole\nhal", [b"whole\n"])],
 )
 def test_a_full_connection_gives_back_whole_lines(pair: Pair, queued: bytes, kept: list[bytes]) -> None:
     pair.fill()

@@ -1,7 +1,5 @@
 """Ids and methods, wherever they stand, byte for byte; hypothesis looks for lines that are read wrongly."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -55,9 +53,7 @@ def test_any_request_is_read_as_the_json_module_reads_it(
 ) -> None:
     members = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
     line = json.dumps(
-        {name: members[name] for name in order},
-        separators=(",", ":") if compact else None,
-        ensure_ascii=plain,
+        {name: members[name] for name in order}, separators=(",", ":") if compact else None, ensure_ascii=plain
     ).encode(errors="surrogatepass")
     assert plain_call(line + b"\n") in {None, peek(line + b"\n")[0]}
     found_id, found_method = peek(line + b"\n")

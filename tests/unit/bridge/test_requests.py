@@ -1,7 +1,5 @@
 """Open requests: those that may have run, those that have not, and those that wait."""
 
-from __future__ import annotations
-
 from daemon.bridge.requests import (
     CALL,
     EACH_BYTES,

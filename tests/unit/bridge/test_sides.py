@@ -1,10 +1,8 @@
 """One client, one daemon after the other: who is told what, when the first one goes."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -29,9 +27,6 @@ from tests.unit.bridge.talking import (
     refused,
     result,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture(params=[False, True], ids=["with care", "in short"])

@@ -1,7 +1,5 @@
 """What a client is told before there is a daemon is what the daemon would say, but for the tools."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

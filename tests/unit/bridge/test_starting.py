@@ -1,13 +1,8 @@
 """When a bridge has a daemon started, and when it is too early."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import pytest
 
 from daemon.bridge.starting import FIRST_SECONDS, Starting
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_a_lost_daemon_is_started_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,11 @@
 """One server's entry, as the tests of what changes it begin."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+from daemon.catalog.entry import ServerEntry
+from daemon.catalog.snapshot import Catalog
+from daemon.model import Tool
 from tests.unit.catalog.samples import after, catalog_of, fingerprint_of, listed, servers, status, tool
-
-if TYPE_CHECKING:
-    from daemon.catalog.entry import ServerEntry
-    from daemon.catalog.snapshot import Catalog
-    from daemon.model import Tool
-
 
 CONFIG: dict[str, Any] = {"mcpServers": servers("git", "fs")}
 BEGUN = catalog_of(CONFIG)

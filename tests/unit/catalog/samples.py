@@ -1,8 +1,7 @@
 """What the tests of the catalog and of the surfaces share: tools, catalogs and facts, briefly written."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -10,18 +9,19 @@ from msgspec import Raw
 from daemon.catalog.definitions import fingerprint
 from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import read_definitions
-from daemon.catalog.snapshot import begin, fold
-from daemon.facts import Configured, DefinitionsListed, ServerRecord, ServerStatus, StatusChanged, Switched
-from daemon.model import Kind
+from daemon.catalog.snapshot import Catalog, begin, fold
+from daemon.facts import (
+    Configured,
+    DefinitionsListed,
+    Fact,
+    ServerRecord,
+    ServerStatus,
+    StatusChanged,
+    Switched,
+)
+from daemon.model import Definition, Kind, Tool
 from daemon.states import ServerState
 from tests.unit.config.reading import config_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from daemon.catalog.snapshot import Catalog
-    from daemon.facts import Fact
-    from daemon.model import Definition, Tool
 
 OBJECT = {"type": "object"}
 
@@ -77,10 +77,7 @@ def status(
 
 
 def listed(
-    server: str,
-    *tools: str | Tool,
-    incarnation: int = 1,
-    quarantined: Mapping[str, str] | None = None,
+    server: str, *tools: str | Tool, incarnation: int = 1, quarantined: Mapping[str, str] | None = None
 ) -> DefinitionsListed:
     """A server lists these tools, plain ones by name."""
     full = tuple(tool(server, each) if isinstance(each, str) else each for each in tools)

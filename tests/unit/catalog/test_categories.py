@@ -1,22 +1,16 @@
 """Which tools a category holds, by the configuration's selection and the servers' lists."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from daemon.catalog.categories import of_server, resolve
+from daemon.catalog.categories import ToolCategory, of_server, resolve
+from daemon.model import Tool, ToolKey
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import known, servers
 from tests.unit.config.reading import config_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from daemon.catalog.categories import ToolCategory
-    from daemon.model import Tool, ToolKey
 
 GIT = known("git", "git_add", "git_commit", "git_diff", "git_log", "git_show")
 FS = known("fs", "read_file", "write_file")

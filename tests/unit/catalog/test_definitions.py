@@ -1,10 +1,9 @@
 """The hash of a tool: the same for the same meaning, another for another."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 import jsonschema  # type: ignore[import-untyped]
@@ -32,9 +31,6 @@ from daemon.config.config_model import Server
 from daemon.model import Kind
 from tests.unit.cases import cases
 from tests.unit.config.reading import config_of, server_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PARTS = {
     "name": b'"read_file"',

@@ -1,7 +1,5 @@
 """Reading what servers list: one bad tool costs itself."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -9,13 +7,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
-from daemon.catalog.listing import (
-    MAX_DEFINITION_BYTES,
-    MAX_DEPTH,
-    MAX_LISTED,
-    read_definitions,
-    read_page,
-)
+from daemon.catalog.listing import MAX_DEFINITION_BYTES, MAX_DEPTH, MAX_LISTED, read_definitions, read_page
 from daemon.model import Kind
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import definition_json, tool_json

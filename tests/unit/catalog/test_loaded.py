@@ -1,9 +1,8 @@
 """What a session has loaded: replaced, never changed, and bounded."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,6 +20,8 @@ from daemon.catalog.loaded import (
 )
 from daemon.catalog.offer import Offer
 from daemon.catalog.shown import MAX_SHOWN, Shown
+from daemon.facts import Fact
+from daemon.model import Tool
 from daemon.states import ServerState
 from tests.unit.catalog.samples import (
     after,
@@ -33,12 +34,6 @@ from tests.unit.catalog.samples import (
     switched,
     tool,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from daemon.facts import Fact
-    from daemon.model import Tool
 
 READ = tool("fs", "read")
 WRITE = tool("fs", "write")

@@ -1,15 +1,14 @@
 """What the store remembers of a server; and two daemons that share what they remember."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.entry import EMPTIED
+from daemon.catalog.entry import EMPTIED, ServerEntry
 from daemon.catalog.snapshot import Catalog, fold
 from daemon.facts import DefinitionsListed, Fact, ServerRecord, Summarized
 from daemon.model import Kind, Summary
@@ -24,11 +23,6 @@ from tests.unit.catalog.samples import (
     status,
     switched,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from daemon.catalog.entry import ServerEntry
 
 # --- what is remembered --------------------------------------------------------------------------------------
 

@@ -1,9 +1,6 @@
 """Names of tools that stand side by side: stable, whoever comes up when."""
 
-from __future__ import annotations
-
 from math import inf
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -11,15 +8,12 @@ from hypothesis import strategies as st
 
 from daemon.catalog import naming
 from daemon.catalog.naming import SPELLINGS, is_mcpd, mcpd_uri, read_mcpd_uri
-from daemon.catalog.snapshot import with_settled_names
+from daemon.catalog.snapshot import Catalog, with_settled_names
 from daemon.facts import NamesRecalled
 from daemon.model import GivenName, Kind
 from daemon.states import ServerState
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, failed, listed, servers, status
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
 
 BEFORE = catalog_of({"mcpServers": servers("a", "b", "c")})
 STARTING = [status(name, ServerState.STARTING) for name in ("a", "b", "c")]
@@ -192,8 +186,7 @@ TOOLS = st.lists(
     st.booleans(),
 )
 def test_names_are_given_once_found_again_and_never_rebound(
-    steps: list[list[tuple[str, list[str], bool]]],
-    shown: bool,
+    steps: list[list[tuple[str, list[str], bool]]], shown: bool
 ) -> None:
     now = naming.NO_NAMES[Kind.TOOL]
     servers = {"a", "b", "a__b", "b__a"}

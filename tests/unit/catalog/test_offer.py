@@ -1,9 +1,8 @@
 """What a profile offers: each tool once, under one name, unless somebody switched it off."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 import msgspec
@@ -12,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog.offer import MAX_CHOICES, Choices, Offer, Offers, ProfileRules
+from daemon.catalog.snapshot import Catalog
 from daemon.config.config_model import Profile
-from daemon.model import Kind
+from daemon.facts import Fact
+from daemon.model import Kind, Tool
 from daemon.states import ServerState
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import (
@@ -33,13 +34,6 @@ from tests.unit.catalog.samples import (
     switched,
     tool,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from daemon.catalog.snapshot import Catalog
-    from daemon.facts import Fact
-    from daemon.model import Tool
 
 
 def offer(*words: str, config: dict[str, Any] = CONFIG, **profile: Any) -> Offer:

@@ -1,7 +1,5 @@
 """Input schemas for profiles with `"schemas": "openai"`: each rule, and every place where a schema is shown."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -32,10 +30,7 @@ RULES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"enum": [True, 1]}, {"enum": [True, 1]}),
     ({"type": ["string", "null"], "enum": ["a", None]}, {**STRING, "enum": ["a"]}),
     ({"anyOf": [STRING, {"type": "null"}], "description": "d"}, {**STRING, "description": "d"}),
-    (
-        {"anyOf": [{"type": "array", "items": STRING}, {"type": "null"}]},
-        {"type": "array", "items": STRING},
-    ),
+    ({"anyOf": [{"type": "array", "items": STRING}, {"type": "null"}]}, {"type": "array", "items": STRING}),
     ({"oneOf": [{"type": "integer"}, {"type": "integer"}]}, WHOLE),
     ({"anyOf": [{"type": "integer"}, {"type": "number"}]}, {"type": "number"}),
     ({"oneOf": [{"const": "a"}, {"const": "b"}]}, {"anyOf": [{"const": "a"}, {"const": "b"}]}),

@@ -1,21 +1,16 @@
 """Which permission each tool has: the first rule that fits wins, and what is hidden is hidden everywhere."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.offer import Offers
+from daemon.catalog.offer import Offer, Offers
 from daemon.catalog.permissions import Permissions, permission_of, permission_of_name, pointless
+from daemon.catalog.snapshot import Catalog
 from daemon.config.config_model import Annotations, Permission, PermissionRule
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
-
-if TYPE_CHECKING:
-    from daemon.catalog.offer import Offer
-    from daemon.catalog.snapshot import Catalog
 
 READ, WRITE = {"readOnlyHint": True}, {"destructiveHint": False}
 

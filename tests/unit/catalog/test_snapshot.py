@@ -1,8 +1,7 @@
 """The catalog: how facts change it, and when they do not."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import attrs
 import pytest
@@ -12,8 +11,8 @@ from hypothesis import strategies as st
 from daemon.catalog.definitions import MAX_RENAMED, NEVER
 from daemon.catalog.entry import after_listing
 from daemon.catalog.kinds import BESIDE_TOOLS
-from daemon.catalog.snapshot import _assembled, fold, fold_all
-from daemon.facts import DefinitionsListed, ServerRecord, Summarized, Switched
+from daemon.catalog.snapshot import Catalog, _assembled, fold, fold_all
+from daemon.facts import DefinitionsListed, Fact, ServerRecord, Summarized, Switched
 from daemon.model import Kind, Summary, Tool
 from daemon.states import SERVING, ServerState
 from tests.unit.cases import cases
@@ -40,12 +39,6 @@ from tests.unit.catalog.samples import (
     templates,
     tool,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from daemon.catalog.snapshot import Catalog
-    from daemon.facts import Fact
 
 CONFIG: dict[str, Any] = {"mcpServers": servers("git", "fs")}
 BEGUN = catalog_of(CONFIG)
@@ -158,10 +151,7 @@ def test_words_of_operators_outlive_a_reload_and_servers_that_come_back() -> Non
 
 SERVER = st.sampled_from(["git", "fs", "stranger"])
 INCARNATION = st.integers(0, 3)
-TOOLS = [
-    *(tool("git", name) for name in "abc"),
-    *(tool("git", name, description="the same") for name in "cde"),
-]
+TOOLS = [*(tool("git", name) for name in "abc"), *(tool("git", name, description="the same") for name in "cde")]
 LISTS = st.lists(st.sampled_from(TOOLS), unique_by=lambda each: each.name)
 CONFIGS = [
     CONFIG,

@@ -1,9 +1,8 @@
 """A URI is read from the server that it belongs to, whatever other servers list, link to or fit."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,17 +10,12 @@ from hypothesis import strategies as st
 from daemon.catalog.naming import MAX_COMPARED, MAX_URI, Letters, Template, fitting, is_mcpd, mcpd_uri
 from daemon.catalog.offer import Offer
 from daemon.catalog.shown import locate
+from daemon.catalog.snapshot import Catalog
 from daemon.config.config_model import Profile
-from daemon.model import Kind
+from daemon.facts import Fact
+from daemon.model import Kind, ToolKey
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, resources, servers, switched, templates
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from daemon.catalog.snapshot import Catalog
-    from daemon.facts import Fact
-    from daemon.model import ToolKey
 
 NAMES = ("a", "b", "c")
 CONFIG = {"mcpServers": servers(*NAMES)}

@@ -1,15 +1,10 @@
 """A house of one's own, with a short path that every user may enter."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.unit.checks.scenes import House
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -1,25 +1,20 @@
 """A small house to look at: a configuration, directories, a PATH; and stand-ins for what may run there."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from daemon import version
+from daemon.checks.findings import Finding, Level, Scene
 from daemon.cli.doctor import gather
 from tests.unit.cli.daemons import fake_control, status_of
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from daemon.checks.findings import Finding, Level, Scene
 
 NOBODY = 65534
 """A user who owns nothing."""

@@ -1,9 +1,8 @@
 """Warnings: commands that will not be found, versions that move; what is left unsaid, or said once only."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +11,6 @@ from daemon.config import command_lines
 from daemon.config.parse import parse
 from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def warnings(entry: dict[str, Any], path: str | None = None) -> list[tuple[str, str]]:

@@ -1,11 +1,10 @@
 """The configuration: its faults, whether it is the one that counts, who can read and write it (real modes)."""
 
-from __future__ import annotations
-
 import json
 import os
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -16,12 +15,7 @@ from daemon.checks.configuration import clients as check_clients
 from daemon.checks.findings import Level
 from daemon.config.listen import Tls
 from tests.unit.cases import cases
-from tests.unit.checks.scenes import NOBODY, levels, only, process
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.unit.checks.scenes import House
+from tests.unit.checks.scenes import NOBODY, House, levels, only, process
 
 WORD = "hunter2-hunter2"
 IN_ENV = {"command": "x", "env": {"API_KEY": WORD}}

@@ -1,7 +1,5 @@
 """The table of findings: each row is used, each check names a row, and gives it all that its words ask for."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,19 +1,14 @@
 """Which configuration is looked at, in whose environment, and which daemon answers."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from daemon.cli.doctor import UNKNOWN, is_daemon
 from tests.unit.cases import cases
-from tests.unit.checks.scenes import listening, process
+from tests.unit.checks.scenes import House, listening, process
 from tests.unit.cli.daemons import fake_control, status_of
-
-if TYPE_CHECKING:
-    from tests.unit.checks.scenes import House
 
 SECRET = "hunter2-hunter2"
 

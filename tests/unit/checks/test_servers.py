@@ -1,26 +1,19 @@
 """Each server, with what the daemon says of it."""
 
-from __future__ import annotations
-
 import socket
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from daemon.checks.entries import check, endpoint, loopback, most_instances
 from daemon.checks.entries import sharing as check_sharing
-from daemon.checks.findings import Level
+from daemon.checks.findings import Finding, Level
 from daemon.config.config_model import Server, TransportType
 from tests.unit.cases import cases
-from tests.unit.checks.scenes import levels, listening, only
+from tests.unit.checks.scenes import House, levels, listening, only
 from tests.unit.cli.daemons import diagnosed, down, server
 from tests.unit.config.reading import server_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from daemon.checks.findings import Finding
-    from tests.unit.checks.scenes import House
 
 
 def test_a_server_that_can_be_started_is_fine_and_says_what_will_be(house: House) -> None:

@@ -1,12 +1,9 @@
 """The sockets, real ones: who listens, what is left over, what the daemon would refuse."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sqlite3
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,10 +15,7 @@ from daemon.checks.findings import Level
 from daemon.cli.doctor import gather
 from daemon.host.sockets import bind, unbind
 from daemon.state.sqlite import hold
-from tests.unit.checks.scenes import NOBODY, as_somebody_else, levels, listening, only, process
-
-if TYPE_CHECKING:
-    from tests.unit.checks.scenes import House
+from tests.unit.checks.scenes import NOBODY, House, as_somebody_else, levels, listening, only, process
 
 
 def test_no_daemon_is_a_note_and_the_sockets_are_free(house: House) -> None:

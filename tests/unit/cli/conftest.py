@@ -1,21 +1,15 @@
 """A control socket that commands find by themselves, and users with clients."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
+from daemon.setup.clients.programs import Machine
 from tests.unit.cli.daemons import FakeControl, fake_control
 from tests.unit.setup.machines import machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
-    from daemon.setup.clients.programs import Machine
-
 
 MOVING = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "STATE_DIRECTORY", "CODEX_HOME", "CLAUDE_CONFIG_DIR")
 """Variables by which files are looked for elsewhere than below the home directory."""

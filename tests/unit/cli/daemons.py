@@ -1,7 +1,5 @@
 """Stand-ins for the daemon: a control socket with scripted answers, a front that the test itself plays."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -9,16 +7,13 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from daemon.causes import Cause, Reason
 from daemon.supervision.lifecycle import by_cause
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 ROOT = Path(__file__).parents[3]
 

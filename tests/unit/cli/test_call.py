@@ -1,11 +1,10 @@
 """`mcpd call`: arguments in three spellings, results as text or data, and exit statuses."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,12 +14,8 @@ from daemon.cli.command import UsageError
 from daemon.cli.control import CommandFailed, DaemonSilent, DaemonUnreachable, explained
 from daemon.cli.use import Part, messages, parse_arguments, parse_texts, parts_of, show_parts
 from tests.unit.cases import cases
+from tests.unit.cli.conftest import Controls
 from tests.unit.cli.daemons import SILENCE, asked_for, server
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.unit.cli.conftest import Controls
 
 main = implementation("call").main
 

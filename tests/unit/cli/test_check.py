@@ -1,16 +1,11 @@
 """`mcpd check`: 0 or 78, and every finding with its place."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from daemon.cli.local_commands import CHECK
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 main = CHECK.main
 

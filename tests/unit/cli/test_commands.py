@@ -1,10 +1,9 @@
 """Commands that ask the daemon one question: the question, the words for the answer, and the exit status."""
 
-from __future__ import annotations
-
 import json
 import shlex
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +13,7 @@ from daemon.counting.readings import OFF
 from daemon.operators.report_words import RISKS
 from daemon.surfaces.table import SURFACES
 from tests.unit.cases import cases
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.unit.cli.conftest import Controls
+from tests.unit.cli.conftest import Controls
 
 Captured = pytest.CaptureFixture[str]
 

@@ -1,11 +1,10 @@
 """One question, one answer, and every way in which that fails."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,14 +18,10 @@ from daemon.cli.options import add_control, count, parser
 from daemon.cli.table import COMMANDS as PARSERS_COMMANDS
 from daemon.cli.taking_effect import TOOL_LINES, WIDTH, Effect, in_lines
 from daemon.cli.terminal import UNBOUNDED, Screen, draw, paragraph
+from tests.unit.cli.conftest import Controls
 from tests.unit.cli.daemons import SILENCE, fake_control, listen, server
 from tests.unit.cli.users import Terminal
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.unit.cli.conftest import Controls
 
 COMMANDS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
     "calls": ([], "calls", {"inFlight": [], "inFlightMore": 0, "recent": []}), "call": (["git/log"], "call",

@@ -1,12 +1,11 @@
 """`mcpd import`, from the outside."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,17 +18,12 @@ from daemon.documents.files import FoundFile
 from daemon.documents.formats import Format
 from daemon.setup.clients.file_plans import FileChange
 from daemon.setup.clients.importing import find
-from daemon.setup.clients.programs import PROGRAMS
+from daemon.setup.clients.programs import PROGRAMS, Machine
+from tests.unit.cli.conftest import Controls
 from tests.unit.cli.users import Terminal, config_of
 from tests.unit.setup.clients.test_found import BROKEN, digest
 from tests.unit.setup.clients.test_importing import planned_and_found
 from tests.unit.setup.machines import machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from daemon.setup.clients.programs import Machine
-    from tests.unit.cli.conftest import Controls
 
 SECRETS = ("bk-7Qm2xV9bT4Zr8Lw1", "nt-4hT8kQ2mZx9Vb1Rs", "ghx-9Kd3mP7wQ2vT5zXb")
 

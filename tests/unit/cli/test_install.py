@@ -1,22 +1,17 @@
 """`mcpd install`, from the outside."""
 
-from __future__ import annotations
-
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from daemon.cli.local_commands import IMPORT, INSTALL, UNINSTALL
+from daemon.setup.clients.programs import Machine
 from tests.unit.cli.users import Terminal, config_of
 from tests.unit.setup.clients.test_found import BROKEN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from daemon.setup.clients.programs import Machine
 
 main = INSTALL.main
 

@@ -1,20 +1,15 @@
 """`mcpd login`: what is shown, and what the exit status says; tests/e2e/test_logins.py logs in for real."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from daemon.cli.command import has_screen
 from daemon.cli.local_commands import LOGIN
 from daemon.cli.login import DEVICE_CODE, LINK
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.unit.cli.conftest import Controls
+from tests.unit.cli.conftest import Controls
 
 READY: dict[str, Any] = {"server": "hub", "state": "ready", "reason": "", "tools": ["a", "b"], "scope": "x"}
 URL = "https://as.example/authorize?state=1"

@@ -1,13 +1,12 @@
 """The status for people, at the width of a small terminal and without one."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from daemon.cli.terminal import ROOMY, UNBOUNDED, Screen
 from daemon.operators.report_words import MAX_NAMED
 from daemon.states import ServerState
 from tests.unit.cases import cases
+from tests.unit.cli.conftest import Controls
 from tests.unit.cli.daemons import (
     SILENCE,
     diagnosed,
@@ -30,11 +30,6 @@ from tests.unit.cli.daemons import (
     status_of,
 )
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.unit.cli.conftest import Controls
 
 RECENT = {"minutes": 5, "calls": 12, "errors": 2, "p50Ms": 5.0, "p95Ms": 120.0}
 NARROW = Screen(width=80, colour=False)

@@ -1,10 +1,8 @@
 """`mcpd tools`: one question, shown as data, as a table or as a model sees it."""
 
-from __future__ import annotations
-
 import json
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,9 +11,7 @@ from daemon.cli.definition_views import example_call, render_prompts, render_res
 from daemon.cli.terminal import Screen
 from daemon.cli.use import parse_arguments, texts
 from tests.unit.cases import cases
-
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Controls
+from tests.unit.cli.conftest import Controls
 
 main = implementation("tools").main
 

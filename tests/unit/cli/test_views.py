@@ -1,10 +1,8 @@
 """Sessions, tools, calls and findings for people, at the width of a small terminal and without one."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,11 +20,9 @@ from daemon.cli.views import (
     render_tools,
 )
 from daemon.operators.report_words import ADVICE, STATUSES
+from daemon.operators.reports import CallInFlight, EndedCall
+from tests.unit.cli.conftest import Controls
 from tests.unit.cli.test_tools import tool
-
-if TYPE_CHECKING:
-    from daemon.operators.reports import CallInFlight, EndedCall
-    from tests.unit.cli.conftest import Controls
 
 NARROW = Screen(width=80, colour=False)
 PIPE = Screen(width=UNBOUNDED, colour=False)

@@ -1,13 +1,12 @@
 """The screen of the watched status: as wide and as high as the terminal, whatever is to be shown."""
 
-from __future__ import annotations
-
 import threading
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from rich.segment import Segment
 
 from daemon.cli.control import DaemonUnreachable, RemoteFault
 from daemon.cli.watch_view import (
@@ -25,9 +24,6 @@ from tests.pairwise import pairwise as combined
 from tests.unit.cases import cases
 from tests.unit.cli.daemons import down, server, status_of
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from rich.segment import Segment
 
 NOW = 1005.0
 SMALL = Size(80, 24)

@@ -1,14 +1,9 @@
 """A user at a terminal, who has clients and a configuration of mcpd's."""
 
-from __future__ import annotations
-
 import io
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from daemon.setup.clients.programs import Machine
+from daemon.setup.clients.programs import Machine
 
 
 class Terminal(io.StringIO):

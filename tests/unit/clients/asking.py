@@ -1,21 +1,17 @@
 """A client of a real session that a server asks something, and the server's end of the question."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import trio
 import trio.testing
 from msgspec import Raw
 
+from daemon.wire.envelope import Buffer
 from daemon.wire.requests import PeerRequest
 from tests.fakes_upstream import Client, Guest, Stage
 from tests.unit.wire.test_peer_requests import Noted
-
-if TYPE_CHECKING:
-    from daemon.wire.envelope import Buffer
 
 ALL = {"roots": {"listChanged": True}, "sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}}
 FORM = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}

@@ -1,15 +1,9 @@
 """A stage, and a client that is connected to it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
+import trio
 
 from tests.fakes_upstream import Client, Guest, Stage
-
-if TYPE_CHECKING:
-    import trio
 
 
 @pytest.fixture

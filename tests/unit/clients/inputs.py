@@ -1,20 +1,15 @@
 """A server that asks clients, as tests of its requests need it: what it asks, and what it is told."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from msgspec import Raw
 
 from daemon.protocol import CAPABILITIES_KEY
+from daemon.wire.envelope import Buffer
 from daemon.wire.requests import PeerRequest
-from tests.fakes_upstream import MODERN
-
-if TYPE_CHECKING:
-    from daemon.wire.envelope import Buffer
-    from tests.fakes_upstream import Sent, Stage
+from tests.fakes_upstream import MODERN, Sent, Stage
 
 ABLE: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 """The capabilities of a client that can be asked anything."""

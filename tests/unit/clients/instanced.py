@@ -1,18 +1,12 @@
 """A server whose clients do not share an instance, with instances that answer when the test says so."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Hashable
 
 import attrs
 
 from daemon.errors import NoSession, NoWorkspace
+from daemon.ports import Holder
 from tests.fakes_upstream import FakeUpstream, Stage
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from daemon.ports import Holder
 
 
 @attrs.define(eq=False)

@@ -1,18 +1,13 @@
 """A client as what all clients share knows it, which keeps what it is told."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable
+from typing import Any
 
 from msgspec import Raw
 
 from daemon.clients.notifications import ConnectedClient
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
-
-    from daemon.wire.requests import PeerRequest
+from daemon.wire.requests import PeerRequest
 
 
 class TestMember(ConnectedClient):

@@ -1,7 +1,5 @@
 """What a client is told of its list of tools, and how long anybody waits until it has looked."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from typing import Any
@@ -133,9 +131,7 @@ async def test_who_was_given_a_list_is_told_once_until_it_looks_again(nursery: t
 # --- who is waited for -------------------------------------------------------------------------------------
 
 
-async def test_a_client_that_never_asks_is_waited_for_a_second(
-    nursery: trio.Nursery,
-) -> None:
+async def test_a_client_that_never_asks_is_waited_for_a_second(nursery: trio.Nursery) -> None:
     window = Window()
     window.lists()
     assert await load(window, nursery, None) == pytest.approx(PATIENCE)
@@ -150,9 +146,7 @@ async def test_a_client_that_asked_too_late_is_waited_for_again(nursery: trio.Nu
     assert await load(window, nursery) == pytest.approx(RELISTS + TAKING_IN)
 
 
-async def test_a_client_that_lists_at_each_turn(
-    nursery: trio.Nursery,
-) -> None:
+async def test_a_client_that_lists_at_each_turn(nursery: trio.Nursery) -> None:
     """Some programs list their tools before each request to their model, hence after each answer."""
     window = Window()
     held = 0
@@ -188,9 +182,7 @@ async def test_only_so_many_kinds_are_remembered_and_what_was_learned_last_is(nu
     assert "second" not in habits
 
 
-async def test_what_a_client_does_itself_counts_more_than_what_others_do(
-    nursery: trio.Nursery,
-) -> None:
+async def test_what_a_client_does_itself_counts_more_than_what_others_do(nursery: trio.Nursery) -> None:
     """Programs that are made with one SDK often go by its name."""
     habits = dict[str, Habit]()
     listens, deaf = Window(habits, "mcp 1"), Window(habits, "mcp 1")
@@ -234,9 +226,7 @@ async def test_two_waits_in_vain_for_one_announcement_are_one_lesson(nursery: tr
     assert await load(window, nursery) == pytest.approx(RELISTS + TAKING_IN)
 
 
-async def test_a_list_that_comes_before_anybody_waits_was_waited_for(
-    nursery: trio.Nursery,
-) -> None:
+async def test_a_list_that_comes_before_anybody_waits_was_waited_for(nursery: trio.Nursery) -> None:
     """What is loaded under a key is written first."""
     habits = dict[str, Habit]()
     habits["test 1"] = Habit(misses=3, owed=0)
@@ -290,9 +280,7 @@ async def test_a_change_between_two_pages_keeps_nobody_waiting(nursery: trio.Nur
     assert habits.get("test 1", Habit()).listens
 
 
-async def test_a_list_that_itself_waits_holds_no_answer_longer(
-    nursery: trio.Nursery,
-) -> None:
+async def test_a_list_that_itself_waits_holds_no_answer_longer(nursery: trio.Nursery) -> None:
     window = Window()
     window.lists()
     window.changes()
@@ -430,14 +418,7 @@ def test_a_list_that_takes_the_place_of_another_counts_with_what_is_other() -> N
 
 @cases("surface", "sent", "full", "answer", "applies", "tokens", "counted")
 def test_a_client_is_told_what_it_was_spared_less_what_it_was_sent_instead(
-    surface: str,
-    sent: int,
-    full: int,
-    answer: int,
-    *,
-    applies: bool,
-    tokens: int | None,
-    counted: list[int],
+    surface: str, sent: int, full: int, answer: int, *, applies: bool, tokens: int | None, counted: list[int]
 ) -> None:
     savings = Savings(tally := new_tally())
     savings.applies = applies

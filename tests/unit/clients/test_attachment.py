@@ -1,12 +1,11 @@
 """One session over one connection: what its requests see, and what it was shown and has loaded."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 from weakref import ref
 
 import attrs
@@ -21,20 +20,14 @@ from daemon.catalog.shown import UNKNOWN
 from daemon.clients.attachment import Attachment
 from daemon.clients.attachments import MAX_HELD, MAX_KEYS, Attachments
 from daemon.clients.client import LOCAL_USER, Client, Principal, local_user
-from daemon.clients.sessions import RETRY_SECONDS
+from daemon.clients.context import SessionContext
+from daemon.clients.sessions import RETRY_SECONDS, SessionState
 from daemon.errors import McpdError
 from daemon.facts import DefinitionsListed, NamesRecalled
 from daemon.model import GivenName, Kind
 from daemon.protocol import SESSION_KEY
 from daemon.surfaces.surface import Forward, Loading, Reply
 from tests.fakes_upstream import Stage, tool, tools_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from daemon.clients.context import SessionContext
-    from daemon.clients.sessions import SessionState
-
 
 ECHO = ("alpha", "echo")
 
@@ -546,9 +539,7 @@ async def test_a_key_that_is_given_counts_more_than_one_that_is_made_up(it: Atta
     assert it.own.state.key is None
 
 
-async def test_who_keeps_nothing_shares_with_those_who_are_allowed_the_same(
-    nursery: trio.Nursery,
-) -> None:
+async def test_who_keeps_nothing_shares_with_those_who_are_allowed_the_same(nursery: trio.Nursery) -> None:
     stage = Stage(profiles={"default": {"surface": "load"}})
 
     def own(owner: str) -> Attachment:

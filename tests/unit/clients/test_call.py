@@ -1,10 +1,8 @@
 """Calls of clients, from `tools/call` to a server and back, as bytes on sockets against real sessions."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
@@ -14,17 +12,13 @@ import trio.testing
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Raw
+from trio.testing import MockClock
 
 from daemon.clients.calls import MAX_SEARCHED, ClientCall, is_error
 from daemon.clients.dispatch import MAX_CALLS, MAX_PLAIN, PlainCall, plain_call
 from daemon.clients.rates import CallRates, is_metered
-from daemon.clients.waits import (
-    INDEX_PATIENCE,
-    LISTING_PATIENCE,
-    REPORT_SECONDS,
-    wait_indexed,
-    wait_listed,
-)
+from daemon.clients.waits import INDEX_PATIENCE, LISTING_PATIENCE, REPORT_SECONDS, wait_indexed, wait_listed
+from daemon.config.config_model import Config
 from daemon.counting.tally import counters, most_called
 from daemon.errors import (
     CallError,
@@ -37,26 +31,19 @@ from daemon.errors import (
     UpstreamLost,
     UpstreamUnavailable,
 )
+from daemon.history.event import Event
 from daemon.kit.waiting import Watch
 from daemon.model import Kind
 from daemon.search.index import Index
 from daemon.states import ServerState
 from daemon.surfaces.surface import AwaitListing
 from daemon.wire.envelope import MAX_DEPTH, decode_strictly
-from tests.fakes_upstream import MODERN, Client, Guest, Stage, described, error_of
+from tests.fakes_upstream import MODERN, Client, Guest, Sent, Stage, described, error_of
 from tests.unit.cases import cases
 from tests.unit.clients.asking import asks, called, greeted, on_full_surface
 from tests.unit.clients.inputs import ABLE, META
 from tests.unit.clients.inputs import asks as asks_about
 from tests.unit.config.reading import config_of
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from daemon.config.config_model import Config
-    from daemon.history.event import Event
-    from tests.fakes_upstream import Client, Guest, Sent
-
 
 """Results that a lesser proxy would change."""
 

@@ -1,31 +1,19 @@
 """What a client wishes for, and what it gets under the configuration as it is."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
 
 from daemon.catalog.loaded import OTHERS, TOKENS
-from daemon.clients.client import (
-    LOCAL_USER,
-    Client,
-    Principal,
-    fault_of_choice,
-    local_user,
-    read_choice,
-)
+from daemon.clients.client import LOCAL_USER, Client, Principal, fault_of_choice, local_user, read_choice
+from daemon.config.config_model import Config
 from daemon.surfaces.table import SURFACES
 from tests.fakes_upstream import FakeUpstream
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import servers
 from tests.unit.config.reading import config_of
-
-if TYPE_CHECKING:
-    from daemon.config.config_model import Config
-
 
 PROFILES = {"default": {"surface": "load"}, "small": {"categories": ["alpha"], "surface": "search"}}
 

@@ -1,10 +1,9 @@
 """Tools that change under a client: none is called as it was, and each change is told once."""
 
-from __future__ import annotations
-
 import gc
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 import pytest
@@ -22,9 +21,6 @@ from daemon.surfaces.full import FullSurface
 from daemon.surfaces.surface import Action, Forward, View
 from daemon.wire.link import LINES_PER_TURN
 from tests.fakes_upstream import Client, Guest, Stage, error_of, tool, tools_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CHANGED = tool("echo", description="It deletes everything now.")
 LOADING = {"name": "load_mcp_tool", "arguments": {"names": ["echo"]}}
@@ -277,9 +273,7 @@ async def test_a_call_that_waits_for_a_list_can_be_cancelled(stage: Stage, guest
     assert (guest.session.in_flight, stage.alpha.sent) == (0, [])
 
 
-async def test_a_call_that_waited_while_its_profile_went_is_refused(
-    nursery: trio.Nursery,
-) -> None:
+async def test_a_call_that_waited_while_its_profile_went_is_refused(nursery: trio.Nursery) -> None:
     stage = Stage(profiles={"mine": {"surface": "full"}})
     stage.alpha.up = False
     client = await stage.client(nursery)

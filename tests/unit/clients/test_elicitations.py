@@ -1,21 +1,21 @@
 """Elicitations that send a user to a URL: who got one hears that it is complete, and nobody else."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
 import trio
 import trio.testing
 from msgspec import Raw
+from trio.testing import MockClock
 
 from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.notifications import ROOTS_SECONDS
 from daemon.clients.server_requests import COMPLETE, MAX_KNOWN, REQUIRED
 from daemon.history.event import Event, EventKind
 from daemon.protocol import ROOTS_CHANGED
+from tests.fakes_upstream import Client, Guest, Stage
 from tests.unit.clients.asking import (
     FORM,
     Question,
@@ -27,11 +27,6 @@ from tests.unit.clients.asking import (
     question,
     url,
 )
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from tests.fakes_upstream import Client, Guest, Stage
 
 
 def complete(stage: Stage, params: Any, server: str = "alpha", method: str = COMPLETE) -> None:

@@ -1,18 +1,17 @@
 """Of whom a client is told that it is connected to: mcpd, or the one server that it has chosen."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from daemon import protocol
 from daemon.catalog.introduction import introduction_in
-from daemon.catalog.snapshot import fold
-from daemon.clients.client import Client
+from daemon.catalog.snapshot import Catalog, fold
+from daemon.clients.client import Client, Selection
 from daemon.clients.requests.initialize import (
     VERSION,
     VERSIONS,
@@ -30,17 +29,11 @@ from daemon.clients.requests.tools import OTHERS
 from daemon.facts import SelfDescription, Switched
 from daemon.protocol import UI
 from daemon.states import ServerState
+from daemon.surfaces.surface import View
 from daemon.surfaces.table import SURFACES
 from tests.fakes_upstream import Stage
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
 from tests.unit.surfaces.samples import view_of
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from daemon.catalog.snapshot import Catalog
-    from daemon.clients.client import Selection
-    from daemon.surfaces.surface import View
 
 
 def read(answer: bytes) -> dict[str, Any]:
@@ -196,9 +189,7 @@ async def test_a_handshake_waits_for_a_chosen_server_and_no_longer_than_its_clie
     assert 0 < trio.current_time() - began <= OTHERS
 
 
-async def test_a_version_that_nobody_speaks_is_refused_with_the_others(
-    nursery: trio.Nursery,
-) -> None:
+async def test_a_version_that_nobody_speaks_is_refused_with_the_others(nursery: trio.Nursery) -> None:
     client = await Stage().client(nursery)
     answer = await client.request("tools/list", {"_meta": {protocol.VERSION_KEY: "2099-01-01"}})
     assert (answer["error"]["code"], "2025-11-25" in str(answer["error"]["data"])) == (-32022, True)

@@ -1,15 +1,15 @@
 """Calls of clients of MCP 2026-07-28 that wait for their input, over the connections that they come in by."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable
+from typing import Any
 
 import attrs
 import mcp_types
 import pytest
 import trio
 from msgspec import Raw
+from trio.testing import MockClock
 
 from daemon.clients.asking import MAX_COMPARED
 from daemon.clients.client import Principal
@@ -33,18 +33,10 @@ from daemon.model import Kind
 from daemon.protocol import CAPABILITIES_KEY, SESSION_KEY
 from daemon.surfaces.surface import Forward
 from daemon.wire.requests import PeerRequest
-from tests.fakes_upstream import Guest, Stage, error_of
+from tests.fakes_upstream import Client, Guest, Sent, Stage, error_of
 from tests.unit.cases import cases
 from tests.unit.clients.inputs import ACCEPTED, ANSWERS, CARRIED, META, QUESTION, ROOTS, Told, asks, raw
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
-    from trio.testing import MockClock
-
-    from tests.fakes_upstream import Client, Sent
-
 
 WEB = Principal(owner="token ci: ", token="ci", keeps=False)
 """A client over HTTP, whose next request may come in by another connection."""

@@ -4,10 +4,8 @@ Whatever happens, a server is told once what became of each thing that it asked,
 it or by nobody; a request of a client has one answer; and nothing is left when all have gone.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from hypothesis import strategies as st
@@ -19,22 +17,17 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec import Raw
+from trio.testing import MockClock
 
 from daemon.clients.client import LOCAL_USER, Principal
 from daemon.clients.connection import ClientConnection
 from daemon.clients.input_required import MAX_OF_CLIENT, MAX_OF_SERVER, TTL
 from daemon.errors import UpstreamLost
-from daemon.wire.requests import Requests
-from tests.fakes_upstream import Stage
+from daemon.wire.envelope import Buffer
+from daemon.wire.requests import PeerRequest, Requests
+from tests.fakes_upstream import Sent, Stage
 from tests.unit.clients.inputs import META, Told, asks, raw
-
-if TYPE_CHECKING:
-    from msgspec import Raw
-    from trio.testing import MockClock
-
-    from daemon.wire.envelope import Buffer
-    from daemon.wire.requests import PeerRequest
-    from tests.fakes_upstream import Sent
 
 PRINCIPALS = (
     LOCAL_USER,
@@ -295,9 +288,7 @@ class Interleaved(RuleBasedStateMachine):
         return any(key == call.sent.key for key, _ in self.stage.alpha.cancelled)
 
 
-async def test_each_thing_asked_is_answered_once_and_nothing_is_left(
-    mock_clock: MockClock,
-) -> None:
+async def test_each_thing_asked_is_answered_once_and_nothing_is_left(mock_clock: MockClock) -> None:
     class Run(Interleaved):
         clock = mock_clock
 

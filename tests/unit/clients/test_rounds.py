@@ -1,14 +1,13 @@
 """Servers of MCP 2026-07-28 that need input, and clients of earlier revisions that are asked for it."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
 import trio
+from trio.testing import MockClock
 
 from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.input_required import FIRST_PAUSE, LONGEST_PAUSE
@@ -16,14 +15,9 @@ from daemon.clients.input_rounds import MAX_ROUNDS
 from daemon.clients.server_requests import MAX_OF_SERVER
 from daemon.facts import Switched
 from daemon.history.event import Event, EventKind
-from tests.fakes_upstream import Stage, error_of
+from tests.fakes_upstream import Client, Guest, Sent, Stage, error_of
 from tests.unit.cases import cases
 from tests.unit.clients.inputs import ABLE, ACCEPTED, ANSWERS, META, QUESTION
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from tests.fakes_upstream import Client, Guest, Sent
 
 STATE = rb'"\u0041 \/ opaque"'
 """A state whose bytes a decoder would change."""

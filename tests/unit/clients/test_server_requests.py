@@ -1,9 +1,8 @@
 """What servers ask of one client: how it reaches the client, and how the answer gets back."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import trio
@@ -25,15 +24,10 @@ from daemon.errors import UpstreamLost
 from daemon.safety.redact import CUT, HIDDEN, SHOWN, Redactor
 from daemon.wire.envelope import INVALID_PARAMS
 from daemon.wire.requests import PeerRequest
+from tests.fakes_upstream import Client, Stage
 from tests.unit.cases import cases
 from tests.unit.clients.asking import FORM, answer, asks, called, greeted, on_full_surface, question
 from tests.unit.wire.test_peer_requests import Noted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.fakes_upstream import Client, Stage
-
 
 PASSWORD = "c4nary-in-the-coal-mine"
 

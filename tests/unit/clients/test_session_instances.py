@@ -1,16 +1,16 @@
 """The requests of each client go to its own instance of a server, wherever clients do not share one."""
 
-from __future__ import annotations
-
 import json
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from daemon.catalog.snapshot import fold
 from daemon.clients.client import LOCAL_USER
@@ -19,17 +19,10 @@ from daemon.facts import DefinitionsListed
 from daemon.model import Kind
 from daemon.ports import Holder
 from daemon.protocol import HELLO, RESOURCE_UPDATED, ROOTS_CHANGED, SESSION_KEY
-from tests.fakes_upstream import MODERN, Stage, error_of, tools_of
+from tests.fakes_upstream import MODERN, Client, FakeUpstream, Guest, Stage, error_of, tools_of
 from tests.unit.clients.asking import answer, greeted, on_full_surface, question
 from tests.unit.clients.instanced import TestInstances, divided
 from tests.unit.clients.members import raw
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from tests.fakes_upstream import Client, FakeUpstream, Guest
 
 FORMLESS = {"roots": {"listChanged": True}, "sampling": {}}
 
@@ -296,9 +289,7 @@ async def test_without_an_instance_other_lists_come(nursery: trio.Nursery, autoj
     assert [each["name"] for each in (await client.get())["result"]["tools"]] == ["echo"]
 
 
-async def test_who_calls_an_unlisted_tool_is_told_why_it_has_no_instance(
-    nursery: trio.Nursery,
-) -> None:
+async def test_who_calls_an_unlisted_tool_is_told_why_it_has_no_instance(nursery: trio.Nursery) -> None:
     stage = Stage(listed=False)
     divided(stage, by_workspace=True, needs_workspace=True)
     client = await stage.client(nursery)

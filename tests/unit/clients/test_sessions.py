@@ -1,14 +1,12 @@
 """Sessions in use: shared by key, recalled once, judged when tools change, never written over half known."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from daemon.catalog.loaded import MAX_KEY, Loaded, LoadedStatus, SessionRecord, Source, Verdict
 from daemon.clients.grants import GRACE
@@ -24,10 +22,6 @@ from daemon.clients.sessions import (
 from daemon.errors import McpdError
 from daemon.facts import Switched
 from tests.fakes_upstream import Stage, tool, tools_of
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
 
 ECHO, ADD = ("alpha", "echo"), ("alpha", "add")
 
@@ -60,9 +54,7 @@ async def test_a_key_that_nobody_knows_is_a_new_session(stage: Stage, state: Ses
     assert stage.memory.records["k"].client == "a client"
 
 
-async def test_what_a_session_is_shown_elsewhere_is_unknown_where_daemons_share_it(
-    stage: Stage,
-) -> None:
+async def test_what_a_session_is_shown_elsewhere_is_unknown_where_daemons_share_it(stage: Stage) -> None:
     stage.memory.shared = True
     state = await joined(stage)
     assert state.began == state.created_at > 0
@@ -196,9 +188,7 @@ async def test_being_used_and_being_left_are_told(stage: Stage, state: SessionSt
     assert stage.memory.touched == ["k", "k"]
 
 
-async def test_the_last_connection_that_leaves_a_session_is_told_of(
-    stage: Stage,
-) -> None:
+async def test_the_last_connection_that_leaves_a_session_is_told_of(stage: Stage) -> None:
     first, again = await joined(stage), await joined(stage)
     stage.sessions.part(first)
     assert (stage.left, stage.sessions.users) == ([], {"k": 1})

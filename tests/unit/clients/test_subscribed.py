@@ -1,13 +1,13 @@
 """Subscriptions are counted per server and URI; an update reaches exactly its subscribers, as each named it."""
 
-from __future__ import annotations
-
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec import Raw
+from trio.testing import MockClock
 
 from daemon.clients.connected_clients import (
     LONGEST_SECONDS,
@@ -31,11 +31,6 @@ from daemon.errors import Overloaded
 from daemon.protocol import RELATED_TASK_KEY
 from daemon.wire.requests import PeerRequest, RemoteError
 from tests.unit.clients.members import TestMember, raw
-
-if TYPE_CHECKING:
-    from msgspec import Raw
-    from trio.testing import MockClock
-
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 

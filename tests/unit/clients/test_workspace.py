@@ -1,14 +1,14 @@
 """The workspace of a client: which source counts, what is no workspace, and what is said about a bad one."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import attrs
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from daemon.clients.workspace import (
     AT_ONCE,
@@ -24,11 +24,6 @@ from daemon.clients.workspace import (
 from daemon.errors import UpstreamTimeout
 from daemon.wire.requests import RemoteError
 from tests.unit.cases import cases
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 
 @attrs.define(eq=False)

@@ -1,18 +1,13 @@
 """What the tests of the reader share: a configuration in, its faults out."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from daemon.config.config_model import Config, Server
 from daemon.config.parse import parse
 from daemon.errors import ConfigError
 from daemon.surfaces.table import SURFACES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from daemon.config.config_model import Config, Server
 
 SOURCE = "mcpd.json"
 

@@ -1,7 +1,5 @@
 """The table of other clients' keys agrees with itself and with mcpd's own."""
 
-from __future__ import annotations
-
 import attrs
 import pytest
 

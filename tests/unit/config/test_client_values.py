@@ -1,7 +1,5 @@
 """What clients write as values takes mcpd's shape, or is left as it is where its type is another one."""
 
-from __future__ import annotations
-
 import pytest
 
 from daemon.config.client_keys import command_line, fold, referring, shaped, table

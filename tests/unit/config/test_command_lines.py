@@ -1,7 +1,5 @@
 """Commands behind other commands; which image one runs, and what it opens to it."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest

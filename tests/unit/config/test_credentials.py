@@ -1,7 +1,5 @@
 """Credentials that are known by their name, their place or their look."""
 
-from __future__ import annotations
-
 import random
 import string
 

@@ -1,7 +1,5 @@
 """What leads from one configuration to another, and how little of it touches a server."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import attrs

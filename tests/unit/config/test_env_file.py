@@ -1,7 +1,5 @@
 """Files of variables are read as systemd reads them, and changed without losing a line."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

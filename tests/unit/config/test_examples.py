@@ -1,28 +1,21 @@
 """The shipped examples load, fit the schema and follow our own advice."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from daemon.checks.advice import oversights
-from daemon.config.config_model import Share
+from daemon.config.config_model import Config, Share
 from daemon.config.jsonc import decode
 from daemon.config.names import read_reference
 from daemon.config.parse import load
 from daemon.config.schema import json_schema
 from daemon.surfaces.table import SURFACES, chosen
 from tests.unit.cases import rows_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from daemon.config.config_model import Config
 
 EXAMPLES = Path(__file__).parents[3] / "config"
 FILES = sorted(path for path in EXAMPLES.glob("*.json") if path.name != "mcpd.schema.json")

@@ -1,19 +1,14 @@
 """References are looked up; what they stand for stays out of faults."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from daemon.config.config_model import WORKSPACE
 from daemon.config.expand import MAX_FILE, Sources, expand, expand_entry, read_file
+from daemon.errors import Fault
 from tests.unit.cases import cases
-
-if TYPE_CHECKING:
-    from daemon.errors import Fault
 
 ENVIRON = {"TOKEN": "s3cr3t", "EMPTY": "", "HOME": "/home/ada", "CREDENTIALS_DIRECTORY": "/run/credentials"}
 FILES = {

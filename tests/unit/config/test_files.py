@@ -1,7 +1,5 @@
 """A configuration that others can write is not read, by real owners and modes."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

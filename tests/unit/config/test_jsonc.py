@@ -1,7 +1,5 @@
 """The scanner: comments and trailing commas vanish, everything else keeps its place and its meaning."""
 
-from __future__ import annotations
-
 import json
 import random
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What a known server needs of its entry is told, and only where the entry does not say it."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,21 +1,17 @@
 """`config/kubernetes.yaml`: Kubernetes would take it, and mcpd takes the configuration in it."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
 
+from daemon.config.config_model import Config
 from daemon.config.parse import parse
 from daemon.errors import ConfigError
 from daemon.surfaces.table import SURFACES
-
-if TYPE_CHECKING:
-    from daemon.config.config_model import Config
 
 Json = dict[str, Any]
 

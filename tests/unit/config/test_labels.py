@@ -1,7 +1,5 @@
 """Names of instances, and what stands before and after them on a command line."""
 
-from __future__ import annotations
-
 import pytest
 
 from daemon.config.labels import server_of, split_off, split_off_uri

@@ -1,23 +1,17 @@
 """Who may come in over HTTP: what may be written, and what must be."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from daemon.config.listen import DEFAULT_HTTP_ADDRESS, AccessToken, is_loopback, numeric
+from daemon.config.listen import DEFAULT_HTTP_ADDRESS, AccessToken, HttpListen, is_loopback, numeric
 from daemon.config.parse import parse
 from daemon.config.redaction import Redactors, secrets
 from daemon.safety.redact import HIDDEN, Redactor
 from tests.unit.cases import cases
 from tests.unit.config.reading import config_of, faults_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from daemon.config.listen import HttpListen
 
 GOOD = "0123456789abcdef-of-ci"
 OTHER = "fedcba9876543210-of-ann"

@@ -1,7 +1,5 @@
 """Any bytes end in a configuration, or in faults that name the place and no secret."""
 
-from __future__ import annotations
-
 from tests.fuzz.mutation import CONFIGS, malformed
 from tests.fuzz.oracles import a_config
 from tests.unit.cases import cases

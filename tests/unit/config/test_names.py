@@ -1,7 +1,5 @@
 """Names of servers and the three ways to write the name of a tool."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Whole files of other clients can be used as they are, with a line for each thing understood as another."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

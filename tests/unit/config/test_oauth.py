@@ -1,7 +1,5 @@
 """How a server's entry says how to log in."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from daemon.config.config_model import LoginPlace, OAuth

@@ -1,7 +1,5 @@
 """From a text or a file to a configuration, or to all of its faults."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

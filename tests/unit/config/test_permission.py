@@ -1,7 +1,5 @@
 """Rules of permission as the file has them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from daemon.config.config_model import Annotations, Permission, PermissionRule

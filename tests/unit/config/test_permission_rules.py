@@ -1,7 +1,5 @@
 """What is wrong or pointless in rules of permission."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

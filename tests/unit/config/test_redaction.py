@@ -1,9 +1,8 @@
 """What logs leave out."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +11,6 @@ from daemon.config.redaction import MAX_TOKENS, Redactors, doubtful, secrets
 from daemon.safety.redact import CUT, HIDDEN, MAX_NESTED
 from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @cases("entry", "hidden")

@@ -1,7 +1,5 @@
 """Packages that move; most of it through the advice on a configuration (`test_advice`)."""
 
-from __future__ import annotations
-
 import pytest
 
 from daemon.config.command_lines import Runner, fetches, moving, packages_of, program_of, runners, unpinned

@@ -1,7 +1,5 @@
 """The JSON Schema says what the reader does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What must hold within one server's entry."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from daemon.config.config_model import TransportType

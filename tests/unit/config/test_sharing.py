@@ -1,7 +1,5 @@
 """Who shares a server, for how long an instance lives, and what stands for the directory of its clients."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A url that no store can use is a fault of the file, found before anything starts, and shows no password."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import psycopg

@@ -1,9 +1,7 @@
 """Types are read strictly, and reading goes on after a fault."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
@@ -18,11 +16,9 @@ from daemon.config.config_model import (
     TransportType,
 )
 from daemon.config.structure import keys, read, unknown_key
+from daemon.errors import Fault
 from daemon.kit.wording import camel
 from tests.unit.cases import cases
-
-if TYPE_CHECKING:
-    from daemon.errors import Fault
 
 
 def read_server(**entry: Any) -> tuple[Server | None, dict[str, str]]:

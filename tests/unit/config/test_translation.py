@@ -1,7 +1,5 @@
 """What other clients write for a server is understood, and whatever is not is said."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Times, sizes and users are read as people write them."""
 
-from __future__ import annotations
-
 import math
 import pwd
 import re

@@ -1,7 +1,5 @@
 """Faults of all kinds come together, without the echoes of one another."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

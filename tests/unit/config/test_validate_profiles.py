@@ -1,7 +1,5 @@
 """Profiles name what exists, and name it once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

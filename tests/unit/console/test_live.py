@@ -1,22 +1,15 @@
 """Views are computed once for all who follow them, when something has changed, and at most once a second."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 import trio
 import trio.testing
 
 from daemon.console.live import EVERY_SECONDS, KEPT, ChangeSignal, Snapshot, Views
-from daemon.console.page import Fragment
+from daemon.console.page import Fragment, Holders
 from daemon.errors import McpdError
 from daemon.kit.waiting import Watch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from daemon.console.page import Holders
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 

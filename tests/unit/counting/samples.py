@@ -1,11 +1,10 @@
 """What the tests of the metrics share: sources in which everything has happened once."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
+from daemon.catalog.snapshot import Catalog
 from daemon.counting.readings import Exporter
 from daemon.counting.tally import (
     CODES,
@@ -19,7 +18,7 @@ from daemon.counting.tally import (
     SOURCES,
     Tally,
 )
-from daemon.facts import DefinitionsListed
+from daemon.facts import DefinitionsListed, Fact
 from daemon.kit.waiting import Watch
 from daemon.model import Kind
 from daemon.state.health import Condition, Persistence
@@ -28,10 +27,6 @@ from daemon.surfaces.table import SURFACES
 from tests.tallies import new_tally
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
 from tests.unit.state.samples import definition
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
-    from daemon.facts import Fact
 
 ON = {"metrics": {"enabled": True}}
 

@@ -1,7 +1,5 @@
 """Events that come by the thousand."""
 
-from __future__ import annotations
-
 import pytest
 import trio
 import trio.testing

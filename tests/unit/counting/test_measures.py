@@ -1,7 +1,5 @@
 """Small memories: bounded, whatever is thrown at them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,18 +1,16 @@
 """The text: what the library's own parser makes of it is what was read."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from prometheus_client import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
 from daemon import protocol
 from daemon.counting.prometheus import METRICS, Metric, MetricKind, render
-from daemon.counting.readings import read
+from daemon.counting.readings import Exporter, read
 from daemon.counting.tally import (
     HTTP_REFUSALS,
     INVALIDATIONS,
@@ -29,12 +27,6 @@ from daemon.processes.peers import RefusalReason
 from daemon.surfaces.table import SURFACES
 from tests.tallies import new_tally
 from tests.unit.counting.samples import eventful, exporter
-
-if TYPE_CHECKING:
-    from prometheus_client import Metric as Family
-
-    from daemon.counting.readings import Exporter
-
 
 LINE = re.compile(r'[a-z_]+(\{[a-z_]+="[^"\n]*"(,[a-z_]+="[^"\n]*")*\})? -?[0-9.e+-]+|# (HELP|TYPE) [a-z_]+ .+')
 """A line of the text format, as strict as our own names allow."""

@@ -1,12 +1,10 @@
 """Readings: each number is where it belongs, and copied."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio
@@ -15,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from daemon.config.config_model import Config
 from daemon.config.parse import parse
 from daemon.counting.prometheus import METRICS
-from daemon.counting.readings import OFF, RENDERING, Distribution, read
+from daemon.counting.readings import OFF, RENDERING, Distribution, Reading, read
 from daemon.counting.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER
 from daemon.errors import InvalidArguments
 from daemon.kit.waiting import Watch
@@ -24,16 +22,7 @@ from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
 from tests.tallies import new_tally
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
-from tests.unit.counting.samples import (
-    FakeInstances,
-    FakeUpstream,
-    catalog,
-    eventful,
-    exporter,
-)
-
-if TYPE_CHECKING:
-    from daemon.counting.readings import Reading
+from tests.unit.counting.samples import FakeInstances, FakeUpstream, catalog, eventful, exporter
 
 
 def values(name: str, **changed: Any) -> Any:

@@ -1,7 +1,5 @@
 """The last calls, and the last errors of each server: bounded, whatever is called."""
 
-from __future__ import annotations
-
 from daemon.catalog.loaded import anonymous_key
 from daemon.counting.recent_calls import (
     FAILURES,

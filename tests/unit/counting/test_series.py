@@ -1,7 +1,5 @@
 """A day of minutes: bounded, compact, and without garbage when the clock jumps."""
 
-from __future__ import annotations
-
 from daemon.counting.series import KEPT, MinuteOfDaemon, MinuteOfServer, Series
 from daemon.counting.tally import MAX_SERVERS
 

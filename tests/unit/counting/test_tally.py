@@ -1,8 +1,6 @@
 """The tally: it only rises, and what is counted apart is bounded whatever arrives."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -33,10 +31,6 @@ from daemon.counting.tally import (
 )
 from daemon.kit.wording import BYTES_PER_TOKEN
 from tests.tallies import new_tally
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 HOSTILE = st.text() | st.sampled_from(["git", "time", "search", "load", "call_tool", OK, OTHER, "auto", "\x00"])
 NUMBERS = st.integers(-5, 10**12)

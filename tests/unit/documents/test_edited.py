@@ -1,7 +1,5 @@
 """What the formats share: marks and line ends, and that nothing is changed by halves."""
 
-from __future__ import annotations
-
 import pytest
 
 from daemon.documents.edited import EditedText, Trail, spelt

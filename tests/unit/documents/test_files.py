@@ -1,17 +1,12 @@
 """Files that others write, too: replaced in one step, with mode and links kept, or not at all."""
 
-from __future__ import annotations
-
 import os
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from daemon.documents.files import BACKUPS, MAX_FILE, DocumentError, keep_backup, look, replace, unified_diff
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_file_is_replaced_with_its_mode_and_through_the_links_that_lead_to_it(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The formats of documents: one way to read, put and remove, whichever a file is written in."""
 
-from __future__ import annotations
-
 import pytest
 
 from daemon.documents.formats import Format, read_document

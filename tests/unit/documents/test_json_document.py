@@ -1,9 +1,7 @@
 """JSON documents: what is not changed stays byte for byte, and what is new is written as the file is."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+import random
 
 import pytest
 from hypothesis import given
@@ -12,9 +10,6 @@ from hypothesis import strategies as st
 from daemon.documents.files import DocumentError
 from daemon.documents.json_document import WIDTH, JsonDocument, JsonWriting
 from tests.unit.cases import cases
-
-if TYPE_CHECKING:
-    import random
 
 TIME = {"command": "uvx", "args": ["mcp-server-time==1.2.3"]}
 GAPS = ["", "", " ", "\n", "\n\n  ", "\n\t", ' // c, { "\n', "\n  // c\n  ", " /* x */ ", "/* y\n*/", "\r\n "]

@@ -1,7 +1,5 @@
 """TOML documents: what is not changed stays byte for byte, whichever way a table is written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """YAML documents: what is not changed stays byte for byte, indentation and quotes of others included."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The fuzzer's own eyes: it sees what it should, and makes the same again."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -76,10 +76,7 @@ def test_texts_are_cut_and_of_long_lists_the_rest_is_counted() -> None:
     kept = bounded(huge, redact)
 
     assert len(kept.text) == TEXT
-    assert kept.details == {
-        "tools": {"came": names[:NAMES], "cameMore": 23},
-        "stderr": ["y" * DETAIL],
-    }
+    assert kept.details == {"tools": {"came": names[:NAMES], "cameMore": 23}, "stderr": ["y" * DETAIL]}
 
 
 def test_no_secret_is_kept_wherever_it_stood() -> None:

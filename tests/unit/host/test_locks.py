@@ -1,15 +1,13 @@
 """Locks of a daemon's life: a holder that is gone is waited for, one that lives is named at once."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +16,6 @@ from daemon.host import private_files
 from daemon.host.sockets import bind
 from daemon.state.sqlite import hold
 from tests.waiting import WAIT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parent.parent.parent.parent
 

@@ -1,7 +1,5 @@
 """Why something could not be reached, in the words of the innermost exception that has some."""
 
-from __future__ import annotations
-
 import errno
 import socket
 import ssl
@@ -29,10 +27,7 @@ def wrapped(error: BaseException) -> Exception:
     [
         (ConnectionRefusedError(errno.ECONNREFUSED, "Error connecting to 1.2.3.4"), "Connection refused"),
         (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "Name or service not known"),
-        (
-            ssl.SSLError(1, "[SSL] wrong version number"),
-            "[SSL] wrong version number",
-        ),
+        (ssl.SSLError(1, "[SSL] wrong version number"), "[SSL] wrong version number"),
     ],
 )
 def test_the_root_of_a_failure_is_named(error: BaseException, text: str) -> None:

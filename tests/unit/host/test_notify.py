@@ -1,7 +1,5 @@
 """Talking to the service manager."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -9,8 +7,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -26,9 +25,6 @@ from daemon.host.notify import (
     stopping,
     watchdog_seconds,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -1,17 +1,12 @@
 """Private files: replaced as a whole, locked for one at a time, and read through nobody's trick."""
 
-from __future__ import annotations
-
 import os
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from daemon.host.private_files import locked, own_file, replace, safely
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def place(path: Path, kind: str) -> None:

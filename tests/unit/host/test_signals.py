@@ -1,17 +1,12 @@
 """Signals are taken from the first moment to the last, and the second that asks for the end is the last one."""
 
-from __future__ import annotations
-
 import os
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from daemon.host.notify import ENDING, HANDLED, Signals
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Binding: private, over a stale file, never over a living daemon."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -9,17 +7,14 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from daemon.errors import DaemonRunning
 from daemon.host.sockets import bind, unbind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent.parent
 

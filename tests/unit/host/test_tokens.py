@@ -1,19 +1,14 @@
 """The file of the tokens that mcpd makes: private, whole, and without a value that need not be there."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from daemon.host.tokens import MAX_FILE, Kept, KeptToken, TokenFile, TokenTrouble, digest, new_value
 from daemon.safety.redact import HIDDEN, Redactor
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KEPT = Kept(
     default=KeptToken(sha256="0" * 64, since=1.0),

@@ -1,19 +1,14 @@
 """Whose socket is trusted: ours, root's, and whose place vouches for him."""
 
-from __future__ import annotations
-
 import os
 import socket
 import struct
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from daemon.host import paths
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STRANGER = 64_322
 """A user that no machine has."""

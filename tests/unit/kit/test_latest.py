@@ -1,7 +1,5 @@
 """Of what is put into a dictionary, the latest is kept."""
 
-from __future__ import annotations
-
 from daemon.kit.waiting import keep_latest
 
 

@@ -1,7 +1,5 @@
 """Mailbox: telling never blocks, the newest fact of a key counts, and nobody waits for the dead."""
 
-from __future__ import annotations
-
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked

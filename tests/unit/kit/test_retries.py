@@ -1,7 +1,5 @@
 """Delays between attempts: doubled up to a cap, half of each left to chance, never below the floor."""
 
-from __future__ import annotations
-
 import pytest
 
 from daemon.kit.waiting import RetryPolicy

@@ -1,7 +1,5 @@
 """What was meant by a wrong name, whatever is written; sizes in words; the spelling of keys."""
 
-from __future__ import annotations
-
 import pytest
 
 from daemon.kit.wording import (

@@ -1,18 +1,12 @@
 """Servers that offer prompts, resources and templates, for the tests of operators' commands."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from daemon.catalog.kinds import LISTS
 from daemon.facts import DefinitionsListed
 from daemon.model import Definition, Kind
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.fakes_upstream import Stage
+from tests.fakes_upstream import Stage
 
 
 def offer(

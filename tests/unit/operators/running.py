@@ -38,9 +38,7 @@ CONFIG = {
         "time": {"command": "time"},
         "off": {"command": "off", "enabled": False},
     },
-    "categories": {
-        "c": {"server": "git", "tools": {"overrides": {"push": {"enabled": False}}}},
-    },
+    "categories": {"c": {"server": "git", "tools": {"overrides": {"push": {"enabled": False}}}}},
 }
 
 

@@ -1,12 +1,11 @@
 """What the tests of operators' commands share: a context over a `Stage`, and operators who are connected."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
@@ -15,40 +14,34 @@ import trio
 from daemon.actors.control import Control
 from daemon.authorization.login_runs import LoginRuns
 from daemon.authorization.logins import FileLogins, ServerLogins
+from daemon.catalog.loaded import SessionRecord
+from daemon.catalog.snapshot import Catalog
+from daemon.clients.calls import CallsInFlight
 from daemon.clients.context import SessionStatistics
+from daemon.clients.grants import Grants
 from daemon.config.config_model import Instance, Server
+from daemon.config.parse import Plan
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
 from daemon.counting.measures import CallStats, Noise, StderrTail
 from daemon.counting.series import Series
+from daemon.errors import McpdError
 from daemon.history.journal import History
 from daemon.kit.waiting import Watch
+from daemon.model import ToolKey
 from daemon.operators.base import Clients, Counters, DaemonFacts, OperatorContext
+from daemon.ports import Holder, Upstream
 from daemon.processes.children import Children
 from daemon.state.health import Condition, Persistence
 from daemon.state.notes import Totals
-from daemon.supervision.lifecycle import ChildSpec
-from daemon.supervision.supervisor import Supervisor
+from daemon.supervision.lifecycle import ChildSpec, Lifecycle
+from daemon.supervision.supervisor import Child, Supervisor
 from daemon.surfaces.table import Grounds, SurfaceChoice
 from daemon.upstreams.call_admission import Apart
+from daemon.upstreams.handshake import Greeting, Keepalive
 from daemon.upstreams.server_lists import ListingStatus
 from daemon.wire.link import FdLink
 from tests.fakes_upstream import Client, FakeUpstream, Stage, keep
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
-
-    from daemon.catalog.loaded import SessionRecord
-    from daemon.catalog.snapshot import Catalog
-    from daemon.clients.calls import CallsInFlight
-    from daemon.clients.grants import Grants
-    from daemon.config.parse import Plan
-    from daemon.errors import McpdError
-    from daemon.model import ToolKey
-    from daemon.ports import Holder, Upstream
-    from daemon.supervision.lifecycle import Lifecycle
-    from daemon.supervision.supervisor import Child
-    from daemon.upstreams.handshake import Greeting, Keepalive
 
 FACTS = DaemonFacts(
     version="1", pid=os.getpid(), started_at=time.time(), socket="s", control_socket="c", config="f"

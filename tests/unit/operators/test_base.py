@@ -1,7 +1,5 @@
 """What commands have in common."""
 
-from __future__ import annotations
-
 from daemon.catalog.loaded import LoadedStatus, Source
 from daemon.config.config_model import DEFAULT_SURFACE
 from daemon.operators.report_words import ADVICE, NAMED, SOURCES, STATUSES, advice, switches

@@ -1,32 +1,25 @@
 """Calls that have no answer yet, as operators see them, and those that have."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
 import trio.testing
+from msgspec import Raw
+from trio.testing import MockClock
 
 from daemon.clients.client import Principal
 from daemon.clients.input_rounds import parked_calls
 from daemon.counting.recent_calls import RecentCall
 from daemon.errors import InvalidArguments, UnknownServer
+from daemon.operators.base import OperatorContext
 from daemon.operators.call_commands import CallsParams, CancelParams, WaitsFor, calls, cancel, in_flight
 from daemon.operators.own_requests import OperatorCallParams, call
-from tests.fakes_upstream import error_of
+from tests.fakes_upstream import Client, Guest, error_of
 from tests.unit.clients.inputs import ABLE, ACCEPTED, META, asks
 from tests.unit.operators.stage import OperatorStage, clients_of
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from msgspec import Raw
-    from trio.testing import MockClock
-
-    from daemon.operators.base import OperatorContext
-    from tests.fakes_upstream import Client, Guest
-
 
 NOW = 1_800_000_000.0
 

@@ -1,9 +1,8 @@
 """A key that an operator changes is written, in force, and taken back where the daemon refuses it."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -11,17 +10,11 @@ import trio
 
 from daemon.config.parse import Plan, load
 from daemon.errors import ConfigError, Fault, InvalidArguments, UnknownServer, UnknownTool
-from daemon.operators.base import Refused
+from daemon.operators.base import OperatorContext, Refused
 from daemon.operators.config_changes import DescribeParams, LazyParams, change, describe, described, lazy
 from daemon.setup.settings import Setting
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import FACTS, SESSION, FakeSession, clients_of, operator_context
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from daemon.operators.base import OperatorContext
-
 
 WRITTEN = '{"lazy": true} // mine\n'
 OFF = Setting(trail=("lazy",), value=False)

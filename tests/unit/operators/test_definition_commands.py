@@ -1,12 +1,11 @@
 """What operators are shown of prompts, resources and templates: where they come from, and whether they work."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
+import trio
 
 from daemon.errors import ResourceDisabled
 from daemon.facts import Switched
@@ -18,9 +17,6 @@ from tests.fakes_upstream import Stage
 from tests.unit.cases import cases
 from tests.unit.operators.offering import offer
 from tests.unit.operators.stage import OperatorStage, operator_context
-
-if TYPE_CHECKING:
-    import trio
 
 
 def told(stage: Stage, kind: Kind) -> list[dict[str, Any]]:

@@ -1,8 +1,7 @@
 """What operators are told of what happened."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 import trio.testing
@@ -12,16 +11,11 @@ from daemon.causes import Cause
 from daemon.config.redaction import Redactors
 from daemon.counting.measures import STDERR_LINES, StderrTail
 from daemon.history.event import Event, EventKind
-from daemon.history.journal import History
+from daemon.history.journal import EventQuery, History
+from tests.fakes_upstream import Client
 from tests.unit.cases import cases
 from tests.unit.operators.stage import SESSION, FakeSession, OperatorStage, clients_of
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from daemon.history.journal import EventQuery
-    from tests.fakes_upstream import Client
 
 
 class Eventful(OperatorStage):
@@ -315,9 +309,7 @@ async def test_logs_that_cannot_be_given_are_refused(
     assert said in (await client.request("logs", params))["error"]["message"]
 
 
-async def test_who_waits_is_answered_with_the_next_line_and_with_what_happens(
-    nursery: trio.Nursery,
-) -> None:
+async def test_who_waits_is_answered_with_the_next_line_and_with_what_happens(nursery: trio.Nursery) -> None:
     chatty, history = Chatty(), History(lambda: 100.0)
     chatty.write("one")
     client = await chatty.connect(nursery, history=history)

@@ -1,21 +1,15 @@
 """A login that nobody waits for: the answer is the page to open, and it goes on."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from daemon.authorization.login_runs import LoginRun
 from daemon.authorization.logins import DeviceCode, Failed, LoginPage, Wish
+from daemon.config.config_model import Server
 from daemon.operators.base import Refused
 from daemon.operators.login_commands import LoginParams, login
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import operator_context
-
-if TYPE_CHECKING:
-    from daemon.config.config_model import Server
 
 
 class OneLogin:

@@ -1,14 +1,8 @@
 """What operators are told has changed, and what was meant."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from daemon.catalog.entry import ServerEntry
 from daemon.operators.news import COMPARED, MOST, changed, difference, differing
 from tests.fakes_upstream import Stage, tool, tools_of
-
-if TYPE_CHECKING:
-    from daemon.catalog.entry import ServerEntry
 
 
 def entry(stage: Stage, server: str = "alpha") -> ServerEntry:

@@ -1,29 +1,23 @@
 """What operators get who call a tool, and what its server is sent."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
 import pytest
 import trio
 from msgspec import Raw
+from trio.testing import MockClock
 
 from daemon.errors import UpstreamCallError, UpstreamLost
 from daemon.facts import Switched
 from daemon.operators.own_requests import Forwarding, OperatorCallParams, call, forward
+from daemon.wire.envelope import Buffer
 from daemon.wire.requests import PeerRequest
-from tests.fakes_upstream import Client, Stage, error_of, tool
+from tests.fakes_upstream import Client, Sent, Stage, error_of, tool
 from tests.unit.operators.stage import OperatorStage
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from daemon.wire.envelope import Buffer
-    from tests.fakes_upstream import Sent
 
 
 async def ask(client: Client, server: str, tool: str, *, request_id: object = 1, **params: object) -> None:

@@ -1,7 +1,5 @@
 """Schemas in words: each keyword that servers use, references, and schemas that hold themselves."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,15 +1,15 @@
 """Restarting a server, as an operator asks for it."""
 
-from __future__ import annotations
-
 import math
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from daemon.config.parse import Plan
 from daemon.config.tuning import Restart
@@ -17,20 +17,11 @@ from daemon.errors import NoWorkspace, UnknownServer, UpstreamUnavailable
 from daemon.operators.base import OUTCOME_SECONDS, NoParams, Refused
 from daemon.operators.server_changes import RestartParams, is_divided, named, reload, restart
 from daemon.operators.switch import SwitchParams, switch
-from daemon.supervision.lifecycle import ChildSpec
-from tests.fakes_upstream import error_of
+from daemon.supervision.lifecycle import ChildSpec, Lifecycle
+from tests.fakes_upstream import Client, error_of
 from tests.unit.cases import cases
 from tests.unit.operators.running import raw, running
-from tests.unit.operators.stage import OperatorStage
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from daemon.supervision.lifecycle import Lifecycle
-    from tests.fakes_upstream import Client
-    from tests.unit.operators.stage import FakeServer
+from tests.unit.operators.stage import FakeServer, OperatorStage
 
 
 async def test_a_server_that_is_switched_off_is_not_restarted(nursery: trio.Nursery) -> None:

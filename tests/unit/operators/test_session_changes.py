@@ -1,8 +1,7 @@
 """What an operator lets a session call: tools that ask, in sessions that there are, for so long."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Hashable
+from typing import Any
 
 import attrs
 import pytest
@@ -11,6 +10,7 @@ import trio
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.clients.grants import Grants
 from daemon.errors import InvalidArguments
+from daemon.model import ToolKey
 from daemon.operators.session_changes import (
     MAX_MOVED,
     AllowParams,
@@ -25,16 +25,7 @@ from tests.fakes_upstream import Stage
 from tests.unit.cases import cases
 from tests.unit.operators.stage import SESSION, FakeArchive, FakeSession, clients_of, operator_context
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable
-
-    from daemon.model import ToolKey
-
-
-PROFILES: dict[str, Any] = {
-    "default": {"permissions": [{"match": "alpha/*", "then": "ask"}]},
-    "open": {},
-}
+PROFILES: dict[str, Any] = {"default": {"permissions": [{"match": "alpha/*", "then": "ask"}]}, "open": {}}
 
 
 class Daemon:

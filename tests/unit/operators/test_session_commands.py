@@ -1,11 +1,10 @@
 """What `mcpd sessions` is answered: other people's programs read it (design.md §6)."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import attrs
 import msgspec
@@ -15,6 +14,7 @@ from daemon.catalog.loaded import Loaded, LoadedStatus, SessionRecord, Source, V
 from daemon.clients.context import SessionStatistics
 from daemon.errors import CallError, InvalidArguments, McpdError
 from daemon.facts import Configured, Switched
+from daemon.operators.base import OperatorContext
 from daemon.operators.session_commands import (
     MAX_LISTED,
     SessionsParams,
@@ -28,12 +28,6 @@ from tests.fakes_upstream import Stage, tool, tools_of
 from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import FakeArchive, FakeSession, clients_of, operator_context
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from daemon.operators.base import OperatorContext
-
 
 NOW = 1_800_000_000.0
 DAY = 24 * 3600
@@ -182,13 +176,7 @@ def test_all_sessions_are_listed_those_used_last_first_then_connections_without_
         (None, 3, 1),
         (None, 7, 1),
     ]
-    assert [(row["loaded"], row["invalid"]) for row in rows] == [
-        (0, 0),
-        (2, 1),
-        (0, None),
-        (0, 0),
-        (3, 1),
-    ]
+    assert [(row["loaded"], row["invalid"]) for row in rows] == [(0, 0), (2, 1), (0, None), (0, 0), (3, 1)]
     assert [row["seenAt"] for row in rows] == [NOW - 1, NOW - DAY, None, None, None]
 
 
@@ -197,10 +185,7 @@ class Unreadable(McpdError):
 
 
 def daemon_with(
-    stage: Stage,
-    archive: FakeArchive,
-    *live: SessionStatistics,
-    held: Iterable[tuple[SessionRecord, int]] = (),
+    stage: Stage, archive: FakeArchive, *live: SessionStatistics, held: Iterable[tuple[SessionRecord, int]] = ()
 ) -> OperatorContext:
     clients = clients_of(*map(FakeSession, live), in_use=held)
     return operator_context(stage, archive=archive, clients=clients, wall=lambda: NOW)

@@ -1,14 +1,13 @@
 """The shape of `mcpd status`: other people's programs read them (design.md §6)."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import attrs
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from daemon.causes import Cause
 from daemon.config.redaction import Redactors
@@ -31,6 +30,7 @@ from daemon.operators.status_commands import (
     status_with,
     summed,
 )
+from daemon.ports import UpstreamConnection
 from daemon.safety.redact import Redactor
 from daemon.state.faults import StoreCause
 from daemon.state.health import Condition, Persistence
@@ -53,12 +53,6 @@ from tests.unit.operators.stage import (
     operator_context,
 )
 from tests.unit.state.samples import definition
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from daemon.ports import UpstreamConnection
-
 
 NOW = 1_800_000_000.0
 PROMISED = {

@@ -1,11 +1,10 @@
 """What is switched off or on: each switch counts, and says what one might not expect."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio.testing
+from trio.testing import MockClock
 
 from daemon.errors import InvalidArguments, UnknownServer, UnknownTool
 from daemon.facts import DefinitionsListed, Switched
@@ -14,13 +13,8 @@ from daemon.operators.base import OUTCOME_SECONDS, Refused
 from daemon.operators.switch import MAX_LISTED
 from daemon.state.server_notes import NAME_BYTES
 from tests.unit.cases import cases
-from tests.unit.operators.running import raw, running
+from tests.unit.operators.running import Running, raw, running
 from tests.unit.state.samples import definition
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from tests.unit.operators.running import Running
 
 
 async def test_a_switch_that_is_not_on_disk_is_obeyed_and_that_is_said() -> None:

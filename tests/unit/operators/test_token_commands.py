@@ -1,10 +1,9 @@
 """The answers of the command `tokens`, with tokens that a daemon keeps and without HTTP."""
 
-from __future__ import annotations
-
 import errno
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -14,17 +13,11 @@ from daemon.clients.doors.http.valid_tokens import Tokens
 from daemon.config.redaction import Redactors
 from daemon.errors import InvalidArguments, McpdError
 from daemon.host.tokens import TokenFile
-from daemon.operators.base import Refused
+from daemon.operators.base import ConsoleAccess, OperatorContext, Refused
 from daemon.operators.token_commands import TokenParams, UiParams, tokens, ui
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import operator_context
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from daemon.operators.base import ConsoleAccess, OperatorContext
-
 
 VALUE = "0123456789abcdef-of-ci"
 

@@ -1,10 +1,8 @@
 """The shape of `mcpd tools`: other people's programs read it (design.md §6)."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import msgspec
@@ -13,6 +11,7 @@ import pytest
 from daemon.errors import InvalidArguments, UnknownServer, UnknownTool
 from daemon.facts import Switched
 from daemon.history.event import Event, EventKind
+from daemon.operators.base import OperatorContext
 from daemon.operators.tool_reports import (
     SearchParams,
     ToolParams,
@@ -29,9 +28,6 @@ from tests.fakes_upstream import Stage
 from tests.fakes_upstream import tool as described
 from tests.unit.cases import cases
 from tests.unit.operators.stage import operator_context
-
-if TYPE_CHECKING:
-    from daemon.operators.base import OperatorContext
 
 
 async def told(stage: Stage, **params: Any) -> dict[str, Any]:
@@ -247,10 +243,7 @@ async def test_what_a_session_has_lost_is_explained_by_what_happened_after_it_wa
         loaded("old", "invalid_disabled", 0.0),
     ]
     await explain(night(), tools)
-    assert [tool.get("changed") for tool in tools] == [
-        DIFFERS,
-        *(None, None, None),
-    ]
+    assert [tool.get("changed") for tool in tools] == [DIFFERS, *(None, None, None)]
 
 
 def stage() -> Stage:

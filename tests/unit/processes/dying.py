@@ -1,22 +1,18 @@
 """Daemons that start servers and are killed: as much of one as writes down what it starts."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 import attrs
 
 from daemon.processes import proc
 from tests.unit.processes.scripts import PATIENCE, ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SERVER = """
 import os, resource, signal, subprocess, sys, time

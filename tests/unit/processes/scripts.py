@@ -1,7 +1,5 @@
 """Python in a process of its own: what is tried there is not undone."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

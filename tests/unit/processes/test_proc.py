@@ -1,19 +1,14 @@
 """What /proc tells of real sockets, locks and processes."""
 
-from __future__ import annotations
-
 import os
 import socket
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from daemon.processes import proc
 from daemon.state.sqlite import hold
 from tests.unit.checks.scenes import as_somebody_else, listening, process
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GONE = 4_194_304 + 1
 """No process has this number: it is over the largest that Linux gives (proc(5), pid_max)."""

@@ -1,10 +1,8 @@
 """No character that a terminal or a reader would act on without seeing it gets through."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -24,10 +22,6 @@ from daemon.safety.escape import (
     visible,
 )
 from tests.unit.cases import cases
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 MUST = [
     *range(0x20), *range(0x7F, 0xA0), 0xAD, 0x61C, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F),

@@ -1,11 +1,9 @@
 """What a server hides in a definition is spelt out where it is shown, and said; what it has said is kept."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,14 +13,12 @@ from msgspec import Raw
 
 from daemon.catalog.listing import read_definitions
 from daemon.catalog.offer import Offered
+from daemon.facts import Fact
 from daemon.model import Kind, Tool
 from daemon.safety.escape import HIDDEN, SELECTORS, hidden_in
 from daemon.safety.legible import NOTE, UNREADABLE, ScreenedList, legible_json, legible_tool, screened
 from tests.unit.cases import rows_of
 from tests.unit.catalog.samples import after, catalog_of, listed, recalled, servers, status, tool, tool_json
-
-if TYPE_CHECKING:
-    from daemon.facts import Fact
 
 LAYOUT = {0x09, 0x0A}
 EVERY = [

@@ -1,11 +1,9 @@
 """Secrets: those we know and those that look like one."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -14,9 +12,6 @@ from hypothesis import strategies as st
 
 from daemon.safety.redact import CUT, HIDDEN, SHOWN, Redactor
 from tests.unit.cases import cases
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CANARY = "ca9ary-5ecre7-value"
 

@@ -1,7 +1,5 @@
 """Credentials that nobody has told of, and what is said of credentials."""
 
-from __future__ import annotations
-
 import base64
 import re
 import subprocess

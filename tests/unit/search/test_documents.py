@@ -1,7 +1,5 @@
 """What of a tool is searched, and what counts most."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

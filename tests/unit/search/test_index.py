@@ -1,8 +1,6 @@
 """Finding tools and servers: what fits comes first, and a change costs what changed."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
@@ -10,20 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.catalog.entry import KnownList
-from daemon.catalog.snapshot import ServerEntry, fold
-from daemon.facts import ServerStatus, Summarized
-from daemon.model import Kind, Summary
+from daemon.catalog.snapshot import Catalog, ServerEntry, fold
+from daemon.facts import DefinitionsListed, ServerStatus, StatusChanged, Summarized
+from daemon.model import Kind, Summary, Tool
 from daemon.search.index import MAX_COMPARED, MOST, MOST_READ, Hit, Index, Ranking, Speller, Vocabulary
 from daemon.search.queries import read
 from daemon.search.segment import Segment
 from daemon.states import ServerState
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
-    from daemon.facts import DefinitionsListed, StatusChanged
-    from daemon.model import Tool
 
 CONFIG: dict[str, Any] = {
     "mcpServers": {

@@ -1,7 +1,5 @@
 """What is known of words beforehand: the files are there, and hold what they should."""
 
-from __future__ import annotations
-
 import pytest
 
 from daemon.search.language import (

@@ -1,20 +1,14 @@
 """What was asked for: read within bounds."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
+from daemon.catalog.snapshot import Catalog
+from daemon.facts import Fact
 from daemon.search.index import Index
 from daemon.search.language import ToolAction
 from daemon.search.queries import MAX_CHARACTERS, MAX_CLAUSES, MAX_PHRASINGS, MAX_TERMS, read
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
-    from daemon.facts import Fact
 
 
 @cases("text", "names")

@@ -1,11 +1,10 @@
 """The vectors of all tools: made once for each schema, never changed, compared with queries."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
+from pathlib import Path
 from statistics import pstdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
@@ -29,6 +28,7 @@ from daemon.search.vectors import (
     PHRASING_CHARACTERS,
     PHRASINGS,
     SERVER_CHARACTERS,
+    Encoder,
     SemanticUnavailable,
     Vectors,
     open_encoder,
@@ -38,11 +38,6 @@ from daemon.search.vectors import (
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
 from tests.unit.search.semantic_fakes import FakeEncoder, entry, servers
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from daemon.search.vectors import Encoder
 
 FS = {"delete_file": "Deletes a file.", "read_file": "Reads a file."}
 SKY = {"get_weather": "The weather somewhere.", "get_tide": "High and low water."}

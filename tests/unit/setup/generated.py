@@ -1,21 +1,15 @@
 """Files of clients that nobody has written: any servers, any order, comments and blank lines between them."""
 
-from __future__ import annotations
-
 import json
+import random
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
 
 from daemon.documents.formats import Format
-from daemon.setup.clients.programs import PROGRAMS, Machine
+from daemon.setup.clients.programs import PROGRAMS, ClientPlace, Machine
 from tests.unit.documents.test_json_document import sprinkled
-
-if TYPE_CHECKING:
-    import random
-
-    from daemon.setup.clients.programs import ClientPlace
 
 HOME = Path("/home/ada")
 MACHINE = Machine(home=HOME, directory=HOME / "proj", environ={})

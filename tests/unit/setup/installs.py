@@ -1,21 +1,13 @@
 """mcpd put into the clients of a made-up machine and taken out again, as the commands do it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
+from pathlib import Path
 
 import attrs
 
-from daemon.setup.clients.file_plans import apply, install_plans, uninstall_plans
+from daemon.setup.clients.file_plans import FileChange, apply, install_plans, uninstall_plans
 from daemon.setup.clients.installing import Installation, Records
-from daemon.setup.clients.programs import PROGRAMS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-    from pathlib import Path
-
-    from daemon.setup.clients.file_plans import FileChange
-    from daemon.setup.clients.programs import ClientPlace, Machine
+from daemon.setup.clients.programs import PROGRAMS, ClientPlace, Machine
 
 MCPD = Installation(command="/opt/bin/mcpd", args=("connect",))
 

@@ -1,16 +1,11 @@
 """Machines with the files of clients on them: those that clients wrote, or their documentation shows."""
 
-from __future__ import annotations
-
 import shutil
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from daemon.setup.clients.programs import Machine
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CLIENTS = Path(__file__).parent / "clients"
 """A folder for each client, with what stands in the user's home directory and in a project's."""

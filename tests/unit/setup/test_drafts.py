@@ -1,7 +1,5 @@
 """Servers that are added to the configuration, with their secrets beside it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

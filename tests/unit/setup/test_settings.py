@@ -1,18 +1,13 @@
 """One key of the configuration is changed where it stands, and nothing else."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 from daemon.setup.settings import UNSET, Setting, edited
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WRITTEN = """{
   // mine

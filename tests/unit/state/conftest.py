@@ -1,22 +1,14 @@
 """Each test of the store runs on SQLite and on PostgreSQL, in a fresh place."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from tests.unit.state.places import SLACK, Place, Postgres, Sqlite
-from tests.unit.state.postgres import postgres
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from daemon.state.store import Store
-    from tests.unit.state.places import Opener
-    from tests.unit.state.postgres import Server
+from daemon.state.store import Store
+from tests.unit.state.places import SLACK, Opener, Place, Postgres, Sqlite
+from tests.unit.state.postgres import Server, postgres
 
 __all__ = ["opening", "place", "postgres", "postgres_place", "sqlite_place", "store"]
 

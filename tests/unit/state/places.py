@@ -1,25 +1,18 @@
 """Where a store can be, and how somebody gets at it behind mcpd's back."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import attrs
 
 from daemon.config.state_url import StateUrl, of_file, parse
 from daemon.state.postgres import PostgresDatabase
+from daemon.state.sql import Database
 from daemon.state.sqlite import SqliteDatabase
 from daemon.state.store import Store
-from tests.unit.state.postgres import name_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from daemon.state.sql import Database
-    from tests.unit.state.postgres import Server
-
+from tests.unit.state.postgres import Server, name_in
 
 SLACK = 20.0
 """How many times longer than a daemon's store that of a test may take: the machine may be slow and busy."""

@@ -1,8 +1,7 @@
 """Records, briefly written."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import attrs
 import msgspec
@@ -12,13 +11,8 @@ from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import read_definitions
 from daemon.catalog.loaded import VALID, Loaded, LoadedStatus, LoadedTool, SessionRecord, Source, Verdict
 from daemon.facts import SelfDescription, ServerRecord
-from daemon.model import Kind, Summary
+from daemon.model import Definition, Kind, Summary, Tool
 from tests.unit.catalog.samples import tool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from daemon.model import Definition, Tool
 
 CHANGED = Verdict(status=LoadedStatus.INVALID_CHANGED, reason="server git has changed it")
 RENAMED = Verdict(status=LoadedStatus.INVALID_RENAMED, reason="another name", renamed_to="read_text")

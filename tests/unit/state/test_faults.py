@@ -1,7 +1,5 @@
 """What can be wrong with the store: from what drivers raise to what policies go by and people read."""
 
-from __future__ import annotations
-
 import errno
 import sqlite3
 

@@ -1,13 +1,11 @@
 """Later steps change a store; one of before 0.1.0 is moved aside, and one of a later mcpd is left alone."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import sqlite3
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -15,17 +13,11 @@ import pytest
 from daemon.config.state_url import parse
 from daemon.safety.redact import Redactor
 from daemon.state.faults import StoreCause, StoreFault, translated
-from daemon.state.sql import Batch
+from daemon.state.sql import Batch, Database
 from daemon.state.store import STEPS, Store, complete, mend, migrate, version_of
 from tests.unit.cases import cases
-from tests.unit.state.places import SLACK, Sqlite, database_of
+from tests.unit.state.places import SLACK, Opener, Place, Postgres, Sqlite, database_of
 from tests.unit.state.samples import server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from daemon.state.sql import Database
-    from tests.unit.state.places import Opener, Place, Postgres
 
 BEFORE = Path(__file__).parent / "before_0_1_0.sql"
 """What the last development version before mcpd 0.1.0 left behind."""

@@ -1,16 +1,12 @@
 """Sessions that are not on disk yet."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog.loaded import Loaded, SessionRecord, anonymous_key
 from daemon.catalog.naming import NO_NAMES, Claims, Names, assign
-from daemon.catalog.snapshot import fold
+from daemon.catalog.snapshot import Catalog, fold
 from daemon.facts import Configured, DefinitionsListed, SelfDescription, ServerRecord, Summarized, Switched
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import KEPT, History
@@ -32,9 +28,6 @@ from tests.unit.actors.recording import START, session
 from tests.unit.catalog.samples import catalog_of, listed, servers, status
 from tests.unit.config.reading import config_of
 from tests.unit.state.samples import definition
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
 
 
 def record(key: str, at: float = 0.0, client: str = "") -> SessionRecord:

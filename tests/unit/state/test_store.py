@@ -1,12 +1,11 @@
 """Two daemons on one database: epochs that never fall, and nothing that one of them loaded is lost."""
 
-from __future__ import annotations
-
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import attrs
 import pytest
@@ -16,24 +15,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from daemon.catalog.kinds import BESIDE_TOOLS
 from daemon.catalog.loaded import VALID, Loaded, LoadedStatus, LoadedTool, SessionRecord, Source, Verdict
-from daemon.config.state_url import of_file, parse
+from daemon.config.state_url import StateUrl, of_file, parse
 from daemon.facts import SelfDescription, ServerRecord
 from daemon.model import Kind, Summary, Tool
-from daemon.state.sql import Batch, clean
+from daemon.state.sql import Batch, Database, clean
 from daemon.state.store import Store, migrate
 from daemon.state.writer import StampedRows
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
-from tests.unit.state.places import SLACK, database_of
+from tests.unit.state.places import SLACK, Opener, Place, Sqlite, database_of
+from tests.unit.state.postgres import Server
 from tests.unit.state.samples import CHANGED, definition, server, session, summed, with_lists
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from daemon.config.state_url import StateUrl
-    from daemon.state.sql import Database
-    from tests.unit.state.places import Opener, Place, Sqlite
-    from tests.unit.state.postgres import Server
 
 
 @cases("stored", "asked", "same", "got")

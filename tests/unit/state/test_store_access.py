@@ -1,18 +1,19 @@
 """Who uses the store, and how long anybody waits for it."""
 
-from __future__ import annotations
-
 import socket
 import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from daemon.catalog.loaded import anonymous_key
 from daemon.catalog.snapshot import fold
+from daemon.facts import Fact, ServerRecord
 from daemon.kit.waiting import ActorGone, Watch
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.notes import SessionNotes
@@ -30,17 +31,10 @@ from daemon.state.store_access import Opener, StoreAccess, TrustedSwitches, Work
 from daemon.state.sync import ANONYMOUS_SECONDS, CLOCK_JUMP, Expiry
 from tests.unit.actors.recording import START, session
 from tests.unit.catalog.samples import catalog_of, listed, servers
+from tests.unit.state.places import Sqlite
 from tests.unit.state.samples import with_lists
 from tests.unit.state.scripted_store import WHERE, Disk, calm, fault
 from tests.waiting import PATIENCE, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from trio.testing import MockClock
-
-    from daemon.facts import Fact, ServerRecord
-    from tests.unit.state.places import Sqlite
 
 
 def access(disk: Disk, overdue: list[StoreFault] | None = None) -> StoreAccess:

@@ -3,18 +3,14 @@
 Real sockets, and bytes written by hand where an HTTP library would refuse to be so wrong.
 """
 
-from __future__ import annotations
-
 import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import trio
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 

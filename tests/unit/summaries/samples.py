@@ -1,7 +1,5 @@
 """What the tests of this room share: questions, briefly written."""
 
-from __future__ import annotations
-
 import json
 
 from daemon.summaries.prompt import Question

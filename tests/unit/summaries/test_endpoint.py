@@ -1,7 +1,5 @@
 """How an endpoint is opened, and what faults mean; over a real connection: test_openai_endpoint."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

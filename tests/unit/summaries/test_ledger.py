@@ -1,23 +1,15 @@
 """What is asked, what is asked again, and what is given up."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import attrs
 
 from daemon.catalog.definitions import tools_digest
-from daemon.catalog.snapshot import fold
+from daemon.catalog.snapshot import Catalog, fold
 from daemon.facts import Summarized, Switched
 from daemon.model import Summary
 from daemon.summaries import ledger as module
 from daemon.summaries.ledger import GIVE_UP, Ledger
-from daemon.summaries.prompt import ModelAnswer, Sentence
+from daemon.summaries.prompt import ModelAnswer, Question, Sentence
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, tool
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
-    from daemon.summaries.prompt import Question
 
 NOW = 5000.0
 

@@ -1,7 +1,5 @@
 """What the model is sent: bounded, on one line each, and nothing that nobody can see."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """When a server is started again: the whole policy as tables, in virtual numbers."""
 
-from __future__ import annotations
-
 import weakref
 
 import attrs

@@ -1,22 +1,15 @@
 """A server that says when to come back is left alone until then; virtual time."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from daemon.causes import Reason
+from daemon.supervision.lifecycle import Lifecycle
 from tests.plays import BACKOFF, FOREVER, LOST, READY, Actor, play, supervised
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from trio.testing import MockClock
-
-    from daemon.supervision.lifecycle import Lifecycle
 
 
 def sent_away(seconds: float, *, healthy: float | None = None) -> Callable[[Lifecycle], Awaitable[None]]:

@@ -1,7 +1,5 @@
 """What is said of a server that is not well: by its cause, or by its last words if that leaves open why."""
 
-from __future__ import annotations
-
 import re
 import signal
 import string

@@ -1,20 +1,14 @@
 """How a run ended, and what is shown of a child: legal moves, no secrets, and the cause of the last end."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import attrs
 import pytest
 
 from daemon.causes import Cause, Reason, Remedy
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, StartTimeout
+from daemon.facts import ServerStatus
 from daemon.states import ServerState
 from daemon.supervision.backoff import Ending
 from daemon.supervision.lifecycle import ENDED, ChildStatus, ending_of, reason_of
-
-if TYPE_CHECKING:
-    from daemon.facts import ServerStatus
 
 KINDS: list[tuple[BaseException | None, Ending]] = [
     (None, Ending.NORMAL),

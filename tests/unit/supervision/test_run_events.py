@@ -1,8 +1,6 @@
 """The runs of a child as events."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
@@ -14,10 +12,6 @@ from daemon.history.event import Event, EventKind
 from daemon.supervision.lifecycle import ChildSpec, Lifecycle
 from daemon.supervision.supervisor import Supervisor
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 

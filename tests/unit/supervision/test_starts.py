@@ -1,8 +1,6 @@
 """Who may start now, in virtual time: places are for those who work."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -18,10 +16,6 @@ from daemon.supervision.starts import (
     Rank,
     StartQueue,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 

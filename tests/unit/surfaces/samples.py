@@ -1,25 +1,19 @@
 """What the tests of surfaces share: a view of a catalog, and what comes out of a call."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 import pytest
 
 from daemon.catalog.loaded import Loaded
 from daemon.catalog.offer import Offers
+from daemon.catalog.snapshot import Catalog
+from daemon.errors import CallError
+from daemon.model import ToolKey
 from daemon.search.index import Index
-from daemon.surfaces.surface import Reply, Services, View
+from daemon.surfaces.surface import Action, Reply, Services, Surface, View
 from daemon.surfaces.wrapped import Checker
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from daemon.catalog.snapshot import Catalog
-    from daemon.errors import CallError
-    from daemon.model import ToolKey
-    from daemon.surfaces.surface import Action, Surface
 
 NOW = 2000.0
 

@@ -1,9 +1,8 @@
 """What all surfaces share: results, refusals, and texts that tell a model what to do next."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -25,16 +24,11 @@ from daemon.surfaces.answers import (
 )
 from daemon.surfaces.calling import find
 from daemon.surfaces.describing import position, starting, unavailable, unlisted
-from daemon.surfaces.surface import AwaitListing
+from daemon.surfaces.surface import AwaitListing, View
 from daemon.surfaces.table import SURFACES
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, answer, refused, text_of, view_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from daemon.surfaces.surface import View
 
 
 class Shape(msgspec.Struct, forbid_unknown_fields=True):
@@ -117,10 +111,7 @@ def view(tokens: int = 8000, state: ServerState = ServerState.READY, *, crowd: i
     known = [tool("large", name, description=PROSE * 3, inputSchema=SCHEMA) for name in NAMES]
     facts = [listed("large", *known)]
     facts += [listed(name, f"{name}_look", f"{name}_put") for name in small]
-    config = {
-        "mcpServers": servers("large", *small),
-        "profiles": {"default": {"answerTokens": tokens}},
-    }
+    config = {"mcpServers": servers("large", *small), "profiles": {"default": {"answerTokens": tokens}}}
     told = [status(name, state, reason="it ended: " + "no such file. " * 30) for name in ("large", *small)]
     return view_of(after(catalog_of(config), [*facts, *told]))
 

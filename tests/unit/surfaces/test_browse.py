@@ -1,7 +1,5 @@
 """Seed 003, whose list of tests has a counterpart here or in tests/e2e/test_seed_003.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,20 +1,15 @@
 """Seed 001 point by point: two tools, categories known from the start, calls passed on unopened."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 import msgspec
 import pytest
 
-from daemon.errors import (
-    CallError,
-    SchemaFetchError,
-    ToolDisabled,
-    UnknownCategory,
-    UnknownTool,
-)
+from daemon.catalog.snapshot import Catalog
+from daemon.errors import CallError, SchemaFetchError, ToolDisabled, UnknownCategory, UnknownTool
+from daemon.facts import DefinitionsListed, StatusChanged
 from daemon.states import ServerState
 from daemon.surfaces.answers import MAX_LINE, MAX_LINES
 from daemon.surfaces.category import CALL, GET, CategorySurface
@@ -22,12 +17,6 @@ from daemon.surfaces.surface import Action, AwaitListing, Forward, Reply, View
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, failed, known, listed, servers, status, tool
 from tests.unit.surfaces.samples import INDEX_CHARACTERS, NOW, view_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from daemon.catalog.snapshot import Catalog
-    from daemon.facts import DefinitionsListed, StatusChanged
 
 SURFACE = CategorySurface()
 
@@ -413,8 +402,7 @@ CROSS: dict[str, Any] = {
 }
 CROSS_BEFORE = catalog_of(CROSS)
 CROSS_UP = after(
-    CROSS_BEFORE,
-    [status("a"), status("b"), listed("a", "search", "open"), listed("b", "search", "shut")],
+    CROSS_BEFORE, [status("a"), status("b"), listed("a", "search", "open"), listed("b", "search", "shut")]
 )
 
 

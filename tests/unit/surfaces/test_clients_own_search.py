@@ -10,26 +10,21 @@ b 0.75, and an inverse frequency of ln(1 + (N - n + 0.5) / (n + 0.5))).
 `recorded_tools.json` has names and beginnings of descriptions that nine public servers listed in November 2026.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import Stemmer
 
+from daemon.surfaces.surface import View
 from daemon.surfaces.table import SURFACES
 from tests.unit.catalog.samples import after, catalog_of, listed, tool
 from tests.unit.surfaces.samples import view_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from daemon.surfaces.surface import View
 
 RECORDED: dict[str, dict[str, str]] = json.loads(
     (Path(__file__).parent / "recorded_tools.json").read_text(encoding="utf-8")

@@ -1,25 +1,20 @@
 """Lazy loading switched off: what the servers list, and calls that nobody opens."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
 
+from daemon.catalog.snapshot import Catalog
 from daemon.causes import Cause, Remedy
 from daemon.errors import ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
 from daemon.facts import Switched
 from daemon.states import ServerState
 from daemon.surfaces.full import LINES_CHARACTERS, STATUS, FullSurface, ItselfSurface
-from daemon.surfaces.surface import AwaitListing, Forward, Reply
+from daemon.surfaces.surface import AwaitListing, Forward, Reply, View
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, listed_names, refused, view_of
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
-    from daemon.surfaces.surface import View
 
 SURFACE = FullSurface()
 CONFIG: dict[str, Any] = {
@@ -93,7 +88,7 @@ ITSELF_CONFIG: dict[str, Any] = {
         }
     },
     "profiles": {
-        "default": {"excludedTools": ["b/hidden"], "toolDescriptionOverrides": {"x": "the profile's"}},
+        "default": {"excludedTools": ["b/hidden"], "toolDescriptionOverrides": {"x": "the profile's"}}
     },
 }
 ITSELF_BEFORE = catalog_of(ITSELF_CONFIG)

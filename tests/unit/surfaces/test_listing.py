@@ -1,14 +1,13 @@
 """Tools of servers in a list of ours: marked for clients that hide tools, and otherwise as they were."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemon.facts import Fact
 from daemon.surfaces.calling import (
     MOST_USUAL,
     always_loaded,
@@ -21,9 +20,6 @@ from daemon.surfaces.search import SearchSurface
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
 from tests.unit.surfaces.samples import means_of, view_of
-
-if TYPE_CHECKING:
-    from daemon.facts import Fact
 
 MARK = {"anthropic/alwaysLoad": True}
 

@@ -1,25 +1,21 @@
 """Seed 002, §4: a line per server, a line per tool, a schema for what is loaded."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
 import pytest
 
 from daemon.catalog.loaded import Loaded, Source, Verdict
+from daemon.catalog.snapshot import Catalog
 from daemon.errors import ToolChanged, ToolDisabled, ToolNotLoaded, UnknownServer, UnknownTool
+from daemon.model import Tool
 from daemon.states import ServerState
 from daemon.surfaces.load import MAX_TOOL_LINES, LoadSurface
 from daemon.surfaces.surface import AwaitListing, Forward, Loading, Reply, View
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, answer, listed_names, refused, view_of
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
-    from daemon.model import Tool
 
 SURFACE = LoadSurface()
 CONFIG: dict[str, Any] = {

@@ -1,7 +1,5 @@
 """The call tool for tools that only read: what its server says so of and nobody is asked about, and no more."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Seed 000: search, core tools, and what is found is listed."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
@@ -10,6 +8,7 @@ import pytest
 
 from daemon.catalog.loaded import Loaded, Source
 from daemon.errors import InvalidArguments, ToolDisabled, UnknownTool
+from daemon.facts import Fact
 from daemon.states import ServerState
 from daemon.surfaces.calling import find_tools, scored
 from daemon.surfaces.search import MAX_RESULTS, SearchSurface
@@ -17,9 +16,6 @@ from daemon.surfaces.surface import AwaitListing, Forward, Loading, Reply, View
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, answer, listed_names, refused, text_of, view_of
-
-if TYPE_CHECKING:
-    from daemon.facts import Fact
 
 SURFACE = SearchSurface()
 CONFIG: dict[str, Any] = {

@@ -1,14 +1,12 @@
 """One line about a server, a category or a tool: whose words count."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
 
 from daemon.catalog.loaded import Loaded, Source
-from daemon.catalog.snapshot import fold
+from daemon.catalog.snapshot import Catalog, fold
 from daemon.facts import SelfDescription, Summarized
 from daemon.model import Summary
 from daemon.surfaces.answers import MAX_LINE
@@ -31,9 +29,6 @@ from daemon.surfaces.summing import (
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import answer, view_of
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
 
 LOG = tool("git", "log", description="Shows the\n commits. Takes a path.")
 BARE = after(catalog_of({"mcpServers": {"git": {"command": "x"}}}), [listed("git", LOG)])

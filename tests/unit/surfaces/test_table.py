@@ -1,7 +1,5 @@
 """Which surface a client gets: two switches, both of which must be on for a lazy one (seed 002, §9)."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -1,8 +1,6 @@
 """A server over a link that the test holds, with its admission, on a virtual clock."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import trio
@@ -14,12 +12,10 @@ from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.handshake import keep_expiring
 from daemon.upstreams.transports.server_connection import RawConnection
 from daemon.wire.outbox import Outbox
+from daemon.wire.requests import Exchange
 from tests.fakes_upstream import tool_call
 from tests.unit.upstreams.asking import Wire
 from tests.unit.upstreams.transports.listening import Listener
-
-if TYPE_CHECKING:
-    from daemon.wire.requests import Exchange
 
 
 class Served:

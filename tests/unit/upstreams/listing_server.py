@@ -1,19 +1,14 @@
 """A connection to a server that only lists, for those who read its lists."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import trio
 
 from daemon.model import Era
 from daemon.upstreams.handshake import Greeting
 from tests.unit.upstreams.transports.replies import TableConnection
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 GREETING = Greeting(era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, server_info="alpha 1")
 

@@ -1,10 +1,8 @@
 """How long a server is waited for by calls and listings (virtual clock), and what is said if it is down."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -14,6 +12,7 @@ from daemon.causes import Cause, Remedy
 from daemon.config.tuning import Timeouts
 from daemon.facts import ServerStatus
 from daemon.states import ServerState
+from daemon.supervision.supervisor import Child
 from daemon.upstreams.upstream_access import LINE_SECONDS, Waking, outlook, unavailable
 from tests.plays import (
     BACKOFF,
@@ -30,11 +29,6 @@ from tests.plays import (
     play,
     supervised,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from daemon.supervision.supervisor import Child
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 

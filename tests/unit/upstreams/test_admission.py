@@ -1,27 +1,22 @@
 """Calls at a server: some in flight, some in line, the rest refused."""
 
-from __future__ import annotations
-
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from daemon.config.tuning import ServerLimits
 from daemon.errors import CallError, Overloaded, RequestTooLarge, UpstreamLost, UpstreamUnavailable
 from daemon.ports import OwnCall
 from daemon.protocol import ASKED_OF_CLIENTS
 from daemon.upstreams.call_admission import RETRY_LEAST, RETRY_MOST, RETRY_UNKNOWN, Admission
+from daemon.wire.envelope import Buffer
+from daemon.wire.requests import PeerRequest
 from tests.unit.upstreams.transports.replies import TableConnection
-
-if TYPE_CHECKING:
-    from msgspec import Raw
-
-    from daemon.wire.envelope import Buffer
-    from daemon.wire.requests import PeerRequest
 
 
 class Server(TableConnection):

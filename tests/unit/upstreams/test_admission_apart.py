@@ -1,7 +1,5 @@
 """A server that works for one client at a time: all have their turns, and the limits hold."""
 
-from __future__ import annotations
-
 import pytest
 
 from daemon.config.tuning import ServerLimits

@@ -1,7 +1,5 @@
 """Whatever thirty clients and six servers do: no client is asked for another, and nothing is left open."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.unit.upstreams.asking import play

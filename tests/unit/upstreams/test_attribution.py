@@ -1,9 +1,8 @@
 """Whose call a server's request belongs to, and how long it lasts."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import attrs
 import pytest
@@ -11,15 +10,10 @@ from msgspec import Raw
 
 from daemon.protocol import ASKED_OF_CLIENTS
 from daemon.upstreams.call_admission import RELATED_TASK, Admitted, Apart, Attribution, related_task
-from daemon.wire.requests import GivenUp
+from daemon.wire.requests import GivenUp, PeerRequest
 from tests.unit.cases import cases
 from tests.unit.clients.asking import Question, question
 from tests.unit.upstreams.test_admission import Caller
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from daemon.wire.requests import PeerRequest
 
 
 @attrs.define(eq=False)

@@ -1,13 +1,12 @@
 """What a server says of its own accord: whom it reaches."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
 from msgspec import Raw
 
+from daemon.catalog.authorship import UnsafeQuestion
 from daemon.causes import Cause
 from daemon.config.config_model import Server
 from daemon.errors import ProtocolFault
@@ -19,13 +18,10 @@ from daemon.upstreams.events import ServerEvents
 from daemon.upstreams.server_lists import ServerLists
 from daemon.upstreams.upstream_access import UpstreamAccess
 from daemon.wire.outbox import Outbox
+from daemon.wire.requests import Exchange, PeerRequest, RemoteError
 from tests.fakes_upstream import tool_call
 from tests.unit.clients.asking import question
 from tests.unit.upstreams import test_admission
-
-if TYPE_CHECKING:
-    from daemon.catalog.authorship import UnsafeQuestion
-    from daemon.wire.requests import Exchange, PeerRequest, RemoteError
 
 
 @attrs.define(eq=False)
@@ -93,12 +89,7 @@ class Scene:
             server, tell=lambda _fact: None, wall=lambda: 0.0, redact=Redactor(()), settle=settled
         )
         self.server = UpstreamAccess(
-            server,
-            lists,
-            subscribers=self.clients,
-            outbox=Outbox(),
-            wall=lambda: 0.0,
-            start_limit=lambda: 1.0,
+            server, lists, subscribers=self.clients, outbox=Outbox(), wall=lambda: 0.0, start_limit=lambda: 1.0
         )
         self.events = ServerEvents(self.server, Redactor(()))
         self.server.lifecycle = _as_any(self.life)

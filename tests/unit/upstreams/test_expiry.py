@@ -1,20 +1,14 @@
 """Calls that take too long: silent, slow, or in line; a wait for a client is no silence."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import attrs
 import pytest
 import trio
 
 from daemon.errors import UpstreamTimeout
+from daemon.wire.requests import PeerRequest
 from tests.fakes_upstream import tool_call
 from tests.unit.upstreams.expiring import Served
 from tests.unit.upstreams.test_admission import Caller
-
-if TYPE_CHECKING:
-    from daemon.wire.requests import PeerRequest
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 

@@ -1,7 +1,5 @@
 """Which era a server speaks, read off its answers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

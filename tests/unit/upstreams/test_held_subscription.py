@@ -1,21 +1,17 @@
 """One subscription is held with a modern server: to its lists, and to what clients follow at the moment."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from daemon.errors import UpstreamLost
 from daemon.upstreams.events import ACK_SECONDS, REOPEN_FIRST, REOPEN_LATEST, HeldSubscription
 from daemon.wire.requests import RemoteError
 from tests.unit.clients.members import raw
 from tests.unit.upstreams.wishing import AskedServer, Wishing
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 LISTEN = "subscriptions/listen"
 LISTS = {"toolsListChanged": True}

@@ -1,8 +1,7 @@
 """Pings, on a clock that leaps: who is silent is given up, who shows any life is not."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import attrs
 import pytest
@@ -12,13 +11,9 @@ from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.tuning import Timeouts
 from daemon.errors import UpstreamTimeout
 from daemon.model import Era
+from daemon.ports import UpstreamConnection
 from daemon.upstreams.handshake import Keepalive
 from daemon.wire.requests import RemoteError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from daemon.ports import UpstreamConnection
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 

@@ -1,16 +1,13 @@
 """When a server was last used."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from trio.testing import MockClock
 
 from daemon.config.config_model import Instance, Server, Share, TransportType
 from daemon.counting.measures import CallStats
 from daemon.upstreams.upstream_access import INSTANCE_IDLE, idle_seconds, last_use_of
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 
 def server(**more: Any) -> Server:

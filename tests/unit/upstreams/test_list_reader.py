@@ -1,9 +1,8 @@
 """Reading a server's list: what is told of it, what is wrong with it, and when it is worth another look."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import attrs
 import pytest
@@ -12,20 +11,15 @@ from msgspec import Raw
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.config_model import Server
 from daemon.config.redaction import doubtful, secrets
-from daemon.facts import DefinitionsListed
+from daemon.facts import DefinitionsListed, Fact
 from daemon.model import Kind, Tool
 from daemon.safety.legible import screened
 from daemon.safety.redact import CUT, REASON, Redactor
+from daemon.upstreams.handshake import Greeting
 from daemon.upstreams.server_lists import EMPTY, NOTHING, QUARANTINED_NAMED, Listing, Warnings, screen
 from daemon.wire.requests import RemoteError
 from tests.unit.config.reading import config_of
 from tests.unit.upstreams.listing_server import GREETING, ListingServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from daemon.facts import Fact
-    from daemon.upstreams.handshake import Greeting
 
 
 class Scene:

@@ -1,10 +1,8 @@
 """A server's list of tools is kept current: on its word, with age, after failures, on an operator's word."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio
@@ -14,7 +12,7 @@ from daemon.causes import HEALTHY, Reason
 from daemon.config.config_model import Server
 from daemon.config.tuning import Timeouts
 from daemon.errors import UpstreamUnavailable
-from daemon.facts import DefinitionsListed
+from daemon.facts import DefinitionsListed, Fact
 from daemon.safety.redact import Redactor
 from daemon.upstreams.server_lists import (
     CURRENT_PATIENCE,
@@ -30,9 +28,6 @@ from daemon.wire.requests import RemoteError
 from tests.unit.upstreams.listing_server import GREETING, ListingServer
 from tests.waiting import until
 
-if TYPE_CHECKING:
-    from daemon.facts import Fact
-
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 
@@ -46,11 +41,7 @@ class Scene:
         redact = Redactor(["s3cret"])
         server = Server(name="alpha", command="x", timeouts=Timeouts(**timeouts))
         self.listing = Listing(
-            server,
-            tell=self.facts.append,
-            wall=lambda: 42.0,
-            redact=redact,
-            settle=self._settle,
+            server, tell=self.facts.append, wall=lambda: 42.0, redact=redact, settle=self._settle
         )
         self.unsettled = trio.Event()
         self.unsettled.set()

@@ -1,21 +1,22 @@
 """A server's lists are kept current each by itself: none waits for another, and none fails with another."""
 
-from __future__ import annotations
-
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from daemon.catalog.kinds import LISTS
+from daemon.causes import Reason
 from daemon.config.config_model import Server
 from daemon.config.tuning import Timeouts
 from daemon.errors import NeedsAuth, UpstreamLost
-from daemon.facts import DefinitionsListed
+from daemon.facts import DefinitionsListed, Fact
 from daemon.model import Era, Kind
 from daemon.safety.redact import Redactor
 from daemon.upstreams.handshake import Greeting
@@ -23,14 +24,6 @@ from daemon.upstreams.server_lists import LATER_PATIENCE, RELIST_AFTER_FAILURE, 
 from daemon.wire.requests import RemoteError
 from tests.unit.upstreams.transports.replies import TableConnection
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from trio.testing import MockClock
-
-    from daemon.causes import Reason
-    from daemon.facts import Fact
 
 GREETING = Greeting(
     era=Era.MODERN,

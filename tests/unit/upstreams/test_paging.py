@@ -1,7 +1,5 @@
 """Listing to the end, and not beyond it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,9 +1,7 @@
 """The same failure again and again: told once, then counted, and told again when it is another."""
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 import trio
@@ -20,9 +18,6 @@ from daemon.upstreams.upstream_access import (
     SAID_AGAIN_LATEST,
     RunLog,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 

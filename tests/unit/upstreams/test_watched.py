@@ -1,7 +1,5 @@
 """What clients want beside answers is asked of a server once, and again over a new connection."""
 
-from __future__ import annotations
-
 import attrs
 import pytest
 import trio

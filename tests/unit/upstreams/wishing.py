@@ -1,25 +1,19 @@
 """A server that is asked for what clients want beside answers, and the clients: both do what the test says."""
 
-from __future__ import annotations
-
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 import trio
 
+from daemon.catalog.authorship import UnsafeQuestion
 from daemon.errors import UpstreamTimeout
 from daemon.kit.waiting import Watch
 from daemon.model import StandingWishes
-from daemon.wire.requests import GivenUp
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from daemon.catalog.authorship import UnsafeQuestion
-    from daemon.ports import TaskOwner
-    from daemon.wire.requests import Exchange, PeerRequest, RemoteError
+from daemon.ports import TaskOwner
+from daemon.wire.requests import Exchange, GivenUp, PeerRequest, RemoteError
 
 
 @attrs.define(eq=False)

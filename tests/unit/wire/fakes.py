@@ -1,25 +1,16 @@
 """Stand-ins at the seams of the wire: a link without descriptors, an owner and a receiver of messages."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 import trio
+from msgspec import Raw
 
-from daemon.errors import ConnectionLost
+from daemon.errors import CallError, ConnectionLost
 from daemon.protocol import ASKED_OF_CLIENTS
-from daemon.wire.envelope import decode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from msgspec import Raw
-
-    from daemon.errors import CallError
-    from daemon.wire.envelope import BadMessage, Buffer, Envelope
-    from daemon.wire.frames import Line
-    from daemon.wire.outbox import Outbox, Receiver
-    from daemon.wire.requests import PeerRequest
+from daemon.wire.envelope import BadMessage, Buffer, Envelope, decode
+from daemon.wire.frames import Line
+from daemon.wire.outbox import Outbox, Receiver
+from daemon.wire.requests import PeerRequest
 
 
 class RecordingReceiver:

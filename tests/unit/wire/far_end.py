@@ -1,15 +1,9 @@
 """The far end of a WebSocket, in the hands of a test: wsproto over a stream of trio's."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import attrs
-
-if TYPE_CHECKING:
-    import trio
-    from wsproto import WSConnection
-    from wsproto.events import Event
+import trio
+from wsproto import WSConnection
+from wsproto.events import Event
 
 
 @attrs.define(eq=False)

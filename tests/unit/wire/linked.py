@@ -1,27 +1,21 @@
 """A link under test, over a real socket or real pipes, and the far end of it."""
 
-from __future__ import annotations
-
 import os
 import socket
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import trio
 import trio.testing
 
 from daemon.errors import ConnectionLost
+from daemon.wire.envelope import Envelope
+from daemon.wire.frames import Line
 from daemon.wire.link import FdLink
 from daemon.wire.outbox import Outbox
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from daemon.wire.envelope import Envelope
-    from daemon.wire.frames import Line
 
 MIB = 1024 * 1024
 
@@ -90,11 +84,7 @@ def near_end(
 
 @contextmanager
 def socket_link(
-    *,
-    max_line: int = MIB,
-    max_queue: int = 64 * MIB,
-    pause_at: int | None = None,
-    outbox: Outbox | None = None,
+    *, max_line: int = MIB, max_queue: int = 64 * MIB, pause_at: int | None = None, outbox: Outbox | None = None
 ) -> Iterator[tuple[Near, trio.SocketStream]]:
     """A link over a socket, and the far end of it; links of one outbox may write to each other."""
     ours, theirs = socket.socketpair()

@@ -1,12 +1,10 @@
 """The plain end of a stream over TLS: bytes, ends and resets travel both ways, and nothing stays behind."""
 
-from __future__ import annotations
-
 import errno
 import socket
 import ssl
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -14,10 +12,6 @@ import trustme
 
 from daemon.wire.copying import GOODBYE_SECONDS, HURRIED_SECONDS, LAST_SECONDS, plain_end
 from tests.unit.wire.linked import MIB, open_descriptors, receive_all
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 

@@ -1,9 +1,7 @@
 """The envelope: what is taken, what is refused, with which code, and for whom."""
 
-from __future__ import annotations
-
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -13,13 +11,8 @@ from msgspec import UNSET, Raw
 
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Envelope, decode, decode_strictly
-from daemon.wire.frames import MAX_ID_BYTES
+from daemon.wire.frames import MAX_ID_BYTES, Line
 from tests.unit.cases import cases
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from daemon.wire.frames import Line
 
 PARSE, REQUEST, PARAMS = -32700, -32600, -32602
 
@@ -153,8 +146,7 @@ FRAGMENTS = (
     b" 1 - 0.5 null true NaN \xc3\xa9 \0"
 )
 JSONISH = st.lists(
-    st.sampled_from([*FRAGMENTS.split(b" "), b" ", b"\n"]) | st.binary(max_size=3),
-    max_size=25,
+    st.sampled_from([*FRAGMENTS.split(b" "), b" ", b"\n"]) | st.binary(max_size=3), max_size=25
 ).map(b"".join)
 MUTATED = st.builds(
     lambda line, at, junk: line[:at] + junk + line[at + len(junk) :],

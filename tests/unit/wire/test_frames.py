@@ -1,11 +1,9 @@
 """Lines out of chunks: the same however they are cut, in linear work and bounded memory."""
 
-from __future__ import annotations
-
 import json
 import re
 import tracemalloc
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import example, given
@@ -25,10 +23,6 @@ from daemon.wire.frames import (
     with_whole_characters,
 )
 from tests.unit.cases import cases
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -282,9 +282,7 @@ async def test_a_client_that_asks_for_much_at_once_is_answered_as_it_reads() -> 
         assert len(near.lines) == asked
 
 
-async def test_a_client_that_holds_a_server_for_long_is_cut_off(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_client_that_holds_a_server_for_long_is_cut_off(autojump_clock: trio.testing.MockClock) -> None:
     with served() as (server, far, (slow,)):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.run)
@@ -301,9 +299,7 @@ async def test_a_client_that_holds_a_server_for_long_is_cut_off(
             nursery.cancel_scope.cancel()
 
 
-async def test_a_client_that_reads_a_little_is_not_cut_off(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_client_that_reads_a_little_is_not_cut_off(autojump_clock: trio.testing.MockClock) -> None:
     async with running(socket_link(max_queue=MIB, pause_at=MIB)) as (near, far):
         near.say(b"x" * 4 * MIB)
         for _ in range(20):

@@ -1,7 +1,5 @@
 """What fuzzing found in the envelope, and what must hold of any bytes: two readers of JSON agree."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -30,9 +28,7 @@ def refusal(line: bytes) -> BadMessage:
 
 
 @pytest.mark.parametrize("messages", [FROM_CLIENTS, FROM_SERVERS], ids=["of clients", "of servers"])
-def test_what_is_taken_is_what_the_standard_library_reads(
-    messages: tuple[dict[str, object]],
-) -> None:
+def test_what_is_taken_is_what_the_standard_library_reads(messages: tuple[dict[str, object]]) -> None:
     for each in malformed(8, messages, INPUTS):
         for line in each.data.split(b"\n"):
             an_envelope(line.replace(b"987654321", b"%d" % UID))
@@ -42,9 +38,7 @@ def test_what_is_taken_is_what_the_standard_library_reads(
 
 
 @cases("line", raw={"line"})
-def test_what_is_no_json_is_a_parse_error_whatever_stands_before_the_fault(
-    line: bytes,
-) -> None:
+def test_what_is_no_json_is_a_parse_error_whatever_stands_before_the_fault(line: bytes) -> None:
     fault = refusal(line)
     assert (fault.code, fault.request_id) == (PARSE, b"null")
     with pytest.raises(BadMessage) as caught:

@@ -1,7 +1,5 @@
 """What becomes of a call while its server says what is no JSON-RPC, or only nearly: thousands of inputs."""
 
-from __future__ import annotations
-
 import contextlib
 
 import trio
@@ -81,8 +79,7 @@ CALL = (
 
 
 async def test_every_malformed_input_gets_what_was_promised_and_the_next_call_is_answered(
-    nursery: trio.Nursery,
-    autojump_clock: trio.testing.MockClock,
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     stage = Stage()
 

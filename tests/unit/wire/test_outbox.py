@@ -1,10 +1,9 @@
 """The outbox flushes each touched link once, and holds sources while too much waits for slow links."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import trio
@@ -14,9 +13,6 @@ from trio.testing import wait_all_tasks_blocked
 from daemon.wire.outbox import EVENTS_AT_ONCE, IN, MAX_WAITING, OUT, Outbox, Poll
 from tests.unit.wire.linked import open_descriptors
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 @attrs.define(eq=False)

@@ -1,10 +1,9 @@
 """The JSON-RPC peer: every request ends exactly once, and finds its own answer."""
 
-from __future__ import annotations
-
 import random
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,14 +15,9 @@ from daemon.errors import ConnectionLost, ProtocolFault, UpstreamLost, UpstreamT
 from daemon.protocol import cancelled
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer
-from daemon.wire.requests import RemoteError
+from daemon.wire.requests import Exchange, RemoteError
 from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingExchange, RecordingHandler, ScriptedLink
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from daemon.wire.requests import Exchange
 
 
 class Talk:
@@ -243,9 +237,7 @@ async def test_an_oversized_answer_ends_the_request_that_it_was_for(server: Talk
     assert len(exchange.endings) == 1
 
 
-async def test_an_oversized_message_of_a_server_for_nobody_ends_the_connection(
-    server: Talk,
-) -> None:
+async def test_an_oversized_message_of_a_server_for_nobody_ends_the_connection(server: Talk) -> None:
     server.ask()
     with pytest.raises(ProtocolFault):
         server.link.receive_oversized(b'{"jsonrpc":"2.0","method":"x","params":{"id":1')
@@ -261,9 +253,7 @@ async def test_the_time_of_the_last_message_is_remembered(server: Talk, autojump
 # --- giving up --------------------------------------------------------------------------------------------
 
 
-async def test_a_request_that_is_given_up_is_cancelled_there(
-    server: Talk,
-) -> None:
+async def test_a_request_that_is_given_up_is_cancelled_there(server: Talk) -> None:
     uid, exchange = server.ask()
     server.peer.cancel(uid, "the client is gone")
     assert server.sent()[-1] == {
@@ -448,10 +438,4 @@ async def test_what_is_sent_says_which_request_it_belongs_to_and_whether_it_ends
     client.peer.notify("notifications/progress", b"{}", b"1")
     client.peer.notify("notifications/tools/list_changed")
     client.ask()
-    assert client.link.belong == [
-        (b"1", True),
-        (b'"a"', True),
-        (b"1", False),
-        (None, False),
-        (None, False),
-    ]
+    assert client.link.belong == [(b"1", True), (b'"a"', True), (b"1", False), (None, False), (None, False)]

@@ -1,18 +1,13 @@
 """A request of a peer: answered once, whoever ends it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec import Raw
 
+from daemon.wire.envelope import Buffer
 from daemon.wire.requests import PeerRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from daemon.wire.envelope import Buffer
 
 
 class Noted:

@@ -1,21 +1,15 @@
 """Requests that wait for an answer: each ends once, under its own id and no other."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 import trio
 from msgspec import Raw
+from trio.testing import MockClock
 
 from daemon.wire import envelope
 from daemon.wire.envelope import MAX_ERROR_BYTES, error_code, is_error_object, read_error
 from daemon.wire.requests import MAX_GIVEN_UP, GivenUp, RemoteError, Requests
 from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingExchange
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 
 @cases("line", "result", raw={"line"})

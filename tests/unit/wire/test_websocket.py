@@ -1,15 +1,13 @@
 """A link over a WebSocket: the link over a descriptor, a handshake later; its far end is a library's."""
 
-from __future__ import annotations
-
 import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_websocket import CloseReason
 from wsproto import ConnectionType, WSConnection
 from wsproto.connection import Connection
@@ -34,11 +32,6 @@ from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingReceiver
 from tests.unit.wire.far_end import FarEnd
 from tests.unit.wire.linked import MIB, open_descriptors, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from trio.testing import MockClock
 
 SECONDS = 30
 GOING = CloseReason(1001, "we stop")

@@ -1,13 +1,8 @@
 """People at a terminal, as scripted: each line is typed when something is asked."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from daemon.cli.asking.elicitation import Interrupted, Terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class Scripted(Terminal):

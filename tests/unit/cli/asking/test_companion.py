@@ -1,7 +1,5 @@
 """What the daemon sends before its answer: progress that is shown, questions that are asked, and their end."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import json
@@ -10,7 +8,9 @@ import pty
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -18,13 +18,8 @@ import pytest
 from daemon.cli.asking.companion import CallCompanion, Progress, add_conversation, converse, pages_of
 from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed
 from daemon.cli.control import RemoteFault, Wire
+from tests.unit.cli.conftest import Controls
 from tests.unit.cli.daemons import asked_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.unit.cli.conftest import Controls
 
 Json = dict[str, Any]
 

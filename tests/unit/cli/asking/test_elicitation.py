@@ -1,8 +1,7 @@
 """What a person is asked and told, and the answer that MCP has for what they type."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
@@ -10,22 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.cli.asking.elicitation import answer, missing
-from daemon.cli.asking.forms import (
-    Choice,
-    Field,
-    Unaskable,
-    Unfit,
-    fields_of,
-    fits,
-    read,
-    shown,
-    wanted,
-)
+from daemon.cli.asking.forms import Choice, Field, Unaskable, Unfit, fields_of, fits, read, shown, wanted
 from tests.unit.cases import cases
 from tests.unit.cli.asking.people import Helpful, Scripted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Json = dict[str, Any]
 

@@ -1,19 +1,14 @@
 """What the tests of all doors stand on."""
 
-from __future__ import annotations
-
 import socket
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from loguru import logger
 
 from tests.unit.clients.doors.opened import listen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

@@ -1,29 +1,21 @@
 """A unix socket's door on a socket in a fresh directory, whose every session sends each line back."""
 
-from __future__ import annotations
-
 import os
 import socket
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import attrs
+import trio
 
-from daemon.clients.client import LOCAL_USER
+from daemon.clients.client import LOCAL_USER, Principal
 from daemon.clients.doors.listening import Front, unix_door
 from daemon.config.tuning import Limits
 from daemon.processes.peers import Peers, shares
-from daemon.wire.outbox import Outbox
+from daemon.wire.envelope import Envelope
+from daemon.wire.frames import Line
+from daemon.wire.outbox import Link, Outbox
 from tests.fakes_upstream import Client, keep
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import trio
-
-    from daemon.clients.client import Principal
-    from daemon.wire.envelope import Envelope
-    from daemon.wire.frames import Line
-    from daemon.wire.outbox import Link
 
 US = frozenset({os.getuid()})
 

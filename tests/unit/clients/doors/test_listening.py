@@ -1,28 +1,23 @@
 """The accept loop: who waits, what a shortage and a refusal cost, and how it stops."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from daemon.clients.client import Principal
 from daemon.clients.doors.listening import BREATHER, REFUSALS, REFUSALS_PAUSE, SHORTAGES, Front, Strangers
 from daemon.errors import ConnectionLost
 from daemon.processes.peers import PeerCredentials, Peers, Shares, shares
+from daemon.wire.outbox import Link
 from tests.unit.clients.doors.opened import US, Door, listen, peers_of
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from daemon.wire.outbox import Link
 
 
 class Starving(socket.socket):

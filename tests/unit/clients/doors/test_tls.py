@@ -1,23 +1,17 @@
 """TLS in front of a door: who shakes hands is served as over a plain connection, who does not is let go."""
 
-from __future__ import annotations
-
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
 import trustme
+from trio.testing import MockClock
 
 from daemon.clients.doors.tls import HANDSHAKE_SECONDS, STEP_SECONDS, Turns, terminate, tls_context
 from daemon.config.listen import Tls
 from tests.unit.wire.linked import open_descriptors
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 AUTHORITY, OTHER = trustme.CA(), trustme.CA()
 SECONDS = 30

@@ -1,15 +1,15 @@
 """The door of WebSockets: who gets in, what the session is told first, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import socket
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
 import trio
+from trio.testing import MockClock
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Ping, Pong, Request, TextMessage
 
@@ -22,17 +22,10 @@ from daemon.clients.doors.websocket import LEAVING, MISSES, PING_SECONDS, serve_
 from daemon.config.tuning import Limits
 from daemon.protocol import HELLO
 from daemon.wire.link import STUCK_SECONDS
-from daemon.wire.outbox import Outbox
+from daemon.wire.outbox import Link, Outbox
 from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingReceiver
 from tests.unit.wire.far_end import FarEnd
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from trio.testing import MockClock
-
-    from daemon.wire.outbox import Link
 
 SECONDS = 30
 WHO = Principal(owner="token ci: ", token="ci")

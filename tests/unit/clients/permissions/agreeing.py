@@ -1,20 +1,15 @@
 """A client whose user is asked about calls, in either era."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import trio
 
 from daemon.facts import Configured
 from daemon.protocol import CAPABILITIES_KEY
-from tests.fakes_upstream import MODERN, Stage
+from tests.fakes_upstream import MODERN, Client, Stage
 from tests.unit.clients.inputs import ABLE
 from tests.unit.config.reading import config_of
-
-if TYPE_CHECKING:
-    import trio
-
-    from tests.fakes_upstream import Client
 
 META = {**MODERN, CAPABILITIES_KEY: ABLE}
 ASKS = {"match": "alpha/echo", "then": "ask"}

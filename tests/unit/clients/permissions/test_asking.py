@@ -1,17 +1,16 @@
 """Calls that are made only if the user agrees: never before, never otherwise, and asked about once."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from daemon.clients.approvals import ASK_SECONDS
 from daemon.clients.client import Principal
-from tests.fakes_upstream import error_of, tool
+from tests.fakes_upstream import Client, Stage, error_of, tool
 from tests.unit.cases import cases
 from tests.unit.clients.permissions.agreeing import (
     ASKS,
@@ -26,11 +25,6 @@ from tests.unit.clients.permissions.agreeing import (
     reply,
     stage_of,
 )
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from tests.fakes_upstream import Client, Stage
 
 SURFACES = ["category", "browse", "search", "search-wrapped", "load", "full"]
 WEB = Principal(owner="token ci: ", token="ci", keeps=False)
@@ -193,9 +187,7 @@ async def test_what_holds_when_the_user_has_agreed_decides(stage: Stage, client:
     assert not stage.alpha.sent
 
 
-async def test_a_call_in_line_is_asked_about_if_a_reload_says_so(
-    nursery: trio.Nursery,
-) -> None:
+async def test_a_call_in_line_is_asked_about_if_a_reload_says_so(nursery: trio.Nursery) -> None:
     stage = stage_of("category", {"match": "alpha/echo", "then": "allow"})
     client = await greeted(stage, nursery)
     await call(client)
@@ -276,9 +268,7 @@ async def test_a_modern_client_is_answered_with_the_question_and_comes_back(
     assert len(stage.alpha.sent) == 1
 
 
-async def test_a_modern_client_may_allow_a_tool_for_its_session(
-    nursery: trio.Nursery,
-) -> None:
+async def test_a_modern_client_may_allow_a_tool_for_its_session(nursery: trio.Nursery) -> None:
     stage, client, state = await asked_in_its_answer(nursery)
     await again(client, state, accept("allow for this session"))
     stage.answer(await stage.alpha.wait_sent(1))
@@ -300,9 +290,7 @@ async def test_other_arguments_are_not_what_was_agreed_to(nursery: trio.Nursery)
     assert not stage.alpha.sent
 
 
-async def test_arguments_that_come_back_are_sent_as_they_were_shown(
-    nursery: trio.Nursery,
-) -> None:
+async def test_arguments_that_come_back_are_sent_as_they_were_shown(nursery: trio.Nursery) -> None:
     stage = stage_of("full")
     client = await stage.client(nursery)
     shown = b'{"x":1,"x":2}'

@@ -1,19 +1,14 @@
 """Whatever is answered, changed and configured meanwhile, no call is sent that a rule forbids just then."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fakes_upstream import tool
+from tests.fakes_upstream import Client, Sent, tool
 from tests.unit.clients.permissions.agreeing import accept, call_of, configure, greeted, stage_of
-
-if TYPE_CHECKING:
-    from tests.fakes_upstream import Client, Sent
 
 ANSWERS: dict[str, Any] = {
     "once": {"result": accept("allow once")},

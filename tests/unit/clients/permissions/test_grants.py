@@ -1,29 +1,23 @@
 """What a session may call: one definition of one tool, for so long, and not long after it has left."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from daemon.clients.approvals import MAX_SHOWN, question
 from daemon.clients.grants import MAX_AGREED, MAX_GRANTS, MAX_LEFT, AgreedCalls, Grants, SessionGrants
 from daemon.clients.input_required import TTL
+from daemon.config.config_model import Profile
 from daemon.config.redaction import Redactors
+from daemon.model import Tool
 from daemon.safety.escape import hidden_in
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
 from tests.unit.config.reading import config_of
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from daemon.config.config_model import Profile
-    from daemon.model import Tool
-
 
 WRITE = tool("fs", "write")
 
@@ -82,9 +76,7 @@ async def test_of_so_many_sessions_the_grants_stay_and_none_of_those_without() -
 TOOL = ("fs", "write", "hash")
 
 
-async def test_a_call_may_be_repeated_once_in_time_by_who_has_made_it(
-    mock_clock: MockClock,
-) -> None:
+async def test_a_call_may_be_repeated_once_in_time_by_who_has_made_it(mock_clock: MockClock) -> None:
     agreed = AgreedCalls()
     for taken, seconds in ((TOOL, 0.0), (("fs", "write", "other"), 0.0), (TOOL, TTL)):
         agreed.note(b"anna", TOOL)

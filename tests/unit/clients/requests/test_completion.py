@@ -1,7 +1,5 @@
 """Completion: asked of the server that has what is referred to, in that server's own words."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

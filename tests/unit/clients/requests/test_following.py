@@ -1,11 +1,10 @@
 """A client follows resources in the way of its era, and is told why where it cannot."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from daemon.clients.requests.subscriptions import MAX_WAITING, SETTLED_SECONDS
 from daemon.model import Kind
@@ -14,9 +13,6 @@ from tests.fakes_upstream import MODERN, Client, Guest, Stage
 from tests.unit.clients.asking import answer, greeted
 from tests.unit.clients.instanced import divided
 from tests.unit.clients.members import raw
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 URI = "file:///a"
 UPDATED = "notifications/resources/updated"

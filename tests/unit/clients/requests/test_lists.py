@@ -1,10 +1,9 @@
 """Long lists in pages, cursors that were never given out, and how many requests wait."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+import trio
 
 from daemon.clients.requests.tools import (
     MAX_WAITING_LISTS,
@@ -17,10 +16,6 @@ from daemon.clients.requests.tools import (
 from daemon.model import Kind
 from daemon.surfaces.table import ClientInfo
 from tests.fakes_upstream import MODERN, Stage
-
-if TYPE_CHECKING:
-    import trio
-
 
 MANY = 1000
 METHODS = {

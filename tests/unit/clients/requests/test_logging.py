@@ -1,19 +1,15 @@
 """A client sets the level of the logs that it gets; a line of its own call comes with that call."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+import trio
 
 from daemon.protocol import LOG_LEVEL_KEY, LOG_MESSAGE
 from tests.fakes_upstream import MODERN, Client, Stage
 from tests.unit.cases import cases
 from tests.unit.clients.members import raw
-
-if TYPE_CHECKING:
-    import trio
 
 LINE = {"level": "info", "data": "said"}
 

@@ -1,18 +1,14 @@
 """What clients ask about prompts: lists of all servers, and a prompt filled in by the server that has it."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+import trio
 
 from daemon.facts import Switched
 from daemon.model import Kind
 from tests.fakes_upstream import MODERN, Client, Stage
-
-if TYPE_CHECKING:
-    import trio
 
 GREET = {"name": "greet", "title": "Say hello", "arguments": [{"name": "who", "x": 1.0}], "icons": []}
 
@@ -47,9 +43,7 @@ async def test_the_prompts_of_all_servers_are_listed_as_they_wrote_them(client: 
     assert modern == {"resultType": "complete", "prompts": listed, "ttlMs": 0, "cacheScope": "private"}
 
 
-async def test_a_request_for_prompts_waits_for_who_has_not_listed_any(
-    nursery: trio.Nursery,
-) -> None:
+async def test_a_request_for_prompts_waits_for_who_has_not_listed_any(nursery: trio.Nursery) -> None:
     stage = Stage()
     stage.offers("beta", Kind.PROMPT)
     client = await stage.client(nursery)

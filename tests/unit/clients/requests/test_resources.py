@@ -1,11 +1,10 @@
 """What clients ask about resources: lists of all servers, and what is read from the server that has it."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
@@ -14,14 +13,8 @@ from daemon.clients.links import LONGEST, MAX_LINKS, MAX_OWNERS, MAX_SEARCHED, l
 from daemon.clients.requests.forwarding import MAX_URI
 from daemon.facts import Switched
 from daemon.model import Kind
-from tests.fakes_upstream import MODERN, Client, Stage
+from tests.fakes_upstream import MODERN, Client, FakeUpstream, Sent, Stage
 from tests.unit.cases import cases
-
-if TYPE_CHECKING:
-    import trio
-
-    from tests.fakes_upstream import FakeUpstream, Sent
-
 
 LOGO = {"uri": "file:///logo.png", "name": "logo", "mimeType": "image/png", "size": 5.0}
 BOOK = {"uriTemplate": "book://{isbn}/page/{n}", "name": "page", "x": [1]}
@@ -143,9 +136,7 @@ async def test_a_resource_that_is_switched_off_says_so(stage: Stage, nursery: tr
     assert "alpha" in error["message"]
 
 
-async def test_what_no_server_lists_is_waited_for_where_one_has_not_listed_yet(
-    nursery: trio.Nursery,
-) -> None:
+async def test_what_no_server_lists_is_waited_for_where_one_has_not_listed_yet(nursery: trio.Nursery) -> None:
     stage = Stage()
     for server in ("alpha", "beta"):
         stage.offers(server, Kind.TEMPLATE)

@@ -1,18 +1,14 @@
 """Calls that are to become tasks, and what their clients ask about them: forwarded, the ids exchanged."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from daemon.errors import UpstreamLost
 from tests.fakes_upstream import Client, Sent, Stage, tool
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 TASK = {"taskId": "theirs", "status": "working", "createdAt": "now", "lastUpdatedAt": "now", "ttl": 3_600_000}
 

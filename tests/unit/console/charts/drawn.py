@@ -1,7 +1,5 @@
 """What tests of charts look at: a chart is well-formed, and holds nothing that a strict policy would refuse."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -1,7 +1,5 @@
 """Numbers, scales and the figure around a drawing."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,35 +1,24 @@
 """The page of calls: what waits and can be cancelled, and what has ended, the newest first."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
 
 from daemon.causes import Cause
 from daemon.console.page import part, server_page, session_page, tool_page, with_query
-from daemon.console.pages.activity_pages import (
-    CALLS_PAGE,
-    CANCEL_CALL,
-    EVENTS_PAGE,
-    EVENTS_SHOWN,
-    SHOWN,
-)
+from daemon.console.pages.activity_pages import CALLS_PAGE, CANCEL_CALL, EVENTS_PAGE, EVENTS_SHOWN, SHOWN
 from daemon.console.rendering import Rendering
 from daemon.counting.recent_calls import RecentCall
 from daemon.errors import InvalidArguments, UnknownServer
 from daemon.history.event import Event, EventKind
 from daemon.history.event_words import phrase
+from daemon.operators.base import OperatorContext
 from tests.fakes_upstream import Stage
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
 from tests.unit.operators.stage import operator_context
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from daemon.operators.base import OperatorContext
 
 
 def ended(number: int = 1, **changed: object) -> RecentCall:

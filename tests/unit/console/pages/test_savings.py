@@ -1,8 +1,6 @@
 """The page of savings: sums, and charts from the hour to the quarter."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
@@ -10,13 +8,11 @@ import pytest
 from daemon.console.pages.savings import SAVINGS_PAGE, SPANS
 from daemon.counting.series import MinuteOfDaemon
 from daemon.counting.tally import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, OTHER, SPARED
+from daemon.operators.base import OperatorContext
 from tests.fakes_upstream import Stage
 from tests.unit.console.charts.drawn import described, paths, rows
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
 from tests.unit.operators.stage import SESSION, FakeArchive, FakeSession, clients_of, operator_context
-
-if TYPE_CHECKING:
-    from daemon.operators.base import OperatorContext
 
 NOON = 1_800_000_000.0 // 86_400 * 86_400 + 43_200
 HOUR = 3600

@@ -1,19 +1,11 @@
 """The page of one server."""
 
-from __future__ import annotations
-
 import pytest
 
 from daemon.authorization.login_runs import LoginRefused, LoginRun
 from daemon.authorization.logins import DeviceCode, LoginPage, Wish
 from daemon.causes import Cause, Remedy
-from daemon.console.pages.server_pages import (
-    SERVER,
-    SERVER_ACTIONS,
-    SERVERS,
-    server_facts,
-    shown,
-)
+from daemon.console.pages.server_pages import SERVER, SERVER_ACTIONS, SERVERS, server_facts, shown
 from daemon.errors import UnknownServer
 from daemon.history.event import Event, EventKind
 from daemon.operators.base import Refused

@@ -1,8 +1,6 @@
 """The page of one session: what it has loaded and why that is not valid any more; taken away, moved."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Hashable
 
 import attrs
 import pytest
@@ -11,6 +9,8 @@ from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.clients.grants import Grants
 from daemon.console.pages.session_pages import SESSION_ACTIONS, SESSION_PAGE, SESSIONS_PAGE
 from daemon.errors import InvalidArguments
+from daemon.model import ToolKey
+from daemon.operators.base import OperatorContext
 from tests.fakes_upstream import Stage
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
 from tests.unit.operators.stage import (
@@ -21,12 +21,6 @@ from tests.unit.operators.stage import (
     clients_of,
     operator_context,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable
-
-    from daemon.model import ToolKey
-    from daemon.operators.base import OperatorContext
 
 ACTS = {each.path.rpartition("/")[2]: each.act for each in SESSION_ACTIONS}
 LOADED = Loaded(

@@ -1,8 +1,7 @@
 """The page of settings: each control does what the command does, and nothing secret is shown."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import attrs
 import pytest
@@ -12,16 +11,11 @@ from daemon.checks.advice import warnings
 from daemon.config.parse import Plan, load
 from daemon.console.pages.settings_pages import SETTINGS_ACTIONS, SETTINGS_PAGE
 from daemon.errors import InvalidArguments, McpdError
+from daemon.operators.base import OperatorContext
 from tests.fakes_upstream import Stage
 from tests.unit.cases import cases
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
 from tests.unit.operators.stage import FACTS, operator_context
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from daemon.operators.base import OperatorContext
 
 TOKEN = "tk-0123456789abcdefghijklmnopqrstuv"
 TEXT = f"""{{

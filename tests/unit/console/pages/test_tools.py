@@ -1,13 +1,13 @@
 """The page of all tools: never all at once, and searched as a model searches."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
+from daemon.console.page import ConsolePage
 from daemon.console.pages.server_pages import SERVER
 from daemon.console.pages.session_pages import SESSION_PAGE
 from daemon.console.pages.tool_pages import DESCRIBE_TOOL, PER_PAGE, SWITCH_TOOL, TOOL_PAGE, TOOLS_PAGE
@@ -17,12 +17,6 @@ from tests.unit.config.reading import config_of
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
 from tests.unit.operators.running import raw, running
 from tests.unit.operators.stage import SESSION, FakeSession, OperatorStage, clients_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from daemon.console.page import ConsolePage
-
 
 MOST_BYTES = 200_000
 """What a page may have (the console's budget)."""

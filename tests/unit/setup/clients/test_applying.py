@@ -1,25 +1,19 @@
 """Installing and uninstalling, with the files of all clients."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 
 from daemon.documents import files
-from daemon.documents.files import DocumentError
+from daemon.documents.files import DocumentError, FoundFile
 from daemon.errors import ConfigError
+from daemon.setup.clients.installing import Installation
 from daemon.setup.clients.programs import PROGRAMS
 from tests.pairwise import pairwise
 from tests.unit.setup.installs import EVERYTHING, MCPD, Installs
 from tests.unit.setup.machines import machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from daemon.documents.files import FoundFile
-    from daemon.setup.clients.installing import Installation
 
 WAYS: dict[str, tuple[Any, Installation]] = {
     "all": (EVERYTHING, MCPD),

@@ -1,24 +1,19 @@
 """The servers of the clients of a machine, as they are found."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from daemon.config.translation import translated
-from daemon.setup.clients.importing import ConfiguredServers, find, identity
+from daemon.setup.clients.importing import ClientServers, ConfiguredServers, find, identity
 from daemon.setup.clients.programs import PROGRAMS, SHAPES, Machine, NotTaken, named
 from tests.unit.cases import cases
 from tests.unit.setup.generated import MACHINE
 from tests.unit.setup.machines import CLIENTS, ORIGINS, machine
-
-if TYPE_CHECKING:
-    from daemon.setup.clients.importing import ClientServers
 
 
 def found_of(client: str, at: Path) -> ClientServers:

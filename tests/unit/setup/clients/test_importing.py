@@ -1,23 +1,17 @@
 """What is planned of servers that were found."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
 
 from daemon.config.parse import parse
-from daemon.setup.clients.importing import ConfiguredServers, ImportPlan, find, plan
-from daemon.setup.clients.programs import PROGRAMS
+from daemon.setup.clients.importing import ClientServers, ConfiguredServers, ImportPlan, find, plan
+from daemon.setup.clients.programs import PROGRAMS, Machine
 from tests.unit.cases import rows_of
 from tests.unit.setup.machines import machine
-
-if TYPE_CHECKING:
-    from daemon.setup.clients.importing import ClientServers
-    from daemon.setup.clients.programs import Machine
 
 KEY = "bk-7Qm2xV9bT4Zr8Lw1"
 

@@ -1,12 +1,11 @@
 """mcpd in the text of a file: whatever stands there, only its servers are touched, and there is a way back."""
 
-from __future__ import annotations
-
 import json
+import random
 import sys
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
@@ -27,16 +26,11 @@ from daemon.setup.clients.installing import (
     own_command,
     put_in,
 )
-from daemon.setup.clients.programs import PROGRAMS
+from daemon.setup.clients.programs import PROGRAMS, ClientPlace
 from tests.unit.cases import cases, rows_of
 from tests.unit.setup.generated import NAMES, PLACES, entry, servers, text
 from tests.unit.setup.installs import EVERYTHING, MCPD, Installs, knows
 from tests.unit.setup.machines import machine
-
-if TYPE_CHECKING:
-    import random
-
-    from daemon.setup.clients.programs import ClientPlace
 
 WAYS = {
     "all": MCPD,

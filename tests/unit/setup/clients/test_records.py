@@ -1,22 +1,15 @@
 """What is kept of clients' files."""
 
-from __future__ import annotations
-
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import attrs
 import pytest
 
 from daemon.documents import files
-from daemon.documents.files import DocumentError, replace
+from daemon.documents.files import DocumentError, FoundFile, replace
 from daemon.documents.formats import Format
 from daemon.setup.clients.installing import NamedEntry, Record, Records
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from daemon.documents.files import FoundFile
 
 
 @pytest.fixture

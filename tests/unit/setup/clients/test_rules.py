@@ -1,9 +1,8 @@
 """Rules of clients' own about tools: where they stand, and which of them are about mcpd's servers."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -16,9 +15,6 @@ from daemon.setup.clients.programs import PROGRAMS
 from daemon.setup.clients.rules import ToolRule, held_rules, keeping
 from tests.unit.cases import cases
 from tests.unit.setup.machines import machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MEMORY = {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"]}
 KNOWN = ConfiguredServers(servers={"memory": MEMORY, "time": {"command": "time"}})

@@ -1,7 +1,5 @@
 """Examples made up from schemas: they fit, and making one never fails."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,8 +1,8 @@
 """What models send and what they meant: one reading that fits, or a refusal that helps."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,10 +17,6 @@ from daemon.surfaces.validators import MAX_ERRORS, MAX_PATTERNS, Validator, Vali
 from daemon.surfaces.wrapped import MAX_CHECKED, Checker, Read
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 PATH = {
     "type": "object",
@@ -53,8 +49,7 @@ def test_an_object_that_fits_goes_on_byte_for_byte(args: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "args",
-    [b'{"path":1e400}', b'{"path":"\\ud800"}', b'{"path":' + b"[" * 3000 + b"]" * 3000 + b"}"],
+    "args", [b'{"path":1e400}', b'{"path":"\\ud800"}', b'{"path":' + b"[" * 3000 + b"]" * 3000 + b"}"]
 )
 def test_an_object_that_cannot_be_decoded_is_the_servers_to_judge(args: bytes) -> None:
     assert bytes(read(STRICT, args).arguments) == args
@@ -281,10 +276,7 @@ def test_errors_are_looked_for_in_the_first_elements_of_a_long_list() -> None:
 
 
 def test_a_value_of_which_nothing_can_be_told_soon_is_still_refused() -> None:
-    schema: dict[str, Any] = {
-        "type": "object",
-        "properties": {"a": {"enum": [f"v{n}" for n in range(20_000)]}},
-    }
+    schema: dict[str, Any] = {"type": "object", "properties": {"a": {"enum": [f"v{n}" for n in range(20_000)]}}}
     assert "at $: this does not fit the schema" in refused_hostile(schema, {"a": CANARY}).message
     schema["required"] = ["b"]
     assert 'at $: "b" is a required property' in refused_hostile(schema, {"a": CANARY}).message

@@ -1,7 +1,5 @@
 """Compiled schemas: every dialect that servers use, nothing fetched, nothing that takes long."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

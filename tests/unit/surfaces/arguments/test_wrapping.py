@@ -1,13 +1,13 @@
 """A wrapper call is taken apart byte for byte, and its shortcut does what the surface would do."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from daemon.errors import CallError, InvalidArguments
 from daemon.surfaces.surface import MAX_REMEMBERED, AwaitListing, Forward, View
@@ -16,11 +16,6 @@ from daemon.surfaces.wrapped import Wrapper
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import view_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from msgspec import Raw
 
 EXAMPLE = '{"tool_name": "NAME", "arguments": {}}'
 WRAPPER = Wrapper("arguments", ("tool_name",), EXAMPLE)

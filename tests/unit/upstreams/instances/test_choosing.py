@@ -1,7 +1,5 @@
 """Which instance a client gets, by its session and its directory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

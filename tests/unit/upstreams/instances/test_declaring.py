@@ -1,7 +1,5 @@
 """What an instance is told of its client."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,21 +1,14 @@
 """What one instance lists, beside what the catalog has of its server."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from daemon.catalog.snapshot import Catalog, begin, fold
-from daemon.facts import DefinitionsListed, ServerStatus, StatusChanged
+from daemon.facts import DefinitionsListed, Fact, ServerStatus, StatusChanged
 from daemon.model import Kind
 from daemon.states import ServerState
 from daemon.upstreams.server_instances import OwnLists
 from tests.fakes_upstream import tools_of
 from tests.unit.config.reading import config_of
-
-if TYPE_CHECKING:
-    from daemon.facts import Fact
 
 
 class Registry:

@@ -1,7 +1,5 @@
 """The status of a server from the statuses of its instances."""
 
-from __future__ import annotations
-
 from daemon.facts import ServerStatus
 from daemon.states import ServerState
 from daemon.upstreams.server_instances import overall

@@ -1,18 +1,11 @@
 """A `ports.ConnectionEvents` that remembers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import trio
+from msgspec import Raw
 
 from daemon.model import Kind
 from daemon.protocol import LOG_MESSAGE
-
-if TYPE_CHECKING:
-    from msgspec import Raw
-
-    from daemon.wire.requests import Exchange, PeerRequest
+from daemon.wire.requests import Exchange, PeerRequest
 
 
 class Listener:

@@ -1,20 +1,14 @@
 """A `ports.UpstreamConnection` that answers from a table and keeps the calls that it is sent."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout
+from daemon.model import Era
+from daemon.ports import CallToSend
 from daemon.protocol import CLIENT_CAPABILITIES
-from daemon.wire.requests import GivenUp, RemoteError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from daemon.model import Era
-    from daemon.ports import CallToSend
-    from daemon.wire.requests import Exchange
+from daemon.wire.requests import Exchange, GivenUp, RemoteError
 
 SILENCE = UpstreamTimeout("no answer")
 DEATH = UpstreamLost("killed by SIGKILL; whether the call ran is unknown")

@@ -1,11 +1,10 @@
 """Real servers on loopback for the transports to meet, and the two ends of a connection that tests look at."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import hypercorn
@@ -15,26 +14,20 @@ import trio
 from mcp.server.lowlevel import Server as SdkServer
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.exceptions import MCPError
+from msgspec import Raw
 
 from daemon.config.config_model import Server, TransportType
 from daemon.config.tuning import ServerLimits, Timeouts
+from daemon.errors import CallError
 from daemon.model import Era, Kind
+from daemon.ports import UpstreamConnection
 from daemon.processes.children import Children
 from daemon.protocol import ASKED_OF_CLIENTS, IDENTITY, LOG_MESSAGE, MODERN_VERSION
 from daemon.upstreams.transports.server_connection import OpenContext, connector
-from daemon.wire.envelope import METHOD_NOT_FOUND
+from daemon.wire.envelope import METHOD_NOT_FOUND, Buffer
 from daemon.wire.outbox import Outbox
+from daemon.wire.requests import Exchange, PeerRequest
 from tests.fakes_upstream import tool_call
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from msgspec import Raw
-
-    from daemon.errors import CallError
-    from daemon.ports import UpstreamConnection
-    from daemon.wire.envelope import Buffer
-    from daemon.wire.requests import Exchange, PeerRequest
 
 HANDSHAKE_VERSION = "2025-11-25"
 SECONDS = 30

@@ -1,9 +1,8 @@
 """What one server has asked: each request is answered once, under its own id, and only some are open."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec import Raw
@@ -11,12 +10,8 @@ from msgspec import Raw
 from daemon.upstreams.transports.server_connection import MAX_BYTES, MAX_SERVER_REQUESTS, RequestsOfServer
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer
+from daemon.wire.requests import PeerRequest
 from tests.unit.wire.fakes import RecordingHandler, ScriptedLink
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from daemon.wire.requests import PeerRequest
 
 
 class Scene:

@@ -1,7 +1,5 @@
 """What errors and statuses mean: for the caller, and for the supervisor."""
 
-from __future__ import annotations
-
 import errno
 import socket
 import ssl

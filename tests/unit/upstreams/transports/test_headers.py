@@ -1,7 +1,5 @@
 """The headers of each era, and those that a tool's schema asks for."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

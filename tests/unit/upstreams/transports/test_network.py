@@ -1,7 +1,5 @@
 """Places, and what a failed attempt to connect means."""
 
-from __future__ import annotations
-
 import errno
 import socket
 import ssl

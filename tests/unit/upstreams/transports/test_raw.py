@@ -1,10 +1,9 @@
 """The edge that stdio, unix and WebSocket share: frames in, frames out, payloads untouched."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio
@@ -12,6 +11,7 @@ import trio.testing
 from msgspec import Raw
 
 from daemon.errors import (
+    CallError,
     ConnectionLost,
     Overloaded,
     ProtocolFault,
@@ -23,19 +23,12 @@ from daemon.errors import (
 from daemon.model import Era
 from daemon.protocol import CAPABILITIES_KEY, CLIENT_INFO_KEY, MODERN_VERSION, VERSION_KEY
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, RawConnection
-from daemon.wire.outbox import Outbox
+from daemon.wire.envelope import Buffer
+from daemon.wire.outbox import Outbox, Receiver
 from daemon.wire.requests import RemoteError
 from tests.fakes_upstream import tool_call
 from tests.faults.stage import Answer
 from tests.unit.upstreams.transports.listening import Listener
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
-
-    from daemon.errors import CallError
-    from daemon.wire.envelope import Buffer
-    from daemon.wire.outbox import Receiver
-
 
 HUGE = b"HUGE"
 """Starts a line that the link reports as over the limit."""

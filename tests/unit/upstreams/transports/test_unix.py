@@ -1,10 +1,9 @@
 """A unix socket server, spoken to as the actor would."""
 
-from __future__ import annotations
-
 import json
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 import trio
@@ -15,10 +14,6 @@ from daemon.errors import CannotStart, ConnectionLost, UpstreamLost
 from daemon.model import Era
 from daemon.upstreams.transports.unix import socket_path
 from tests.unit.upstreams.transports.serving import connected, context_for
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
 
 async def listening(

@@ -1,7 +1,5 @@
 """What the tests of admission share: heads of requests, tokens, and what was counted and logged."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

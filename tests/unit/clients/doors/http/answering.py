@@ -1,34 +1,24 @@
 """Sessions for the HTTP door that note what they are told, and say what a test wants."""
 
-from __future__ import annotations
-
 import json
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 import attrs
 import trio
 import trio.testing
 
 from daemon.clients.client import Principal
-from daemon.clients.doors.http.exchange import PLAIN, Refusal
+from daemon.clients.doors.http.exchange import PLAIN, HttpExchange, Refusal
 from daemon.clients.doors.http.http_sessions import Place
 from daemon.clients.doors.http.mcp import McpEndpoint
 from daemon.errors import RunError
 from daemon.protocol import CAPABILITIES_KEY, MODERN_VERSION, VERSION_KEY
-from daemon.wire.outbox import Outbox
+from daemon.wire.outbox import Link, Outbox
 from daemon.wire.peer import Peer
-from tests.unit.clients.doors.http.visiting import visiting
+from tests.unit.clients.doors.http.visiting import HttpClient, Visit, visiting
 from tests.unit.wire.fakes import RecordingHandler
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from contextlib import AbstractAsyncContextManager
-
-    from daemon.clients.doors.http.exchange import HttpExchange
-    from daemon.wire.outbox import Link
-    from tests.unit.clients.doors.http.visiting import HttpClient, Visit
 
 POST = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 

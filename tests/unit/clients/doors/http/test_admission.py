@@ -1,10 +1,8 @@
 """Who may come in over HTTP: by which names, from which pages, with which tokens, and how soon again."""
 
-from __future__ import annotations
-
 import contextlib
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -30,11 +28,7 @@ from daemon.clients.doors.http.reading import Head
 from daemon.counting.tally import HTTP_REFUSALS
 from daemon.safety.redact import Redactor
 from tests.unit.cases import cases
-from tests.unit.clients.doors.http.admissions import ANN, CI, NOBODY, bearing, hall, head
-
-if TYPE_CHECKING:
-    from tests.unit.clients.doors.http.admissions import Hall
-
+from tests.unit.clients.doors.http.admissions import ANN, CI, NOBODY, Hall, bearing, hall, head
 
 OPEN: dict[str, Any] = {"address": "0.0.0.0:7337"}
 STRANGER = "203.0.113.7"

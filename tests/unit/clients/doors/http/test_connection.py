@@ -1,29 +1,17 @@
 """One HTTP/1.1 connection: bodies, deadlines, refusals, pipelining, and its end."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
 
-from daemon.clients.doors.http.exchange import PLAIN, Refusal
-from daemon.clients.doors.http.http_connection import (
-    BODY_SECONDS,
-    HEAD_SECONDS,
-    IDLE_SECONDS,
-    LINGER_SECONDS,
-)
+from daemon.clients.doors.http.exchange import PLAIN, HttpExchange, Refusal
+from daemon.clients.doors.http.http_connection import BODY_SECONDS, HEAD_SECONDS, IDLE_SECONDS, LINGER_SECONDS
 from daemon.clients.doors.http.reading import HEAD_BYTES
 from daemon.clients.doors.http.replies import COMMENT, COMMENT_SECONDS, PostReply
 from daemon.wire import envelope
 from tests.unit.clients.doors.http.visiting import MAX_BODY, Visit, taking, visiting
-
-if TYPE_CHECKING:
-    from daemon.clients.doors.http.exchange import HttpExchange
-    from tests.unit.clients.doors.http.visiting import Visit
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -42,10 +30,7 @@ async def test_a_refusal_is_the_response_and_the_connection_goes_on(by: str, del
     def refuse(_exchange: HttpExchange, _body: bytes = b"") -> None:
         raise Refusal(HTTPStatus.FORBIDDEN, "not you\n", headers={"x-why": "you"}, delay=delay)
 
-    async with (
-        visiting(refuse if by == "head" else taking(refuse)) as visit,
-        trio.open_nursery() as nursery,
-    ):
+    async with visiting(refuse if by == "head" else taking(refuse)) as visit, trio.open_nursery() as nursery:
         nursery.start_soon(ticking, visit, BOUND)
         since = trio.current_time()
         for number in (1, 2):

@@ -1,7 +1,5 @@
 """What balancers and probes are answered, and which of them need no name."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 
 import pytest

@@ -1,7 +1,5 @@
 """What is posted, listened to and deleted under `/mcp`, in both eras."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any
@@ -25,15 +23,7 @@ from daemon.clients.doors.http.mcp import (
 from daemon.protocol import CAPABILITIES_KEY, MODERN_VERSION, VERSION_KEY
 from daemon.wire.envelope import INVALID_PARAMS, METHOD_NOT_FOUND
 from tests.unit.cases import cases
-from tests.unit.clients.doors.http.answering import (
-    ALICE,
-    BOB,
-    POST,
-    at_the_door,
-    begun,
-    message,
-    modern,
-)
+from tests.unit.clients.doors.http.answering import ALICE, BOB, POST, at_the_door, begun, message, modern
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 

@@ -1,9 +1,7 @@
 """Clients that send too much at once, read too slowly, leave too early or take all the room."""
 
-from __future__ import annotations
-
+import socket
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 import attrs
 import h11
@@ -12,12 +10,14 @@ import trio
 import trio.testing
 
 from daemon.clients.doors.http.binding import peer_of
-from daemon.clients.doors.http.exchange import PLAIN, Refusal
+from daemon.clients.doors.http.exchange import PLAIN, HttpExchange, Refusal
 from daemon.clients.doors.http.http_connection import LINGER_SECONDS, PIPELINED_BYTES
 from daemon.clients.doors.http.http_sessions import RequestNames
-from daemon.clients.doors.http.replies import ExchangeLink
+from daemon.clients.doors.http.replies import ExchangeLink, PostReply
 from daemon.errors import ProtocolFault
 from daemon.wire import envelope
+from daemon.wire.envelope import Envelope
+from daemon.wire.frames import Line
 from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.outbox import Outbox
 from tests.unit.clients.doors.http.answering import ALICE, BOB, an_endpoint, begun, message
@@ -25,14 +25,6 @@ from tests.unit.clients.doors.http.test_connection import ticking
 from tests.unit.clients.doors.http.visiting import HttpClient, visiting
 from tests.unit.wire.fakes import RecordingReceiver
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    import socket
-
-    from daemon.clients.doors.http.exchange import HttpExchange
-    from daemon.clients.doors.http.replies import PostReply
-    from daemon.wire.envelope import Envelope
-    from daemon.wire.frames import Line
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 

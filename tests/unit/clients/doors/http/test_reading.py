@@ -1,7 +1,5 @@
 """Requests from a byte stream: whatever two could read in two ways is refused, however it is cut."""
 
-from __future__ import annotations
-
 import pytest
 
 from daemon.clients.doors.http.reading import HEAD_BYTES, BadRequest, Head, RequestReader

@@ -1,9 +1,8 @@
 """Sessions over HTTP: their streams, what waits for one, resumption, and how many there may be."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio
@@ -20,12 +19,7 @@ from daemon.clients.doors.http.replies import (
     event,
     priming,
 )
-from tests.unit.clients.doors.http.answering import ALICE, BOB, an_endpoint, begun, message
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.unit.clients.doors.http.answering import Endpoint
+from tests.unit.clients.doors.http.answering import ALICE, BOB, Endpoint, an_endpoint, begun, message
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 

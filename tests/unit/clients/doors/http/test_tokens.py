@@ -1,7 +1,5 @@
 """The tokens that count: compared without telling anything, made, confirmed and revoked by operators alone."""
 
-from __future__ import annotations
-
 import hmac
 from pathlib import Path
 from typing import Any

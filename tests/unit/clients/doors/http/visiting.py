@@ -1,25 +1,20 @@
 """A client of the HTTP door over a socket pair, and applications that answer it."""
 
-from __future__ import annotations
-
 import json
 import socket
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import h11
 import trio
 import trio.testing
 
+from daemon.clients.doors.http.exchange import HttpExchange
 from daemon.clients.doors.http.http_connection import HttpConnection
 from daemon.wire.outbox import Outbox
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-
-    from daemon.clients.doors.http.exchange import HttpExchange
 
 MAX_BODY = 1000
 
@@ -133,13 +128,7 @@ async def visiting(
     near.setblocking(False)
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     connection = HttpConnection(
-        near,
-        serve,
-        peer="192.0.2.1",
-        outbox=outbox,
-        max_body=MAX_BODY,
-        max_queue=max_queue,
-        pause_at=pause_at,
+        near, serve, peer="192.0.2.1", outbox=outbox, max_body=MAX_BODY, max_queue=max_queue, pause_at=pause_at
     )
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(far))
     visit = Visit(connection, outbox, HttpClient(stream))
