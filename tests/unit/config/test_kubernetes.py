@@ -1,6 +1,7 @@
 """`config/kubernetes.yaml`: Kubernetes would take it, and mcpd takes the configuration in it."""
 
 import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ TOKENS = {"token-team": "0123456789abcdef" * 2, "token-ci": "fedcba9876543210" *
 """What an operator puts in."""
 
 
+@cache
 def resources() -> list[Json]:
     return list(yaml.safe_load_all(EXAMPLE.read_text()))
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemon.documents import yaml_document
 from daemon.documents.files import DocumentError
 from daemon.documents.yaml_document import YamlDocument, writing_of
 from daemon.errors import ConfigError
@@ -78,7 +79,8 @@ def test_what_cannot_be_changed_is_refused_and_nothing_is_changed(text: str, tra
 
 
 @cases("text")
-def test_what_is_no_yaml_is_a_fault_that_quotes_nothing(text: str) -> None:
+def test_what_is_no_yaml_is_a_fault_that_quotes_nothing(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_document, "MAX_VALUES", 10_000)
     with pytest.raises(ConfigError) as caught:
         YamlDocument(text, "x.yaml")
     assert "secret" not in str(caught.value)

@@ -1,6 +1,7 @@
 """What is asked, what is asked again, and what is given up."""
 
 import attrs
+import pytest
 
 from daemon.catalog.definitions import tools_digest
 from daemon.catalog.snapshot import Catalog, fold
@@ -149,7 +150,8 @@ def test_what_was_given_up_is_asked_about_when_it_has_changed() -> None:
     assert names(ledger.next_question(there, 20)) == ["one"]
 
 
-def test_what_was_tried_is_remembered_within_a_bound() -> None:
+def test_what_was_tried_is_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_TRIED", 40)
     ledger = Ledger()
     for round_ in range(3):
         there = catalog(a=[f"t{round_}_{n}" for n in range(module.MAX_TRIED // 2)])
