@@ -40,6 +40,8 @@ class Kind(StrEnum):
     RESOURCE = "resource"
     TEMPLATE = "template"
     """A URI template (RFC 6570)."""
+    SKILL = "skill"
+    """SEP-2640; its hash covers the digests of its files."""
 
 
 @attrs.frozen(kw_only=True)

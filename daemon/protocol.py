@@ -39,6 +39,9 @@ RELATED_TASK_KEY = META + "related-task"
 UI = META + "ui"
 """The extension for MCP Apps (SEP-1865)."""
 
+SKILLS = META + "skills"
+"""The extension for skills (SEP-2640)."""
+
 SESSION_KEY = "mcpd/session"
 """Names a request's session; never sent to servers."""
 
@@ -86,6 +89,8 @@ CANCEL_TASK = "tasks/cancel"
 INITIALIZED = "notifications/initialized"
 GET_PROMPT = "prompts/get"
 READ_RESOURCE = "resources/read"
+GET_SKILL = "skills/get"
+READ_DIRECTORY = "resources/directory/read"
 COMPLETE = "completion/complete"
 RESOURCE_NOT_FOUND = -32002
 """JSON-RPC code before 2026-07-28, which uses -32602."""

@@ -17,7 +17,7 @@ from daemon.clients.client import LOCAL_USER
 from daemon.clients.connection import ClientConnection
 from daemon.clients.context import SessionStatistics
 from daemon.clients.dispatch import plain_call
-from daemon.clients.requests.forwarding import complete, get_prompt, read_resource
+from daemon.clients.requests.forwarding import ask_about_uri, complete, get_prompt, read_resource
 from daemon.clients.requests.initialize import accept_version, declared, discover, hello, initialize, ping
 from daemon.clients.requests.subscriptions import cancel, listen, set_level, subscribe, unsubscribe
 from daemon.clients.requests.tasks import ask_about_task, list_tasks
@@ -63,6 +63,9 @@ OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None
     "resources/list": partial(list_definitions, Kind.RESOURCE),
     "resources/templates/list": partial(list_definitions, Kind.TEMPLATE),
     "resources/read": read_resource,
+    protocol.READ_DIRECTORY: partial(ask_about_uri, protocol.READ_DIRECTORY),
+    "skills/list": partial(list_definitions, Kind.SKILL),
+    protocol.GET_SKILL: partial(ask_about_uri, protocol.GET_SKILL),
     "resources/subscribe": subscribe,
     "resources/unsubscribe": unsubscribe,
     "completion/complete": complete,
@@ -70,7 +73,12 @@ OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None
 }
 """Methods that depend on a session's loaded tools or links."""
 
-OPTIONAL: Mapping[str, str] = {"prompts": "prompts", "resources": "resources", "completion": "completions"}
+OPTIONAL: Mapping[str, str] = {
+    "prompts": "prompts",
+    "resources": "resources",
+    "skills": "resources",
+    "completion": "completions",
+}
 """The capability behind methods that begin so; a profile may lack it."""
 
 

@@ -14,7 +14,7 @@ import attrs
 import msgspec
 from msgspec import Raw
 
-from daemon.protocol import META, UI
+from daemon.protocol import GET_SKILL, META, READ_DIRECTORY, SKILLS, UI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,7 +47,7 @@ KNOWN: Mapping[str, Extension] = {
         ("tasks/get", "tasks/update", "tasks/cancel"),
         "clients.requests.tasks",
     ),
-    META + "skills": Extension(Reach.ALONE, ("skills/list", "skills/get", "resources/directory/read")),
+    SKILLS: Extension(Reach.SHARED, ("skills/list", GET_SKILL, READ_DIRECTORY), "clients.requests.forwarding"),
 }
 
 UNKNOWN = Extension(Reach.ALONE)

@@ -39,10 +39,11 @@ LISTS: Mapping[Kind, ListOf] = {
     Kind.PROMPT: ListOf("prompts/list", "prompts", "name", "prompts"),
     Kind.RESOURCE: ListOf("resources/list", "resources", "uri", "resources"),
     Kind.TEMPLATE: ListOf("resources/templates/list", "resourceTemplates", "uriTemplate", "resources"),
+    Kind.SKILL: ListOf("skills/list", "skills", "uri", "resources"),
 }
-"""Resources and templates share a capability and a notification."""
+"""Resources, templates and skills share a capability and a notification; an extension declares skills, too."""
 
-BESIDE_TOOLS = (Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE)
+BESIDE_TOOLS = (Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE, Kind.SKILL)
 """Kinds without cost to a model: every surface lists them unchanged."""
 
 SHARING_NAMES: Mapping[Kind, tuple[Kind, ...]] = {
@@ -52,8 +53,11 @@ SHARING_NAMES: Mapping[Kind, tuple[Kind, ...]] = {
 }
 """The kinds that share a table of names, by its kind (`catalog.naming`)."""
 
-NAMED_AS: Mapping[Kind, Kind] = {kind: first for first, kinds in SHARING_NAMES.items() for kind in kinds}
-"""The table of names of each kind."""
+NAMED_AS: Mapping[Kind, Kind] = {
+    **{kind: first for first, kinds in SHARING_NAMES.items() for kind in kinds},
+    Kind.SKILL: Kind.RESOURCE,
+}
+"""The table of names of each kind; skills have none, as their URIs name their server (`catalog.qualifying`)."""
 
 CHANGED: Mapping[str, tuple[Kind, ...]] = {
     changed: tuple(kind for kind, each in LISTS.items() if each.changed == changed)

@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from daemon.catalog.definitions import SCHEMA, completed, hashes, lacks_type
 from daemon.catalog.kinds import LISTS
-from daemon.catalog.qualifying import META, app_link
+from daemon.catalog.qualifying import META, app_link, skill_fault
 from daemon.config.names import TOOL_BYTES
 from daemon.model import Definition, Kind, Tool
 
@@ -190,8 +190,10 @@ def _new_tool(server: str, name: str, raw: bytes) -> Tool:
 
 def _new_definition(kind: Kind, server: str, name: str, raw: bytes) -> Definition:
     definition = msgspec.json.decode(raw)
+    if kind is Kind.SKILL and (fault := skill_fault(definition)):
+        raise ValueError(fault)
     # Clients refuse a whole list for one of these.
-    if not isinstance(definition.get("name"), str):
+    if kind is not Kind.SKILL and not isinstance(definition.get("name"), str):
         raise ValueError("has no name, which MCP requires")
     arguments = definition.get("arguments") if kind is Kind.PROMPT else None
     if arguments is not None and not _are_named(arguments):

@@ -7,7 +7,7 @@ most clients see few tools, and a change of one server's list leaves the others'
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, overload
 
@@ -21,7 +21,7 @@ from daemon.catalog.entry import of_models
 from daemon.catalog.kinds import BESIDE_TOOLS, LISTS, SHARING_NAMES
 from daemon.catalog.naming import Template, among
 from daemon.catalog.permissions import Permissions
-from daemon.catalog.qualifying import META, with_own_page
+from daemon.catalog.qualifying import META, skill_uri, with_own_page, with_uris
 from daemon.catalog.snapshot import in_order
 from daemon.config.config_model import Permission, SchemaForm
 from daemon.config.names import read_reference, read_shown
@@ -170,14 +170,18 @@ class OfferedDefinition:
         shown = legible_definition(self.definition.raw)
         if self.name == self.definition.name:
             return shown
-        return msgspec.json.encode({**_decode_members(shown), LISTS[self.definition.kind].key: self.name})
+        named = msgspec.json.encode({**_decode_members(shown), LISTS[self.definition.kind].key: self.name})
+        if self.definition.kind is not Kind.SKILL:
+            return named
+        return with_uris("resources", named, partial(skill_uri, self.definition.server))
 
 
 def offered(catalog: Catalog, servers: Collection[str], kind: Kind) -> Mapping[str, OfferedDefinition]:
     """The offered definitions of a kind other than tools, by clients' name or URI, in order."""
     given = catalog.names_of(kind).given
+    qualified = kind is Kind.SKILL and len(catalog.chosen) != 1
     found = {
-        given.get((server, own), own): definition
+        skill_uri(server, own) if qualified else given.get((server, own), own): definition
         for server, definitions in catalog.lists[kind].items()
         if server in servers
         for own, definition in definitions.items()

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw
 
-from daemon.catalog.naming import is_page, mcpd_uri
+from daemon.catalog.naming import MCPD, app_uri, is_page, mcpd_uri
 from daemon.model import NO_APP, AppLink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 META = "_meta"
@@ -60,7 +60,35 @@ def _qualified(raw: Raw, server: str) -> Raw:
     return Raw(msgspec.json.encode(mcpd_uri(server, _decode_text(raw))))
 
 
-def with_uris(raw: bytes | memoryview | Raw, member: str, name: Callable[[str], str]) -> bytes:
+def skill_uri(server: str, own: str) -> str:
+    """The URI of a skill's file that includes its server and ends like the server's own (SEP-2640, URIs)."""
+    kept = app_uri(server, own)
+    return f"{MCPD}{server}/{own}" if kept == own else kept
+
+
+def skill_fault(entry: Mapping[str, object]) -> str:
+    """The reason why a skill's entry is unusable; empty if it is not."""
+    front, files = entry.get("frontmatter"), entry.get("resources")
+    if not isinstance(front, dict) or not isinstance(front.get("name"), str):
+        return "its frontmatter has no name, which SEP-2640 requires"
+    listed = isinstance(files, list) and all(
+        isinstance(each, dict) and isinstance(each.get("uri"), str) for each in files
+    )
+    return "" if listed or files == "dynamic" else "its resources are no list of files with a uri"
+
+
+def with_skill(raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> bytes:
+    """A raw result with the `skill` in it named by `name`."""
+    said = bytes(raw)
+    with suppress(*_ERRORS):
+        members = _decode(said)
+        skill = _decode(members["skill"])
+        named = msgspec.json.encode({**skill, "uri": name(_decode_text(skill["uri"]))})
+        return msgspec.json.encode({**members, "skill": Raw(with_uris("resources", named, name))})
+    return said
+
+
+def with_uris(member: str, raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> bytes:
     """A raw object in which `name` has named the `uri` of each object in the array `member`.
 
     An object without such an array stays as it is.

@@ -2,8 +2,8 @@
 
 A client may send requests before it reads earlier answers, so the form before the latest is kept, with its
 turn. A URI's server is, in order: the one in it, the one that linked to it, one that lists it, one whose
-template fits, the only one with resources. A URI that a server lists never goes to another that links to it or
-whose template fits.
+template fits, the only one with a skill there, the only one with resources. A URI that a server lists never
+goes to another that links to it or whose template fits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def locate(catalog: Catalog, offer: Offer, uri: str, linked: Mapping[str, str]) 
         return None
     key = _said(catalog, offer, uri) or _linked(catalog, offer, uri, linked)
     if key is None and not is_mcpd(uri):
-        key = _listed(catalog, offer, uri) or _from_template(offer, uri) or _only_one(catalog, offer, uri)
+        key = _listed(catalog, offer, uri) or _from_template(offer, uri) or _of_skill(catalog, offer, uri)
+        key = key or _only_one(catalog, offer, uri)
     return None if key is None or _is_switched_off(catalog, key) else key
 
 
@@ -53,9 +54,13 @@ def _linked(catalog: Catalog, offer: Offer, uri: str, linked: Mapping[str, str])
 
 def _listed(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
     """The server that lists a URI; of several, the name's owner."""
-    lists = catalog.lists[Kind.RESOURCE]
+    lists = [catalog.lists[kind] for kind in (Kind.RESOURCE, Kind.SKILL)]
     owner = catalog.names_of(Kind.RESOURCE).owners.get(uri)
-    found = [server for server in offer.servers_of(Kind.RESOURCE) if uri in lists.get(server, ())]
+    found = [
+        server
+        for server in offer.servers_of(Kind.RESOURCE)
+        if any(uri in each.get(server, ()) for each in lists)
+    ]
     if not found:
         return None
     return owner if owner is not None and owner[0] in found else (found[0], uri)
@@ -71,13 +76,24 @@ def _from_template(offer: Offer, uri: str) -> ToolKey | None:
     return found.server, uri
 
 
+def _of_skill(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
+    """The only server with a skill that has a URI in its directory."""
+    skills = catalog.lists[Kind.SKILL]
+    found = [
+        server
+        for server in offer.servers_of(Kind.SKILL)
+        if any(f"{uri}/".startswith(own.removesuffix("SKILL.md")) for own in skills.get(server, ()))
+    ]
+    return (found[0], uri) if len(found) == 1 else None
+
+
 def _only_one(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
     with_some = [
         server
         for server in offer.servers_of(Kind.RESOURCE)
         if any(
             kind in (lists := catalog.servers[server].lists) and lists[kind].declared
-            for kind in SHARING_NAMES[Kind.RESOURCE]
+            for kind in (*SHARING_NAMES[Kind.RESOURCE], Kind.SKILL)
         )
     ]
     return (with_some[0], uri) if len(with_some) == 1 else None
@@ -86,7 +102,7 @@ def _only_one(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
 def _is_switched_off(catalog: Catalog, key: ToolKey) -> bool:
     """Whether an operator disabled a resource, or all templates that it can come from."""
     server, own = key
-    if (server, switch_of(Kind.RESOURCE, own)) in catalog.switched:
+    if any((server, switch_of(kind, own)) in catalog.switched for kind in (Kind.RESOURCE, Kind.SKILL)):
         return True
     listed = catalog.lists[Kind.RESOURCE].get(server, ())
     if own in listed or not any(each == server for each, _ in catalog.switched):

@@ -88,6 +88,7 @@ _COLUMNS = (
     ServerColumn("prompts", 4, if_any=True),
     ServerColumn("resources", 5, if_any=True),
     ServerColumn("templates", 6, if_any=True),
+    ServerColumn("skills", 6, if_any=True),
     ServerColumn("inFlight", 11, "open"),
     ServerColumn("calls", 10, "calls"),
     ServerColumn("errors", 9, "err"),
@@ -259,5 +260,6 @@ def _other_lists(server: ServerReport) -> str:
         ("prompt", server["prompts"]),
         ("resource", server["resources"]),
         ("template", server["templates"]),
+        ("skill", server["skills"]),
     )
     return ", ".join(counted(count, kind) for kind, count in kinds if count)

@@ -43,8 +43,8 @@ class EventKind(StrEnum):
 
     # What servers offer.
     LISTS_CHANGED = "lists-changed"
-    """A list differs. `tools`, `prompts`, `resources`, `resourceTemplates`: the names that `came`, `went`,
-    `changed`. `renamed`: old names to new ones. `toolsDiffer`: the differences by changed tool
+    """A list differs. `tools`, `prompts`, `resources`, `resourceTemplates`, `skills`: the names that `came`,
+    `went`, `changed`. `renamed`: old names to new ones. `toolsDiffer`: the differences by changed tool
     (`operators.news`). `epoch`, `before`: the version of the server's offer."""
     EPOCH = "epoch"
     """The version of the offer has risen for another reason. `epoch`, `before`."""

@@ -32,6 +32,7 @@ LISTS = {
     "prompts": "prompts",
     "resources": "resources",
     "resourceTemplates": "resource templates",
+    "skills": "skills",
 }
 """The lists of a server, by their names in details."""
 

@@ -148,6 +148,7 @@ SERVERS = {
     "prompts": _number("prompts", "prompts"),
     "resources": _number("resources", "resources"),
     "templates": _number("templates", "templates"),
+    "skills": _number("skills", "skills"),
     "inFlight": _number("in flight", "inFlight", zero="-"),
     "calls": _number(f"calls {MINUTES}m", "recent.calls"),
     "errors": _number(f"errors {MINUTES}m", "recent.errors", zero="-", severity="fault"),

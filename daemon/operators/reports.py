@@ -202,11 +202,12 @@ class ListReport(TypedDict):
 
 
 class BesideToolsReport(TypedDict):
-    """The numbers of known prompts, resources and templates."""
+    """The numbers of known prompts, resources, templates and skills."""
 
     prompts: int
     resources: int
     templates: int
+    skills: int
 
 
 class ServerReport(StandingReport, RunningReport):
@@ -236,12 +237,15 @@ class ServerReport(StandingReport, RunningReport):
     prompts: NotRequired[int]
     resources: NotRequired[int]
     templates: NotRequired[int]
+    skills: NotRequired[int]
     unavailablePrompts: NotRequired[list[str]]
     unavailablePromptsLeft: NotRequired[int]
     unavailableResources: NotRequired[list[str]]
     unavailableResourcesLeft: NotRequired[int]
     unavailableTemplates: NotRequired[list[str]]
     unavailableTemplatesLeft: NotRequired[int]
+    unavailableSkills: NotRequired[list[str]]
+    unavailableSkillsLeft: NotRequired[int]
     lists: NotRequired[dict[str, ListReport]]
     instances: NotRequired[list[ServerReport]]
 

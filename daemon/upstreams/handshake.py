@@ -27,7 +27,14 @@ from daemon.config.config_model import EraWish
 from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost, UpstreamTimeout
 from daemon.kit.wording import counted, span
 from daemon.model import Era, Kind
-from daemon.protocol import CLIENT_CAPABILITIES, HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
+from daemon.protocol import (
+    CLIENT_CAPABILITIES,
+    HANDSHAKE_VERSIONS,
+    IDENTITY,
+    MODERN_VERSION,
+    SERVER_INFO_KEY,
+    SKILLS,
+)
 from daemon.wire.requests import HttpRefusal, RemoteError
 
 if TYPE_CHECKING:
@@ -152,7 +159,8 @@ class Greeting:
     others: tuple[str, ...] = ()
     """Its declared capabilities among `OTHERS`."""
     logs: bool = False
-    updates: bool = False  # whether it declares `logging`, and `resources.subscribe`
+    updates: bool = False
+    skills: bool = False  # whether it declares `logging`, `resources.subscribe`, and skills
     announced: tuple[str, ...] = ()
     """Those, `tools` included, with `listChanged`."""
     about: str = attrs.field(default="", repr=False)
@@ -165,6 +173,8 @@ class Greeting:
 
     def lists(self, kind: Kind) -> bool:
         """Whether it declares that it lists this kind."""
+        if kind is Kind.SKILL:
+            return self.skills
         return self.lists_tools if kind is Kind.TOOL else LISTS[kind].capability in self.others
 
     def announces(self, kind: Kind) -> bool:
@@ -376,6 +386,7 @@ def _greeting(era: Era, version: str, result: dict[str, object], raw: bytes) -> 
         others=tuple(each for each in OTHERS if each in capabilities),
         logs="logging" in capabilities,
         updates=_member(capabilities, "resources").get("subscribe") is True,
+        skills=SKILLS in _member(capabilities, "extensions"),
         announced=tuple(
             each for each in ("tools", *OTHERS) if _member(capabilities, each).get("listChanged") is True
         ),

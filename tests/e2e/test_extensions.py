@@ -109,7 +109,7 @@ def test_a_shared_surface_declares_the_known_ones_as_the_first_server_has_them(
     daemon: Daemon, era: str, servers: tuple[str, ...]
 ) -> None:
     with over_socket(daemon, era, *servers) as client:
-        assert declared(client)["extensions"] == {UI: {"mimeTypes": ["a"]}}
+        assert declared(client)["extensions"] == {UI: {"mimeTypes": ["a"]}, SKILLS: {"directoryRead": True}}
 
 
 CLIENTS = {UI: {"mimeTypes": ["b"]}, "com.example/x": {"m": [1.0]}, TASKS: {}}

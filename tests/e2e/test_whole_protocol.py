@@ -19,7 +19,7 @@ import pytest
 from tests.e2e.doors import HttpDoor
 from tests.e2e.harness import ROOT, Daemon, running
 from tests.e2e.whole_client import WholeClient
-from tests.e2e.whole_server import META, PAGE, POLL, TOOLS, UI, UNKNOWN
+from tests.e2e.whole_server import FILES, META, PAGE, POLL, SKILL, TOOLS, UI, UNKNOWN
 from tests.e2e.whole_serving import served
 from tests.pairwise import covering
 
@@ -169,6 +169,29 @@ def test_an_app_is_read_from_its_server_and_calls_it_by_its_tools_own_names(pair
     result = client.ask("resources/read", {"uri": uri})
     assert result["contents"] == [{"uri": uri, "text": f"in {PAGE} of {pair.server}"}]
     assert pair.client.call(POLL)["content"][0]["text"] == f'"polled {pair.server}"'
+
+
+def test_skills_are_listed_got_and_read_from_their_server(pair: Pair) -> None:
+    """Every server has the same URI, and what hosts check of a skill stays true of its qualified one."""
+    client, root = pair.client, f"skill://mcpd+{pair.server}/acme/refunds"
+    assert META + "skills" in client.greeting["capabilities"]["extensions"]
+    (listed,) = (each for each in client.ask("skills/list")["skills"] if pair.server in each["uri"])
+    assert listed["uri"] == f"{root}/SKILL.md"
+    assert listed["frontmatter"]["description"] == f"Refunds by {pair.server}"
+    assert listed["frontmatter"]["license"] == "MIT"
+    assert [each["uri"] for each in listed["resources"]] == [f"{root}/{each}" for each in FILES]
+    assert all(each["digest"] == f"sha256:{0:064}" and each["size"] == 2 for each in listed["resources"])
+    got = client.ask("skills/get", {"uri": listed["uri"]})
+    assert got["skill"] == listed
+    assert UNKNOWN.items() <= got.items()
+    assert not client.modern or "ttlMs" in got
+    found = client.ask("resources/directory/read", {"uri": f"{root}/templates", "cursor": "c"})
+    assert found["resources"] == [{"uri": f"{root}/templates/email.md", "name": "email.md"}]
+    assert found["nextCursor"] == "c"
+    (read,) = client.ask("resources/read", {"uri": f"{root}/templates/email.md"})["contents"]
+    assert read["text"] == f"in {SKILL}/templates/email.md of {pair.server}"
+    unknown = client.ask("skills/get", {"uri": "skill://unknown/SKILL.md"})
+    assert unknown["error"]["code"] == -32602
 
 
 def test_prompts_are_listed_and_got_with_all_their_members(pair: Pair) -> None:

@@ -34,6 +34,10 @@ POLL = "poll"
 """A tool for apps alone, of the same name at every server."""
 
 UI: Json = {"_meta": {"ui": {"resourceUri": PAGE}, "ui/resourceUri": PAGE, "example.com/x": [1]}}
+SKILL = "skill://acme/refunds"
+"""The directory of a skill, which no list of resources has."""
+
+FILES = ("SKILL.md", "templates/email.md")
 FOR_APPS: Json = {"_meta": {"ui": {"visibility": ["app"]}}}
 FORM: Json = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
@@ -83,6 +87,8 @@ class WholeServer:
                 return {
                     "resourceTemplates": [{"uriTemplate": template, "name": f"{self.name} by key", **UNKNOWN}]
                 }
+            case "skills/list":
+                return {"skills": [self.skill]}
             case _:
                 return None
 
@@ -99,6 +105,13 @@ class WholeServer:
         }
 
     @property
+    def skill(self) -> Json:
+        """A skill that each server has, under the same URI."""
+        front = {"name": "refunds", "description": f"Refunds by {self.name}", "license": "MIT"}
+        files = [{"uri": f"{SKILL}/{each}", "digest": f"sha256:{0:064}", "size": 2} for each in FILES]
+        return {"uri": f"{SKILL}/SKILL.md", "frontmatter": front, "resources": files}
+
+    @property
     def capabilities(self) -> Json:
         """What it declares."""
         tasks: Json = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
@@ -108,6 +121,7 @@ class WholeServer:
             "resources": {"listChanged": True, "subscribe": True},
             "completions": {},
             "logging": {},
+            "extensions": {META + "skills": {"directoryRead": True}},
             **({} if self.modern else tasks),
         }
 
@@ -180,6 +194,11 @@ class Conversation:
                 request.reply(
                     {"messages": [{"role": "user", "content": {"type": "text", "text": said}}], **UNKNOWN}
                 )
+            case "skills/get":
+                request.reply({"skill": server.skill, **UNKNOWN}, cacheable=True)
+            case "resources/directory/read":
+                found = {"uri": f"{params['uri']}/email.md", "name": "email.md"}
+                request.reply({"resources": [found], "nextCursor": params.get("cursor", "none"), **UNKNOWN})
             case "resources/read":
                 of = f" of {server.name}" if params["uri"].startswith(("ui:", "skill:")) else ""
                 request.reply(

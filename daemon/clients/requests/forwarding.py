@@ -15,7 +15,7 @@ from msgspec import Raw
 from daemon import protocol
 from daemon.catalog.kinds import switch_of
 from daemon.catalog.naming import app_uri, is_page, read_mcpd_uri
-from daemon.catalog.qualifying import with_uris
+from daemon.catalog.qualifying import skill_uri, with_skill, with_uris
 from daemon.catalog.shown import locate
 from daemon.clients.calls import ClientCall
 from daemon.clients.dispatch import MAX_RETURNS
@@ -41,6 +41,15 @@ if TYPE_CHECKING:
 
 NO_COMPLETION = b'{"completion":{"values":[]}}'
 """The answer in place of a server that completes nothing."""
+
+
+_NAMED_IN: Mapping[str, Callable[..., bytes]] = {
+    protocol.GET_SKILL: with_skill,
+    protocol.READ_DIRECTORY: partial(with_uris, "resources"),
+}
+"""The methods of skills (SEP-2640), and the functions that name the URIs in their results."""
+
+_CACHEABLE = (protocol.READ_RESOURCE, protocol.GET_SKILL)
 
 
 class ForwardedRequest(ClientCall, eq=False, kw_only=True):
@@ -70,7 +79,7 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
 
     def answered(self, result: Buffer) -> None:
         """Answer with the server's result; a modern client's read of an older server is marked uncached."""
-        if self.method == protocol.READ_RESOURCE and self.request.modern:
+        if self.method in _CACHEABLE and self.request.modern:
             result = protocol.completed(bytes(result), protocol.UNCACHED)
         super().answered(result)
 
@@ -83,7 +92,8 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
 
     def code_of(self, error: CallError) -> int | None:
         """The JSON-RPC code for an error (`ClientCall.code_of`)."""
-        if isinstance(error, UnknownResource | ResourceDisabled) and not self.request.modern:
+        unknown = isinstance(error, UnknownResource | ResourceDisabled)
+        if unknown and not self.request.modern and self.method not in _NAMED_IN:
             return protocol.RESOURCE_NOT_FOUND
         wrong = (UnknownPrompt, PromptDisabled, UnknownResource, ResourceDisabled)
         return INVALID_PARAMS if isinstance(error, wrong) else INTERNAL_ERROR
@@ -218,6 +228,23 @@ def read_resource(connection: ClientConnection, params: Raw | None, request: Req
     begin(connection, request, protocol.READ_RESOURCE, params, members, route, kinds)
 
 
+def ask_about_uri(method: str, connection: ClientConnection, params: Raw | None, request: Request) -> None:
+    """Forward `skills/get` or `resources/directory/read` to its URI's server. Raises MsgspecError: no URI."""
+    members = protocol.members_of(params)
+    uri = uri_in(members)
+    del members["uri"]
+    route = partial(_route_uri, method, uri, request.session.links)
+    begin(connection, request, method, params, members, route, (Kind.SKILL, Kind.RESOURCE, Kind.TEMPLATE))
+
+
+def _route_uri(method: str, uri: str, links: Mapping[str, str], view: View) -> Forward:
+    server, own = find_resource(view, uri, links)
+    forward = forward_to(server, method, f"{server}/{method}", "uri", own)
+    if own == uri:
+        return forward
+    return attrs.evolve(forward, convert=partial(_NAMED_IN[method], name=partial(skill_uri, server)))
+
+
 def uri_in(members: dict[str, Raw]) -> str:
     """The member `uri`. Raises ValidationError: missing, no string, or too long."""
     uri = text_in(members, "uri")
@@ -237,7 +264,8 @@ def find_resource(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
         return found
     said = read_mcpd_uri(uri)
     for server, own in [said] if said else [(server, uri) for server in view.servers]:
-        if server in view.servers and (server, switch_of(Kind.RESOURCE, own)) in view.catalog.switched:
+        words = {(server, switch_of(kind, own)) for kind in (Kind.RESOURCE, Kind.SKILL)}
+        if server in view.servers and not words.isdisjoint(view.catalog.switched):
             text = f"this resource of server {server} is switched off by the operator of mcpd."
             raise ResourceDisabled(text, uri=uri, server=server)
     text = (
@@ -263,7 +291,7 @@ def _as_asked(forward: Forward, own: str, member: str) -> Forward:
     if app_uri(forward.server, own) == own:
         return forward
     name = partial(app_uri, forward.server)
-    return attrs.evolve(forward, convert=partial(with_uris, member=member, name=name))
+    return attrs.evolve(forward, convert=partial(with_uris, member, name=name))
 
 
 OF_PROMPT = "ref/prompt"

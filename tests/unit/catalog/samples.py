@@ -41,8 +41,9 @@ def tool(server: str, name: str, **members: object) -> Tool:
 
 
 def definition_json(kind: Kind, name: str, **members: object) -> bytes:
-    """A prompt, resource or template as a server would list it."""
-    return msgspec.json.encode({"name": name, LISTS[kind].key: name, **members})
+    """A prompt, resource, template or skill as a server would list it."""
+    more = {"frontmatter": {"name": name}, "resources": "dynamic"} if kind is Kind.SKILL else {}
+    return msgspec.json.encode({"name": name, LISTS[kind].key: name, **more, **members})
 
 
 def definition(kind: Kind, server: str, name: str, **members: object) -> Definition:

@@ -23,7 +23,7 @@ SKILLS = "io.modelcontextprotocol/skills"
             '{"roots":{},"extensions":{"com.example/x":{"a":1.0}, "UI":{}}}',
             '{"roots":{},"extensions":{"UI":{}}}',
         ),
-        ('{"extensions":{"SKILLS":{}}}', '{"extensions":{"SKILLS":{}}}', '{"extensions":{}}'),
+        ('{"extensions":{"SKILLS":{}}}', *['{"extensions":{"SKILLS":{}}}'] * 2),
         ('{"extensions":{"TASKS":{},"UI":{"c":[1.0]}}}', *['{"extensions":{"UI":{"c":[1.0]}}}'] * 2),
         (r'{"extensions":{"io.modelcontextprotocol/task\u0073":{}}}', *['{"extensions":{}}'] * 2),
         (r'{"\u0065xtensions":{"TASKS":{}}}', *['{"extensions":{}}'] * 2),

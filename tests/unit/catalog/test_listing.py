@@ -132,6 +132,8 @@ def test_a_definition_keeps_the_bytes_it_came_as_and_is_one_object(kind: Kind) -
     raw = b'{"name":"n", "%b": "x:y" ,"_meta":{"a":[1.0]},"icons":[]}' % LISTS[kind].key.encode()
     if kind is Kind.PROMPT:
         raw = b'{"name" : "x:y","arguments":[{"name":"a"}]}'
+    if kind is Kind.SKILL:
+        raw = b'{"uri":"x:y" ,"frontmatter":{"name":"n"},"resources":[{"uri":"x:y","digest":"sha256:0"}]}'
     (first,), quarantined = read_definitions(kind, "s", [Raw(raw)])
     assert (first.raw, first.name, first.kind, quarantined) == (raw, "x:y", kind, {})
     ((again,), _) = read_definitions(kind, "s", [Raw(raw)])

@@ -25,7 +25,7 @@ SERVER: Any = {
     "p95Ms": 87.5}, "pings": {"unanswered": 0, "lastMs": 0.4, "lastHeardAt": 990.0}, "type": "stdio",
     "protocol": "2025-11-25", "others": [], "serverInfo": "git 1.0", "quarantined": {}, "completed": [],
     "hidden": {}, "noise": {"count": 0, "first": ""}, "oneClientAtATime": False, "listingError": "",
-    "prompts": 0, "resources": 0, "templates": 0, "lists": {}, "instances": [],
+    "prompts": 0, "resources": 0, "templates": 0, "skills": 0, "lists": {}, "instances": [],
 }  # fmt: skip
 """One server as `status` answers it, well."""
 

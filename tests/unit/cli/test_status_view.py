@@ -369,7 +369,7 @@ def test_of_many_faults_some_are_named_and_the_rest_is_counted() -> None:
 
 OF_SERVERS = {
     *("type", "epoch", "quarantined", "completed", "hidden", "listingError", "lists", "instances"),
-    *("prompts", "resources", "templates"),
+    *("prompts", "resources", "templates", "skills"),
 }
 
 

@@ -148,6 +148,7 @@ async def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         "prompts": 0,
         "resources": 0,
         "templates": 0,
+        "skills": 0,
         "schemaBytes": schemas,
         "offeredTools": 22,
         "offeredBytes": offered,

@@ -31,6 +31,7 @@ GREETING = Greeting(
     lists_tools=True,
     others=("prompts", "resources"),
     announced=("tools", "resources"),
+    skills=True,
     server_info="alpha 1",
 )
 UNKNOWN = RemoteError(-32601, "Method not found")
@@ -46,6 +47,7 @@ class Library(TableConnection):
             Kind.PROMPT: ["p"],
             Kind.RESOURCE: ["x:r"],
             Kind.TEMPLATE: ["x:{t}"],
+            Kind.SKILL: ["skill://s/SKILL.md"],
         }
         self.held: dict[Kind, trio.Event] = {}
         self.subscription: Callable[[], Exception] = lambda: UNKNOWN
@@ -60,7 +62,7 @@ class Library(TableConnection):
         names = self.lists[kind]
         if isinstance(names, Exception):
             raise names
-        schema = {"inputSchema": {"type": "object"}}
+        schema = {"inputSchema": {"type": "object"}, "frontmatter": {"name": "s"}, "resources": "dynamic"}
         listed: list[dict[str, Any]] = [{"name": each, LISTS[kind].key: each, **schema} for each in names]
         return json.dumps({LISTS[kind].member: listed}).encode()
 
@@ -176,7 +178,7 @@ async def test_a_burst_of_announcements_of_one_kind_is_one_more_list_of_that_kin
     await until(lambda: len(scene.told(Kind.PROMPT)) == 2, every=0.05)
     await trio.sleep(60)
     assert scene.last(Kind.PROMPT) == (["p", "q"], "")
-    assert [scene.connection.asked(kind) for kind in Kind] == [1, 2, 1, 1]
+    assert [scene.connection.asked(kind) for kind in Kind] == [1, 2, 1, 1, 1]
     assert scene.told(Kind.PROMPT)[-1].first is False
     assert not scene.lists.tools.is_stale
 
@@ -187,7 +189,7 @@ async def test_an_operator_has_everything_listed_again(nursery: trio.Nursery) ->
     scene.connection.lists[Kind.RESOURCE] = RemoteError(-1, "broken")
     with trio.fail_after(30):
         assert await scene.lists.refresh() == "", "the tools are what it answers for"
-    assert [scene.connection.asked(kind) for kind in Kind] == [2, 2, 2, 2]
+    assert [scene.connection.asked(kind) for kind in Kind] == [2, 2, 2, 2, 2]
     assert "broken" in scene.last(Kind.RESOURCE)[1]
 
 
