@@ -247,7 +247,7 @@ PROBE_HEADERS = {
 UNAUTHORIZED, FORBIDDEN, TOO_MANY = 401, 403, 429
 
 
-class _ServerMetadata(msgspec.Struct):
+class ServerMetadata(msgspec.Struct):
     """The authorization server's metadata that mcpd reads besides the SDK (RFC 8414, RFC 8628)."""
 
     issuer: str
@@ -255,6 +255,57 @@ class _ServerMetadata(msgspec.Struct):
     device_authorization_endpoint: str | None = None
     token_endpoint_auth_methods_supported: list[str] | None = None
     code_challenge_methods_supported: list[str] | None = None
+
+
+def metadata_in(response: httpx2.Response) -> ServerMetadata | None:
+    """The metadata of an authorization server; None for another answer."""
+    if response.status_code != OK or response.request.method != "GET":
+        return None
+    try:
+        return msgspec.json.decode(response.content, type=ServerMetadata)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def is_unwell(response: httpx2.Response) -> bool:
+    """Whether a refusal is a temporary fault."""
+    return response.status_code == TOO_MANY or response.is_server_error
+
+
+async def carry_out(
+    provider: httpx2.Auth,
+    client: httpx2.AsyncClient,
+    url: str,
+    scope: str | None,
+    send: Callable[[httpx2.Request], Awaitable[httpx2.Response]],
+) -> int:
+    """Send the SDK's requests; return the HTTP status with which the server at `url` took the token."""
+    probe = client.build_request("POST", url, headers=PROBE_HEADERS, content=PROBE)
+    async with aclosing(provider.async_auth_flow(probe)) as flow:
+        await anext(flow)
+        response = await _challenge(client, probe, scope)
+        while True:
+            try:
+                outgoing = await flow.asend(response)
+            except StopAsyncIteration:
+                return response.status_code
+            response = await (_probed(client, probe) if outgoing is probe else send(outgoing))
+
+
+async def _probed(client: httpx2.AsyncClient, probe: httpx2.Request) -> httpx2.Response:
+    """The server's answer to the probe, without the body, which may be endless."""
+    response = await client.send(probe, stream=True)
+    await response.aclose()
+    return httpx2.Response(response.status_code, headers=response.headers, request=probe)
+
+
+async def _challenge(client: httpx2.AsyncClient, probe: httpx2.Request, scope: str | None) -> httpx2.Response:
+    """The refusal that begins a login: the server's, or the one that it reserves for other requests."""
+    response = await _probed(client, probe)
+    challenge = response.headers.get("www-authenticate", "")[:MAX_HEADER]
+    if scope is not None:
+        challenge = f'Bearer scope="{scope}", {challenge.removeprefix("Bearer ")}'
+    return httpx2.Response(UNAUTHORIZED, headers={"www-authenticate": challenge}, request=probe)
 
 
 class _SpeltOtherwise(Exception):
@@ -311,7 +362,7 @@ class LoginFlow:
         except UnsafeAddress as unsafe:
             raise NoLogin(f"mcpd ended the login: {unsafe}") from None
         except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise NoLogin(f"{_place(error)} cannot be reached: {reason(error)}") from None
+            raise NoLogin(f"{place(error)} cannot be reached: {reason(error)}") from None
         except OAuthRegistrationError:
             issuer = self._issuer if self._provider.context.oauth_metadata is not None else None
             text = not_registered(self._wish.server, issuer, self._redirect.url, self._last)
@@ -331,47 +382,21 @@ class LoginFlow:
         return self._login()
 
     async def _flow(self) -> int:
-        """Send the SDK's requests; return the HTTP status with which the server took the token."""
-        probe = self._client.build_request("POST", self._wish.url, headers=PROBE_HEADERS, content=PROBE)
-        async with aclosing(self._provider.async_auth_flow(probe)) as flow:
-            outgoing = await anext(flow)
-            self._last = response = await self._challenge(outgoing)
-            while True:
-                try:
-                    outgoing = await flow.asend(response)
-                except StopAsyncIteration:
-                    return response.status_code
-                if outgoing is probe:
-                    response = await self._probed(outgoing)
-                elif self._ready is not None and outgoing is self._ready.request:
-                    self._last = response = self._ready
-                else:
-                    self._last = response = await self._client.send(outgoing)
-                    if response.status_code == TOO_MANY or response.is_server_error:
-                        self._unwell = response
-                    self._fit(response)
+        return await carry_out(self._provider, self._client, self._wish.url, self._wish.scope, self._send)
 
-    async def _probed(self, probe: httpx2.Request) -> httpx2.Response:
-        """The server's answer to the probe, without the body, which may be endless."""
-        response = await self._client.send(probe, stream=True)
-        await response.aclose()
-        return httpx2.Response(response.status_code, headers=response.headers, request=probe)
-
-    async def _challenge(self, probe: httpx2.Request) -> httpx2.Response:
-        """The refusal that begins a login: the server's, or the one that it reserves for other requests."""
-        response = await self._probed(probe)
-        challenge = response.headers.get("www-authenticate", "")[:MAX_HEADER]
-        if self._wish.scope is not None:
-            challenge = f'Bearer scope="{self._wish.scope}", {challenge.removeprefix("Bearer ")}'
-        return httpx2.Response(UNAUTHORIZED, headers={"www-authenticate": challenge}, request=probe)
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        if self._ready is not None and request is self._ready.request:
+            self._last = self._ready
+            return self._last
+        self._last = response = await self._client.send(request)
+        if is_unwell(response):
+            self._unwell = response
+        self._fit(response)
+        return response
 
     def _fit(self, response: httpx2.Response) -> None:
         """Adapt the client to the authorization server before registration, if this is its metadata."""
-        try:
-            metadata = msgspec.json.decode(response.content, type=_ServerMetadata)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            return
-        if response.status_code != OK or response.request.method != "GET":
+        if (metadata := metadata_in(response)) is None:
             return
         context = self._provider.context
         named = context.auth_server_url
@@ -470,7 +495,7 @@ class LoginFlow:
         return self._provider._expected_issuer()  # noqa: SLF001 - what the metadata has to name
 
 
-def _place(error: httpx2.RequestError) -> str:
+def place(error: httpx2.RequestError) -> str:
     """The unreachable host."""
     try:
         return error.request.url.host

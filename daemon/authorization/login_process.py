@@ -19,12 +19,15 @@ from daemon.authorization.logins import (
     Done,
     Failed,
     LoginsTrouble,
+    MachineWish,
     NoLogin,
+    NotNow,
     Said,
     Told,
     Wish,
     logins_in,
 )
+from daemon.authorization.machine_login import MachineLogin
 from daemon.authorization.redirect import Redirect, listen
 
 if TYPE_CHECKING:
@@ -48,7 +51,7 @@ class Lines:
     source: trio.abc.ReceiveStream
     _rest: bytearray = attrs.field(factory=bytearray)
 
-    async def next(self) -> Wish | Answer | None:
+    async def next(self) -> Wish | MachineWish | Answer | None:
         """The next message; None at the end, or after an invalid line."""
         while b"\n" not in self._rest:
             chunk = await self.source.receive_some(RECEIVED)
@@ -58,7 +61,7 @@ class Lines:
         line, _, rest = self._rest.partition(b"\n")
         self._rest = rest
         try:
-            told: Wish | Answer = _told.decode(line)
+            told: Wish | MachineWish | Answer = _told.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return None
         return told
@@ -67,13 +70,18 @@ class Lines:
 async def serve(lines: Lines, say: Callable[[Said], Awaitable[None]]) -> None:
     """Do one login and report its result; say nothing if the caller has gone."""
     wish = await lines.next()
-    if not isinstance(wish, Wish):
+    if not isinstance(wish, Wish | MachineWish):
         return
     async with trio.open_nursery() as nursery:
         try:
-            result: Done | Failed = await _login(wish, lines, say, nursery)
+            if isinstance(wish, MachineWish):
+                nursery.start_soon(_hear, lines, None, nursery.cancel_scope)
+                async with guarded_client(wish.url) as client:
+                    result: Done | Failed = Done(login=await MachineLogin(wish, client).run())
+            else:
+                result = await _login(wish, lines, say, nursery)
         except (NoLogin, LoginsTrouble) as error:
-            result = Failed(str(error))
+            result = Failed(str(error), temporary=isinstance(error, NotNow))
         except Exception as error:  # noqa: BLE001 - its text, and a traceback, may hold secrets
             result = Failed(f"internal error in mcpd ({type(error).__name__}): please report it")
         await say(result)
@@ -100,10 +108,10 @@ async def _login(
     raise NoLogin(f"nobody has finished the login within {LOGIN_SECONDS / 60:g} minutes: begin again")
 
 
-async def _hear(lines: Lines, redirect: Redirect, login: trio.CancelScope) -> None:
+async def _hear(lines: Lines, redirect: Redirect | None, login: trio.CancelScope) -> None:
     """Take pasted answers, and cancel the login when the caller has gone."""
     while (told := await lines.next()) is not None:
-        if isinstance(told, Answer):
+        if isinstance(told, Answer) and redirect is not None:
             redirect.take_pasted(told.url)
     login.cancel()
 

@@ -1,5 +1,7 @@
 """Runs logins, each in a process of its own that all callers with the same wish share.
 
+mcpd's own logins (`auth`) need no user: their tokens are kept here, in memory.
+
 Operators (`mcpd login`) and clients' calls may want the same login at once, but there is one user. A second
 caller with the same wish sees the same page; another wish (say, other scopes) ends the first login. A login
 ends with its last caller.
@@ -7,8 +9,10 @@ ends with its last caller.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +30,9 @@ from daemon.authorization.logins import (
     FileLogins,
     LoginPage,
     LoginsTrouble,
+    MachineWish,
+    NoLogin,
+    NotNow,
     Said,
     Wish,
     login_url,
@@ -37,7 +44,7 @@ from daemon.history.event import Event, EventKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daemon.authorization.logins import ServerLogins
+    from daemon.authorization.logins import Login, ServerLogins
     from daemon.config.config_model import Server
     from daemon.processes.children import Children
 
@@ -45,6 +52,10 @@ if TYPE_CHECKING:
 MAX_RUNNING = 4  # concurrent logins: each takes 63 MiB, and a user opens one page after the other
 
 LOGIN_SECONDS = 660.0  # longest login: its process gives up after ten minutes and reports that
+
+OWN_SECONDS = 60.0  # for a login of mcpd itself, which waits for other programs alone
+
+AGAIN_SECONDS = 5.0  # after such a login has failed: all calls and instances of a server want the same one
 
 MAX_LINE = 64 * 1024  # bytes of a line from the process: eight times the longest URL that browsers take
 
@@ -72,7 +83,7 @@ class LoginRefused(McpdError):
 class LoginRun:
     """One login under way."""
 
-    def __init__(self, wish: Wish) -> None:
+    def __init__(self, wish: Wish | MachineWish) -> None:
         self.wish = wish
         self.shown: LoginPage | DeviceCode | None = None  # the page or code for the user; None if not yet known
         self.outcome: Done | Failed | None = None  # the result; None while the login runs
@@ -128,6 +139,24 @@ class LoginRun:
             self.scope.cancel()
 
 
+class OwnLogin:
+    """The login of mcpd itself at one server."""
+
+    def __init__(self, wish: MachineWish) -> None:
+        self.wish = wish
+        self.lock = trio.Lock()  # held by the caller that logs in
+        self.login: Login | None = None
+        self.failure, self.again = NoLogin(""), -math.inf  # the last failure, and until when it counts
+
+    def good(self, rejected: str | None, *, fresh: bool) -> Login | None:
+        """The login, unless it is rejected or over, or about to end and not `fresh`."""
+        login = self.login
+        if login is None or login.access_token == rejected:
+            return None
+        until = login.renew_at if fresh else login.expires_at
+        return login if until is None or time.time() < until else None
+
+
 class LoginRuns:
     """The logins under way at all servers."""
 
@@ -139,6 +168,9 @@ class LoginRuns:
         program: tuple[str, ...] = PROGRAM,
     ) -> None:
         self.logins = logins
+        logins.obtain = self.obtain
+        self._own: dict[str, OwnLogin] = {}
+        self._places = trio.CapacityLimiter(MAX_RUNNING)
         self._program = program
         self._state = state
         self._children = children
@@ -187,6 +219,43 @@ class LoginRuns:
         run.join()
         self._nursery.start_soon(self._carry_out, run)
         return run
+
+    async def obtain(self, server: Server, rejected: str | None) -> Login:
+        """Log in to a server with `auth`, unless there is a good login.
+
+        Raises NoLogin; NotNow if a later attempt may succeed.
+        """
+        assert server.auth is not None
+        wish = MachineWish(server=server.name, url=login_url(server), auth=server.auth)
+        own = self._own.get(server.name)
+        if own is None or own.wish != wish:
+            own = self._own[server.name] = OwnLogin(wish)
+        async with own.lock:
+            login = own.good(rejected, fresh=True)
+            if login is None and trio.current_time() >= own.again:
+                try:
+                    login = own.login = await self._obtained(wish)
+                except NoLogin as failure:
+                    own.failure, own.again = failure, trio.current_time() + AGAIN_SECONDS
+            if login is None and isinstance(own.failure, NotNow):
+                login = own.good(rejected, fresh=False)
+            if login is None:
+                raise own.failure
+            return login
+
+    async def _obtained(self, wish: MachineWish) -> Login:
+        outcome: Done | Failed = Failed(f"no token within {OWN_SECONDS:g} s", temporary=True)
+        try:
+            async with self._places:
+                with trio.move_on_after(OWN_SECONDS):
+                    outcome = await self._talk(LoginRun(wish))
+        except RunError as error:
+            outcome = Failed(f"the login cannot be begun: {error}", temporary=True)
+        if isinstance(outcome, Done) and outcome.login is not None:
+            logger.bind(server=wish.server).debug("mcpd has logged in")
+            return outcome.login
+        assert isinstance(outcome, Failed)
+        raise (NotNow if outcome.temporary else NoLogin)(outcome.message)
 
     def changed(self, server: str) -> None:
         """Note a new or ended login at a server."""

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from daemon.config.login_keys import Auth  # noqa: TC001 - msgspec reads it
 from daemon.errors import McpdError
 from daemon.host import private_files
 from daemon.host.sockets import private_directory
 from daemon.kit.later import later
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -102,6 +103,17 @@ class Wish(msgspec.Struct, tag="wish", rename="camel", kw_only=True):
         return f"Wish(server={self.server!r})"
 
 
+class MachineWish(msgspec.Struct, tag="machine", rename="camel", kw_only=True):
+    """A request for a login without a user, which is not stored."""
+
+    server: str
+    url: str
+    auth: Auth
+
+    def __repr__(self) -> str:
+        return f"MachineWish(server={self.server!r})"
+
+
 class LoginPage(msgspec.Struct, tag="link", rename="camel"):
     """A page that the user has to open."""
 
@@ -124,24 +136,26 @@ class Answer(msgspec.Struct, tag="answer", rename="camel"):
 
 
 class Done(msgspec.Struct, tag="done", rename="camel"):
-    """The login is stored."""
+    """The login is stored, or told here."""
 
     scope: str | None = None
     expires_at: float | None = None  # end of the access token, seconds since the epoch
+    login: Login | None = None  # of mcpd itself, which nothing stores
 
 
 class Failed(msgspec.Struct, tag="failed", rename="camel"):
     """There is no login; the store is unchanged."""
 
     message: str  # the failure, its reason and the remedy, without a secret
+    temporary: bool = False  # whether a later attempt may succeed
 
 
 class NoLogin(McpdError):
     """A login fails; the text is that of `Failed`."""
 
 
-Said = LoginPage | DeviceCode | Done | Failed
-Told = Wish | Answer
+class NotNow(NoLogin):
+    """A login fails that may succeed later."""
 
 
 DIRECTORY = "logins"  # for logins and locks, below the state directory
@@ -174,6 +188,10 @@ class Login(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     def __repr__(self) -> str:
         return f"Login(url={self.url!r}, issuer={self.issuer!r})"
+
+
+Said = LoginPage | DeviceCode | Done | Failed
+Told = Wish | MachineWish | Answer
 
 
 class Logins(Protocol):
@@ -295,6 +313,10 @@ def login_url(server: Server) -> str:
     return f"http{url.removeprefix('ws')}" if url.startswith(("ws://", "wss://")) else url
 
 
+async def _unable(_server: Server, _rejected: str | None) -> Login:
+    raise NotNow("the daemon has not begun to log in")
+
+
 class ServerLogins:
     """The login store, and the scopes that servers have asked for."""
 
@@ -303,6 +325,7 @@ class ServerLogins:
     ) -> None:
         """Take a store; `hide` removes a login's tokens from everything shown."""
         self.kept = kept
+        self.obtain: Callable[[Server, str | None], Awaitable[Login]] = _unable  # later `LoginRuns.obtain`
         self._hide = hide
         self._wanted: dict[str, str] = {}
 

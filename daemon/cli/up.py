@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
+from daemon.causes import Cause
 from daemon.cli.command import agreed, has_terminal
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, note, say
 from daemon.cli.import_servers import table, these
@@ -260,6 +261,7 @@ def _trouble(name: str, server: ServerReport) -> str:
     state = server["state"]
     if state in COMING:
         return f"{name} is still starting (`mcpd status`)"
-    helps = f"mcpd login {name}" if state == "needs_auth" else "mcpd doctor"
+    by_user = state == "needs_auth" and server.get("cause") != Cause.LOGIN_REFUSED
+    helps = f"mcpd login {name}" if by_user else "mcpd doctor"
     reason = str(server.get("reason") or "").partition("\n")[0]
     return f"{name}: {state}{f', {reason}' if reason else ''} (`{helps}`)"

@@ -16,6 +16,7 @@ import attrs
 
 from daemon.config import state_url
 from daemon.config.listen import DEFAULT_PROFILE, MAX_PORT, Listen, MetricsAddress
+from daemon.config.login_keys import Auth, Scope
 from daemon.config.tuning import (
     AnswerTokens,
     Count,
@@ -44,14 +45,10 @@ def _wrong_web_url(url: str) -> str:
     return "write the url of an OpenAI-compatible endpoint, up to its version: https://HOST/v1"
 
 
-_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-"""RFC 6749, section 3.3."""
-
 MAX_RULES = 256
 """Rules of one profile: mcpd matches each listed tool with all of them, 1 us each."""
 
 Pattern = Annotated[str, Rule(later("daemon.config.names", "pattern_problem"))]
-Scope = Annotated[str, like(_SCOPE, 'a scope has no blanks and no quotes: write ["one", "two"] for several')]
 Port = Annotated[int, Rule(lambda port: "" if 0 < port <= MAX_PORT else f"a port is 1 to {MAX_PORT}")]
 DirectoryGlob = Annotated[
     str, like(re.compile(r"(?:/|~/|\*).*", re.DOTALL), "this fits no directory: begin it with /, ~/ or *")
@@ -324,6 +321,8 @@ class Server:
     oauth: OAuth | bool = True
     """OAuth login (http, sse, ws; `mcpd login`). false: never log in. A configured `Authorization` header takes
     precedence."""
+    auth: Auth | None = None
+    """Login of mcpd itself, without a user (http, sse, ws)."""
     enabled: bool = True
     """false: mcpd does not start the server, offer its tools or resolve its ${...} references."""
     start: StartMode = StartMode.EAGER
@@ -371,11 +370,15 @@ class Server:
 
     @property
     def login(self) -> OAuth | None:
-        """OAuth settings; None if the transport has no login, a token is configured, or `oauth` is false."""
-        has_token = any(name.lower() == "authorization" for name in self.headers)
-        if self.type not in LOGIN_TYPES or self.oauth is False or has_token:
+        """A user's OAuth settings; None if the transport has no login, or something else is configured."""
+        if self.type not in LOGIN_TYPES or self.oauth is False or self.has_token or self.auth is not None:
             return None
         return self.oauth if isinstance(self.oauth, OAuth) else OAuth()
+
+    @property
+    def has_token(self) -> bool:
+        """Whether a header holds a token."""
+        return any(name.lower() == "authorization" for name in self.headers)
 
     @property
     def shared_by(self) -> Share:

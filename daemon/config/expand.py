@@ -111,7 +111,7 @@ ENV_FILE = "env"
 
 _FORMS = "write ${VAR}, ${VAR:-default}, ${file:PATH} or ${credential:NAME}; $${ is a literal ${"
 
-SERVER_KEYS = ("command", "args", "env", "envFile", "cwd", "url", "headers", "oauth")
+SERVER_KEYS = ("command", "args", "env", "envFile", "cwd", "url", "headers", "oauth", "auth")
 """A server's keys that may hold references."""
 
 _OF_HOME = ("command", "args", "cwd")

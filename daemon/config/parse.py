@@ -358,8 +358,10 @@ def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) 
         return None
     if server.shared_by is not Share.ALL:
         faults += eager_faults(raw, trail)
-    cwd = server.cwd and _absolute(server.cwd, sources.base)
-    return attrs.evolve(server, substituted=found, credentials=credentials, cwd=cwd)
+    cwd, auth = server.cwd and _absolute(server.cwd, sources.base), server.auth
+    if auth is not None and auth.token_file:
+        auth = attrs.evolve(auth, token_file=_absolute(auth.token_file, sources.base))
+    return attrs.evolve(server, substituted=found, credentials=credentials, cwd=cwd, auth=auth)
 
 
 def _absolute(path: str, base: Path) -> str:

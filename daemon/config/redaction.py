@@ -315,6 +315,8 @@ def _of_server(server: Server) -> Iterator[tuple[str, bool]]:
     yield from _in_command(server)
     if isinstance(server.oauth, OAuth) and server.oauth.client_secret:
         yield from _judged(_spellings(server.oauth.client_secret), named=True)
+    for value in server.auth.secrets if server.auth is not None else ():
+        yield from _judged(_spellings(value), named=True)
     for value in server.credentials:
         yield from _whole(value, named=True)
     for text in (server.url, *server.args, *server.credentials, *server.env.values(), *server.substituted):

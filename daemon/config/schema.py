@@ -60,8 +60,12 @@ def _take_clients_words(config: Schema, server: Schema) -> None:
     config |= {key: {"description": "Understood as `mcpServers`."} for key in client_keys.table().sections}
     for key, said in client_keys.top_level_keys().items():
         config[key] = {"description": f"{said[0].upper()}{said[1:]}."}
+    server["auth"]["anyOf"] += [{"type": "string"}, {"type": "object", "not": {"required": ["type"]}}]
     server |= {
-        key: {"description": meant.sentence} for meant in client_keys.table().server for key in meant.keys
+        key: {"description": meant.sentence}
+        for meant in client_keys.table().server
+        for key in meant.keys
+        if key not in server
     }
     words = {"type": ["string", "number", "boolean"]}
     server["command"]["type"] = ["string", "array", "object", "null"]

@@ -80,8 +80,11 @@ class _Work:
 
     def take(self, key: str) -> None:
         """Translate one key; unknown ones and mcpd's own stay."""
-        meant = None if key in _OURS else client_keys.keys_of_servers().get(client_keys.fold(key))
-        if key in _OURS:
+        value = self.entry[key]
+        # Other clients have this key, too, without a type.
+        is_ours = key in _OURS and (key != "auth" or (isinstance(value, dict) and "type" in value))
+        meant = None if is_ours else client_keys.keys_of_servers().get(client_keys.fold(key))
+        if is_ours:
             self._own(key)
         elif meant is None:
             if key.startswith(_COMMENT):

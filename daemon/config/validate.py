@@ -24,6 +24,7 @@ from daemon.config.config_model import (
 )
 from daemon.config.jsonc import ROOT, below, echoes, is_within
 from daemon.config.listen import http_lacks, http_problems, served_by_http
+from daemon.config.login_keys import auth_lacks, auth_problems
 from daemon.config.names import (
     CLIENT_PREFIX,
     SERVER_NAME,
@@ -177,6 +178,8 @@ def server_lacks(server: Server) -> Problems:
     if server.type is not _T.STDIO and not server.url:
         schemes = " or ".join(f"{scheme}://" for scheme in SCHEMES[server.type])
         yield "url", f"a server of type {server.type} needs a url, {schemes}..."
+    if server.auth is not None:
+        yield from ((f"auth.{key}", message) for key, message in auth_lacks(server.auth))
 
 
 def eager_faults(raw: Mapping[str, object], trail: str) -> Iterator[Fault]:
@@ -201,6 +204,7 @@ def server_problems(server: Server) -> Problems:
     yield from _tuning(server)
     yield from _sharing(server)
     yield from _login(server)
+    yield from _own_login(server)
 
 
 def _wrong_url(server: Server) -> str:
@@ -275,13 +279,27 @@ def _login(server: Server) -> Problems:
         return
     if server.type not in LOGIN_TYPES:
         yield "oauth", f"a server of type {server.type} has no login: remove it"
-    elif server.login is None:
+    elif server.has_token:
         yield "oauth", "the header Authorization counts more than a login: remove one of the two"
     if oauth.client_secret is not None and oauth.client_id is None:
         yield "oauth.clientSecret", "a secret belongs to a clientId: write that, too"
     if oauth.client_id is not None and oauth.metadata_url is not None:
         message = "a client is either registered (clientId) or described by a document: remove one of the two"
         yield "oauth.metadataUrl", message
+
+
+def _own_login(server: Server) -> Problems:
+    auth = server.auth
+    if auth is None:
+        return
+    if server.type not in LOGIN_TYPES:
+        yield "auth", f"a server of type {server.type} has no login: remove it"
+    elif server.has_token:
+        yield "auth", "the header Authorization counts more than a login: remove one of the two"
+    elif isinstance(server.oauth, OAuth):
+        yield "auth", "a user logs in (oauth), or mcpd does by itself (auth): remove one of the two"
+    problems = auth_problems(auth, resolved=server.enabled)
+    yield from ((f"auth.{key}", message) for key, message in problems)
 
 
 def category_lacks(category: Category) -> Problems:

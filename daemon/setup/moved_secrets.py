@@ -30,7 +30,7 @@ _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _NO_VARIABLE = re.compile(r"[^A-Za-z0-9]+")
 _NAMED = re.compile(r"-{0,2}(?P<name>[A-Za-z][\w.-]*)(?:=|:\s*)", re.ASCII)
 _SCHEME = re.compile(r"(?:basic|bearer|token)\s+", re.IGNORECASE)
-_CLIENT_SECRET = "clientSecret"  # noqa: S105 - a key
+_OF_LOGINS = {"clientSecret": "CLIENT_SECRET", "privateKey": "PRIVATE_KEY"}
 _PLACES = frozenset({"workspace", "workspaceFolder", "workspaceFolderBasename", "workspaceRoot", "userHome"})
 
 _LIKE_REFERENCES = re.compile(
@@ -116,9 +116,14 @@ def with_references(
             key: _header(name, key, said, variables) if (said := secret(key, value)) else value
             for key, value in headers.items()
         }
-    oauth = made.get("oauth")
-    if isinstance(oauth, dict) and (said := secret(_CLIENT_SECRET, oauth.get(_CLIENT_SECRET))):
-        made["oauth"] = {**oauth, _CLIENT_SECRET: variables.keep(name, "CLIENT_SECRET", said)}
+    for section in ("oauth", "auth"):
+        if isinstance(written := made.get(section), dict):
+            made[section] = {
+                key: variables.keep(name, _OF_LOGINS[key], said)
+                if key in _OF_LOGINS and (said := secret(key, value))
+                else value
+                for key, value in written.items()
+            }
     if isinstance(args, list):
         made["args"] = _arguments(name, args, secrets, variables)
     if isinstance(url := made.get("url"), str):

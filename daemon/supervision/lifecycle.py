@@ -388,6 +388,7 @@ _ENDINGS = {
     Cause.ENDED: Ending.NORMAL,
     Cause.UNAUTHORIZED: Ending.NEEDS_AUTH,
     Cause.FORBIDDEN: Ending.NEEDS_AUTH,
+    Cause.LOGIN_REFUSED: Ending.NEEDS_AUTH,
     **dict.fromkeys(CURED_BY_LOGIN, Ending.NEEDS_AUTH),
 } | dict.fromkeys(
     (

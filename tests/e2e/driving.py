@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import trio
 
 from tests.e2e.conforming import SDK, opened
@@ -32,6 +33,17 @@ BROWSER = Path(__file__).parent / "conformance" / "browser.py"
 LOGGING_IN = "auth/"
 """Scenarios in which the client must get itself a token: there, `mcpd login` is run, and the calls are made
 with `mcpd call`, as many as the SDK's client makes."""
+
+WITHOUT_USERS = {
+    "auth/client-credentials-jwt": "client-credentials",
+    "auth/client-credentials-basic": "client-credentials",
+    "auth/enterprise-managed-authorization": "enterprise-managed",
+    "auth/wif-jwt-bearer": "workload-identity",
+}
+"""Scenarios in which mcpd logs in by itself, each with the type of `auth`."""
+
+OF_SUITE = {"client_id": "clientId", "client_secret": "clientSecret", "private_key_pem": "privateKey"}
+"""The suite's names of keys of `auth`."""
 
 METADATA_URL = "https://conformance-test.local/client-metadata.json"
 """The client id metadata document of the suite, which the SDK's client names in each scenario."""
@@ -75,6 +87,8 @@ class Drivers:
 
     async def _perform(self, job: dict[str, Any]) -> tuple[int, str]:
         scenario = job["environ"]["MCP_CONFORMANCE_SCENARIO"]
+        if scenario in WITHOUT_USERS:
+            return await self._log_in_by_itself(job, scenario)
         if scenario.startswith(LOGGING_IN):
             return await self._log_in(job)
         door = HttpDoor()
@@ -95,6 +109,22 @@ class Drivers:
         async with self._running(daemon):
             return await trio.to_thread.run_sync(_use_logged_in, daemon), daemon.said()
 
+    async def _log_in_by_itself(self, job: dict[str, Any], scenario: str) -> tuple[int, str]:
+        """Nobody is asked: the daemon's server becomes ready, and its first tool is called."""
+        given = json.loads(job["environ"]["MCP_CONFORMANCE_CONTEXT"])
+        directory = own_directory()
+        auth: dict[str, Any] = {"type": WITHOUT_USERS[scenario], "issuer": await _issuer_of(job["url"])}
+        auth |= {ours: given[theirs] for theirs, ours in OF_SUITE.items() if theirs in given}
+        if token := given.get("idp_id_token", given.get("valid_jwt")):
+            (directory / "token").write_text(token)
+            auth["tokenFile"] = "token"
+        if endpoint := given.get("idp_token_endpoint"):
+            auth["idp"] = {"tokenEndpoint": endpoint, "clientId": given["idp_client_id"]}
+        suite = {"type": "http", "url": job["url"], "timeouts": PATIENT, "auth": auth}
+        daemon = Daemon(directory, {"mcpServers": {"suite": suite}}, {})
+        async with self._running(daemon):
+            return await trio.to_thread.run_sync(_use, daemon), daemon.said()
+
     @asynccontextmanager
     async def _running(self, daemon: Daemon) -> AsyncIterator[None]:
         async with self._places:
@@ -113,9 +143,24 @@ class Drivers:
             return await trio.to_thread.run_sync(client.wait, WAIT)
 
 
+async def _issuer_of(url: str) -> str:
+    """The authorization server that the suite's server names, which an administrator knows."""
+    place = httpx2.URL(url)
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        found = await client.get(place.copy_with(path=f"/.well-known/oauth-protected-resource{place.path}"))
+    return str(found.json()["authorization_servers"][0])
+
+
 def _up(daemon: Daemon) -> None:
     """Wait for the server, which in some scenarios offers nothing: `degraded`."""
     eventually(lambda: daemon.ask("status")["servers"]["suite"]["state"] in {"ready", "degraded"}, daemon.said)
+
+
+def _use(daemon: Daemon) -> int:
+    """Call the first tool."""
+    _up(daemon)
+    tool = next(iter(daemon.ask("tools", server="suite")["tools"]))
+    return int(daemon.ask("call", server="suite", tool=tool, arguments={}).get("isError", False))
 
 
 def _use_logged_in(daemon: Daemon) -> int:

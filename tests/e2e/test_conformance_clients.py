@@ -1,7 +1,7 @@
 """The official conformance suite with mcpd as the client: what the SDK's own client passes, mcpd passes.
 
-In scenarios in which a client logs in, somebody runs `mcpd login`, in a browser that agrees to everything. What
-mcpd cannot log in with is listed among the expected failures, with the reason.
+In scenarios in which a user logs in, somebody runs `mcpd login`, in a browser that agrees to everything; in
+those without a user the entry has `auth`. What mcpd cannot log in with is listed among the expected failures.
 """
 
 from __future__ import annotations
@@ -20,14 +20,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-WITHOUT_USERS = {
-    f"auth/{each}"
-    for each in (
-        *("client-credentials-jwt", "client-credentials-basic", "enterprise-managed-authorization"),
-        *("wif-jwt-bearer", "dpop", "dpop-nonce"),
-    )
-}
-"""Extensions of the protocol that mcpd does not have: `conformance/*.yml` says why."""
+BOUND_TO_KEYS = {"auth/dpop", "auth/dpop-nonce"}
+"""An extension of the protocol that mcpd does not have: `conformance/*.yml` says why."""
 
 PASSED = tomllib.loads((BASELINES / "sdk_client.toml").read_text())
 """The checks that the SDK's client passes without mcpd, by revision and scenario."""
@@ -44,7 +38,7 @@ async def test_what_the_sdks_client_passes_passes_with_mcpd_as_the_client(
         report = await run_suite(*words, environ=environ)
 
     assert report.status == 0, report.said
-    here = {each.name: each for each in report.scenarios if each.name not in WITHOUT_USERS}
+    here = {each.name: each for each in report.scenarios if each.name not in BOUND_TO_KEYS}
     assert [name for name, each in here.items() if not each.is_good] == []
     # A scenario checks each method that it sees, and mcpd uses more of them than a client has to.
     fewer = {name: each.passed for name, each in here.items() if each.passed < PASSED[revision][name]}

@@ -64,7 +64,7 @@ ALLOWED = {"config": {"os", "pathlib"}, "daemon.kit.waiting": {"trio"}, "daemon.
 
 SDK = {"mcp", "mcp_types", "pydantic", "pydantic_core"}
 # A login uses the SDK's OAuth client, in a process of its own: these modules, which the daemon never imports.
-LOGIN_PROCESS = {"daemon.authorization.login", "daemon.authorization.login_process"}
+LOGIN_PROCESS = {f"daemon.authorization.{each}" for each in ("login", "login_process", "machine_login")}
 
 # The bridge starts once per client: what it imports is what every client waits for.
 BRIDGE = "daemon.cli.connect"

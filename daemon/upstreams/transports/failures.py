@@ -132,7 +132,7 @@ NOT_RUN = (
     NOT_CONNECTED
     | _UNTRUSTED
     | frozenset({Cause.BUSY, Cause.UNAUTHORIZED, Cause.FORBIDDEN, Cause.SESSION_OVER})
-    | frozenset({Cause.LOGIN_NEEDED, Cause.SCOPE_MISSING, Cause.LOGIN_NOT_RENEWED})
+    | frozenset({Cause.LOGIN_NEEDED, Cause.SCOPE_MISSING, Cause.LOGIN_REFUSED, Cause.LOGIN_NOT_RENEWED})
 )
 """After these a call is safe to repeat; after any other failure it may have run."""
 
@@ -151,9 +151,10 @@ _ENDS: dict[Cause, type[RunError]] = {
     **dict.fromkeys(_UNTRUSTED, CannotStart),
     Cause.UNAUTHORIZED: NeedsAuth,
     Cause.FORBIDDEN: NeedsAuth,
+    Cause.LOGIN_REFUSED: NeedsAuth,
     **dict.fromkeys(causes.CURED_BY_LOGIN, NeedsAuth),
 }
-_FATAL = _UNTRUSTED | {Cause.UNAUTHORIZED, Cause.LOGIN_NEEDED, Cause.SESSION_OVER}
+_FATAL = _UNTRUSTED | {Cause.UNAUTHORIZED, Cause.LOGIN_NEEDED, Cause.LOGIN_REFUSED, Cause.SESSION_OVER}
 _FATAL_TO_OURS = {
     Cause.FORBIDDEN,
     Cause.SCOPE_MISSING,
@@ -239,6 +240,8 @@ class LinkState:
             self.busy_until = max(self.busy_until, trio.current_time() + failure.wait)
             self.last_heard = max(self.last_heard, self.busy_until)
         fatal = failure.cause in _FATAL or (own and failure.cause in _FATAL_TO_OURS)
+        if failure.data.get("status") == httpx2.codes.FORBIDDEN:
+            fatal &= own
         if failure.cause in NOT_CONNECTED:
             self._unreachable += 1
             fatal = own or self._unreachable >= UNREACHABLE_CALLS

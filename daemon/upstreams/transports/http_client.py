@@ -20,7 +20,14 @@ import msgspec
 import trio
 
 from daemon.authorization.guarded_http import LoginOver, fresh
-from daemon.authorization.logins import INSUFFICIENT_SCOPE, LoginsTrouble, bearer_challenge, login_url
+from daemon.authorization.logins import (
+    INSUFFICIENT_SCOPE,
+    LoginsTrouble,
+    NoLogin,
+    NotNow,
+    bearer_challenge,
+    login_url,
+)
 from daemon.causes import Cause
 from daemon.host.sockets import reason
 from daemon.kit.wording import log_in
@@ -192,8 +199,8 @@ class ServerLogin:
 
     def __init__(self, context: OpenContext, place: str, wall: Callable[[], float] = time.time) -> None:
         """Begin without one; `place` is the server's host and port, for texts."""
-        self._server = context.server
-        self._logins = None if context.server.login is None else context.logins
+        self._server, self._auth = context.server, context.server.auth
+        self._logins = context.logins if context.server.login is not None or self._auth is not None else None
         self.place = place
         self._wall = wall
         self._login: Login | None = None
@@ -205,8 +212,14 @@ class ServerLogin:
         return self._login is not None
 
     async def begin(self) -> None:
-        """Look for a login, as the connection is opened; NeedsAuth if it cannot be read."""
+        """Look for a login, or log in, as the connection is opened; RunError if that fails."""
         if self._logins is None:
+            return
+        if self._auth is not None:
+            try:
+                await self._renewed(None)
+            except LoginFailed as failed:
+                raise failed.failure.for_run() from None
             return
         try:
             self._login = await trio.to_thread.run_sync(
@@ -260,6 +273,8 @@ class ServerLogin:
             return None
         more = f": {challenge.scope}" if challenge.scope else ""
         text = f"the login at {self.place} does not grant enough{more} (HTTP {status})"
+        if self._auth is not None:
+            return self._needed(text, status=status)
         return self._failure(Cause.SCOPE_MISSING, text, status=status, scope=challenge.scope)
 
     def _wanted(self, status: int) -> Failure:
@@ -269,28 +284,36 @@ class ServerLogin:
     async def _renewed(self, rejected: str | None) -> Login:
         """Another login than one that was rejected, or is due: one renewal for all who need it."""
         login, server = self._login, self._server
-        if login is None or self._logins is None:
+        if self._logins is None or (login is None and self._auth is None):
             raise LoginFailed(self._needed(f"the login at {self.place} has ended"))
-        is_good = login.access_token != rejected
-        if is_good and (
-            not _is_past(login.renew_at, self._wall())
-            or (self._is_held_off and not _is_past(login.expires_at, self._wall()))
+        if (
+            login is not None
+            and login.access_token != rejected
+            and (
+                not _is_past(login.renew_at, self._wall())
+                or (self._is_held_off and not _is_past(login.expires_at, self._wall()))
+            )
         ):
             return login
         if self._is_held_off:
             raise LoginFailed(self._failed)
         try:
-            found = await fresh(self._logins.kept, server.name, login_url(server), rejected=rejected)
+            if self._auth is None:
+                found = await fresh(self._logins.kept, server.name, login_url(server), rejected=rejected)
+            else:
+                found = await self._logins.obtain(server, rejected)
         except LoginOver as over:
             raise LoginFailed(self._needed(f"the login at {self.place} is over: {over}")) from None
-        except LoginsTrouble as trouble:
-            raise LoginFailed(self._needed(str(trouble))) from None
-        except httpx2.TransportError as error:
+        except (httpx2.TransportError, NotNow) as error:
             why = reason(error)
             text = f"the login at {self.place} cannot be renewed just now: {why}"
-            self._failed = Failure(Cause.LOGIN_NOT_RENEWED, text, {"place": self.place, "error": why})
+            issuer = {} if self._auth is None else {"issuer": self._auth.issuer}
+            data = {"place": self.place, "error": why, **issuer}
+            self._failed = Failure(Cause.LOGIN_NOT_RENEWED, text, data)
             self._again = trio.current_time() + RENEW_AGAIN_SECONDS
             raise LoginFailed(self._failed) from None
+        except (LoginsTrouble, NoLogin) as trouble:
+            raise LoginFailed(self._needed(str(trouble))) from None
         self._login = found
         if found is None:
             raise LoginFailed(self._needed(f"there is no login at {self.place} any more"))
@@ -325,11 +348,15 @@ class ServerLogin:
         return challenge
 
     def _needed(self, text: str, **data: Datum) -> Failure:
+        if self._auth is not None:
+            return self._failure(Cause.LOGIN_REFUSED, f"mcpd cannot log in: {text}", error=text, **data)
         return self._failure(Cause.LOGIN_NEEDED, text, **data)
 
     def _failure(self, cause: Cause, text: str, **data: Datum) -> Failure:
         said = {key: value for key, value in data.items() if value}
-        return Failure(cause, text, {"place": self.place, **said}, helps=log_in(self._server.name))
+        name = self._server.name
+        helps = log_in(name) if self._auth is None else f"Tell the user to correct `auth` of {name}"
+        return Failure(cause, text, {"place": self.place, **said}, helps=helps)
 
 
 def _challenges(response: httpx2.Response) -> str:

@@ -1,6 +1,7 @@
 """A login process that does what the scope of its wish says, as a program: for faults that a real one has not.
 
-It writes what it was told to the file `told` in the state directory, for tests to see.
+It writes what it was told to the file `told` in the state directory, for tests to see. A wish of mcpd's own is
+obeyed by its client's id, and adds a line to the file of its token.
 """
 
 from __future__ import annotations
@@ -20,8 +21,34 @@ def say(**message: Any) -> None:
     sys.stdout.flush()
 
 
+def own(wish: dict[str, Any]) -> None:
+    auth = wish["auth"]
+    with Path(auth["token_file"]).open("a+") as file:
+        file.write(json.dumps({"argv": sys.argv, "environ": sorted(os.environ), "wish": wish}) + "\n")
+        file.seek(0)
+        number = len(file.readlines())
+    match auth["client_id"]:
+        case "refused":
+            say(type="failed", message=f"no token, attempt {number}")
+        case "later":
+            say(type="failed", message=f"not now, attempt {number}", temporary=True)
+        case "dies":
+            sys.exit(3)
+        case "mute":
+            time.sleep(600)
+        case life:
+            now = time.time()
+            seconds = {"renew": -1, "ends": -2}.get(life, 3600)
+            login = {"url": wish["url"], "issuer": auth["issuer"], "tokenEndpoint": "t", "clientId": life}
+            ends = {"renewAt": now + seconds, "expiresAt": now + seconds + 2 * (life == "renew") + 1}
+            say(type="done", login={**login, **ends, "accessToken": f"s3cret-{number}"})
+
+
 def main() -> None:
     wish = json.loads(sys.stdin.readline())
+    if wish["type"] == "machine":
+        own(wish)
+        return
     told = Path(wish["directory"]) / "told"
     seen = {"argv": sys.argv, "environ": sorted(os.environ), "wish": wish}
     told.write_text(json.dumps(seen))

@@ -12,9 +12,10 @@ import msgspec
 import pytest
 import trio
 
-from daemon.authorization.logins import FileLogins, Login, ServerLogins
+from daemon.authorization.logins import FileLogins, Login, NoLogin, NotNow, ServerLogins
 from daemon.causes import Cause
 from daemon.config.config_model import TransportType
+from daemon.config.login_keys import Auth, AuthType
 from daemon.config.redaction import Redactors
 from daemon.errors import ConnectionLost, NeedsAuth, UpstreamUnavailable
 from daemon.model import Era
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from daemon.config.config_model import Server
+    from daemon.errors import RunError
     from daemon.upstreams.transports.server_connection import OpenContext
 
 UNAUTHORIZED = "401 Unauthorized"
@@ -317,3 +320,86 @@ async def test_over_sse_the_stream_is_opened_with_the_login(tmp_path: Path) -> N
                 raise AssertionError
         assert caught.value.reason.cause is Cause.LOGIN_NEEDED
         nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def by_itself(
+    site: Site, state: Path, *gives: str | NoLogin
+) -> AsyncIterator[tuple[OpenContext, list[str | None]]]:
+    """A server with `auth`, and the tokens that were rejected as mcpd was given these in turn."""
+    asked: list[str | None] = []
+    auth = Auth(type=AuthType.CLIENT_CREDENTIALS, issuer="https://as.example", client_id="c", client_secret="x")
+
+    async def obtain(server: Server, rejected: str | None) -> Login:
+        assert server.auth == auth
+        asked.append(rejected)
+        given = gives[len(asked) - 1]
+        if isinstance(given, NoLogin):
+            raise given
+        return kept(site.port, access_token=given, refresh_token=None)
+
+    async with at(site, state) as (context, logins):
+        logins.obtain = obtain
+        yield attrs.evolve(context, server=attrs.evolve(context.server, auth=auth)), asked
+
+
+async def test_mcpds_own_login_is_made_as_the_connection_opens_and_again_after_a_401(tmp_path: Path) -> None:
+    site = Site()
+    async with (
+        by_itself(site, tmp_path, "token-0", "token-9") as (context, asked),
+        connected(context) as client,
+    ):
+        client.connection.adopt(Era.MODERN, MODERN_VERSION)
+        assert asked == [None]
+        await client.ask("tools/list")
+        site.good = "token-9"
+        assert (await client.call("echo")).result is not None
+        assert asked == [None, "token-0"]
+    assert (site.sent, site.ran) == (["Bearer token-0", "Bearer token-0", "Bearer token-9"], 2)
+
+
+async def test_mcpds_own_login_that_is_refused_twice_ends_the_connection_and_sends_nobody_to_log_in(
+    tmp_path: Path,
+) -> None:
+    site = Site(good="other")
+    async with by_itself(site, tmp_path, "token-0", "token-1") as (context, _), connected(context) as client:
+        client.connection.adopt(Era.MODERN, MODERN_VERSION)
+        caller = await client.call("echo")
+        assert isinstance(caller.loss, UpstreamUnavailable)
+        assert "The call was not run. Tell the user to correct `auth` of s" in caller.loss.message
+        await client.over.wait()
+        assert isinstance(client.end, NeedsAuth)
+        assert client.end.reason.cause is Cause.LOGIN_REFUSED
+    assert site.ran == 0
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "cause"),
+    [
+        (NoLogin("a wrong secret"), NeedsAuth, Cause.LOGIN_REFUSED),
+        (NotNow("a pause"), ConnectionLost, Cause.LOGIN_NOT_RENEWED),
+    ],
+)
+async def test_a_connection_for_which_mcpd_cannot_log_in_is_not_opened(
+    failure: NoLogin, kind: type[RunError], cause: Cause, tmp_path: Path
+) -> None:
+    site = Site()
+    async with by_itself(site, tmp_path, failure) as (context, _):
+        with pytest.raises(kind, match=str(failure)) as caught:
+            async with connected(context):
+                raise AssertionError
+        assert caught.value.reason.cause is cause
+        assert caught.value.reason.data.get("issuer") == (None if kind is NeedsAuth else "https://as.example")
+    assert site.sent == []
+
+
+async def test_a_call_that_needs_more_than_mcpds_own_login_grants_costs_that_call_alone(tmp_path: Path) -> None:
+    site = Site(grants="admin:write")
+    async with by_itself(site, tmp_path, "token-0") as (context, _), connected(context) as client:
+        client.connection.adopt(Era.MODERN, MODERN_VERSION)
+        caller = await client.call("drop")
+        assert isinstance(caller.loss, UpstreamUnavailable)
+        assert "does not grant enough: admin:write" in caller.loss.message
+        assert "Tell the user to correct `auth` of s" in caller.loss.message
+        await client.ask("tools/list")
+    assert site.ran == 1

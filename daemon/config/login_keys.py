@@ -1,0 +1,142 @@
+"""The key `auth` of a server: mcpd logs in by itself, without a user; and the rules for it."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import attrs
+
+from daemon.config.listen import is_loopback
+from daemon.config.tuning import like
+from daemon.kit.wording import camel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from daemon.config.tuning import Problems
+
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+"""RFC 6749, section 3.3."""
+
+Scope = Annotated[str, like(_SCOPE, 'a scope has no blanks and no quotes: write ["one", "two"] for several')]
+
+
+class AuthType(StrEnum):
+    """The way in which mcpd logs in by itself."""
+
+    CLIENT_CREDENTIALS = "client-credentials"
+    ENTERPRISE_MANAGED = "enterprise-managed"
+    WORKLOAD_IDENTITY = "workload-identity"
+
+
+@attrs.frozen(kw_only=True)
+class IdentityProvider:
+    """The company's identity provider, where mcpd gets its grant for the authorization server."""
+
+    token_endpoint: str
+    """https:// URL at which the ID token is exchanged for a grant (RFC 8693)."""
+    client_id: str
+    """Id of the client that the ID token was given to."""
+    client_secret: str | None = attrs.field(default=None, repr=False)
+    """That client's secret, if it has one. Write a reference: ${VAR}."""
+
+
+@attrs.frozen(kw_only=True)
+class Auth:
+    """Login of mcpd itself, without a user. The token is in memory only."""
+
+    type: AuthType
+    """client-credentials: with a secret or key. enterprise-managed: with an ID token of the company's.
+    workload-identity: with a token of the platform's."""
+    issuer: str
+    """https:// URL of the authorization server. No other gets a secret."""
+    client_id: str | None = None
+    """Id of the client that is registered there."""
+    client_secret: str | None = attrs.field(default=None, repr=False)
+    """The client's secret. Write a reference: ${VAR}."""
+    private_key: str | None = attrs.field(default=None, repr=False)
+    """The client's private key in PEM, instead of a secret (private_key_jwt). Write ${file:PATH}."""
+    scopes: tuple[Scope, ...] = ()
+    """Scopes to request instead of those that the server names."""
+    token_file: str | None = None
+    """File with that token, read for each login. Relative to the configuration's directory."""
+    idp: IdentityProvider | None = None
+    """The identity provider (enterprise-managed)."""
+
+    @property
+    def secrets(self) -> Iterator[str]:
+        """The values to redact."""
+        of_idp = None if self.idp is None else self.idp.client_secret
+        return filter(None, (self.client_secret, self.private_key, of_idp))
+
+
+_NEEDED: Mapping[AuthType, tuple[str, ...]] = {
+    AuthType.CLIENT_CREDENTIALS: ("client_id",),
+    AuthType.ENTERPRISE_MANAGED: ("client_id", "client_secret", "token_file", "idp"),
+    AuthType.WORKLOAD_IDENTITY: ("token_file",),
+}
+_MEANINGLESS: Mapping[AuthType, tuple[str, ...]] = {
+    AuthType.CLIENT_CREDENTIALS: ("token_file", "idp"),
+    AuthType.ENTERPRISE_MANAGED: ("private_key",),
+    AuthType.WORKLOAD_IDENTITY: ("client_secret", "private_key", "idp"),
+}
+
+
+def auth_lacks(auth: Auth) -> Problems:
+    """Keys that this way to log in requires and the entry lacks."""
+    for key in _NEEDED[auth.type]:
+        if not getattr(auth, key):
+            yield camel(key), f"a login of type {auth.type} needs this key"
+    if auth.type is AuthType.CLIENT_CREDENTIALS and not auth.client_secret and not auth.private_key:
+        yield "clientSecret", "write the client's secret here, or its private key as privateKey"
+
+
+def auth_problems(auth: Auth, *, resolved: bool) -> Problems:
+    """Contradictions within `auth`; references are in place of values unless `resolved`."""
+    for key in _MEANINGLESS[auth.type]:
+        if getattr(auth, key):
+            yield camel(key), f"a login of type {auth.type} has no '{camel(key)}': remove it, or change 'type'"
+    if auth.type is AuthType.CLIENT_CREDENTIALS and auth.client_secret and auth.private_key:
+        yield "privateKey", "a client shows its secret or its key: remove one of the two"
+    if not resolved:
+        return
+    urls = {"issuer": auth.issuer} | ({"idp.tokenEndpoint": auth.idp.token_endpoint} if auth.idp else {})
+    for where, url in urls.items():
+        if not _is_safe(url):
+            yield where, "write an https:// URL (http:// only for this machine): secrets are sent there"
+    if auth.private_key and not _is_private_key(auth.private_key):
+        yield "privateKey", "this is no unencrypted private key in PEM: write ${file:PATH} of one"
+
+
+def _is_safe(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+        if not host or parts.username is not None or parts.port == 0:
+            return False
+    except ValueError:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
+
+
+_PEM = re.compile(r"-----BEGIN ((?:RSA |EC )?PRIVATE KEY)-----([A-Za-z0-9+/=\s]+)-----END \1-----")
+_SEQUENCE, _LONG = 0x30, 0x80  # DER: the tag of a key's outermost value, and of a length of several bytes
+
+
+def _is_private_key(text: str) -> bool:
+    """Whether a key is whole, without the 12 MiB of a library that reads keys."""
+    if (found := _PEM.search(text)) is None:
+        return False
+    try:
+        der = b64decode("".join(found[2].split()), validate=True)
+    except ValueError:
+        return False
+    if len(der) < len("tl") or der[0] != _SEQUENCE:
+        return False
+    more = der[1] - _LONG if der[1] > _LONG else 0
+    length = int.from_bytes(der[2 : 2 + more]) if more else der[1]
+    return len(der) == 2 + more + length

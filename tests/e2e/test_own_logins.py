@@ -1,0 +1,114 @@
+"""Logins without a user (`auth`): the real daemon, a real authorization server, a server that wants tokens."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from jwt.algorithms import ECAlgorithm
+
+from tests.e2e.harness import running
+from tests.process.authorization.serving import oidc_provider, protected_by
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.harness import Daemon
+
+pytestmark = pytest.mark.e2e
+
+SECRET = "canary-secret&+%"
+BY_SECRET = {"type": "client-credentials", "clientId": "machine", "clientSecret": "${CRM_SECRET}"}
+
+
+@contextmanager
+def guarded(auth: dict[str, Any], environ: dict[str, str], **options: Any) -> Iterator[Daemon]:
+    """A daemon with one server, which takes tokens of this authorization server."""
+    with (
+        oidc_provider(**options) as issuer,
+        protected_by(issuer, f"{issuer}/token/introspection") as url,
+        running(
+            {"mcpServers": {"crm": {"url": url, "auth": {**auth, "issuer": issuer}}}}, environ, level="DEBUG"
+        ) as daemon,
+    ):
+        yield daemon
+
+
+def called(daemon: Daemon) -> str:
+    answer = daemon.ask("call", server="crm", tool="secret", arguments={})
+    return str(answer["content"][0]["text"])
+
+
+def of_server(daemon: Daemon) -> dict[str, Any]:
+    found: dict[str, Any] = daemon.ask("status")["servers"]["crm"]
+    return found
+
+
+def logins(daemon: Daemon) -> int:
+    return daemon.said().count("mcpd has logged in")
+
+
+def test_a_daemon_logs_in_with_a_secret_and_again_before_its_token_ends_and_nobody_is_asked() -> None:
+    with guarded(BY_SECRET, {"CRM_SECRET": SECRET}, ttl=5) as daemon:
+        daemon.ready("crm")
+
+        def renewed() -> bool:
+            assert called(daemon) == "it was you"
+            return logins(daemon) > 1
+
+        eventually(renewed, daemon.said)
+        assert of_server(daemon)["restarts"] == 0
+        refused = daemon.outcome("login", "crm")
+        assert refused.returncode == 1
+        assert "server crm needs none: mcpd logs in to it by itself, as its `auth` says" in refused.stderr
+        everything = daemon.said() + json.dumps([daemon.ask("status"), daemon.ask("events")])
+        assert SECRET not in everything
+        assert not (daemon.state.parent / "logins").exists()
+        daemon.stop()
+        daemon.start()
+        daemon.ready("crm")
+        assert called(daemon) == "it was you"
+
+
+def test_a_daemon_logs_in_with_a_key_that_only_its_file_holds() -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    public = {**ECAlgorithm.to_jwk(key.public_key(), as_dict=True), "alg": "ES256", "use": "sig"}
+    auth = {"type": "client-credentials", "clientId": "machine-with-key", "privateKey": "${KEY}"}
+    with guarded(auth, {"KEY": pem}, key=public) as daemon:
+        daemon.ready("crm")
+        assert called(daemon) == "it was you"
+        assert pem.splitlines()[1] not in daemon.said() + json.dumps(daemon.ask("status"))
+
+
+def test_a_wrong_secret_is_tried_once_and_said_with_what_to_do_and_a_right_one_takes_effect() -> None:
+    with guarded({**BY_SECRET, "clientSecret": "${file:secret}"}, {}) as daemon:
+
+        def parked() -> dict[str, Any]:
+            found = of_server(daemon)
+            return found if found["state"] in {"needs_auth", "failed"} else {}
+
+        found = eventually(parked, daemon.said)
+        # The file is missing: that is a fault of the entry.
+        assert found["cause"] == "configuration"
+        (daemon.directory / "secret").write_text("canary-wrong")
+        daemon.run("reload", check=None)
+        found = eventually(
+            lambda: parked() if of_server(daemon)["cause"] == "login-refused" else {}, daemon.said
+        )
+        assert (found["state"], found["attempt"]) == ("needs_auth", 1)
+        assert "gave no token (HTTP 401, invalid_client): correct clientId" in found["reason"]
+        assert found["nextRetryInMs"] > 200_000
+        refused = json.dumps(daemon.ask("call", server="crm", tool="secret", arguments={}))
+        assert "login-refused" in refused
+        assert "mcpd login" not in refused
+        (daemon.directory / "secret").write_text(SECRET)
+        daemon.run("reload", check=None)
+        daemon.ready("crm")
+        assert called(daemon) == "it was you"
+        assert "canary" not in daemon.said() + json.dumps(daemon.ask("events"))

@@ -1,0 +1,295 @@
+"""A login of mcpd itself: what is sent to whom, and what each refusal says, without a secret."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import httpx2
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from daemon.authorization.guarded_http import GuardedTransport
+from daemon.authorization.logins import MachineWish, NoLogin, NotNow
+from daemon.authorization.machine_login import MachineLogin
+from daemon.config.login_keys import Auth, AuthType, IdentityProvider
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from daemon.authorization.logins import Login
+
+ORIGIN = "http://127.0.0.1:9"
+URL = f"{ORIGIN}/mcp"
+RESOURCE, SERVER = "/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-authorization-server"
+METADATA = {
+    "issuer": ORIGIN,
+    "authorization_endpoint": f"{ORIGIN}/authorize",
+    "token_endpoint": f"{ORIGIN}/token",
+}
+GOOD: dict[str, Any] = {
+    RESOURCE: {"resource": URL, "authorization_servers": [ORIGIN]},
+    SERVER: METADATA,
+    "/exchange": {"access_token": "canary-grant", "token_type": "N_A"},
+    "/token": {"access_token": "canary-token", "token_type": "Bearer", "expires_in": 3600, "scope": "read"},
+}
+SECRET = "canary+%"
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+
+
+class Site:
+    """A server and its authorization server: each path is answered so, and what was sent is kept."""
+
+    def __init__(
+        self, answers: dict[str, Any] | None = None, *, with_token: int = 200, challenge: str = ""
+    ) -> None:
+        self.answers, self.with_token, self.challenge = {**GOOD, **(answers or {})}, with_token, challenge
+        self.sent: list[httpx2.Request] = []
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        self.sent.append(request)
+        if request.url.path == "/mcp":
+            status = self.with_token if "authorization" in request.headers else 401
+            return httpx2.Response(status, headers={"www-authenticate": self.challenge})
+        told = self.answers.get(request.url.path, 404)
+        if isinstance(told, Exception):
+            raise told
+        if isinstance(told, tuple):
+            status, told = told
+            return httpx2.Response(status, json=told)
+        return (
+            httpx2.Response(told, text="canary") if isinstance(told, int) else httpx2.Response(200, json=told)
+        )
+
+    async def login(self, auth: Auth, url: str = URL) -> Login:
+        guard = GuardedTransport(httpx2.MockTransport(self), local=True)
+        async with httpx2.AsyncClient(transport=guard) as client:
+            return await MachineLogin(MachineWish(server="crm", url=url, auth=auth), client).run()
+
+    def form(self, path: str = "/token") -> dict[str, str]:
+        """What was posted there, once."""
+        (request,) = [each for each in self.sent if each.url.path == path]
+        return dict(parse_qsl(request.content.decode()))
+
+    def shown(self, path: str = "/token") -> str:
+        """The user and password that were shown there."""
+        (request,) = [each for each in self.sent if each.url.path == path]
+        return base64.b64decode(request.headers["authorization"].removeprefix("Basic ")).decode()
+
+
+def by_secret(**changed: Any) -> Auth:
+    given = {"type": AuthType.CLIENT_CREDENTIALS, "issuer": ORIGIN, "client_id": "me", "client_secret": SECRET}
+    return Auth(**{**given, **changed})
+
+
+def by_company(file: Path, secret: str | None = None) -> Auth:
+    idp = IdentityProvider(token_endpoint=f"{ORIGIN}/exchange", client_id="sso", client_secret=secret)
+    return by_secret(type=AuthType.ENTERPRISE_MANAGED, token_file=str(file), idp=idp, scopes=("read",))
+
+
+async def refused(auth: Auth, answers: dict[str, Any] | None = None, **site: Any) -> tuple[str, bool]:
+    """Why there is no login, and whether a later attempt may succeed."""
+    with pytest.raises(NoLogin) as caught:
+        await Site(answers, **site).login(auth)
+    assert "canary" not in str(caught.value)
+    return str(caught.value), isinstance(caught.value, NotNow)
+
+
+async def test_a_secret_goes_to_the_configured_authorization_server_and_to_nobody_else() -> None:
+    site = Site()
+    login = await site.login(by_secret(scopes=("a", "b")))
+    assert (login.access_token, login.scope, login.issuer) == ("canary-token", "read", ORIGIN)
+    assert login.renew_at is not None
+    assert login.expires_at is not None
+    assert login.renew_at < login.expires_at
+    assert login.refresh_token is None
+    assert "canary" not in repr(login)
+    assert site.form() == {"grant_type": "client_credentials", "resource": URL, "scope": "a b"}
+    assert site.shown() == "me:canary%2B%25"
+    others = [each for each in site.sent if each.url.path != "/token"]
+    assert not [each for each in others if SECRET in each.content.decode() + repr(each.headers)]
+
+
+async def test_scopes_that_nobody_configured_are_those_that_the_server_names() -> None:
+    site = Site(challenge='Bearer scope="x y"')
+    await site.login(by_secret())
+    assert site.form()["scope"] == "x y"
+
+
+async def test_an_authorization_server_that_reads_the_secret_in_the_form_alone_gets_it_there() -> None:
+    site = Site({SERVER: {**METADATA, "token_endpoint_auth_methods_supported": ["client_secret_post"]}})
+    await site.login(by_secret())
+    assert (site.form()["client_id"], site.form()["client_secret"]) == ("me", SECRET)
+
+
+@pytest.mark.parametrize("configured", [ORIGIN, f"{ORIGIN}/"])
+@pytest.mark.parametrize("named", [ORIGIN, f"{ORIGIN}/"])
+@pytest.mark.parametrize("advertised", [ORIGIN, f"{ORIGIN}/"])
+async def test_a_slash_after_the_host_makes_no_other_authorization_server(
+    configured: str, named: str, advertised: str
+) -> None:
+    answers = {
+        SERVER: {**METADATA, "issuer": named},
+        RESOURCE: {"resource": URL, "authorization_servers": ["https://other.example", advertised]},
+    }
+    assert (await Site(answers).login(by_secret(issuer=configured))).issuer == named
+
+
+@pytest.mark.parametrize(
+    ("key", "algorithm"),
+    [
+        (rsa.generate_private_key(65537, 2048), "RS256"),
+        (ec.generate_private_key(ec.SECP256R1()), "ES256"),
+        (ec.generate_private_key(ec.SECP384R1()), "ES384"),
+        (ec.generate_private_key(ec.SECP521R1()), "ES512"),
+        (ed25519.Ed25519PrivateKey.generate(), "EdDSA"),
+    ],
+)
+async def test_a_key_signs_an_assertion_for_the_issuer_and_is_not_sent(key: Any, algorithm: str) -> None:
+    site = Site()
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    await site.login(by_secret(client_secret=None, private_key=pem))
+    form = site.form()
+    assert form["client_assertion_type"] == "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+    claims = jwt.decode(form["client_assertion"], key.public_key(), [algorithm], audience=ORIGIN)
+    assert (claims["iss"], claims["sub"]) == ("me", "me")
+    assert {"exp", "iat", "jti"} <= claims.keys()
+
+
+@pytest.mark.parametrize("key", [dsa.generate_private_key(2048), ec.generate_private_key(ec.SECP256K1()), None])
+async def test_a_key_that_signs_no_tokens_is_refused_before_anything_is_sent_to_the_authorization_server(
+    key: Any,
+) -> None:
+    pem = "x" if key is None else key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    said, later = await refused(by_secret(client_secret=None, private_key=pem))
+    assert said.startswith("privateKey ")
+    assert not later
+
+
+@pytest.mark.parametrize("secret", [None, "canary-idp"])
+async def test_the_companys_identity_provider_gives_a_grant_which_gives_the_token(
+    tmp_path: Path, secret: str | None
+) -> None:
+    site, file = Site(), tmp_path / "token"
+    file.write_text("canary-id-token\n")
+    login = await site.login(by_company(file, secret))
+    assert login.access_token == "canary-token"
+    form = site.form("/exchange")
+    assert (form.pop("client_id", None) is None) is (secret is not None)
+    assert form == {
+        "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+        "requested_token_type": "urn:ietf:params:oauth:token-type:id-jag",
+        "audience": ORIGIN,
+        "resource": URL,
+        "scope": "read",
+        "subject_token": "canary-id-token",
+        "subject_token_type": "urn:ietf:params:oauth:token-type:id_token",
+    }
+    if secret is not None:
+        assert site.shown("/exchange") == f"sso:{secret}"
+    given = site.form()
+    assert (given["grant_type"], given["assertion"], given["scope"]) == (JWT_BEARER, "canary-grant", "read")
+    assert site.shown() == "me:canary%2B%25"
+
+
+@pytest.mark.parametrize("client_id", [None, "workload"])
+async def test_a_workload_shows_its_platforms_token_alone(tmp_path: Path, client_id: str | None) -> None:
+    site, file = Site(), tmp_path / "token"
+    file.write_text("canary-of-platform")
+    auth = Auth(type=AuthType.WORKLOAD_IDENTITY, issuer=ORIGIN, client_id=client_id, token_file=str(file))
+    await site.login(auth)
+    named = {"client_id": client_id} if client_id else {}
+    assert site.form() == {
+        "grant_type": JWT_BEARER,
+        "assertion": "canary-of-platform",
+        "resource": URL,
+        **named,
+    }
+    (request,) = [each for each in site.sent if each.url.path == "/token"]
+    assert "authorization" not in request.headers
+
+
+@pytest.mark.parametrize("content", [None, b"", b"a\nb", b"\xff", b"x" * 70_000])
+async def test_a_file_without_a_token_is_named(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_bytes(content)
+    said, later = await refused(by_company(file))
+    assert f"tokenFile, {file}, " in said
+    assert not later
+
+
+@pytest.mark.parametrize(
+    ("answers", "words", "later"),
+    [
+        (
+            {"/token": (401, {"error": "invalid_client"})},
+            f"{ORIGIN} gave no token (HTTP 401, invalid_client)",
+            False,
+        ),
+        ({"/token": 400}, "correct clientId and its secret or key", False),
+        ({"/token": 429}, "gave no token (HTTP 429)", True),
+        ({"/token": 503}, "gave no token (HTTP 503)", True),
+        ({"/token": {"access_token": "canary\n", "token_type": "Bearer"}}, "cannot be sent", False),
+        ({"/token": {"token_type": "Bearer"}}, f"{ORIGIN} gave no token", False),
+        ({"/token": httpx2.ConnectError("down")}, "127.0.0.1 cannot be reached", True),
+        ({SERVER: 404}, "publish no metadata", False),
+        ({SERVER: {**METADATA, "issuer": "https://evil.example"}}, "publish no metadata", False),
+        ({RESOURCE: 503}, "try again later", True),
+        (
+            {RESOURCE: {"resource": URL, "authorization_servers": ["http://127.0.0.2:9"]}},
+            "crm names http://127.0.0.2:9 as its authorization server, and `auth` names http://127.0.0.1:9",
+            False,
+        ),
+        (
+            {RESOURCE: {"resource": "http://127.0.0.1:9/other", "authorization_servers": [ORIGIN]}},
+            "metadata",
+            False,
+        ),
+        (
+            {RESOURCE: {"resource": URL, "authorization_servers": ["http://evil.example"]}},
+            "http://evil.example is not encrypted",
+            False,
+        ),
+    ],
+)
+async def test_what_fails_is_said_with_its_reason_and_whether_to_try_again(
+    answers: dict[str, Any], words: str, later: bool
+) -> None:
+    said, may_succeed = await refused(by_secret(), answers)
+    assert words in said
+    assert may_succeed is later
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_token_that_the_server_does_not_take_is_no_login(status: int) -> None:
+    said, later = await refused(by_secret(), with_token=status)
+    assert said.startswith(f"crm does not take the token that {ORIGIN} has given for it (HTTP {status})")
+    assert not later
+
+
+@pytest.mark.parametrize(
+    ("told", "words", "later"),
+    [
+        (
+            (400, {"error": "invalid_grant"}),
+            "gave no token (HTTP 400, invalid_grant): see that tokenFile",
+            False,
+        ),
+        (502, "gave no token (HTTP 502)", True),
+        ({"error": "canary"}, "cannot be understood", False),
+    ],
+)
+async def test_an_identity_provider_that_gives_no_grant_is_named(
+    tmp_path: Path, told: Any, words: str, later: bool
+) -> None:
+    (tmp_path / "token").write_text("canary-id-token")
+    site = Site({"/exchange": told})
+    with pytest.raises(NoLogin) as caught:
+        await site.login(by_company(tmp_path / "token"))
+    assert (f"{ORIGIN}/exchange" in str(caught.value), words in str(caught.value)) == (True, True)
+    assert isinstance(caught.value, NotNow) is later
+    assert "/token" not in {each.url.path for each in site.sent}
