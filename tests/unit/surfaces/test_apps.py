@@ -1,9 +1,7 @@
 """MCP Apps (SEP-1865): tools that no model sees, apps that are read from their server, and what they call."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
@@ -16,13 +14,10 @@ from daemon.surfaces.full import FullSurface, ItselfSurface
 from daemon.surfaces.load import LoadSurface
 from daemon.surfaces.search import SearchSurface
 from daemon.surfaces.summing import server_lines
-from daemon.surfaces.surface import Forward, Reply
+from daemon.surfaces.surface import Forward, Reply, Surface, View
 from daemon.surfaces.table import READING
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import listed_names, view_of
-
-if TYPE_CHECKING:
-    from daemon.surfaces.surface import Surface, View
 
 PAGE = "ui://app/page.html"
 SHOWS = {"ui": {"resourceUri": PAGE}, "ui/resourceUri": PAGE, "x": [1.0]}
