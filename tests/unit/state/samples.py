@@ -4,14 +4,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import attrs
-import msgspec
-from msgspec import Raw
 
-from daemon.catalog.kinds import LISTS
-from daemon.catalog.listing import read_definitions
 from daemon.catalog.loaded import VALID, Loaded, LoadedStatus, LoadedTool, SessionRecord, Source, Verdict
 from daemon.facts import SelfDescription, ServerRecord
 from daemon.model import Definition, Kind, Summary, Tool
+from tests.unit.catalog.samples import definition as listed_of
 from tests.unit.catalog.samples import tool
 
 CHANGED = Verdict(status=LoadedStatus.INVALID_CHANGED, reason="server git has changed it")
@@ -29,11 +26,8 @@ def server(*tools: str | Tool, name: str = "git", epoch: int = 1, **more: Any) -
 
 
 def definition(kind: Kind, name: str, server: str = "git", **members: object) -> Definition:
-    """One usable prompt, resource or template."""
-    raw = Raw(msgspec.json.encode({LISTS[kind].key: name, "name": name, **members}))
-    (read,), faulty = read_definitions(kind, server, [raw])
-    assert not faulty
-    return read
+    """One usable prompt, resource, template or skill."""
+    return listed_of(kind, server, name, **members)
 
 
 def with_lists(record: ServerRecord, **lists: Iterable[str]) -> ServerRecord:
