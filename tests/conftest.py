@@ -7,16 +7,15 @@ and a test of two virtual seconds fails once in a thousand runs.
 Hypothesis fails whoever takes 0.2 s for an example, or long to make some. Neither is a fault of what is tested.
 """
 
-from __future__ import annotations
-
 import gc
 import math
 import signal
 import tempfile
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio
@@ -25,14 +24,15 @@ from attrs import define
 from hypothesis import HealthCheck, settings
 from loguru import logger
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
 settings.register_profile("busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 # `make check` sees whether a property holds at all; `make test` seeks counterexamples, `make nightly` longer.
 settings.register_profile("brief", settings.get_profile("busy"), max_examples=15, stateful_step_count=15)
 settings.register_profile("usual", settings.get_profile("busy"), max_examples=40, stateful_step_count=30)
+
+
+KINDS = {"browser": "e2e", "e2e": "e2e", "process": "process", "security": "e2e"}
+"""The marker of the tests of a folder."""
 
 
 @define(eq=False)
@@ -106,7 +106,11 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test with a leaping clock has a patient one; who needs a database server is no unit test."""
+    here = Path(__file__).parent
     for item in items:
+        folder = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
+        if folder in KINDS:
+            item.add_marker(KINDS[folder])
         fixtures = getattr(item, "fixturenames", ())
         if "autojump_clock" in fixtures and iscoroutinefunction(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.trio(run=run_patiently))

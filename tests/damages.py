@@ -1,16 +1,12 @@
 """What people, programs and disks do to a store's file."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 HOLDER = """
 import sqlite3, sys

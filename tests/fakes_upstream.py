@@ -5,12 +5,11 @@
 other end of a socket: what it sends and gets are bytes, and each of its waits ends after `PATIENCE` seconds.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
 
 import attrs
 import trio
@@ -21,44 +20,33 @@ from daemon.actors.session import Session
 from daemon.catalog.definitions import hashes
 from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import read_definitions
+from daemon.catalog.loaded import SessionRecord
 from daemon.catalog.offer import Offers
 from daemon.catalog.snapshot import Catalog, begin, fold, with_settled_names
-from daemon.clients.client import LOCAL_USER
+from daemon.clients.client import LOCAL_USER, Principal
 from daemon.clients.context import SessionContext
 from daemon.clients.sessions import Sessions
+from daemon.config.config_model import Config
 from daemon.config.redaction import Redactors
 from daemon.counting.measures import RepairCounts
-from daemon.counting.recent_calls import CallLogger, RecentCalls
-from daemon.errors import UpstreamUnavailable
+from daemon.counting.recent_calls import CallLogger, EndedCall, RecentCalls
+from daemon.errors import CallError, UpstreamUnavailable
 from daemon.facts import DefinitionsListed, Fact, ServerStatus, StatusChanged
 from daemon.kit.waiting import Watch
-from daemon.model import Definition, Kind
-from daemon.ports import OwnCall
+from daemon.model import Definition, Kind, Tool
+from daemon.ports import CallToSend, Instances, OwnCall
 from daemon.protocol import CALL_TOOL, MODERN_VERSION, VERSION_KEY, tool_params
 from daemon.search.index import Index
 from daemon.states import ServerState
-from daemon.surfaces.surface import Services
+from daemon.surfaces.surface import Services, Surface
 from daemon.surfaces.table import SURFACES
 from daemon.surfaces.wrapped import Checker
 from daemon.wire.link import FdLink
 from daemon.wire.outbox import Outbox
+from daemon.wire.requests import Exchange
 from tests.tallies import new_tally
 from tests.unit.config.reading import config_of
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
-
-    from daemon.catalog.loaded import SessionRecord
-    from daemon.clients.client import Principal
-    from daemon.config.config_model import Config
-    from daemon.counting.recent_calls import EndedCall
-    from daemon.errors import CallError
-    from daemon.model import Tool
-    from daemon.ports import CallToSend, Instances
-    from daemon.surfaces.surface import Surface
-    from daemon.wire.requests import Exchange
-
 
 MODERN = {VERSION_KEY: MODERN_VERSION, "io.modelcontextprotocol/clientCapabilities": {}}
 """What a client of 2026-07-28 puts into the `_meta` of each request."""

@@ -3,16 +3,16 @@
 `house` serves a tree and stops it at the end; that it ends in time is part of every test.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket
 import sys
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -21,6 +21,8 @@ from daemon.actors.upstream import UpstreamActor
 from daemon.authorization.login_runs import LoginRuns
 from daemon.authorization.logins import FileLogins, ServerLogins
 from daemon.clients.connected_clients import ConnectedClients
+from daemon.config.config_model import Config
+from daemon.config.parse import Plan
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
 from daemon.main.run import ConfigFile
@@ -35,14 +37,6 @@ from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import ECHO_SERVER, Client, keep
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from daemon.config.config_model import Config
-    from daemon.config.parse import Plan
-
 
 LISTING_SERVER = ECHO_SERVER.replace('for name in ("echo", "hang")]', "for name in ()]").replace(
     'say(id=m["id"], result={"tools": TOOLS})',

@@ -4,15 +4,11 @@
 standard library is needed.
 """
 
-from __future__ import annotations
-
 import ast
+from collections.abc import Container, Iterator
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
-    from pathlib import Path
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -1,14 +1,10 @@
 """Pairwise testing: most faults show with two values, so each run tries every pair, the nightly run all."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Sequence
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 
 def covering(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -39,8 +39,6 @@ Tools: `echo` · `pid` · `env` · `sleep` {seconds}, until cancelled · `progre
 `set_tools` {tools}.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """Terminals that a command runs in: one that a person types into, and one whose screen is looked at."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os
@@ -13,17 +11,15 @@ import subprocess
 import sys
 import termios
 import time
-from typing import TYPE_CHECKING, Protocol, Self
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
 
 import pyte
 
 from tests.unit.cli.daemons import environment
 from tests.waiting import WAIT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-    from types import TracebackType
 
 INTERRUPT = "\x03"
 """Ctrl-C: the terminal makes SIGINT of it."""
@@ -174,6 +170,11 @@ class ScreenTerminal(Terminal):
         return [line.rstrip() for line in self._screen.display]
 
     @property
+    def _rows_with_something(self) -> int:
+        """Looked at so often that drawing the lines would take most of a test's time."""
+        return sum(any(char.data != " " for char in row.values()) for row in self._screen.buffer.values())
+
+    @property
     def scrolled(self) -> int:
         """How many lines went out at the top."""
         return len(self._screen.history.top)
@@ -207,6 +208,6 @@ class ScreenTerminal(Terminal):
         self.written += data
         for at in range(0, len(data), PIECE):
             self._stream.feed(data[at : at + PIECE])
-            filled = sum(bool(line) for line in self.lines) > 2
+            filled = self._rows_with_something > 2
             self.blanks += self._filled and not filled
             self._filled = self._filled or filled

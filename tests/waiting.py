@@ -1,14 +1,10 @@
 """Waiting for what no event tells of: another thread, another process, the far end of a socket."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Literal, TypeVar
+from collections.abc import Callable
+from typing import Literal, TypeVar
 
 import trio
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 T = TypeVar("T")
 

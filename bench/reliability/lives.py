@@ -16,7 +16,7 @@ from bench.running import prepared
 from daemon.cli import control
 from tests.e2e.forking import FORKS
 from tests.e2e.harness import RawClient, scripted
-from tests.e2e.killing import TOOLS, Lives, loading, sound
+from tests.e2e.test_kills import TOOLS, Lives, loading, sound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,21 +1,16 @@
 """The promises of reliability: that each can be measured, and that table, bench and documentation agree."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from bench.reliability.__main__ import ELSEWHERE, MEASURES, Measure, main, parser, take
 from bench.reliability.promise import BY_NAME, PROMISES, Finding, Scale
 from bench.reliability.table import BEGIN, END, NOT_YET, Row, read, render, write
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 
@@ -98,10 +93,7 @@ def test_a_measure_that_fails_is_a_promise_that_is_not_kept(capsys: pytest.Captu
         raise OSError("the disk | is full")
 
     told = list(take(Measure(("R1", "R2", "R8"), fails), Scale(), ["R1", "R2"]))
-    assert told == [
-        finding("R1"),
-        finding("R2", "measuring failed: OSError: the disk / is full", kept=False),
-    ]
+    assert told == [finding("R1"), finding("R2", "measuring failed: OSError: the disk / is full", kept=False)]
     assert "Traceback" in capsys.readouterr().err
 
 

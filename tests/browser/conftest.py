@@ -1,27 +1,14 @@
 """One browser for all tests, one daemon for those that change nothing that others look at."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 from tests.browser.driving import Here, chromium, close_windows, console
-from tests.e2e.forking import FORKS
+from tests.e2e.conftest import forks
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from playwright.sync_api import Browser
-
-
-@pytest.fixture(scope="package", autouse=True)
-def forks() -> Iterator[None]:
-    """Daemons are forked here, too."""
-    FORKS.start()
-    yield
-    FORKS.stop()
+__all__ = ["forks"]
 
 
 @pytest.fixture(scope="package")

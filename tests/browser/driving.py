@@ -1,26 +1,18 @@
 """Chromium, a daemon whose console it looks at, and the judge of accessibility."""
 
-from __future__ import annotations
-
 import re
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import attrs
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
 
-from tests.e2e.harness import changeable, running, scripted
+from tests.e2e.harness import Daemon, changeable, running, scripted
 from tests.waiting import WAIT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
-
-    from tests.e2e.harness import Daemon
 
 PHONE: ViewportSize = {"width": 360, "height": 740}
 DESK: ViewportSize = {"width": 1280, "height": 900}

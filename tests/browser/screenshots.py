@@ -4,26 +4,19 @@ Each page of the navigation once, in light; the servers also in the dark and on 
 are scripted: one is broken, one keeps crashing, one is asleep; a client has loaded tools and made calls.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import sys
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ViewportSize, sync_playwright
 
 from daemon.console.page_table import PAGES
 from daemon.counting.tally import INSTEAD, SPARED
-from tests.browser.driving import DESK, PHONE, chromium, console, settled
+from tests.browser.driving import DESK, PHONE, Here, chromium, console, settled
 from tests.e2e.harness import scripted
-
-if TYPE_CHECKING:
-    from playwright.sync_api import ViewportSize
-
-    from tests.browser.driving import Here
 
 MAX_BYTES = 200_000
 """Bytes of a picture: a repository is fetched by everybody."""

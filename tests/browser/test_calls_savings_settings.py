@@ -1,30 +1,19 @@
 """The pages of calls, savings and settings in Chromium: each control, each width, with and without a script."""
 
-from __future__ import annotations
-
 import json
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.driving import SIZES, Here, accessible, console, expect_words, row, settled
 from tests.e2e.harness import scripted
 from tests.e2e.test_summaries import at_hand
 from tests.pairwise import each_once
-from tests.unit.summaries.endpoint_server import status, well
+from tests.unit.summaries.endpoint_server import EndpointServer, status, well
 from tests.waiting import WAIT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from playwright.sync_api import Browser, Page
-
-from tests.unit.summaries.endpoint_server import EndpointServer
-
-pytestmark = pytest.mark.e2e
 
 MODELS = status(200, json.dumps({"data": [{"id": "large"}, {"id": "m"}]}).encode())
 PAGES = ("/calls", "/savings", "/savings?span=hour", "/savings?span=season", "/settings")
@@ -35,10 +24,7 @@ def stage(browser: Browser) -> Iterator[tuple[Here, EndpointServer]]:
     """A console with a server that can be waited for, and a model whose sentences nobody has asked for yet."""
     with at_hand(well) as server:
         config = {
-            "mcpServers": {
-                "git": scripted(tools=["sleep", "echo", "fail"]),
-                "notes": scripted(tools=["echo"]),
-            },
+            "mcpServers": {"git": scripted(tools=["sleep", "echo", "fail"]), "notes": scripted(tools=["echo"])},
             "profiles": {"reader": {"surface": "browse"}},
             "summaries": {"baseUrl": server.base_url, "model": "m"},
         }

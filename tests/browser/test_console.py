@@ -1,29 +1,18 @@
 """The console in Chromium: coming in, keeping others out, staying up to date, being used without a mouse."""
 
-from __future__ import annotations
-
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, Page, expect
 
 from daemon.console.page_table import PAGES
-from tests.browser.driving import accessible, console, expect_words, row, settled
+from tests.browser.driving import Here, accessible, console, expect_words, row, settled
 from tests.e2e.harness import free_port, running, scripted
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from playwright.sync_api import Browser, Page
-
-    from tests.browser.driving import Here
-
-pytestmark = pytest.mark.e2e
 
 SHOWN = [page.path for page in PAGES if page.in_navigation]
 

@@ -4,28 +4,19 @@ A server fails, one keeps crashing and writes markup, tools have names that turn
 session has loaded tools that are gone or changed, and the configuration is doubtful.
 """
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import Browser, Page
 
 from daemon.console.page_table import PAGES
-from tests.browser.driving import SCHEMES, SIZES, accessible, console, settled
+from tests.browser.driving import SCHEMES, SIZES, Here, Scheme, accessible, console, settled
 from tests.e2e.harness import changeable
 from tests.pairwise import at_night, each_once
 from tests.scripted_server import tool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from playwright.sync_api import Browser, Page
-
-    from tests.browser.driving import Here, Scheme
-
-pytestmark = pytest.mark.e2e
 
 TURNED = "save\u202etxt.exe"
 """A name whose end is shown before its middle."""

@@ -1,23 +1,14 @@
 """What hostile servers, clients and addresses write stays text in Chromium, on pages and in streams."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import Browser, Page
 
-from tests.browser.driving import console, expect_words, settled
+from tests.browser.driving import Here, console, expect_words, settled
 from tests.e2e.harness import scripted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from playwright.sync_api import Browser, Page
-
-    from tests.browser.driving import Here
-
-pytestmark = pytest.mark.e2e
 
 SCRIPT = "window.owned = true"
 ATTACK = (

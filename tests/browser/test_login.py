@@ -1,26 +1,16 @@
 """A login from the console, at a real authorization server, in the browser that looks at the console."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.browser.driving import PHONE, accessible, console, expect_words, settled
+from tests.browser.driving import PHONE, Here, accessible, console, expect_words, settled
 from tests.browser.driving import SERVERS as OTHERS
 from tests.process.authorization.serving import protected
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from playwright.sync_api import Browser, BrowserContext, Page
-
-    from tests.browser.driving import Here
-
-pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture

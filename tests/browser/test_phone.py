@@ -1,24 +1,14 @@
 """The console on a phone: rows are cards, no word is broken for want of room, nothing is off the screen."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from playwright.sync_api import Browser
 
 from daemon.console.page_table import PAGES
-from tests.browser.driving import console, settled
+from tests.browser.driving import Here, console, settled
 from tests.browser.screenshots import SERVERS
 from tests.pairwise import at_night
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from playwright.sync_api import Browser
-
-    from tests.browser.driving import Here
-
-pytestmark = pytest.mark.e2e
 
 KEY = "ann-of-the-project"
 OF_ONE = ["/servers/git", "/servers/missing", "/tools?server=git", "/tools/git/git_log", f"/sessions/{KEY}"]

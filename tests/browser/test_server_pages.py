@@ -1,26 +1,16 @@
 """The pages of servers in Chromium: what was killed is seen to be, and everything can be done there."""
 
-from __future__ import annotations
-
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.driving import console, expect_words, row, settled
+from tests.browser.driving import Here, console, expect_words, row, settled
 from tests.e2e.harness import changeable, scripted
 from tests.waiting import WAIT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from playwright.sync_api import Browser, Page
-
-    from tests.browser.driving import Here
-
-pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")

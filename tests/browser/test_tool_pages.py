@@ -1,24 +1,13 @@
 """The pages of tools and sessions in Chromium: hostile names stay text, and each control does what it says."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
-from tests.browser.driving import console, expect_words, row, settled
+from tests.browser.driving import Here, console, expect_words, row, settled
 from tests.e2e.harness import scripted
 from tests.scripted_server import tool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from playwright.sync_api import Browser
-
-    from tests.browser.driving import Here
-
-pytestmark = pytest.mark.e2e
 
 SCRIPT = "<script>document.title='taken'</script>\u202e"
 NAME = "a/b<img src=x onerror=document.title='taken'>"

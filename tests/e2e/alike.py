@@ -1,14 +1,10 @@
 """What a client sees of one server, to compare two ways to it: its lists, and what requests bring."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.e2e.windows import Window
+from tests.e2e.windows import Window
 
 Json = dict[str, Any]
 

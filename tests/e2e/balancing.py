@@ -1,21 +1,17 @@
 """HAProxy from the distribution, with the configuration that we ship, in front of daemons of a test's own."""
 
-from __future__ import annotations
-
 import csv
 import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.e2e.harness import ROOT, free_port, own_directory
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 SHIPPED = ROOT / "config" / "haproxy.cfg"
 

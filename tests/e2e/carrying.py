@@ -3,17 +3,12 @@
 Everything else passes as it is: Host and Origin, streams while they last, and the end of a connection, at once.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
 
 CHUNK = 65536
 END_OF_HEAD = b"\r\n\r\n"

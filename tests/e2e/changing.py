@@ -1,7 +1,5 @@
 """The test's side of a server whose tool changes (`changing_server`), and clients that know its versions."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -10,18 +8,14 @@ import socket
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import attrs
 
-from tests.e2e.harness import RawClient
+from tests.e2e.harness import Daemon, RawClient
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.e2e.harness import Daemon
 
 Json = dict[str, Any]
 

@@ -17,8 +17,6 @@ with two pages `other` stands on the first. Answers of calls hold "version", whi
 latest that was announced before the answer: who has read it knows what the reader of our stdout knew by then.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -40,10 +38,7 @@ def form(version: int) -> Json:
     """The tool that changes."""
     schema = {
         "type": "object",
-        "properties": {
-            "shown": {"type": "integer", "description": str(version)},
-            "hold": {"type": "boolean"},
-        },
+        "properties": {"shown": {"type": "integer", "description": str(version)}, "hold": {"type": "boolean"}},
         "required": ["shown"],
     }
     return {"name": "form", "description": f"Takes a form in version {version}.", "inputSchema": schema}

@@ -1,24 +1,19 @@
 """The official conformance suite as the tests run it, and what its summary says."""
 
-from __future__ import annotations
-
 import re
 import sys
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import trio
 
 from tests.e2e.carrying import carrying
 from tests.e2e.harness import NODE, NODE24, ROOT
+from tests.e2e.raw_http import HttpDoor
 from tests.waiting import WAIT
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from tests.e2e.doors import HttpDoor
 
 BASELINES = Path(__file__).parent / "conformance"
 """Scenarios and checks that are expected to fail, in a file for each revision."""

@@ -1,16 +1,11 @@
 """What all tests with a real daemon share."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from tests.e2e.forking import FORKS
 from tests.e2e.scripts import PYTHON, Clients, Processes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -1,22 +1,17 @@
 """Two windows of an agent, each in a project of its own, on the same servers: what crosses between them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.e2e.harness import NODE, node_server, program
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.e2e.windows import Window
+from tests.e2e.windows import Window
 
 Json = dict[str, Any]
 

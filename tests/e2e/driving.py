@@ -4,31 +4,27 @@ The calls of a scenario are those that the Python SDK's own client makes in it, 
 (`conformance/driver.py` hands over what the suite says).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import trio
 
 from tests.e2e.conforming import SDK, opened
-from tests.e2e.doors import HttpDoor
 from tests.e2e.forking import Forker
 from tests.e2e.harness import ROOT, Daemon, own_directory, started
+from tests.e2e.raw_http import HttpDoor
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 DRIVER = Path(__file__).parent / "conformance" / "driver.py"
 CLIENT = SDK / ".github" / "actions" / "conformance" / "client.py"
 
-BROWSER = Path(__file__).parent / "conformance" / "browser.py"
+BROWSER = Path(__file__).with_name("browser.py")
 
 LOGGING_IN = "auth/"
 """Scenarios in which the client must get itself a token: there, `mcpd login` is run, and the calls are made

@@ -5,8 +5,6 @@ What is on an SDK can be forked like that, too.
 That an interpreter can be started with it, `test_lifecycle` and the tests of `mcpd run` see.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -14,13 +12,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,19 +24,27 @@ ENDS_WITHIN = 60.0
 """Seconds that the forking process has to begin, and to end when its standard input does."""
 
 MCPD = """
+import anyio._backends._trio, anyio.streams.tls, email.message
+import httpcore2, jsonschema_rs, rapidfuzz.process, tenacity
 import daemon.cli
-from daemon.main import lifetime
-from daemon.host import logs
 from daemon import tree
-from daemon.main import run
-from daemon.state import store
+from daemon.actors import control, summarizer
+from daemon.clients.doors import websocket
+from daemon.clients.doors.http import door, server
+from daemon.console import application
+from daemon.host import logs
+from daemon.main import lifetime, run
+from daemon.operators import command_table
+from daemon.state import postgres, store
+from daemon.summaries import openai_endpoint
+from daemon.upstreams.transports import http, sse, stdio, ws
 
 main = daemon.cli.main
 """
-"""What a daemon needs, imported; `main` is its life."""
+"""What daemons need, imported, also what they import when it is asked for; `main` is the life of one."""
 
 FORKER = """
-import json, os, select, sys
+import atexit, gc, json, os, select, sys
 
 def live(job):
     log = os.open(job["log"], os.O_WRONLY | os.O_APPEND)
@@ -53,12 +57,24 @@ def live(job):
     os.environ.clear()
     os.environ.update(job["environ"])
     sys.argv[1:] = job["words"]
-    main()
-    sys.exit()
+    status = 0
+    try:
+        main()
+    except SystemExit as end:
+        status = end.code or 0
+    finally:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    # To take an interpreter to pieces that has imported all of this costs more than the rest of a life.
+    os._exit(status)
 
 def tell(**event):
     os.write(1, json.dumps(event).encode() + b"\\n")
 
+# No life looks through what all share.
+gc.collect()
+gc.freeze()
 lives = {}
 rest = b""
 while True:

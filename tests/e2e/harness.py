@@ -1,7 +1,5 @@
 """The real daemon, `mcpd run`, in a private runtime directory; in this folder mostly forked (`forking`)."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -12,17 +10,15 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from daemon.cli import control
 from tests.e2e.forking import FORKS, Life
 from tests.scripted_server import command
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[2]
 NODE = ROOT / ".cache" / "node" / "node_modules"
@@ -186,7 +182,7 @@ class Daemon:
         answer: dict[str, Any] = json.loads(self.run("status", "--json", "--timeout", "30", check=None))
         return answer
 
-    def client(self, **kwargs: Any) -> RawClient:
+    def client(self, **kwargs: Any) -> "RawClient":
         """A bare JSON-RPC client on the socket."""
         return RawClient(self.socket, **kwargs)
 

@@ -4,26 +4,19 @@ What they may rely on is what the specifications promise: a 404 of a session mea
 they begin a new one and ask again; an answer that is lost is lost, and never asked for twice.
 """
 
-from __future__ import annotations
-
 import json
 import threading
+from collections.abc import Iterator
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from daemon import protocol
-from tests.faults.history import Answered, Asked, HungUp
+from tests.faults.history import Answered, Asked, History, HungUp
 from tests.waiting import WAIT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from http.client import HTTPResponse
-
-    from tests.faults.history import History
 
 Json = dict[str, Any]
 

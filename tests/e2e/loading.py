@@ -1,15 +1,11 @@
 """What the tests of seed 002 share: three real servers, and profiles for its switches."""
 
-from __future__ import annotations
-
 import subprocess
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.e2e.harness import node_server, program
 from tests.waiting import WAIT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 META_TOOLS = ["load_mcp_server", "load_mcp_tool"]
 """What is there from the start."""

@@ -1,33 +1,53 @@
-"""HTTP as bytes on a socket: for what no well-behaved client sends, and to see what comes back."""
-
-from __future__ import annotations
+"""The HTTP door of a daemon of the tests: where it is, and what opens it."""
 
 import http.client
+import io
 import json
 import socket
 import struct
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
+
+import attrs
 
 from tests.e2e.harness import free_port
 from tests.waiting import WAIT
 
-if TYPE_CHECKING:
-    import io
+DOOR_TOKEN = "f8f3a1c2-only-for-tests"
+
+
+@attrs.frozen
+class HttpDoor:
+    """What clients have to know of it."""
+
+    port: int = attrs.field(factory=free_port)
+
+    @property
+    def listen(self) -> dict[str, Any]:
+        """What stands in `listen`."""
+        return {"http": {"address": f"127.0.0.1:{self.port}", "tokens": DOOR_TOKEN}}
+
+    def url(self, *place: str) -> str:
+        """The URL of a profile, and of a surface."""
+        return "/".join((f"http://127.0.0.1:{self.port}/mcp", *place))
+
+    def headers(self, key: str | None = None) -> dict[str, str]:
+        """What each request carries, for a session with a key if there is one."""
+        return {"Authorization": f"Bearer {DOOR_TOKEN}", **({"Mcpd-Session": key} if key else {})}
+
+
+# --- HTTP as bytes on a socket -------------------------------------------------------------------------------
+
 
 TOKEN = "0123456789abcdef0123"
 """The token of a daemon under test."""
-
 OTHER_TOKEN = "fedcba98765432100123"
 """Somebody else's."""
-
 MODERN = "2026-07-28"
-
 INITIALIZE = {
     "protocolVersion": "2025-11-25",
     "capabilities": {},
     "clientInfo": {"name": "raw", "version": "1"},
 }
-
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientCapabilities": {},

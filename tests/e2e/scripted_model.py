@@ -6,8 +6,6 @@ which also has a tool of its own to find the others: `{"search": "words"}`. Whic
 number of results in the conversation; after the last one it says DONE. Standard library only.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

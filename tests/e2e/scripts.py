@@ -1,25 +1,19 @@
 """Sessions of clients on real SDKs, as scripts: what they do, and what they saw (`clients/surfaces.py`)."""
 
-from __future__ import annotations
-
 import json
 import os
 import select
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
 
-from tests.e2e.harness import MCP1, NODE, NODE24, ROOT
+from tests.e2e.harness import MCP1, NODE, NODE24, ROOT, Daemon
 from tests.waiting import WAIT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tests.e2e.harness import Daemon
 
 Json = dict[str, Any]
 

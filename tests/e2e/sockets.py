@@ -1,17 +1,13 @@
 """A WebSocket with subprotocol `mcp`, from either side, for threads that may wait."""
 
-from __future__ import annotations
-
 import contextlib
+import socket
 import threading
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterator, Mapping
+from typing import Self
 
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Event, Message, Ping, Request, TextMessage
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterator, Mapping
 
 CHUNK = 65536
 

@@ -1,20 +1,14 @@
 """The six acceptance criteria of seed 001, §10, with real servers, through the real socket."""
 
-from __future__ import annotations
-
 import json
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.e2e.harness import Daemon, RawClient, node_server, program, running
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")

@@ -4,29 +4,23 @@ The scripted server speaks either era, and so do the clients, over a unix socket
 lists the same, so that on every other surface names would be qualified.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket
 import subprocess
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 from msgspec import Raw
 
-from tests.e2e.harness import RawClient, running, scripted
+from tests.e2e.harness import Daemon, RawClient, running, scripted
 from tests.e2e.raw_http import META, MODERN, TOKEN, listening
 from tests.scripted_server import command, tool
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.e2e.harness import Daemon
 
 Json = dict[str, Any]
 

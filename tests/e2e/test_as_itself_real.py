@@ -1,8 +1,8 @@
 """Real servers through `mcpd connect --server NAME`: as a client sees them that starts them itself."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,12 +11,6 @@ from tests.e2e.crossings import THOUGHT, playwright, project
 from tests.e2e.harness import Daemon, node_server, program, running
 from tests.e2e.windows import Window
 from tests.pairwise import at_night
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-pytestmark = pytest.mark.e2e
 
 Json = dict[str, Any]
 

@@ -1,19 +1,11 @@
 """Answers that are not quite JSON, as real servers write them, through the real daemon."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests.e2e.harness import running, scripted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.e2e.harness import Daemon
-
-pytestmark = pytest.mark.e2e
+from tests.e2e.harness import Daemon, running, scripted
 
 TEXTS = {"half": "half a face: \ud83d", "nan": float("nan")}
 

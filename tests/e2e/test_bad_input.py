@@ -1,20 +1,13 @@
 """What a client can do wrong, against the real daemon: the right code, and nobody else is affected."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from daemon.surfaces.category import CALL_EXAMPLE
 from tests.e2e.harness import Daemon, RawClient, running, scripted
 from tests.scripted_server import tool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")

@@ -4,38 +4,25 @@ Nobody is told in time, and nothing here is timed: clients call without a pause,
 judged afterwards, from what they and the servers noted (`tests.faults.history`).
 """
 
-from __future__ import annotations
-
 import json
 import re
 import secrets
 import signal
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 
 from tests.e2e.balancing import Balancer, balanced
 from tests.e2e.harness import Daemon, free_port, running, scripted
-from tests.e2e.http_clients import (
-    SERVER,
-    TOOL,
-    Caller,
-    Door,
-    HandshakeCaller,
-    ModernCaller,
-)
+from tests.e2e.http_clients import SERVER, TOOL, Caller, Door, HandshakeCaller, ModernCaller
 from tests.e2e.loading import META_TOOLS
 from tests.faults.history import Asked, History, Took
 from tests.unit.state.postgres import shared
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-pytestmark = pytest.mark.e2e
 
 NAMES = ("one", "two")
 

@@ -3,25 +3,17 @@
 Over the socket and through `mcpd connect`, with a real server and a real daemon.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import pytest
 
-from tests.e2e.harness import ROOT, running, scripted
+from tests.e2e.harness import ROOT, Daemon, running, scripted
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.e2e.harness import Daemon
-
-pytestmark = pytest.mark.e2e
 
 MB = 1000 * 1000
 IN_FLIGHT = 32

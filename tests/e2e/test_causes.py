@@ -1,23 +1,15 @@
 """Why servers of a real daemon are down, as `mcpd status --json` has it: a cause, its data, and what helps."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import Any
 
 from tests.e2e.harness import Daemon, running, scripted
 from tests.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-pytestmark = pytest.mark.e2e
 
 FAILS = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
 CONFIG = {

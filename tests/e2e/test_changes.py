@@ -3,12 +3,10 @@
 The server (`changing_server`) says for each call which version it ran; the caller says which it was shown.
 """
 
-from __future__ import annotations
-
 import random
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,11 +14,6 @@ from tests.e2e.changing import SURFACES, Changing, Guest, Outcome
 from tests.e2e.harness import Daemon, running
 from tests.pairwise import at_night
 from tests.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-pytestmark = pytest.mark.e2e
 
 ERAS = ["handshake", "modern"]
 ROUNDS = 5
@@ -295,11 +288,7 @@ def use(guest: Guest, witness: Witness, seed: int, over: threading.Event) -> Non
 def test_a_server_that_changes_all_the_time_runs_nothing_that_is_known_to_be_stale(era: str) -> None:
     seed = random.randrange(10**9)
     witness = Witness()
-    with (
-        Changing(era=era) as server,
-        running(server.config()) as daemon,
-        everybody(server, daemon) as guests,
-    ):
+    with Changing(era=era) as server, running(server.config()) as daemon, everybody(server, daemon) as guests:
         over = server.storm(seed, CHANGES)
         threads = [
             threading.Thread(target=use, args=(guest, witness, seed + number, over))

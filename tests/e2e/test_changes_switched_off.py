@@ -4,14 +4,14 @@ Bytes are compared with those that real servers write to a client of their own. 
 session, and every one comes through `mcpd connect`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3
 import subprocess
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 import attrs
 import msgspec
@@ -23,12 +23,6 @@ from tests.e2e.loading import repository
 from tests.e2e.test_seed_002_switches import HANDSHAKE, MODERN, request
 from tests.scripted_server import tool
 from tests.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-pytestmark = pytest.mark.e2e
 
 Json = dict[str, Any]
 
@@ -278,10 +272,7 @@ OLD, NEW = (
 
 
 def test_what_a_session_had_loaded_neither_matters_nor_changes_while_it_is_switched_off() -> None:
-    config: Json = {
-        "mcpServers": {"painter": changeable(OLD)},
-        "profiles": {"default": {"surface": "load"}},
-    }
+    config: Json = {"mcpServers": {"painter": changeable(OLD)}, "profiles": {"default": {"surface": "load"}}}
     painted = {"name": "paint", "arguments": {"x": 1}, "_meta": NAMED}
     with running(config) as daemon:
         daemon.ready()

@@ -4,18 +4,18 @@ They do what models need, see a tool that changes announced, and call nothing as
 not listen, its next call says what has changed.
 """
 
-from __future__ import annotations
-
 import secrets
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 
-from tests.e2e.doors import HttpDoor
 from tests.e2e.harness import Daemon, changeable, running, scripted
+from tests.e2e.raw_http import HttpDoor
 from tests.e2e.scripts import (
     CHANGED,
     LIST,
@@ -35,12 +35,6 @@ from tests.e2e.scripts import (
 from tests.pairwise import at_night, each_once
 from tests.scripted_server import tool
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-pytestmark = pytest.mark.e2e
 
 MODERN = {"mode": "2026-07-28"}
 SESSION_TERMINATED = 32600
@@ -312,11 +306,7 @@ def test_a_client_that_does_not_listen_is_told_once_with_the_new_definition_and_
     # On `load` a changed tool is loaded again.
     again = looks(surface) if surface == "load" else []
     seen = session(
-        kind,
-        way,
-        *[*looks(surface), *change, use, *again, use],
-        profile=surface,
-        key=secrets.token_hex(8),
+        kind, way, *[*looks(surface), *change, use, *again, use], profile=surface, key=secrets.token_hex(8)
     )
     (*looked, _, _, refused), called = seen.results[: -1 - len(again)], seen.last
     assert shown(looked[-1].get("structured") or looked[-1]) == before

@@ -4,22 +4,15 @@ What a daemon without the suite's own tools, resources and prompts cannot pass i
 revision, by scenario or by check. The suite fails when anything else fails, and when one of these passes.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.conforming import BASELINES, REVISIONS, documented, opened, run_suite
-from tests.e2e.doors import HttpDoor
 from tests.e2e.harness import ROOT, Daemon, running, scripted
+from tests.e2e.raw_http import HttpDoor
 from tests.pairwise import at_night
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-pytestmark = pytest.mark.e2e
 
 DOCUMENT = ROOT / "docs" / "protocol.md"
 

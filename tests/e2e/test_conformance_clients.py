@@ -4,21 +4,14 @@ In scenarios in which a user logs in, somebody runs `mcpd login`, in a browser t
 those without a user the entry has `auth`. What mcpd cannot log in with is listed among the expected failures.
 """
 
-from __future__ import annotations
-
 import sys
 import tomllib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.conforming import BASELINES, REVISIONS, run_suite
 from tests.e2e.driving import DRIVER, driven
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-pytestmark = pytest.mark.e2e
 
 BOUND_TO_KEYS = {"auth/dpop", "auth/dpop-nonce"}
 """An extension of the protocol that mcpd does not have: `conformance/*.yml` says why."""

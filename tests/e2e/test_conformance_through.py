@@ -4,12 +4,12 @@ The server is the Python SDK's, which fails nothing that a revision scores; so n
 there is no list of failures that are expected.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,16 +22,10 @@ from tests.e2e.conforming import (
     opened,
     run_suite,
 )
-from tests.e2e.doors import HttpDoor
 from tests.e2e.harness import ROOT, Daemon, free_port, running
+from tests.e2e.raw_http import HttpDoor
 from tests.pairwise import each_once
 from tests.waiting import WAIT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-pytestmark = pytest.mark.e2e
 
 ROWS = {"stdio": "over stdio", "http": "over streamable HTTP"}
 DOCUMENT = ROOT / "docs" / "protocol.md"

@@ -1,7 +1,5 @@
 """Why a server was away last night: it is killed, so is mcpd, and the next morning both are told."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -9,12 +7,8 @@ import sqlite3
 from contextlib import closing
 from typing import Any
 
-import pytest
-
 from tests.e2e.harness import Daemon, running, scripted
 from tests.waiting import eventually
-
-pytestmark = pytest.mark.e2e
 
 CONFIG: dict[str, Any] = {"mcpServers": {"git": scripted(), "time": scripted()}}
 

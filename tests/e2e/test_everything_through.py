@@ -4,27 +4,21 @@ What differs by nature is told apart here: times of day, the ids and times of ta
 is that of whoever starts the server.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.e2e.doors import HttpDoor
 from tests.e2e.harness import NODE, NODE24, ROOT, node_server, running
+from tests.e2e.raw_http import HttpDoor
 from tests.waiting import WAIT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-pytestmark = pytest.mark.e2e
 
 Json = dict[str, Any]
 

@@ -1,22 +1,16 @@
 """Extensions of the protocol through a daemon, with one server alone and on shared surfaces."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.e2e.harness import running, scripted
+from tests.e2e.harness import Daemon, running, scripted
 from tests.e2e.raw_http import META
 from tests.e2e.test_as_itself import ERAS, INFO, Lines, over_socket
 from tests.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.e2e.harness import Daemon
 
 pytestmark = pytest.mark.e2e
 

@@ -1,13 +1,12 @@
 """`config/haproxy.cfg`, run by HAProxy itself in front of stand-ins for two daemons."""
 
-from __future__ import annotations
-
 import csv
 import json
 import ssl
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPSConnection
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trustme
@@ -15,12 +14,6 @@ import trustme
 from tests.e2e.balancing import SHIPPED, Balancer, balanced, checked
 from tests.e2e.two_eras import StandIn, standing_in
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-pytestmark = pytest.mark.e2e
 
 
 @contextmanager

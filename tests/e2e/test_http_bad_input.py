@@ -1,14 +1,14 @@
 """What clients can do wrong over HTTP: a status or a closed connection, and nobody else is affected."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,12 +31,6 @@ from tests.e2e.raw_http import (
 )
 from tests.fuzz.requesting import fuzz
 from tests.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-pytestmark = pytest.mark.e2e
 
 PORT, LISTEN = listening()
 
@@ -190,12 +184,7 @@ def test_a_refusal_repeats_no_token(neighbour: RawHttp) -> None:
         request(body=PING, Upgrade="h2c", Connection="Upgrade"),
         request(body=PING).replace(b"HTTP/1.1", b"HTTP/1.0"),
     ],
-    ids=[
-        "an absolute target",
-        "extensions of chunks",
-        "an upgrade that is not served",
-        "1.0",
-    ],
+    ids=["an absolute target", "extensions of chunks", "an upgrade that is not served", "1.0"],
 )
 def test_what_is_odd_and_allowed_is_served(neighbour: RawHttp, session: str, data: bytes) -> None:
     with RawHttp(PORT) as client:

@@ -1,25 +1,19 @@
 """Programs that nobody here wrote, over streamable HTTP: the MCP Inspector, and the curl of docs/http.md."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.e2e.doors import HttpDoor
 from tests.e2e.harness import NODE, NODE24, ROOT, Daemon, program, running, scripted
+from tests.e2e.raw_http import HttpDoor
 from tests.pairwise import at_night
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-pytestmark = pytest.mark.e2e
 
 INSPECTOR = NODE / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
 

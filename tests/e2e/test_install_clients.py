@@ -1,26 +1,20 @@
 """Claude Code and Codex, really started: what they see of mcpd, and what is left when it is taken out again."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
 
 from tests.e2e.harness import MCPD, ROOT, free_port, node_server, program
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-pytestmark = pytest.mark.e2e
 
 MODULES = ROOT / ".cache" / "agents" / "node_modules"
 MODEL = Path(__file__).with_name("scripted_model.py")

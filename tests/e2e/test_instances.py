@@ -1,9 +1,9 @@
 """Two windows on the same real servers: with one instance for all they meet, with their own they do not."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,11 +12,7 @@ from tests.e2e.harness import Daemon, running
 from tests.e2e.windows import Window
 from tests.waiting import eventually
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-pytestmark = [pytest.mark.e2e, pytest.mark.nightly]  # a dozen real servers, and browsers
+pytestmark = pytest.mark.nightly  # a dozen real servers, and browsers
 
 Json = dict[str, Any]
 

@@ -1,13 +1,13 @@
 """`kill -9` of the daemon: what it leaves is ended by the next one, and nobody else's is touched."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,12 +15,6 @@ from daemon.processes import proc
 from tests.e2e import harness
 from tests.e2e.harness import Daemon, scripted
 from tests.waiting import WAIT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-pytestmark = pytest.mark.e2e
 
 running = partial(harness.running, forked=False)
 """A daemon that is run as users run it."""

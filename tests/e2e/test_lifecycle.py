@@ -1,42 +1,36 @@
 """Servers that die and a daemon that ends: everything comes back, nothing is left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import shlex
 import signal
 import subprocess
+import threading
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.e2e import harness
-from tests.e2e.harness import Daemon, node_server, scripted
+from tests.e2e.harness import Daemon, node_server, running, scripted
 from tests.scripted_server import command
 from tests.waiting import WAIT, eventually
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-pytestmark = pytest.mark.e2e
-
-running = partial(harness.running, forked=False)
+run_as_users_do = partial(harness.running, forked=False)
 """A daemon that is run as users run it."""
-
-CALL = {"category": "everything", "name": "trigger-long-running-operation"}
+CALL = {"category": "everything", "name": "trigger-long-run_as_users_do-operation"}
 
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
     """For tests that leave its server as it was, or another process of it."""
     servers = {"everything": {**node_server("server-everything"), "env": {"GIVEN": "yes"}}, "time": scripted()}
-    with running({"mcpServers": servers}, {"SECRET_OF_THE_USER": "canary"}) as daemon:
+    with run_as_users_do({"mcpServers": servers}, {"SECRET_OF_THE_USER": "canary"}) as daemon:
         daemon.ready()
         yield daemon
 
@@ -137,7 +131,7 @@ def test_a_second_sigterm_is_no_accident() -> None:
 
 
 def test_sigterm_again_and_again_to_the_very_end_is_one_clean_end() -> None:
-    with running({"mcpServers": {}}) as daemon:
+    with run_as_users_do({"mcpServers": {}}) as daemon:
         assert daemon.process is not None
         deadline = time.monotonic() + WAIT
         while daemon.process.poll() is None:
@@ -166,12 +160,7 @@ def test_a_server_that_floods_its_stdout_costs_its_neighbours_nothing() -> None:
 
 def test_a_server_that_hangs_at_its_start_delays_nobody() -> None:
     silent = {"command": "sleep", "args": ["600"]}
-    config = {
-        "mcpServers": {
-            **{f"silent-{number}": silent for number in range(6)},
-            "time": scripted(),
-        }
-    }
+    config = {"mcpServers": {**{f"silent-{number}": silent for number in range(6)}, "time": scripted()}}
     with harness.running(config) as daemon, daemon.client() as client:
         assert client.ask("ping")["result"] == {}
         entries = daemon.ready("time")
@@ -212,3 +201,56 @@ def test_secrets_of_the_configuration_are_in_no_log_and_no_status() -> None:
 
     assert "using" in shown
     assert "canary-0123456789" not in shown + said
+
+
+# --- A server that is stopped --------------------------------------------------------------------------------
+
+
+PINGS = {"pingInterval": 0.3, "ping": 0.3, "missedPings": 100_000}
+
+
+def one(daemon: Daemon, name: str = "s", code: int | None = None) -> dict[str, Any]:
+    """What `mcpd status SERVER` tells a program."""
+    told: dict[str, Any] = json.loads(daemon.run("status", name, "--json", check=code))
+    return told
+
+
+def test_a_stopped_server_is_degraded_and_ready_again_and_a_call_to_it_names_it() -> None:
+    with running({"mcpServers": {"s": {**scripted(), "timeouts": PINGS}}}) as daemon:
+        daemon.ready("s")
+        pid = one(daemon, code=0)["server"]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: one(daemon)["server"]["state"] == "degraded")
+        told = one(daemon, code=1)["server"]
+        assert told["cause"] == "unanswered-pings"
+        assert told["pings"]["unanswered"] >= 1
+        assert "kill -CONT" in told["helps"]
+        assert "s: degraded\n  answers no pings (" in daemon.run("status", check=1)
+        done = daemon.outcome("call", "s/echo", "--timeout", "1")
+        assert done.returncode == 1
+        assert "server s did not answer within 1 s (--timeout); the daemon did. It is degraded: " in done.stderr
+        assert f"pid {pid}" in done.stderr
+        os.kill(pid, signal.SIGCONT)
+        eventually(lambda: one(daemon)["server"]["state"] == "ready")
+        assert one(daemon)["server"]["pid"] == pid
+        assert "{}" in daemon.run("call", "s/echo")
+
+
+def test_a_call_that_a_stopped_server_has_is_shown_with_its_age_and_is_answered_when_it_goes_on() -> None:
+    with running({"mcpServers": {"s": {**scripted(), "timeouts": PINGS}}}) as daemon:
+        daemon.ready("s")
+        pid = one(daemon)["server"]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        answers: list[str] = []
+        caller = threading.Thread(target=lambda: answers.append(daemon.run("call", "s/echo")))
+        caller.start()
+        eventually(lambda: one(daemon)["calls"] and one(daemon)["server"]["state"] == "degraded")
+        shown = one(daemon)
+        (call,) = shown["calls"]
+        assert (call["tool"], call["waitsFor"], shown["server"]["inFlight"]) == ("echo", "answer", 1)
+        assert "while it works on 1 call" in shown["server"]["reason"]
+        assert "Calls in flight\n" in daemon.run("status", "s", check=1)
+        os.kill(pid, signal.SIGCONT)
+        caller.join(60)
+        assert "{}" in answers[0]
+        eventually(lambda: one(daemon)["server"]["state"] == "ready")

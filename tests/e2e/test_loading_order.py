@@ -1,23 +1,15 @@
 """A tool that was loaded is in its client's list before the client reads that: a real daemon, both eras."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import attrs
 import pytest
 
 from daemon.protocol import MODERN_VERSION
-from tests.e2e.harness import changeable, running
+from tests.e2e.harness import Daemon, RawClient, changeable, running
 from tests.scripted_server import tool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.e2e.harness import Daemon, RawClient
-
-pytestmark = pytest.mark.e2e
 
 MODERN = {
     "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,

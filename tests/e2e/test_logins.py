@@ -1,37 +1,37 @@
 """Logins as users make them: the real daemon, a real authorization server, a server that wants its tokens."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
-from contextlib import ExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
-from tests.e2e.harness import running
+from tests.e2e import browser
+from tests.e2e.harness import Daemon, running
 from tests.process.authorization.serving import browse, fetch, protected
 from tests.terminals import INTERRUPT, Typing
 from tests.waiting import eventually
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.e2e.harness import Daemon
-
-pytestmark = pytest.mark.e2e
-
-BROWSER = {"BROWSER": f"{sys.executable} -m tests.e2e.browser %s"}
+BROWSER = {"BROWSER": f"{sys.executable} -S {browser.__file__} %s"}
 NAMES = "Tell the user to run `mcpd login notion`"
 
 
-@asynccontextmanager
-async def guarded(environ: dict[str, str] | None = None, **options: Any) -> AsyncIterator[Daemon]:
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A server that oidc-provider protects."""
+    with protected() as url:
+        yield url
+
+
+@contextmanager
+def guarded(url: str, environ: dict[str, str] | None = None) -> Iterator[Daemon]:
     """A daemon with one server, which wants a login."""
-    with protected(**options) as url, running({"mcpServers": {"notion": {"url": url}}}, environ) as daemon:
+    with running({"mcpServers": {"notion": {"url": url}}}, environ) as daemon:
         eventually(lambda: state_of(daemon)["state"] == "needs_auth", daemon.said)
         yield daemon
 
@@ -61,8 +61,8 @@ async def run(daemon: Daemon, *words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-async def test_a_user_logs_in_calls_and_logs_out() -> None:
-    async with guarded(BROWSER) as daemon:
+async def test_a_user_logs_in_calls_and_logs_out(url: str) -> None:
+    with guarded(url, BROWSER) as daemon:
         before = state_of(daemon)
         assert before["cause"] == "login-needed"
         refused = call(daemon)
@@ -96,7 +96,7 @@ async def test_a_user_logs_in_calls_and_logs_out() -> None:
 
 
 async def test_a_login_goes_on_after_it_has_expired_and_after_a_restart_as_long_as_it_can_be_renewed() -> None:
-    async with guarded(BROWSER, ttl=5) as daemon:
+    with protected(ttl=5) as url, guarded(url, BROWSER) as daemon:
         status, _, err = await run(daemon, "login", "notion")
         assert status == 0, err
         first = json.loads(kept_in(daemon).read_text())
@@ -129,8 +129,8 @@ async def test_a_login_goes_on_after_it_has_expired_and_after_a_restart_as_long_
         assert (told["cause"], told["isBad"]) == ("login-needed", True), told
 
 
-async def test_ctrl_c_gives_a_login_up_and_nothing_is_kept() -> None:
-    async with guarded() as daemon:
+async def test_ctrl_c_gives_a_login_up_and_nothing_is_kept(url: str) -> None:
+    with guarded(url) as daemon:
         with Typing(daemon, "login", "notion") as person:
             person.until("paste the address that it ends at: ")
             person.press(INTERRUPT)
@@ -141,11 +141,10 @@ async def test_ctrl_c_gives_a_login_up_and_nothing_is_kept() -> None:
         assert outcomes(daemon) == ["begun", "failed"]
 
 
-async def test_who_wants_the_same_login_is_shown_the_same_page_and_both_are_told_of_its_end() -> None:
-    async with guarded() as daemon:
-        with ExitStack() as stack:
-            people = [stack.enter_context(Typing(daemon, "login", "notion")) for _ in range(3)]
-            links = [re.search(r"http://\S+", each.until("/auth?") + each.until("\n")) for each in people]
-            (link,) = {found[0] for found in links if found is not None}
-            assert (await fetch(await browse(link)))[0] == 200
-            assert [(await trio.to_thread.run_sync(each.end))[0] for each in people] == [0, 0, 0]
+async def test_who_wants_the_same_login_is_shown_the_same_page_and_both_are_told_of_its_end(url: str) -> None:
+    with guarded(url) as daemon, ExitStack() as stack:
+        people = [stack.enter_context(Typing(daemon, "login", "notion")) for _ in range(3)]
+        links = [re.search(r"http://\S+", each.until("/auth?") + each.until("\n")) for each in people]
+        (link,) = {found[0] for found in links if found is not None}
+        assert (await fetch(await browse(link)))[0] == 200
+        assert [(await trio.to_thread.run_sync(each.end))[0] for each in people] == [0, 0, 0]

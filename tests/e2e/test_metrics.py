@@ -1,11 +1,10 @@
 """Metrics of the real daemon: what clients did is what is counted, on the operators' socket and over TCP."""
 
-from __future__ import annotations
-
 import re
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,11 +13,6 @@ from daemon.counting.prometheus import METRICS
 from tests.e2e.harness import changeable, free_port, running, scripted
 from tests.scripted_server import tool
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-pytestmark = pytest.mark.e2e
 
 TIME = scripted(tools=["get_current_time"])
 SERVERS: dict[str, Any] = {"time": TIME, "gone": {"command": "/nonexistent"}}
@@ -84,10 +78,7 @@ def test_what_loading_on_demand_costs_and_saves_is_counted() -> None:
         "mcpServers": {
             "s": changeable(tool("read"), tool("write"), *[f"more{number}" for number in range(20)])
         },
-        "profiles": {
-            "default": {"surface": "load"},
-            "auto": {"surface": "load", "autoLoad": True},
-        },
+        "profiles": {"default": {"surface": "load"}, "auto": {"surface": "load", "autoLoad": True}},
         "metrics": {"enabled": True, "listen": f"127.0.0.1:{port}"},
     }
     with running(config) as daemon:

@@ -1,22 +1,14 @@
 """Operators change a running daemon: real commands, real servers, a real client that goes on all the while."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from pathlib import Path
+from typing import Any
 
 from tests.e2e.harness import Daemon, running
 from tests.houses import ECHO, LISTING_SERVER
 from tests.waiting import eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-pytestmark = pytest.mark.e2e
 
 
 def of(**servers: Any) -> dict[str, Any]:

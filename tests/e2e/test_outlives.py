@@ -4,40 +4,23 @@ The bridge reaches the daemon by a symbolic link: while that is away, nobody is 
 the new daemon is found, however slow the machine is.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
 import subprocess
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from daemon.bridge.stand_in import ARRIVED, STATUS
 from tests.e2e.harness import ROOT, Daemon, RawClient, running, scripted
-from tests.e2e.scripts import (
-    CHANGED,
-    LIST,
-    PYTHON,
-    PYTHON1,
-    TYPESCRIPT,
-    Processes,
-    call,
-    link,
-    names,
-    refusal,
-)
+from tests.e2e.scripts import CHANGED, LIST, PYTHON, PYTHON1, TYPESCRIPT, Processes, call, link, names, refusal
 from tests.pairwise import at_night, each_once
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-pytestmark = pytest.mark.e2e
 
 Json = dict[str, Any]
 

@@ -1,28 +1,20 @@
 """The examples of docs/operators.md, transports.md and surfaces.md, added to mcpd as the pages say."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from daemon.cli.control import RemoteFault
-from tests.e2e.harness import ROOT, running, scripted
+from tests.e2e.harness import ROOT, Daemon, running, scripted
 from tests.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.e2e.harness import Daemon
-
-pytestmark = pytest.mark.e2e
 
 SERVER = """
 import json, socketserver

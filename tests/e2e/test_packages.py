@@ -3,16 +3,14 @@
 Nothing is fetched: `make venv` has put all that they need into .cache/wheels.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,9 +18,6 @@ from daemon import __version__
 from tests.e2e.harness import ROOT, Daemon, own_directory, program, started
 from tests.pairwise import at_night
 from tests.waiting import WAIT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 WHEELS = ROOT / ".cache" / "wheels"
 

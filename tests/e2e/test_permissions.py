@@ -1,24 +1,17 @@
 """A profile's rules with real daemons, clients and operators: denied, asked about, allowed by an operator."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.e2e.doors import HttpDoor
 from tests.e2e.harness import Daemon, RawClient, changeable, running
-from tests.e2e.raw_http import META
+from tests.e2e.raw_http import META, HttpDoor
 from tests.e2e.whole_client import CAPABILITIES, WholeClient
 from tests.e2e.windows import Window
 from tests.pairwise import each_once
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-pytestmark = pytest.mark.e2e
 
 Json = dict[str, Any]
 

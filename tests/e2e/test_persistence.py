@@ -1,29 +1,20 @@
 """What people, programs and disks do to the store of a running daemon, which serves on all the while."""
 
-from __future__ import annotations
-
 import json
 import resource
 import shutil
 import signal
 import sqlite3
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
-
-import pytest
+from pathlib import Path
 
 from tests.damages import emptied, held, replaced_by_another, replaced_by_nonsense, rows
 from tests.e2e.harness import Daemon, RawClient, changeable, running
 from tests.e2e.loading import META_TOOLS
 from tests.scripted_server import tool
 from tests.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-pytestmark = pytest.mark.e2e
 
 READ = tool("read", inputSchema={"type": "object", "properties": {"path": {"type": "string"}}})
 CONFIG = {

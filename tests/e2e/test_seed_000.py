@@ -4,10 +4,9 @@ The configuration is the shipped `config/serena.json` with its `deferred` profil
 scripted server that lists the tools which Serena 2.1.0 listed; mcp-server-time is real.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -28,11 +27,6 @@ from tests.e2e.scripts import (
 )
 from tests.scripted_server import command, tool
 from tests.unit.config.test_examples import EXAMPLES, SERENA_2_1_DESKTOP_APP
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-pytestmark = pytest.mark.e2e
 
 CATEGORIES = [
     *("memory", "file_operations", "symbolic_read", "symbolic_edit"),
@@ -139,7 +133,7 @@ def test_a_search_finds_by_name_description_and_category(deferred: Any) -> None:
     assert found(files)[0] == "find_file"
     assert not {"find_symbol", "find_declaration"} & set(found(files))
     assert set(found(reading)[:4]) == {
-        *("find_symbol", "find_declaration", "find_implementations", "find_referencing_symbols"),
+        *("find_symbol", "find_declaration", "find_implementations", "find_referencing_symbols")
     }
     # Of 29 tools the shipped categories switch off three, and replace_symbol_body for one profile only.
     assert (len(found(plain)), plain["structured"]["total"]) == (20, len(SERENA_2_1_DESKTOP_APP) - 3)

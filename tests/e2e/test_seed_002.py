@@ -1,8 +1,10 @@
 """Seed 002 §4, dynamic loading, driven through the real socket by the SDKs' clients, with real servers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,11 +23,6 @@ from tests.e2e.scripts import (
     refusal,
     zone,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
@@ -229,3 +226,24 @@ def test_with_auto_load_the_call_runs_at_once_and_the_tool_is_loaded(session: An
     assert zone(called) == "UTC"
     assert names(after) == [*META_TOOLS, "get_current_time"]
     assert seen.changes == 1
+
+
+# --- seed 002 §12 and §13, line by line ----------------------------------------------------------------------
+
+
+TESTS = Path(__file__).parents[1]
+LINES = tomllib.loads(Path(__file__).with_name("seed_002.toml").read_text())
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_each_line_of_the_seed_has_its_tests(line: str) -> None:
+    for name, tests in LINES[line].items():
+        tree = ast.parse((TESTS / name).read_text())
+        there = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        assert set(tests) <= there, name
+
+
+def test_no_line_is_left_out() -> None:
+    numbers = [line.split()[0] for line in LINES]
+    unit, integration = [f"12.1.{n}" for n in range(1, 5)], [f"12.2.{n}" for n in range(1, 6)]
+    assert numbers == [*unit, *integration, "12.3.1", *(f"13.{n}" for n in range(1, 7))]

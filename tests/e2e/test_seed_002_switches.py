@@ -1,20 +1,13 @@
 """Seed 002 FR-1, NFR-1 and §9: switched off, it is as if mcpd were not there. Real clients."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.e2e.harness import Daemon, running, scripted
 from tests.e2e.loading import META_TOOLS, configured, servers_in
 from tests.e2e.scripts import LIST, Clients, call, names, refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-pytestmark = pytest.mark.e2e
-
 
 SERVERS = {"git": scripted(tools=["git_log"]), "time": scripted(tools=["get_current_time"])}
 

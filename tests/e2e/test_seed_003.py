@@ -3,15 +3,14 @@
 Each test of the seed's own list has its counterpart here, in the seed's order; its name stands in the comment.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
@@ -21,11 +20,6 @@ from tests.e2e.loading import repository
 from tests.e2e.scripts import LIST, PYTHON, TYPESCRIPT, Clients, Outcome, Processes, call, names, refusal, zone
 from tests.scripted_server import command
 from tests.unit.config.test_examples import EXAMPLES, SEMCODE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-pytestmark = pytest.mark.e2e
 
 META_TOOLS = ["list_categories", "get_tools", "call_tool", "call_read_only_tool"]
 CATEGORIES = {

@@ -1,12 +1,11 @@
 """Sessions that outlive their connections: the real daemon, real clients, and what becomes of loaded tools."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
@@ -16,11 +15,6 @@ from tests.e2e.loading import META_TOOLS
 from tests.e2e.scripts import CHANGED, LIST, Clients, call, names
 from tests.scripted_server import tool
 from tests.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-pytestmark = pytest.mark.e2e
 
 MODERN = {
     "_meta": {

@@ -1,24 +1,16 @@
 """What flows beside calls, through a real daemon and a real server: logs, updates of resources, tasks."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.e2e.harness import node_server, running
+from tests.e2e.harness import Daemon, RawClient, node_server, running
 from tests.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.e2e.harness import Daemon, RawClient
-
-pytestmark = pytest.mark.e2e
 
 URI = "demo://resource/dynamic/text/1"
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]

@@ -1,20 +1,20 @@
 """Seed 002 FR-2, FR-3, NFR-2: a model's sentences in the real daemon, from a local endpoint, good and bad."""
 
-from __future__ import annotations
-
 import json
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pytest
 import trio
 
 from tests.e2e.harness import Daemon, changeable, running
 from tests.e2e.test_seed_002_switches import MODERN
 from tests.scripted_server import tool
 from tests.unit.summaries.endpoint_server import (
+    Asked,
     EndpointServer,
+    Stream,
     drip,
     endpoint,
     flood,
@@ -26,13 +26,6 @@ from tests.unit.summaries.endpoint_server import (
     well,
 )
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.unit.summaries.endpoint_server import Asked, Stream
-
-pytestmark = pytest.mark.e2e
 
 SECRET = "sk-kept-between-us-1234567890"
 ENVIRON = {"MODEL_KEY": SECRET}

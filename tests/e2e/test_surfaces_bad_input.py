@@ -1,23 +1,17 @@
 """What clients, servers and configurations can do wrong on the surfaces, against the real daemon."""
 
-from __future__ import annotations
-
 import json
 import shlex
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.e2e.harness import Daemon, RawClient, running
 from tests.pairwise import at_night
 from tests.scripted_server import command, tool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-pytestmark = pytest.mark.e2e
 
 Json = dict[str, Any]
 

@@ -1,12 +1,10 @@
 """The whole protocol from a terminal: a person who is asked, told of progress, and reads what servers offer."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,11 +12,6 @@ from tests.e2e import whole_server
 from tests.e2e.harness import Daemon, node_server, running
 from tests.terminals import INTERRUPT, Typing
 from tests.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-pytestmark = pytest.mark.e2e
 
 FORM = "everything/trigger-elicitation-request"
 PAGE = (

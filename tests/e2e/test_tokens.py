@@ -1,22 +1,16 @@
 """Tokens of a real daemon: made, used, listed and revoked while it runs, as `mcpd token` does it."""
 
-from __future__ import annotations
-
 import http.client
 import json
+from collections.abc import Iterator
 from contextlib import ExitStack
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.e2e.harness import Daemon, free_port, running
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-pytestmark = pytest.mark.e2e
 
 INITIALIZE = {
     "jsonrpc": "2.0",

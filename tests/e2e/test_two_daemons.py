@@ -1,14 +1,13 @@
 """Two daemons: on one directory the second refuses; on one PostgreSQL they share what they know."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,15 +15,8 @@ from tests.e2e.harness import Daemon, changeable, running
 from tests.e2e.loading import META_TOOLS
 from tests.e2e.test_sessions import MODERN
 from tests.scripted_server import tool
-from tests.unit.state.postgres import shared, started
+from tests.unit.state.postgres import Server, shared, started
 from tests.waiting import PATIENCE, WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.unit.state.postgres import Server
-
-pytestmark = pytest.mark.e2e
 
 READ = tool("read", inputSchema={"type": "object", "properties": {"path": {"type": "string"}}})
 WRITE = tool("write")

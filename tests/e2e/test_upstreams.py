@@ -1,22 +1,16 @@
 """Real servers over every transport that has one: Streamable HTTP, SSE, and a unix socket (another mcpd)."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.e2e.harness import RawClient, free_port, node_server, running, scripted
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-pytestmark = pytest.mark.e2e
 
 EAGER = {"base": 0.1, "cap": 0.2, "floor": 0.1, "intensity": 1000}
 """Restart numbers with which a server that comes up late is found soon."""
@@ -28,10 +22,7 @@ def everything(mode: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
     entry = node_server("server-everything", mode)
     environ = {"PATH": os.environ["PATH"], "PORT": str(port)}
     with subprocess.Popen(
-        [entry["command"], *entry["args"]],
-        env=environ,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        [entry["command"], *entry["args"]], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         try:
             yield process

@@ -1,10 +1,10 @@
 """What is known of servers outlives the daemon, and servers that list nothing; epochs count on."""
 
-from __future__ import annotations
-
 import json
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +13,6 @@ from tests.e2e.harness import Daemon, changeable, running, scripted
 from tests.e2e.loading import META_TOOLS
 from tests.scripted_server import tool
 from tests.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-pytestmark = pytest.mark.e2e
 
 READ = tool("read", inputSchema={"type": "object", "properties": {"path": {"type": "string"}}})
 LOOK = tool("look")

@@ -4,29 +4,23 @@ Each run has every pair of a feature, a client and a server; the nightly run has
 `docs/protocol.md` has the table of these tests, and the last one here holds it to what they are.
 """
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
 
-from tests.e2e.doors import HttpDoor
 from tests.e2e.harness import ROOT, Daemon, running
+from tests.e2e.raw_http import HttpDoor
 from tests.e2e.whole_client import WholeClient
 from tests.e2e.whole_server import FILES, META, PAGE, POLL, SKILL, TOOLS, UI, UNKNOWN
 from tests.e2e.whole_serving import served
 from tests.pairwise import covering
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-pytestmark = pytest.mark.e2e
 
 Json = dict[str, Any]
 

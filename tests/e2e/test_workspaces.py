@@ -1,14 +1,13 @@
 """Each client's calls run in its own directory, or in its own process, whichever way it comes in."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -18,11 +17,6 @@ from tests.e2e.raw_http import INITIALIZE, TOKEN, RawHttp, listening, message, m
 from tests.e2e.sockets import WebSocket
 from tests.e2e.windows import Window
 from tests.waiting import WAIT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-pytestmark = pytest.mark.e2e
 
 Json = dict[str, Any]
 
@@ -286,11 +280,7 @@ def test_a_tokens_client_stays_in_its_profile_in_whoevers_directory_it_works(pla
 def test_a_token_that_mcpd_makes_names_only_directories_that_it_was_made_with(places: list[str]) -> None:
     port, listen = listening()
     entry = {"command": sys.executable, "args": ["-c", WHERE, "${workspace}"]}
-    config = {
-        "mcpServers": {"where": entry},
-        "profiles": {"default": {"surface": "full"}},
-        "listen": listen,
-    }
+    config = {"mcpServers": {"where": entry}, "profiles": {"default": {"surface": "full"}}, "listen": listen}
     with running(config) as daemon, RawHttp(port) as http:
 
         def called(token: str, place: str) -> Json:

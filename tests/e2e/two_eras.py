@@ -4,25 +4,21 @@ What the balancer makes of a daemon's answers, and of one that breaks off, is se
 these answers, `test_balancer` sees.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib
 import json
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from tests.e2e.harness import free_port
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 WEBSOCKET_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 """RFC 6455, 1.3."""
@@ -46,7 +42,7 @@ class StandIn:
     """A call to `/mcp/wait` has begun."""
     left: threading.Event = attrs.field(factory=threading.Event)
     """Its client has hung up."""
-    _server: _Server | None = None
+    _server: "_Server | None" = None
 
     def start(self) -> None:
         """Listen."""

@@ -1,26 +1,21 @@
 """A client with all capabilities, in either era, at each door: bare messages, so nothing is decoded away."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json
 import queue
 import socket
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from tests.e2e.harness import Daemon
+from tests.e2e.raw_http import HttpDoor
 from tests.e2e.sockets import WebSocket
 from tests.e2e.whole_server import META, MODERN
 from tests.waiting import WAIT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.e2e.doors import HttpDoor
-    from tests.e2e.harness import Daemon
 
 Json = dict[str, Any]
 

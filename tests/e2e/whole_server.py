@@ -4,19 +4,15 @@ Its tools, prompts and URIs carry its name, so that many stand side by side. Wha
 they ask for: in the handshake era by a request, in the modern one by a result that wants the call again.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    Work = Generator[tuple[str, "Json"], Any, "Json"]
-    """Of a tool: it yields what it asks of the client, is sent the answers, and returns its result."""
+Work = Generator[tuple[str, "Json"], Any, "Json"]
+"""Of a tool: it yields what it asks of the client, is sent the answers, and returns its result."""
 
 Json = dict[str, Any]
 
@@ -152,7 +148,7 @@ class Conversation:
         else:
             self._serve(Request(self.server, message["id"], method, params, send))
 
-    def _serve(self, request: Request) -> None:
+    def _serve(self, request: "Request") -> None:
         server, params = self.server, request.params
         listed = server.listed(request.method)
         if listed is not None:
@@ -183,7 +179,7 @@ class Conversation:
             case _:
                 self._read(request)
 
-    def _read(self, request: Request) -> None:
+    def _read(self, request: "Request") -> None:
         server, params = self.server, request.params
         match request.method:
             case "completion/complete":
@@ -208,7 +204,7 @@ class Conversation:
             case _:
                 request.send({"id": request.id, "error": {"code": -32601, "message": "Method not found"}})
 
-    def _note(self, request: Request) -> None:
+    def _note(self, request: "Request") -> None:
         match request.method:
             case "logging/setLevel":
                 self._level = request.params["level"]
@@ -221,7 +217,7 @@ class Conversation:
 
     # --- tools ----------------------------------------------------------------------------------------------
 
-    def _call(self, request: Request) -> None:
+    def _call(self, request: "Request") -> None:
         name = request.params["name"].removeprefix(f"{self.server.name}_")
         work = self._work(name, request)
         if self.server.modern:
@@ -229,7 +225,7 @@ class Conversation:
         else:
             self._go_on(work, None, request)
 
-    def _work(self, name: str, request: Request) -> Work:
+    def _work(self, name: str, request: "Request") -> Work:
         match name:
             case "ask":
                 return _text((yield "elicitation/create", {"message": "who?", "requestedSchema": FORM}))
@@ -254,7 +250,7 @@ class Conversation:
             case _:
                 return self._at_once(name, request)
 
-    def _at_once(self, name: str, request: Request) -> Json:
+    def _at_once(self, name: str, request: "Request") -> Json:
         server = self.server
         match name:
             case "steps":
@@ -292,7 +288,7 @@ class Conversation:
             if filters.get(wish) or params.get("uri") in filters.get("resourceSubscriptions", ()):
                 send({"method": method, "params": {**params, "_meta": {META + "subscriptionId": listen_id}}})
 
-    def _go_on(self, work: Work, answer: Any, request: Request) -> None:
+    def _go_on(self, work: Work, answer: Any, request: "Request") -> None:
         try:
             method, params = work.send(answer)
         except StopIteration as end:

@@ -1,24 +1,20 @@
 """`whole_server` behind a unix socket, a WebSocket, streamable HTTP and the older SSE: threads of the tests."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import queue
 import socketserver
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.e2e import whole_server
 from tests.e2e.sockets import WebSocket
 from tests.e2e.whole_server import Conversation, WholeServer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 Json = dict[str, Any]
 

@@ -1,7 +1,5 @@
 """An agent's window on real servers: behind `mcpd connect`, or right at a server of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -9,14 +7,12 @@ import queue
 import socket
 import subprocess
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
 
 from tests.e2e.harness import ROOT, Daemon, RawClient
 from tests.waiting import WAIT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 Json = dict[str, Any]
 

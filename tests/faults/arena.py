@@ -4,31 +4,24 @@ The daemon runs as users run it, in a process of its own. A case brings its serv
 out by another; a neighbour stays all the time.
 """
 
-from __future__ import annotations
-
 import json
+import random
 import re
 import socket
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
 from daemon.processes.own import OPEN
-from tests.e2e.harness import free_port, running, scripted
+from tests.e2e.harness import Daemon, free_port, running, scripted
 from tests.faults.doors import TOKEN, HttpLines
-from tests.faults.history import Answered, Asked, HungUp, Withdrawn
+from tests.faults.history import Answered, Asked, History, HungUp, Withdrawn
 from tests.faults.wire import HARMLESS, Direction, Toxic, join
 from tests.waiting import LOOK_SECONDS, until
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import AsyncIterator, Iterator
-
-    from tests.e2e.harness import Daemon
-    from tests.faults.history import History
 
 Json = dict[str, Any]
 

@@ -5,33 +5,24 @@ brings the server in, has the neighbour called all the while, takes the steps, t
 reads the history.
 """
 
-from __future__ import annotations
-
 import os
+import random
 import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import attrs
 import trio
 
 from tests.e2e.harness import scripted
-from tests.faults.arena import BOUND, CANARY, settled, visiting
+from tests.faults.arena import BOUND, CANARY, Arena, Client, Pending, Visitors, settled, visiting
 from tests.faults.history import Born, Connections, Described, History, Left, Said, Seen, Took
-from tests.faults.stage import is_alive, recording
-from tests.faults.upstreams import SERVERS
-from tests.faults.wire import HARMLESS, Wire
+from tests.faults.stage import Recorder, is_alive, recording
+from tests.faults.upstreams import SERVERS, Act, Upstream
+from tests.faults.wire import HARMLESS, Toxic, Wire
 from tests.waiting import LOOK_SECONDS, until
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from tests.faults.arena import Arena, Client, Pending, Visitors
-    from tests.faults.stage import Recorder
-    from tests.faults.upstreams import Act, Upstream
-    from tests.faults.wire import Toxic
 
 Json = dict[str, Any]
 
@@ -70,7 +61,7 @@ STATUS_SECONDS = 0.03
 class Step(Protocol):
     """Something that happens, or must be so, in a case."""
 
-    async def take(self, play: Play) -> None:
+    async def take(self, play: "Play") -> None:
         """Do it; raises AssertionError if it is not as it must be."""
 
 

@@ -1,7 +1,5 @@
 """What clients do that they should not: what is no JSON-RPC, what is no MCP, floods, silence, bad lines."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What servers behind HTTP, SSE, WebSocket and unix sockets answer that they should not."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from typing import Any
@@ -128,11 +126,7 @@ BODIES = (
             ),
             ("no HTTP", Act(raw=b"SSH-2.0-OpenSSH_9.2\r\n", close=1), "UpstreamLost"),
             ("nothing, and the end,", Act(close=1), "UpstreamLost"),
-            (
-                "less than was announced",
-                Act(raw=SHORT, close=1),
-                "UpstreamLost",
-            ),
+            ("less than was announced", Act(raw=SHORT, close=1), "UpstreamLost"),
             (
                 "an event stream that ends",
                 http("200 OK", b": nothing\n\n", "text/event-stream"),
@@ -187,10 +181,7 @@ SESSIONS = (
         for status, on in (
             ("404 Not Found", once(http("404 Not Found"))),
             ("410 Gone", once(http("410 Gone"))),
-            (
-                "400 Bad Request",
-                {"tools/call": [BAD_REQUEST, None], "tools/list": [None, BAD_REQUEST, None]},
-            ),
+            ("400 Bad Request", {"tools/call": [BAD_REQUEST, None], "tools/list": [None, BAD_REQUEST, None]}),
         )
     ),
     same(

@@ -1,10 +1,9 @@
 """What goes wrong between mcpd and a server behind a network, whatever the transport: the port and the line."""
 
-from __future__ import annotations
+from collections.abc import Callable
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from tests.faults.case import LATER
+from tests.faults.case import LATER, Case, Step
 from tests.faults.steps import (
     AGAIN,
     UP,
@@ -32,11 +31,6 @@ from tests.faults.steps import (
 )
 from tests.faults.upstreams import NEVER
 from tests.faults.wire import Fate, Toxic
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.faults.case import Case, Step
 
 Json = dict[str, Any]
 

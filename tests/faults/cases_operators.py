@@ -1,9 +1,8 @@
 """What operators do at the wrong moment, and configurations that are none."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+from tests.faults.case import Case, Step
 from tests.faults.steps import (
     UP,
     Answers,
@@ -23,9 +22,6 @@ from tests.faults.steps import (
 )
 from tests.faults.upstreams import NEVER
 from tests.faults.visits import Asks, Floods, Operator, Reconfigures, Writes
-
-if TYPE_CHECKING:
-    from tests.faults.case import Case, Step
 
 Json = dict[str, Any]
 

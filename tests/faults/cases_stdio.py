@@ -1,7 +1,5 @@
 """What a child can do wrong, and what can be done to it: ends, hangs, noise, floods, what it leaves behind."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.faults.arena import BOUND
@@ -95,10 +93,7 @@ ENDS = (
     case(
         "exits at once, again and again",
         stdio({"restart": {"base": 0.01, "intensity": 3, "cap": 60}}, on={"start": {"exit": 1}}),
-        *(
-            Reaches("crashloop", reason="exited with status 1"),
-            Call(code="UpstreamUnavailable"),
-        ),
+        *(Reaches("crashloop", reason="exited with status 1"), Call(code="UpstreamUnavailable")),
     ),
     *(
         case(
@@ -438,8 +433,7 @@ SECRETS = (
     case(
         "a secret in the refusal of its listing",
         stdio(
-            {"env": {"TOKEN": SECRET}},
-            on={"tools/list": {"error": {"code": 1, "message": f"bad {SECRET}"}}},
+            {"env": {"TOKEN": SECRET}}, on={"tools/list": {"error": {"code": 1, "message": f"bad {SECRET}"}}}
         ),
         Reaches("degraded", reason="bad"),
         secrets=(SECRET,),

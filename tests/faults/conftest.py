@@ -1,23 +1,16 @@
 """The seed of what is left to chance here: told with every failure, taken from MCPD_SEED."""
 
-from __future__ import annotations
-
 import os
 import random
 import secrets
 import tempfile
 import zlib
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.arena import arena
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from tests.faults.arena import Arena
+from tests.faults.arena import Arena, arena
 
 SEED = int(os.environ.get("MCPD_SEED") or secrets.randbelow(2**32))
 """Of this run."""

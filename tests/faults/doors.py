@@ -3,17 +3,12 @@
 Each line is posted in one session over a connection of its own, as SDKs do; what is answered is a line again.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import h11
 import trio
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TOKEN = "0123456789abcdef0123"
 """Of the daemon on the stage."""

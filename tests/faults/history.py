@@ -15,15 +15,10 @@ R20 an answer is the answer to its own question
 R22 no call reaches a server twice
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import attrs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DOWN = frozenset(
     {"queued", "starting", "backoff", "crashloop", "needs_auth", "failed", "stopping", "stopped", "disabled"}
@@ -131,7 +126,7 @@ class Seen:
     reason: str = ""
     """Why it is as it is."""
 
-    def is_like(self, other: Seen) -> bool:
+    def is_like(self, other: "Seen") -> bool:
         """Whether nothing has happened between the two."""
         return (self.state, self.since, self.restarts) == (other.state, other.since, other.restarts)
 

@@ -5,27 +5,29 @@
 scripted servers say in their `record`; it is a FIFO, so waiting needs no polling.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
 import signal
 import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import trio
+from msgspec import Raw
 
 from daemon.actors.registry import Registry
 from daemon.actors.upstream import UpstreamActor
+from daemon.catalog.snapshot import ServerEntry
 from daemon.clients.connected_clients import ConnectedClients
 from daemon.config.config_model import Config, Server, StartMode
 from daemon.config.tuning import Restart, ServerLimits, Timeouts
+from daemon.errors import CallError
 from daemon.facts import ServerStatus, StatusChanged
 from daemon.processes.children import Children
 from daemon.protocol import ASKED_OF_CLIENTS
@@ -34,23 +36,13 @@ from daemon.states import ServerState
 from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.supervisor import Supervisor
 from daemon.upstreams.transports.server_connection import OpenContext
+from daemon.upstreams.upstream_access import UpstreamAccess
+from daemon.wire.envelope import Buffer
 from daemon.wire.outbox import Outbox
-from daemon.wire.requests import RemoteError
+from daemon.wire.requests import PeerRequest, RemoteError
 from tests.fakes_upstream import tool_call
 from tests.scripted_server import command
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from msgspec import Raw
-
-    from daemon.catalog.snapshot import ServerEntry
-    from daemon.errors import CallError
-    from daemon.upstreams.upstream_access import UpstreamAccess
-    from daemon.wire.envelope import Buffer
-    from daemon.wire.requests import PeerRequest
-
 
 QUICK = {"stop_eof": 0.2, "stop_term": 0.2, "probe": 1.0, "initialize": 20.0}
 """Timeouts for servers that need no patience."""

@@ -1,24 +1,18 @@
 """What can happen in a case, and what must be so: the words that the tables of cases are written in."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attrs
 import trio
 
 from tests.faults.arena import code_of
-from tests.faults.case import Case, Net, Stdio, kill
+from tests.faults.case import Case, Net, Play, Stdio, Step, kill
+from tests.faults.upstreams import Act
 from tests.faults.wire import HARMLESS, LOOK_SECONDS, Toxic
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tests.faults.case import Play, Step
-    from tests.faults.upstreams import Act
 
 Json = dict[str, Any]
 

@@ -1,12 +1,11 @@
 """What many children cost together, and one that floods: in this process, so that all that is left is seen."""
 
-from __future__ import annotations
-
 import os
 import signal
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -16,9 +15,6 @@ from daemon.errors import CallError, RequestTooLarge, UpstreamLost
 from daemon.states import SERVING, ServerState
 from tests.faults.stage import recording, scripted, stage
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SOON: dict[str, Any] = {"base": 0.05, "cap": 0.05, "floor": 0.0, "intensity": 1000}
 LATER: dict[str, Any] = {**SOON, "base": 1.0, "cap": 1.0}

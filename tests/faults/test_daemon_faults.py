@@ -1,21 +1,15 @@
 """A fault of the machine that the daemon runs on: it lacks time."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from daemon.processes.own import OPEN
 from tests.e2e.harness import running, scripted
 from tests.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 STARVED_SERVERS = 10
 """They start on a machine whose processors have all been taken twice over."""

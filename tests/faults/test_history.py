@@ -1,14 +1,24 @@
 """The checker is checked: each kind of violation is found in a history made for it, and in no sound one."""
 
-from __future__ import annotations
-
-from functools import partial
+import ast
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
+import trio
+import trio.testing
 from attrs import evolve
+from trio.testing import MockClock
 
 from tests.faults import history as h
 from tests.faults.history import History
+from tests.faults.test_matrix import CASES, ROWS
+from tests.faults.wire import HARMLESS, Direction, Fate, Toxic, join
+
+Memory = trio.StapledStream[trio.testing.MemorySendStream, trio.testing.MemoryReceiveStream]
 
 ASKED = h.Asked(client=1, id="1", server="s", nonce="n1")
 ANSWERED = h.Answered(client=1, id="1", text='{"n":"n1"}')
@@ -24,7 +34,6 @@ FITTING = h.Described(
 UP = partial(evolve, FITTING, before=READY, after=READY)
 CANARY = evolve(READY, server="canary")
 OF_CANARY = evolve(ASKED, server="canary")
-
 SOUND: dict[str, tuple[h.Event, ...]] = {
     "an ordinary call": (ASKED, TOOK, ANSWERED),
     "a call that fails once": (ASKED, REFUSED),
@@ -43,7 +52,6 @@ SOUND: dict[str, tuple[h.Event, ...]] = {
     "a server that is down": (FITTING,),
     "a server that comes up meanwhile": (evolve(FITTING, after=READY, unavailable=frozenset(), entry=None),),
 }
-
 BROKEN: dict[str, tuple[Any, ...]] = {
     "a call without an answer": ("I1", ASKED),
     "a call with two answers": ("I1", ASKED, ANSWERED, ANSWERED),
@@ -91,3 +99,93 @@ def test_a_sound_history_is_sound_and_each_kind_of_violation_is_found() -> None:
 def test_a_violation_does_not_repeat_the_secret() -> None:
     told = found(h.Said(where="the log", text="password hunter2!"))
     assert told == ["I5: secret 0 stands in the log: 'password *****!'"]
+
+
+# --- what the cases cannot tell of the faulty line -----------------------------------------------------------
+
+
+@asynccontextmanager
+async def joined(down: Toxic) -> AsyncIterator[tuple[Memory, Memory]]:
+    """Two ends in memory with a line between them."""
+    near, near_inside = trio.testing.memory_stream_pair()
+    far, far_inside = trio.testing.memory_stream_pair()
+    directions = {"up": Direction(HARMLESS), "down": Direction(down)}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(join, near_inside, far_inside, **directions, rng=random.Random(7)))
+        yield near, far
+        nursery.cancel_scope.cancel()
+
+
+async def pieces(end: Memory, size: int) -> list[bytes]:
+    """So many bytes, as they arrive."""
+    found: list[bytes] = []
+    while sum(map(len, found)) < size:
+        found.append(bytes(await end.receive_some(65536)))
+    return found
+
+
+async def test_what_is_late_arrives_whole(autojump_clock: MockClock) -> None:
+    async with joined(Toxic(latency=3.0, jitter=1.0)) as (near, far):
+        await far.send_all(b"late")
+        assert await near.receive_some(100) == b"late"
+        assert 3.0 <= trio.current_time() < 4.0
+
+
+async def test_slices_are_those_of_the_seed(autojump_clock: MockClock) -> None:
+    found = []
+    for _ in range(2):
+        async with joined(Toxic(slice=5, latency=0.1)) as (near, far):
+            await far.send_all(bytes(range(100)))
+            found.append(await pieces(near, 100))
+    assert found[0] == found[1]
+    assert b"".join(found[0]) == bytes(range(100))
+    assert {len(piece) for piece in found[0][:-1]} == {1, 2, 3, 4, 5}
+
+
+async def test_garbled_bytes_are_as_many_and_lines_stay_lines() -> None:
+    async with joined(Toxic(spare=10, fate=Fate.GARBLE)) as (near, far):
+        sent = b"0123456789" + b"abcdefghijklmno\n" * 200
+        await far.send_all(sent)
+        got = b"".join(await pieces(near, len(sent)))
+        assert got != sent
+        assert (got[:10], len(got), got.count(b"\n")) == (sent[:10], len(sent), sent.count(b"\n"))
+
+
+# --- the list of what catches which failure is whole, and each test that it names exists ---------------------
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@cache
+def functions_of(path: str) -> frozenset[str]:
+    """The test functions of a file; none if there is no such file."""
+    file = ROOT / path
+    tree = ast.parse(file.read_text() if file.exists() else "")
+    return frozenset(
+        node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+
+
+def exists(test: str) -> bool:
+    """Whether there is a test, or a case of the matrix, of this name."""
+    path, separator, name = test.partition("::")
+    return name in functions_of(path) if separator else test in CASES
+
+
+def test_each_named_test_exists_and_a_row_without_one_has_a_note() -> None:
+    rows = [row for table in ROWS.values() for row in table]
+    assert [test for row in rows for test in row.get("tests", ()) if not exists(test)] == []
+    assert [row["what"] for row in rows if not (row.get("tests") or row.get("note"))] == []
+
+
+def test_the_fifty_are_fifty() -> None:
+    assert [int(row["what"].split()[0]) for row in ROWS["fifty"]] == list(range(1, 51))
+
+
+def test_a_name_that_does_not_exist_is_found() -> None:
+    assert exists("tests/faults/test_history.py::test_the_fifty_are_fifty")
+    assert not exists("tests/faults/test_history.py::test_nobody")
+    assert not exists("tests/nobody.py::test_the_fifty_are_fifty")
+    assert exists("stdio: killed while idle")
+    assert not exists("stdio: nobody")

@@ -6,13 +6,12 @@ all (the file of the configuration, the memory) have the daemon to themselves, a
 Each run has the cases that `coverage.toml` names and those of clients without a server; `make nightly` has all.
 """
 
-from __future__ import annotations
-
 import random
 import tomllib
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import attrs
 import pytest
@@ -20,14 +19,9 @@ import trio
 
 from daemon.errors import leaf
 from tests.faults import cases_clients, cases_http, cases_network, cases_operators, cases_stdio
-from tests.faults.arena import settled
+from tests.faults.arena import Arena, settled
 from tests.faults.case import Case, Play
 from tests.faults.conftest import SEED
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.faults.arena import Arena
 
 TABLES = (cases_stdio, cases_network, cases_http, cases_clients, cases_operators)
 

@@ -4,39 +4,31 @@ A server on a socket, a faulty line to it, and the real upstream under the real 
 The clock leaps whenever everybody waits, worker threads included, so a bound in seconds depends on no machine.
 """
 
-from __future__ import annotations
-
+import random
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from daemon.config.config_model import Server, TransportType
 from daemon.config.tuning import Restart, Timeouts
 from daemon.errors import CallError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from daemon.facts import ServerStatus
 from daemon.states import SERVING, ServerState
 from daemon.wire.websocket_link import GOODBYE_SECONDS
 from tests.faults.arena import fresh_nonce
 from tests.faults.history import Connections, History
 from tests.faults.stage import Answer, Stage, at_work, leaving_nothing
-from tests.faults.upstreams import SERVERS
+from tests.faults.upstreams import SERVERS, Upstream
 from tests.faults.wire import DRIP, HARMLESS, Fate, Toxic, Wire
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from daemon.facts import ServerStatus
-    from tests.faults.upstreams import Upstream
 
 AGES = 1e6
 """Seconds that nothing may take."""
@@ -220,8 +212,7 @@ async def test_one_that_comes_and_goes_is_forgiven_after_two_minutes_of_health(r
 
 
 async def test_a_machine_that_slept_finds_a_live_line_alive_and_a_dead_one_within_a_minute(
-    remote: Remotes,
-    autojump_clock: MockClock,
+    remote: Remotes, autojump_clock: MockClock
 ) -> None:
     """Even if the loop's clock had gone on meanwhile, which Linux spares it."""
     async with remote() as it:

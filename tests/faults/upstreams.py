@@ -5,26 +5,18 @@ it does what a good server does. Its tools: `echo` (repeats its arguments), `sle
 (counts), `progress` (reports twice, then answers; not over HTTP), `bytes` {count}.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 from collections import Counter
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import attrs
 import trio
-from trio_websocket import ConnectionClosed, wrap_server_stream
+from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_server_stream
 
-from tests.faults.history import Took
+from tests.faults.history import History, Took
 from tests.unit.upstreams.transports.serving import Request, _read_request, reply
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from trio_websocket import WebSocketConnection
-
-    from tests.faults.history import History
 
 Json = dict[str, Any]
 

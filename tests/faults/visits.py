@@ -1,22 +1,16 @@
 """What clients and operators do in a case: more words that the tables of cases are written in."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import attrs
 import trio
 
-from tests.faults.arena import BOUND, code_of
+from tests.faults.arena import BOUND, Client, Pending, code_of
+from tests.faults.case import Play
 from tests.faults.wire import HARMLESS, Toxic
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tests.faults.arena import Client, Pending
-    from tests.faults.case import Play
 
 STANDSTILL_SECONDS = 0.3
 """A connection of which nothing is taken for so long is taken for one that is not read from."""

@@ -6,24 +6,19 @@ replaced while the line is up. All times are trio's, so a virtual clock works; c
 that is passed in.
 """
 
-from __future__ import annotations
-
 import os
+import random
 import socket
 import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
-if TYPE_CHECKING:
-    import random
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    Stream = trio.abc.HalfCloseableStream
-    Connect = Callable[[], Awaitable[Stream]]
+Stream = trio.abc.HalfCloseableStream
+Connect = Callable[[], Awaitable[Stream]]
 
 CHUNK = 64 * 1024
 """Bytes that are looked at together."""
@@ -260,7 +255,7 @@ class Wire:
         return len(self._live)
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[Wire]:
+    async def running(self) -> "AsyncIterator[Wire]":
         """Its lines live while the block runs."""
         async with trio.open_nursery() as self._nursery:
             try:

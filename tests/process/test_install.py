@@ -1,19 +1,20 @@
 """`make install`: nothing that the locks do not pin by hash, and nothing lost when it fails."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re
+import runpy
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from daemon.cli.table import COMMANDS
+
 ROOT = Path(__file__).parents[2]
 LOCKS = ROOT / "requirements"
-
 PYTHON = r"""#!/bin/sh
 case "$*" in
   *_base_executable*) echo "$0" ;;
@@ -155,3 +156,27 @@ def test_the_extra_for_applications_pins_what_the_lock_does() -> None:
     pinned = project["project"]["optional-dependencies"]["locked"]
     lock = (LOCKS / "runtime.txt").read_text()
     assert pinned == [line.rstrip(" \\") for line in lock.splitlines() if re.match(r"\w", line)]
+
+
+# --- the manual pages are those of the commands as they are, and `man` has nothing to say again --------------
+
+
+PAGES = sorted((ROOT / "man").iterdir())
+
+
+def test_they_are_what_the_parsers_say(tmp_path: Path) -> None:
+    runpy.run_path(str(ROOT / "scripts" / "manpages"))["main"](tmp_path)
+    made = {page.name: page.read_text() for page in tmp_path.iterdir()}
+    assert made == {page.name: page.read_text() for page in PAGES}, "type `make man`"
+    assert set(made) == {"mcpd.1", *(f"mcpd-{command}.1" for command in COMMANDS)}
+
+
+CHECKS = {"mandoc": ["-T", "lint", "-W", "error"], "man": ["--local-file", "--warnings", "--encoding=UTF-8"]}
+
+
+@pytest.mark.parametrize("program", [name for name in CHECKS if shutil.which(name)])
+def test_they_are_well_formed(program: str) -> None:
+    done = subprocess.run(
+        [program, *CHECKS[program], *PAGES], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,10 +1,16 @@
 """Counts of what the start of a daemon pays for: a client without a daemon waits for all of it."""
 
-from __future__ import annotations
-
 import json
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.harness import Daemon, free_port, own_directory, scripted, started
+from tests.waiting import eventually
 
 COUNTING = """
 import json, sys
@@ -15,7 +21,6 @@ generated = sorted(each.__qualname__ for each in classes if "__attrs_attrs__" in
 print(json.dumps({"generated": generated}))
 """
 """Imports what a daemon imports until it serves; prints the classes that attrs generated."""
-
 MOST_GENERATED = 120
 """Generating the methods of a class takes 0.5 ms, a struct of msgspec's 0.02: there were 175, and are 109."""
 
@@ -25,3 +30,68 @@ def test_a_start_generates_few_classes() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     loaded = json.loads(done.stdout)
     assert len(loaded["generated"]) <= MOST_GENERATED, loaded["generated"]
+
+
+# --- A daemon that serves no HTTP has no module of it loaded, even after it has served a client --------------
+
+
+TELLING = """
+import os, signal, sys
+def tell(*_):
+    with open(path + ".new", "w") as file:
+        file.write(" ".join(sys.modules))
+    os.rename(path + ".new", path)
+path = sys.argv.pop(1)
+signal.signal(signal.SIGUSR2, tell)
+from daemon.cli import main
+main()
+"""
+"""`mcpd` that writes down what it has loaded whenever it is asked to."""
+OF_HTTP = (
+    "h11",
+    "httptools",
+    "wsproto",
+    "trio_websocket",
+    "daemon.clients.doors.http",
+    "daemon.clients.doors.websocket",
+)
+OF_CONSOLE = ("starlette", "jinja2", "markupsafe", "daemon.console.")
+"""What only a daemon has loaded whose console somebody has asked for."""
+
+
+class Telling(Daemon):
+    """A daemon that tells what it has loaded."""
+
+    def __init__(self, directory: Path, config: Mapping[str, Any]) -> None:
+        super().__init__(directory, config, {})
+        self.forked = False
+        self.told = directory / "modules"
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-c", TELLING, str(self.told), *words]
+
+    def modules(self) -> set[str]:
+        assert self.process is not None
+        os.kill(self.process.pid, signal.SIGUSR2)
+        return set(eventually(lambda: self.told.exists() and self.told.read_text(), self.said).split())
+
+
+def loaded(listen: Mapping[str, Any]) -> set[str]:
+    """What a daemon has loaded that was started and has served a client."""
+    daemon = Telling(own_directory(), {"mcpServers": {"s": scripted(tools=["echo"])}, "listen": dict(listen)})
+    with started(daemon), daemon.client() as client:
+        daemon.ready()
+        assert client.get("s", "echo")
+        client.run("s", "echo")
+        return daemon.modules()
+
+
+def test_without_http_not_one_module_of_it_is_loaded() -> None:
+    without = loaded({})
+    assert sorted(name for name in without if name.startswith(OF_HTTP)) == []
+    http = {"address": f"127.0.0.1:{free_port()}", "tokens": "mcpd_" + 43 * "0"}
+    more = loaded({"http": http}) - without
+    assert {"httptools", "daemon.clients.doors.http.server"} <= more
+    assert sorted(name for name in without | more if name.startswith(OF_CONSOLE)) == []
+    # Nor does HTTP itself need what is for TLS and WebSockets, before somebody has them.
+    assert not {"ssl", "wsproto", "trio_websocket"} & more

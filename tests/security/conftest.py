@@ -1,19 +1,15 @@
 """One daemon for all of these tests: its servers are as hostile as they can be."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.e2e.harness import Daemon, own_directory, scripted, started
 from tests.scripted_server import tool
 from tests.security.hostile import BAD_NAMES, NAMES, SLY_TOOL, VARIABLES, echo_server, leaky, remotes, sly
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 ENVIRON = {
     **VARIABLES,

@@ -1,17 +1,13 @@
 """What servers say that nobody should be shown: hidden characters everywhere, and secrets in every spelling."""
 
-from __future__ import annotations
-
 import base64
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from daemon.counting.measures import NOISE_CHARACTERS, STDERR_LINE
 from tests.scripted_server import command, tool
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HIDDEN = "\u202e\u200b\x1b[2J\x9b\ue000\u2066\ufeff\U000e0041\ufe00\ufe01\u00ad\u061c\ufff9"
 """Bidirectional controls, zero width, ANSI, private use, tags, a run of selectors, soft hyphen, annotations."""

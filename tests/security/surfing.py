@@ -1,22 +1,16 @@
 """A browser that does what browsers do not: any path, any header, any body, byte by byte."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import socket
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode, urlsplit
 
 import attrs
 
+from tests.e2e.harness import Daemon
 from tests.waiting import WAIT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tests.e2e.harness import Daemon
 
 PAGES = (
     "/ui",
@@ -49,12 +43,12 @@ class Surfer:
     cookie: str = ""
 
     @classmethod
-    def without_session(cls, daemon: Daemon) -> Surfer:
+    def without_session(cls, daemon: Daemon) -> "Surfer":
         """Somebody whom nobody has let in."""
         return cls(urlsplit(daemon.ask("ui")["link"]).netloc)
 
     @classmethod
-    def let_in(cls, daemon: Daemon, *, read_only: bool = False) -> Surfer:
+    def let_in(cls, daemon: Daemon, *, read_only: bool = False) -> "Surfer":
         """Somebody who has followed a link."""
         link = urlsplit(daemon.ask("ui", readOnly=read_only)["link"])
         surfer = cls(link.netloc)

@@ -1,25 +1,16 @@
 """S43 to S46: what pages of others, programs of other users and hostile servers can do to the console."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from daemon.clients.doors.http.local import MAX_STRANGERS
 from daemon.console.access import HEADERS
-from tests.e2e.harness import free_port, running, scripted
+from tests.e2e.harness import Daemon, free_port, running, scripted
 from tests.security.surfing import PAGES, Surfer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.e2e.harness import Daemon
-
-pytestmark = pytest.mark.e2e
 
 SITE = "https://app.example"
 """A page that may use MCP here."""

@@ -1,7 +1,5 @@
 """What a server or a client can make the daemon write and pass on has a bound, whatever they say."""
 
-from __future__ import annotations
-
 import os
 import resource
 import shlex
@@ -11,15 +9,11 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-import pytest
-
 from daemon.catalog.listing import MAX_DEFINITION_BYTES
 from daemon.counting.measures import LOG_BURST_BYTES, LOG_BYTES_PER_SECOND
 from tests.e2e.harness import Daemon, changeable, own_directory, running, scripted, started
 from tests.scripted_server import tool
 from tests.waiting import eventually
-
-pytestmark = pytest.mark.e2e
 
 FLOOD = """
 line=$(head -c 8000 /dev/zero | tr '\\0' e)

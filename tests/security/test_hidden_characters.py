@@ -1,23 +1,16 @@
 """S6: nothing hidden reaches a model or a terminal; what servers answer to calls is theirs."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from daemon.safety.escape import hidden_in, visible
 from daemon.safety.legible import NOTE
-from tests.security.conftest import SURFACES
+from tests.e2e.harness import RawClient
+from tests.security.conftest import SURFACES, Watched
 from tests.security.hostile import HIDDEN, READABLE, SLY_TOOL, sly
 from tests.security.surfing import Surfer
-
-if TYPE_CHECKING:
-    from tests.e2e.harness import RawClient
-    from tests.security.conftest import Watched
-
-pytestmark = pytest.mark.e2e
 
 DESCRIBED: dict[str, tuple[str, dict[str, Any]]] = {
     "category": ("get-category-tools", {"category": "sly"}),

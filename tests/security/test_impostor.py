@@ -1,26 +1,19 @@
 """Another user makes the directory of the sockets first: he gets nothing, and nobody hears him."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.harness import MCPD, ROOT
 from tests.security.unprivileged import DROP, PATHS, USER, interpreter
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-pytestmark = pytest.mark.e2e
 
 IMPOSTOR = USER + 1 if DROP else USER
 """Who makes the directory; without root's rights only ourselves, whom we trust."""

@@ -1,7 +1,5 @@
 """What a hostile server does with the rights of its user: read the daemon, command it, outlive itself."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json
@@ -11,22 +9,21 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+import trio
 
 from daemon.processes import proc
+from daemon.processes.children import Children
 from daemon.processes.own import OOM_SCORE
 from daemon.upstreams.transports.stdio import INHERITED
-from tests.e2e.harness import ROOT, free_port, running, scripted
+from tests.e2e.harness import MCPD, ROOT, Daemon, free_port, running, scripted
 from tests.faults.stage import is_alive
+from tests.security.conftest import Watched
+from tests.security.hostile import SECRETS
 from tests.security.unprivileged import USER, after, unprivileged
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from tests.e2e.harness import Daemon
-
-pytestmark = pytest.mark.e2e
 
 READ_PARENT = """
 import json, os
@@ -47,7 +44,6 @@ found["core"] = open(f"/proc/{os.getppid()}/limits").read().split("Max core file
 found["score"] = open("/proc/self/oom_score_adj").read().strip()
 open(WORDS[0] + str(os.getpid()), "w").write(json.dumps(found))
 """
-
 ESCAPE = """
 import os, resource, time
 if os.fork() == 0:
@@ -69,7 +65,6 @@ if os.fork() == 0:
     time.sleep(600)
 """
 """Two forks, a session of its own, and the mark off, as far as it goes; the pid is written to a file."""
-
 
 VEIL = "import ctypes, os; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n"
 """Not dumpable (PR_SET_DUMPABLE), and so hidden from its user where /proc hides (hidepid)."""
@@ -211,7 +206,6 @@ if os.fork() == 0:
 os.wait()
 """
 """The same, one process further down."""
-
 SEEN_AGAIN = COMMAND.replace("os.setsid()", "ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)")
 """The process that has been started can be traced; the one above it cannot."""
 
@@ -323,3 +317,118 @@ def test_a_server_that_has_a_token_is_no_client_over_http_either(named: bool) ->
         link.request("GET", "/mcp", headers={"authorization": f"Bearer {token}"})
         assert link.getresponse().status != 401
         link.close()
+
+
+# --- S2, S3 and S12 ------------------------------------------------------------------------------------------
+
+
+MANY = 500
+"""Descriptors that the daemon has open, all of them such as would be inherited."""
+SERVICE = {
+    *("NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "WATCHDOG_USEC", "WATCHDOG_PID"),
+    *("CREDENTIALS_DIRECTORY", "SSH_AUTH_SOCK", "AWS_SECRET_ACCESS_KEY"),
+}
+"""What must never be handed on unasked."""
+
+
+def begun(hostile: Watched) -> dict[str, Any]:
+    """How the server `leaky` found itself when it was started."""
+    line = eventually(lambda: hostile.record.read_text().partition("\n")[0] if hostile.record.exists() else "")
+    start: dict[str, Any] = json.loads(line)
+    assert start["event"] == "start"
+    return start
+
+
+def test_a_servers_environment_is_the_allow_list_and_what_is_configured(hostile: Watched) -> None:
+    found = begun(hostile)["env"]
+    configured = {"TOKEN", "FROM_OUTSIDE", "CREDENTIALS", "ODD_TOKEN", "GO_KEY", "PASSPHRASE", "N_TOKEN"}
+    # The interpreter adds LC_CTYPE for itself where no locale is set.
+    assert found.keys() - configured - {"LC_CTYPE"} == set(INHERITED) & hostile.environ.keys()
+    assert not SERVICE & found.keys()
+    assert not [name for name in found if name.startswith(("MCPD_", "LISTEN_", "WATCHDOG_", "XDG_"))]
+    assert found["FROM_OUTSIDE"] == SECRETS["variable"]
+
+
+def test_a_server_is_started_at_home_and_finds_nothing_of_where_the_daemon_was_started(
+    hostile: Watched,
+) -> None:
+    """A runner takes what stands in `node_modules` of its directory, such as that of a cloned repository."""
+    daemon = hostile.ask("status")["daemon"]["pid"]
+    elsewhere = Path(f"/proc/{daemon}/cwd").readlink()
+    assert begun(hostile)["cwd"] == hostile.environ["HOME"] != str(elsewhere)
+
+
+def test_a_server_of_the_running_daemon_has_three_descriptors(hostile: Watched) -> None:
+    assert begun(hostile)["fds"] == [0, 1, 2]
+
+
+def test_when_memory_is_short_the_kernel_takes_a_server_before_the_daemon(hostile: Watched) -> None:
+    status = hostile.ask("status")
+    ours, its = (
+        Path(f"/proc/{pid}/oom_score_adj")
+        for pid in (status["daemon"]["pid"], status["servers"]["leaky"]["pid"])
+    )
+    assert int(its.read_text()) == OOM_SCORE
+    # For the moment in which it starts a server the daemon has the score that this inherits.
+    eventually(lambda: int(ours.read_text()) < OOM_SCORE)
+
+
+async def test_with_five_hundred_descriptors_open_a_child_has_three() -> None:
+    opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(MANY)]
+    for fd in opened:
+        os.set_inheritable(fd, True)
+    try:
+        children = Children()
+        with trio.fail_after(30):
+            child = await children.start("ls", ["-l", "/proc/self/fd"], {"PATH": os.environ["PATH"]}, None)
+            os.close(child.stdin)
+            await child.process.wait()
+            await children.stop(child, eof=1, term=1)
+        said = os.read(child.stdout, 1 << 20).decode()
+        for fd in (child.stdout, child.stderr):
+            os.close(fd)
+    finally:
+        for fd in opened:
+            os.close(fd)
+    links = [line.split()[-3:] for line in said.splitlines() if "->" in line]
+    # What is left out is the directory that is being listed.
+    assert [name for name, _, target in links if not target.endswith("/fd")] == ["0", "1", "2"]
+
+
+# --- A configuration that others can write starts nothing, is not taken over, and every command --------------
+
+
+def test_a_daemon_does_not_start_with_what_every_user_can_write(tmp_path: Path) -> None:
+    path = tmp_path / "mcpd.json"
+    path.write_text(json.dumps({"mcpServers": {"mine": {"command": "touch", "args": [str(tmp_path / "ran")]}}}))
+    path.chmod(0o666)
+    for words in (("run", "--config", str(path)), ("check", str(path))):
+        done = subprocess.run(
+            [*MCPD, *words],
+            env={"HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=WAIT,
+            check=False,
+        )
+        assert done.returncode == 78
+        assert f"`chmod o-w {path}`" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_watched_configuration_that_others_can_write_is_not_taken_over() -> None:
+    config = {"mcpServers": {"mine": scripted(tools=["echo"])}, "watch": True}
+    with running(config) as daemon:
+        daemon.ready()
+        theirs = {**config, "mcpServers": {"theirs": scripted(tools=["echo"])}}
+        daemon.config.chmod(0o666)
+        daemon.config.write_text(json.dumps(theirs))
+        advice = f"`chmod o-w {daemon.config}`"
+        eventually(lambda: advice in daemon.said(), daemon.said)
+        assert "nothing was changed" in daemon.said()
+        assert advice in daemon.run("doctor", check=None)
+        assert "theirs" not in daemon.run("reload", check=None)
+        assert set(daemon.ask("status")["servers"]) == {"mine"}
+        daemon.config.chmod(0o600)
+        daemon.run("reload")
+        assert set(daemon.ask("status")["servers"]) == {"theirs"}

@@ -1,7 +1,5 @@
 """Each promise of `docs/security.md` is kept by code, and held by tests, that exist: `promises.toml`."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

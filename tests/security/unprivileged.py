@@ -1,23 +1,19 @@
 """A daemon that is not root's, whoever runs the tests: root may look into every process, and proves nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import site
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from stat import S_IXOTH
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.e2e.harness import ROOT, Daemon, started
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 USER = 64_321 if os.getuid() == 0 else os.getuid()
 """Who the daemon runs as; a number that no user of this machine has, if we may choose."""

@@ -1,27 +1,20 @@
 """An exposition that runs over real TCP, and those who talk to it."""
 
-from __future__ import annotations
-
 import http.client
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
-from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
 from daemon.actors.local_doors import RETRY_SECONDS, Exposition
+from daemon.catalog.snapshot import Catalog
 from daemon.config.config_model import Metrics
 from daemon.host.notify import Readiness
 from daemon.kit.waiting import Watch
 from daemon.wire.outbox import Outbox
 from tests.unit.counting.samples import catalog
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from daemon.catalog.snapshot import Catalog
-
 
 VIRTUAL = 1000 * RETRY_SECONDS
 """The same where the test turns the clock."""

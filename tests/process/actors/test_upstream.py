@@ -1,24 +1,32 @@
 """The actor of one server, with real scripted children behind it."""
 
-from __future__ import annotations
-
 import json
 import os
+import re
 import signal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 import trio
+import trio.testing
 
+from daemon.actors.upstream import QUESTIONS_SECONDS
+from daemon.actors.warden import Warden
 from daemon.causes import Cause
+from daemon.clients.notifications import ConnectedClient
+from daemon.config.config_model import Instance, Server, TransportType
+from daemon.config.tuning import ServerLimits, Timeouts
 from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from daemon.model import Era
+from daemon.ports import Upstream
 from daemon.states import ServerState
-from tests.faults.stage import recording, scripted, stage
+from daemon.wire.requests import PeerRequest
+from tests.faults.stage import Recorder, Stage, recording, scripted, stage
+from tests.unit.upstreams.transports.serving import Request, answer, reply
+from tests.unit.upstreams.transports.serving import scripted as http_server
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BACKOFF, CRASHLOOP, DEGRADED, DORMANT, FAILED, READY, STARTING = (
     *(ServerState.BACKOFF, ServerState.CRASHLOOP, ServerState.DEGRADED, ServerState.DORMANT),
@@ -26,13 +34,11 @@ BACKOFF, CRASHLOOP, DEGRADED, DORMANT, FAILED, READY, STARTING = (
 )
 AT_ONCE = {"base": 0.01, "cap": 0.01, "floor": 0.0, "intensity": 1000}
 """Restarted without delay, for tests of what comes after."""
-
 # --- eras ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("era", "spoken"),
-    [("handshake", Era.HANDSHAKE), ("modern", Era.MODERN), ("both", Era.MODERN)],
+    ("era", "spoken"), [("handshake", Era.HANDSHAKE), ("modern", Era.MODERN), ("both", Era.MODERN)]
 )
 async def test_a_server_is_spoken_to_in_its_own_era(era: str, spoken: Era, tmp_path: Path) -> None:
     timeouts = {"probe": PATIENCE}
@@ -217,3 +223,196 @@ async def test_the_end_of_a_run_is_known_before_its_clean_up_is_over() -> None:
         with pytest.raises(UpstreamUnavailable):
             it.call("echo")
         it.children.hurry()
+
+
+# --- what a server asks before its first call is answered before calls are let in, however that --------------
+
+
+ROOTS = b'{"roots":[]}'
+
+
+class OnlyClient(ConnectedClient):
+    """A client with roots, which it does not tell by itself."""
+
+    def __init__(self, it: Stage) -> None:
+        self.asked: list[PeerRequest] = []
+        self.was_asked = trio.Event()
+        self.sees = bool
+        it.subscribers.roots.join(self)
+
+    def ask_roots(self, request: PeerRequest) -> None:
+        self.asked.append(request)
+        self.was_asked.set()
+
+    def tell_roots_changed(self, server: str) -> None:
+        raise AssertionError(f"nothing has changed for {server}")
+
+
+def asking(record: Recorder) -> Server:
+    return scripted(record=record.path, requests=["roots/list"])
+
+
+def order(record: Recorder) -> list[str]:
+    """What the server was told, from its first call or answer on."""
+    said = [event["message"] for event in record.all("message")]
+    words = [message.get("method", "the answer") for message in said]
+    return [word for word in words if word in {"the answer", "tools/call"}]
+
+
+async def test_a_client_that_takes_its_time_is_waited_for(tmp_path: Path) -> None:
+    async with recording(tmp_path) as record, stage(asking(record)) as it:
+        client = OnlyClient(it)
+        with trio.fail_after(PATIENCE):
+            await client.was_asked.wait()
+            await record.wait_message("tools/list")
+            assert it.one.admission is None
+            client.asked[0].answer(ROOTS)
+            it.outbox.flush()
+        await it.ready()
+        await it.call("echo").text()
+        await record.wait_message("tools/call")
+        assert order(record) == ["the answer", "tools/call"]
+
+
+@pytest.mark.parametrize("workspace", [None, "/srv/app"])
+async def test_where_no_client_is_asked_nothing_is_waited_for(tmp_path: Path, workspace: str | None) -> None:
+    """It is refused, or told the directory that it works in."""
+    async with recording(tmp_path) as record:
+        own = None if workspace is None else Instance(label="s@", workspace=workspace, capabilities=None)
+        async with stage(attrs.evolve(asking(record), instance=own)) as it:
+            await it.ready()
+            await it.call("echo").text()
+            await record.wait_message("tools/call")
+        assert order(record) == ["the answer", "tools/call"]
+
+
+async def test_a_client_that_never_answers_costs_a_moment(tmp_path: Path) -> None:
+    async with recording(tmp_path) as record, stage(asking(record)) as it:
+        client = OnlyClient(it)
+        with trio.fail_after(PATIENCE):
+            await client.was_asked.wait()
+            began = trio.current_time()
+            await it.reach(ServerState.READY)
+        # It may have asked before it was asked for its list, and that may have taken a moment of its own.
+        assert trio.current_time() - began >= QUESTIONS_SECONDS
+        await it.call("echo").text()
+        assert order(record) == ["tools/call"]
+
+
+# --- what one server may take, and what happens beyond -------------------------------------------------------
+
+
+MIB = 1 << 20
+LONG = 30
+"""Seconds for what real processes do on a busy machine."""
+# --- memory -------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_above_its_ceiling_is_ended_and_everybody_is_told_why(tmp_path: Path) -> None:
+    limits = {"in_flight": 1, "memory_bytes": MIB}
+    policy = {"base": 50.0, "free_after": 1000.0}
+    patient = {"stop_eof": LONG}
+    async with (
+        recording(tmp_path) as record,
+        stage(scripted(record=record.path, limits=limits, restart=policy, timeouts=patient)) as it,
+    ):
+        await it.ready()
+        sent, waiting = it.call("sleep"), it.call("echo")
+        await record.wait_message("tools/call")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Warden(it.upstreams, seconds=0.1).run)
+            with pytest.raises(UpstreamLost, match=r"uses .* of memory, its ceiling is 1 MiB") as lost:
+                with trio.fail_after(LONG):
+                    await sent.wait()
+            nursery.cancel_scope.cancel()
+        assert "(limits.memoryBytes): mcpd ended it; whether the call ran is unknown" in lost.value.message
+        with pytest.raises(UpstreamUnavailable, match="was not sent"):
+            await waiting.wait()
+        status = await it.reach(BACKOFF)
+        assert re.fullmatch(r"uses [\d.]+ MiB of memory, its ceiling is 1 MiB .*: mcpd ended it", status.reason)
+        with pytest.raises(UpstreamUnavailable, match="its ceiling is 1 MiB"):
+            it.call("echo")
+        # Stopped as politely as ever: it was told to cancel, and saw its stdin close.
+        await record.wait("cancelled")
+        await record.wait("eof")
+
+
+# --- time, line, size ---------------------------------------------------------------------------------------
+
+
+# --- Retry-After --------------------------------------------------------------------------------------------
+
+BUSY = "429 Too Many Requests"
+
+
+def at(port: int, **members: Any) -> Server:
+    url = f"http://127.0.0.1:{port}/mcp"
+    return Server(name="s", type=TransportType.HTTP, url=url, **members)
+
+
+def refusal(upstream: Upstream, it: Any) -> UpstreamUnavailable:
+    with pytest.raises(UpstreamUnavailable) as refused:
+        it.call("echo")
+    assert not upstream.can_wake
+    return refused.value
+
+
+async def test_a_server_that_has_no_time_at_connect_is_tried_again_when_it_said() -> None:
+
+    async def decline(_request: Request) -> bytes:
+        return reply(b"", BUSY, retry_after="200")
+
+    async with trio.open_nursery() as nursery:
+        port = await http_server(nursery, decline)
+        async with stage(at(port, timeouts=Timeouts(wake=LONG))) as it:
+            with trio.fail_after(LONG):
+                status = await it.one.child.status.wait_until(lambda status: status.next_retry_at is not None)
+            assert f"127.0.0.1:{port} answered HTTP 429 Too Many Requests, retry after 200 s" in status.reason
+            assert 190 < it.one.child.pause.held <= 200
+            error = refusal(it.one, it)
+            wait = error.details["nextRetryInMs"]
+            assert isinstance(wait, int)
+            assert 150_000 < wait <= 201_000
+            assert "retry after 200 s" in error.message
+            with trio.fail_after(LONG):
+                assert not await it.one.wake()
+            assert it.one.child.status.value == status
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_has_no_time_for_a_call_gets_no_other_before_it_said() -> None:
+    calls: list[str] = []
+
+    async def decline(request: Request) -> bytes:
+        if request.method != "POST":
+            return reply(b"", "405 Method Not Allowed")
+        method = request.body["method"]
+        if method == "tools/call":
+            calls.append(request.body["params"]["name"])
+            return reply(b"", BUSY, retry_after="86400")
+        if method == "initialize":
+            info = {"name": "busy", "version": "1"}
+            result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
+            return answer(request, result)
+        if method == "tools/list":
+            return answer(request, {"tools": [{"name": "one", "inputSchema": {"type": "object"}}]})
+        return reply(b"", "202 Accepted" if "id" not in request.body else "400 Bad Request")
+
+    async with trio.open_nursery() as nursery:
+        port = await http_server(nursery, decline)
+        async with stage(at(port, limits=ServerLimits(in_flight=1))) as it:
+            await it.ready()
+            first, second = it.call("one"), it.call("two")
+            with pytest.raises(UpstreamUnavailable, match=r"retry after 300 s \(it asks for 86400 s\)") as told:
+                await first.wait()
+            assert told.value.details["retryAfterMs"] == 300_000
+            with pytest.raises(UpstreamUnavailable, match=r"left alone for \d+ s more"):
+                await second.wait()
+            with pytest.raises(UpstreamUnavailable, match="was not sent") as later:
+                it.call("three")
+            wait = later.value.details["retryAfterMs"]
+            assert isinstance(wait, int)
+            assert 200_000 < wait <= 300_000
+            assert calls == ["one"]
+            assert it.states()[-1] is READY
+        nursery.cancel_scope.cancel()

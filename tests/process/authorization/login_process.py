@@ -4,8 +4,6 @@ It writes what it was told to the file `told` in the state directory, for tests 
 obeyed by its client's id, and adds a line to the file of its token.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """An MCP server of the SDK's that wants tokens: told ISSUER INTROSPECTION [SCOPE], it prints its port."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import sys

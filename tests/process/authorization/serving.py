@@ -1,17 +1,15 @@
 """Real authorization servers, the servers they protect, a browser that agrees to everything, and a login."""
 
-from __future__ import annotations
-
 import json
 import os
 import select
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urljoin
 
 import attrs
@@ -23,14 +21,20 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from daemon.authorization.login_process import Lines, serve
-from daemon.authorization.logins import Answer, DeviceCode, Done, Failed, FileLogins, LoginPage, Said, Wish
+from daemon.authorization.logins import (
+    Answer,
+    DeviceCode,
+    Done,
+    Failed,
+    FileLogins,
+    Login,
+    LoginPage,
+    Said,
+    Wish,
+)
+from tests.e2e.browser import Form
 from tests.e2e.harness import NODE, NODE24, ROOT, free_port
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from daemon.authorization.logins import Login
 
 HERE = Path(__file__).parent
 SDK = ROOT / ".cache" / "sdk" / "examples" / "servers" / "simple-auth"
@@ -78,10 +82,7 @@ def protected_by(issuer: str, introspection: str, *scopes: str) -> Iterator[str]
 @contextmanager
 def protected(**options: Any) -> Iterator[str]:
     """An MCP server that oidc-provider protects; its url."""
-    with (
-        oidc_provider(**options) as issuer,
-        protected_by(issuer, f"{issuer}/token/introspection") as url,
-    ):
+    with oidc_provider(**options) as issuer, protected_by(issuer, f"{issuer}/token/introspection") as url:
         yield url
 
 
@@ -107,23 +108,6 @@ def example(module: str, *args: str, host: str = "localhost") -> Iterator[str]:
 
 
 # --- a browser ---------------------------------------------------------------------------------------------
-
-
-class Form(HTMLParser):
-    """The first form of a page, filled in as its fields are, and with a name where one is asked for."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.action: str | None = None
-        self.fields: dict[str, str] = {}
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        if tag == "form" and self.action is None:
-            self.action = given.get("action") or ""
-        if tag == "input" and (name := given.get("name")):
-            self.fields[name] = given.get("value") or "somebody"
 
 
 async def browse(url: str, *, until: str = "/callback") -> str:

@@ -1,17 +1,27 @@
 """Logins at oidc-provider: what is asked, answered and kept, and what each failure says."""
 
-from __future__ import annotations
-
 import socket
-from typing import TYPE_CHECKING
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+import httpx2
+import msgspec
 import pytest
+import trio
 
+from daemon.authorization import guarded_http
+from daemon.authorization.guarded_http import Ended, LoginOver, end_login, fresh, renew, revoke
+from daemon.authorization.logins import FileLogins, Login, LoginsTrouble
 from daemon.authorization.redirect import Outcome
+from tests.e2e.harness import ROOT
 from tests.process.authorization.serving import (
     browse,
     call,
+    example,
     fetch,
     logged_in,
     login,
@@ -19,13 +29,10 @@ from tests.process.authorization.serving import (
     protected,
     protected_by,
     spawned_login,
+    tools,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-pytestmark = pytest.mark.process
+from tests.unit.upstreams.transports.serving import SECONDS, Request, reply, scripted
+from tests.waiting import WAIT
 
 BY_HAND = {"client_id": "by-hand", "client_secret": "canary-secret&+%"}
 
@@ -166,3 +173,217 @@ async def test_an_authorization_server_that_lies_about_its_issuer_gets_nobody_to
         with protected_by(otherwise, otherwise) as url:
             async with login(tmp_path, url) as running:
                 assert f"claims to be another one than {otherwise}" in await running.failed()
+
+
+# --- logins at the SDK's example of authorization, whose two sides are apart, and at the one fr --------------
+
+
+@pytest.mark.nightly
+async def test_a_login_at_the_example_serves_its_tool_and_ends_without_a_refresh_token(tmp_path: Path) -> None:
+    with (
+        example("auth_server") as issuer,
+        example("server", f"--auth-server={issuer}", "--oauth-strict") as server,
+    ):
+        url = f"{server}/mcp"
+        kept = await logged_in(tmp_path, url)
+        assert urlsplit(kept.issuer).netloc == urlsplit(issuer).netloc
+        assert kept.scope == "user"
+        assert await tools(url, kept.access_token) == ["get_time"]
+        logins = FileLogins(tmp_path)
+        logins.write("notion", msgspec.structs.replace(kept, renew_at=0.0, expires_at=0.0))
+        with pytest.raises(LoginOver, match="it has expired"):
+            await fresh(logins, "notion", url, rejected=None)
+
+
+@pytest.mark.nightly
+async def test_a_server_of_2025_03_26_is_its_own_authorization_server(tmp_path: Path) -> None:
+    """It publishes no metadata of a protected resource: where to log in is at its own origin."""
+    with example("legacy_as_server") as server:
+        url = f"{server}/mcp"
+        async with login(tmp_path, url) as running:
+            page = await running.page()
+            assert urlsplit(page.url).netloc == urlsplit(url).netloc
+            assert parse_qs(urlsplit(page.url).query)["resource"] == [url]
+            await fetch(await browse(page.url))
+            await running.done()
+            kept = running.kept
+        assert kept is not None
+        assert await tools(url, kept.access_token) == ["get_time"]
+        assert await revoke(kept) is (kept.revocation_endpoint is not None)
+
+
+# --- logins renewed and ended at oidc-provider, which takes who comes with an old refresh token --------------
+
+
+AT_ONCE = 50
+
+
+def expire(logins: FileLogins, login: Login, *, left: float = -1.0) -> Login:
+    """Have a login be renewed: it ends in `left` seconds."""
+    old = msgspec.structs.replace(login, renew_at=0.0, expires_at=time.time() + left)
+    logins.write("notion", old)
+    return old
+
+
+async def test_fifty_calls_with_an_expired_token_are_one_renewal(tmp_path: Path, url: str) -> None:
+    logins = FileLogins(tmp_path)
+    old = expire(logins, await logged_in(tmp_path, url))
+    found: list[Login | None] = []
+
+    async def one() -> None:
+        found.append(await fresh(logins, "notion", url, rejected=None))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(AT_ONCE):
+            nursery.start_soon(one)
+    (renewed,) = {each.access_token for each in found if each is not None}
+    kept = logins.read("notion", url)
+    assert len(found) == AT_ONCE
+    assert kept is not None
+    assert kept.access_token == renewed != old.access_token
+    assert kept.refresh_token != old.refresh_token
+    assert await call(url, renewed) == "it was you"
+    # And again with the one that came in its place.
+    expire(logins, kept)
+    again = await fresh(logins, "notion", url, rejected=None)
+    assert again is not None
+    assert await call(url, again.access_token) == "it was you"
+
+
+async def test_several_daemons_at_once_are_one_renewal(tmp_path: Path, url: str) -> None:
+    logins = FileLogins(tmp_path)
+    expire(logins, await logged_in(tmp_path, url))
+    code = (
+        "import sys, trio; from pathlib import Path; from daemon.authorization.logins import FileLogins;"
+        "from daemon.authorization.guarded_http import fresh;"
+        "got = trio.run(lambda: fresh(FileLogins(Path(sys.argv[1])), 'notion', sys.argv[2], rejected=None));"
+        "print(got.access_token)"
+    )
+    said: list[bytes] = []
+
+    async def daemon() -> None:
+        done = await trio.run_process(
+            [sys.executable, "-c", code, str(tmp_path), url], cwd=ROOT, capture_stdout=True
+        )
+        said.append(done.stdout.strip())
+
+    with trio.fail_after(WAIT):
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(daemon)
+    kept = logins.read("notion", url)
+    assert kept is not None
+    assert said == [kept.access_token.encode()] * 3
+
+
+async def test_a_login_that_somebody_else_has_renewed_with_is_over_and_not_tried_again(
+    tmp_path: Path, url: str
+) -> None:
+    logins = FileLogins(tmp_path)
+    first = await logged_in(tmp_path, url)
+    assert await fresh(logins, "notion", url, rejected=first.access_token) is not None
+    # A copy from before, as a backup or a thief has it.
+    expire(logins, first)
+    for _ in range(2):
+        with pytest.raises(LoginOver, match=r"\(invalid_grant\)|gave no refresh token"):
+            await fresh(logins, "notion", url, rejected=None)
+
+
+async def test_what_could_not_be_kept_is_not_renewed(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logins = FileLogins(tmp_path)
+    old = expire(logins, await logged_in(tmp_path, url))
+
+    def full(self: FileLogins, server: str, login: Login) -> None:
+        raise LoginsTrouble("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileLogins, "write", full)
+        with pytest.raises(LoginsTrouble):
+            await fresh(logins, "notion", url, rejected=None)
+    assert logins.read("notion", url) == old
+    assert await fresh(logins, "notion", url, rejected=None) is not None
+
+
+async def test_a_renewal_that_was_given_up_is_kept_all_the_same(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logins = FileLogins(tmp_path)
+    old = expire(logins, await logged_in(tmp_path, url))
+    with trio.CancelScope() as scope:
+
+        async def given_up(login: Login, client: httpx2.AsyncClient) -> Login:
+            scope.cancel()
+            return await renew(login, client)
+
+        monkeypatch.setattr(guarded_http, "renew", given_up)
+        await fresh(logins, "notion", url, rejected=None)
+    kept = logins.read("notion", url)
+    assert scope.cancel_called
+    assert kept is not None
+    assert kept.access_token != old.access_token
+
+
+# --- A login that ends, here and at its authorization server -------------------------------------------------
+
+
+URL = "http://127.0.0.1:1/mcp"
+
+
+def kept(state: Path, port: int | None) -> FileLogins:
+    logins = FileLogins(state)
+    endpoint = None if port is None else f"http://127.0.0.1:{port}/revoke"
+    logins.write(
+        "s",
+        Login(
+            url=URL,
+            issuer="i",
+            token_endpoint="t",
+            client_id="c",
+            access_token="access-1",
+            refresh_token="refresh-1",
+            revocation_endpoint=endpoint,
+        ),
+    )
+    return logins
+
+
+@pytest.mark.parametrize(("status", "revoked"), [("200 OK", True), ("503 Service Unavailable", False)])
+async def test_it_is_forgotten_whether_or_not_its_authorization_server_can_be_told(
+    status: str, revoked: bool, tmp_path: Path
+) -> None:
+    asked: list[bytes] = []
+
+    async def revoke(logins: list[FileLogins], request: Request) -> bytes:
+        assert logins[0].read("s", URL) is None
+        asked.append(request.raw)
+        return reply({}, status)
+
+    found: list[FileLogins] = []
+    with trio.fail_after(SECONDS):
+        async with trio.open_nursery() as nursery:
+            found.append(kept(tmp_path, await scripted(nursery, partial(revoke, found))))
+            ended = await end_login(found[0], "s", URL)
+            nursery.cancel_scope.cancel()
+    assert (ended.existed, ended.revoked, bool(ended.problem)) == (True, revoked, not revoked)
+    assert b"refresh-1" in asked[0]
+    assert found[0].read("s", URL) is None
+
+
+async def test_what_cannot_be_ended_there_is_said_and_forgotten_here(tmp_path: Path) -> None:
+    ended = await end_login(kept(tmp_path, None), "s", URL)
+    assert ended == Ended(existed=True, problem="its authorization server offers no way to end one")
+
+
+async def test_without_a_login_nothing_happens_and_a_damaged_one_is_forgotten(tmp_path: Path) -> None:
+    logins = kept(tmp_path, None)
+    (tmp_path / "logins" / "s.json").write_text("{")
+    assert await end_login(logins, "s", URL) == Ended(existed=True, problem="it could not be read")
+    assert await end_login(logins, "s", URL) == Ended(existed=False)
+
+
+async def test_for_a_name_of_which_nothing_is_kept_nothing_is_made(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    assert await end_login(FileLogins(state), "mistyped", None) == Ended(existed=False)
+    assert not state.exists()

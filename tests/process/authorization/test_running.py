@@ -1,12 +1,11 @@
 """Logins under way, with a scripted login process."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
@@ -16,10 +15,6 @@ from daemon.authorization.logins import Failed, FileLogins, Login, ServerLogins
 from daemon.config.config_model import OAuth, Server, TransportType
 from daemon.processes.children import Children
 from tests.process.authorization import login_process
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 SECONDS = 30.0
 SECRET = "s3cret-of-the-client"

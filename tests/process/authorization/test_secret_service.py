@@ -1,12 +1,11 @@
 """Logins in a real Secret Service: gnome-keyring, on a session bus of its own."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import secretstorage
@@ -14,12 +13,6 @@ import secretstorage
 from daemon.authorization import logins
 from daemon.authorization.logins import Login, LoginsTrouble, SecretServiceLogins, logins_in
 from tests.waiting import WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-pytestmark = pytest.mark.process
 
 BUS = """<busconfig><type>session</type><listen>unix:tmpdir=/tmp</listen><policy context="default">
 <allow send_destination="*"/><allow receive_sender="*"/><allow own="*"/></policy></busconfig>"""

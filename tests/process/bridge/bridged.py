@@ -1,23 +1,19 @@
 """The bridge as a real child, between a client and a daemon that a test plays."""
 
-from __future__ import annotations
-
 import json
 import os
 import select
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import time
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, NamedTuple
 
 from tests.unit.cli.daemons import environment, listen
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterator
 
 MIB = 1024 * 1024
 

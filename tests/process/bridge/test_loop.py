@@ -1,17 +1,17 @@
 """The bridge as a real child: bytes both ways, and daemons that come and go."""
 
-from __future__ import annotations
-
 import json
 import os
 import select
 import signal
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate
+from pathlib import Path
 from time import monotonic
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import pytest
 
@@ -34,11 +34,6 @@ from tests.process.bridge.bridged import (
 )
 from tests.unit.cli.daemons import listen
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 KERNEL_BYTES = 2 * MIB
 """More than the kernel keeps in a pipe (64 KiB) and in both directions of a unix socket (208 KiB each)."""

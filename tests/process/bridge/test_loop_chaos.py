@@ -5,8 +5,6 @@ of it, answer some of that in any order, and hang up: in the middle of a line of
 before the greeting or after it. The last one behaves. A seed says what they do.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -14,16 +12,12 @@ import socket
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, Any
 
 from daemon.bridge.lines import LONG_BYTES
-from tests.process.bridge.bridged import bridged
+from tests.process.bridge.bridged import Bridged, bridged
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.process.bridge.bridged import Bridged
 
 Json = dict[str, Any]
 RequestId = str | int

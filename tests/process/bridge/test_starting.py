@@ -1,20 +1,15 @@
 """Windows have a daemon started: one for all, not where that is unwanted, and are told why if none is."""
 
-from __future__ import annotations
-
 import os
 import signal
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from daemon.bridge.stand_in import STATUS
 from tests.process.setup.users import FAULTY, GOOD, User, ended, pid_of, user
 from tests.waiting import eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["user"]
 

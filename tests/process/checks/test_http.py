@@ -1,13 +1,13 @@
 """Over HTTP: real ports, who has them, and who can read the tokens."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,10 +19,6 @@ from daemon.host.tokens import Kept, TokenFile
 from daemon.processes.proc import port_holders
 from tests.unit.checks.scenes import NOBODY, House, only
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 TOKEN = "0123456789abcdef-of-ci"
 LISTENER = (
@@ -51,9 +47,7 @@ def free() -> str:
 def holder(*name: str) -> Iterator[tuple[int, int]]:
     """Pid and port of a program that listens."""
     with subprocess.Popen(
-        [sys.executable, "-c", LISTENER, *name],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        [sys.executable, "-c", LISTENER, *name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         assert child.stdin is not None
         assert child.stdout is not None

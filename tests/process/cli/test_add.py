@@ -1,23 +1,18 @@
 """`mcpd add` with a real daemon and real servers: what is added is up, or is taken back byte for byte."""
 
-from __future__ import annotations
-
 import json
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.e2e.harness import MCPD, ROOT, running
+from tests.e2e.conftest import forks
+from tests.e2e.harness import MCPD, ROOT, Daemon, running
 from tests.scripted_server import command
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.e2e.harness import Daemon
-
-pytestmark = pytest.mark.process
+__all__ = ["forks"]
 
 QUICK = command(tools=["echo", "pid"])
 TEXT = f"""{{
@@ -41,17 +36,8 @@ def told(daemon: Daemon, *words: str) -> tuple[int, str]:
     """The exit status of a command, and everything that it says."""
     asked, cut = [*words], words.index("--") if "--" in words else len(words)
     asked[cut:cut] = ["--config", str(daemon.config)]
-    done = subprocess.run(
-        daemon.command(*asked),
-        cwd=daemon.code,
-        env=daemon.environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    done = daemon.outcome(*asked)
+    return done.returncode, done.stdout + done.stderr
 
 
 def test_a_server_is_added_as_a_person_would_shown_with_its_tools_and_removed_again(daemon: Daemon) -> None:
@@ -110,39 +96,117 @@ def test_credentials_are_kept_beside_the_configuration(daemon: Daemon) -> None:
 
 def test_without_a_daemon_it_is_added_and_what_starts_one_is_told(tmp_path: Path) -> None:
     config = tmp_path / "new" / "mcpd.json"
-    environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "MCPD_CONFIG": str(config)}
-    done = add(environ, "x", "https://example.com/mcp", "--header", "Authorization: Bearer t-8sh2ks02")
+    done = alone(
+        tmp_path, "add", "x", "https://example.com/mcp", "--header", "Authorization: Bearer t-8sh2ks02"
+    )
     assert (done.returncode, "mcpd start" in done.stderr) == (0, True), done.stderr
     entry: dict[str, Any] = json.loads(config.read_text())["mcpServers"]["x"]
     assert entry == {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${X__TOKEN}"}}
     assert config.stat().st_mode & 0o777 == 0o600
     # Options may stand where one thinks of them.
-    assert '"sse"' in add(environ, "y", "--type", "sse", "https://example.com/sse", "--dry-run").stdout
+    assert (
+        '"sse"' in alone(tmp_path, "add", "y", "--type", "sse", "https://example.com/sse", "--dry-run").stdout
+    )
     # What is known of a server is written, and said with its undo.
-    known = add(environ, "m", "--no-reload", "--", "mcp-server-memory")
+    known = alone(tmp_path, "add", "m", "--no-reload", "--", "mcp-server-memory")
     assert "m reads and rewrites its file for each call" in known.stderr
     assert '"limits": {"inFlight": 1} is written; to undo that, remove it in its entry' in known.stderr
     assert json.loads(config.read_text())["mcpServers"]["m"]["limits"] == {"inFlight": 1}
-    done = add(environ, "y", "ftp://example.com/")
+    done = alone(tmp_path, "add", "y", "ftp://example.com/")
     assert (done.returncode, "'ftp://example.com/' is no url" in done.stderr) == (2, True), done.stderr
     before = config.read_text()
-    assert "+" in add(environ, "y", "/run/y.sock", "--dry-run").stdout
+    assert "+" in alone(tmp_path, "add", "y", "/run/y.sock", "--dry-run").stdout
     config.chmod(0o400)
-    assert "read-only" in add(environ, "y", "/run/y.sock").stderr
+    assert "read-only" in alone(tmp_path, "add", "y", "/run/y.sock").stderr
     config.chmod(0o600)
     assert config.read_text() == before
     config.write_text("{ broken")
-    done = add(environ, "y", "/run/y.sock")
+    done = alone(tmp_path, "add", "y", "/run/y.sock")
     assert (done.returncode, "line 1" in done.stderr, config.read_text()) == (78, True, "{ broken")
 
 
-def add(environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+def alone(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`mcpd WORDS` of somebody for whom no daemon runs."""
+    own = {"HOME": str(home), "XDG_RUNTIME_DIR": str(home), "MCPD_CONFIG": str(home / "new" / "mcpd.json")}
     return subprocess.run(
-        [*MCPD, "add", *words],
-        env={**environ, "XDG_RUNTIME_DIR": environ["HOME"]},
+        [*MCPD, *words],
+        env={"PATH": "/usr/bin:/bin", **own},
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
+
+
+# --- `mcpd remove` -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "new").mkdir()
+    return tmp_path / "new" / "mcpd.json"
+
+
+def test_a_server_that_a_category_names_stays(tmp_path: Path, config: Path) -> None:
+    text = '{"mcpServers": {"a": {"command": "x"}}, "categories": {"c": {"server": "a"}}}'
+    config.write_text(text)
+    done = alone(tmp_path, "remove", "a")
+    assert (done.returncode, "$.categories.c.server" in done.stderr) == (78, True), done.stderr
+    assert config.read_text() == text
+
+
+def test_a_server_is_removed_under_the_name_that_it_is_shown_by(tmp_path: Path, config: Path) -> None:
+    config.write_text('{"mcpServers": {"Brave Search": {"command": "x"}, "b": {"command": "y"}}}')
+    assert "did you mean 'b'" in alone(tmp_path, "remove", "bb").stderr
+    shown = alone(tmp_path, "remove", "brave-search", "--dry-run")
+    assert (shown.returncode, '-{"mcpServers"' in shown.stdout) == (0, True)
+    done = alone(tmp_path, "remove", "brave-search")
+    assert (done.returncode, "no daemon runs" in done.stdout) == (0, True), done.stderr
+    assert config.read_text() == '{"mcpServers": {"b": {"command": "y"}}}'
+
+
+def test_secrets_that_only_the_removed_server_used_are_named(tmp_path: Path, config: Path) -> None:
+    servers = {"a": {"command": "x", "env": {"A": "${ONE}", "B": "${TWO}"}}, "b": {"command": "${TWO}"}}
+    config.write_text(json.dumps({"mcpServers": servers}))
+    config.with_name("env").write_text("ONE=1\nTWO=2\n")
+    config.with_name("env").chmod(0o600)
+    done = alone(tmp_path, "remove", "a")
+    assert done.stderr == f"mcpd: {config.with_name('env')} still holds what only this server used: ONE\n"
+
+
+# --- `mcpd lazy` and `mcpd summaries` with a real daemon ----------------------------------------------------
+
+
+COMMENT = "// mine\n"
+
+
+@pytest.fixture
+def settled() -> Iterator[Daemon]:
+    with running({"mcpServers": {}, "profiles": {"reader": {"surface": "browse"}}}) as started:
+        started.config.write_text(COMMENT + started.config.read_text())
+        started.ask("reload")
+        yield started
+
+
+def test_a_switch_counts_at_once_for_a_client_that_is_connected(settled: Daemon) -> None:
+    with settled.client().hello(profile="reader") as client:
+        before = client.listed()
+        assert "written at $.profiles.reader.lazy" in settled.run("lazy", "off", "--profile", "reader")
+        # There is no server, so all tools are none.
+        assert (bool(before), client.listed()) == (True, [])
+    text = settled.config.read_text()
+    assert text.startswith(COMMENT)
+    assert settled.ask("status")["daemon"]["surfaces"]["reader"] == "full"
+    assert "reader off: full" in settled.run("lazy")
+
+
+def test_a_file_that_the_daemon_may_not_write_is_written_by_who_may(settled: Daemon) -> None:
+    settled.config.chmod(0o400)
+    refused = settled.outcome("lazy", "off")
+    assert refused.returncode == 1
+    assert f"`mcpd lazy off --config {settled.config}`" in refused.stderr
+    settled.config.chmod(0o600)
+    said = settled.run("lazy", "off", "--config", str(settled.config))
+    assert "the daemon has read it again" in said
+    assert settled.ask("status")["daemon"]["lazy"] is False

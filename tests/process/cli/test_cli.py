@@ -1,12 +1,11 @@
 """The console script: dispatch, exit statuses, and that a command pays only for what it uses."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +13,6 @@ from daemon.cli import EX_IOERR, main
 from daemon.cli.table import COMMANDS
 from tests.unit.cli.daemons import ROOT, SILENCE, down, environment, fake_control, mcpd, server, status_of
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEAVY = {
     "trio",
@@ -117,13 +113,7 @@ def test_a_reader_that_leaves_ends_a_command_quietly() -> None:
     assert ran.stderr.strip() in {"141", "0"}
 
 
-ASKING_NOBODY = {
-    "check",
-    "completions",
-    "schema",
-    "uninstall",
-    "version",
-}
+ASKING_NOBODY = {"check", "completions", "schema", "uninstall", "version"}
 """Commands that concern no daemon."""
 
 
@@ -280,8 +270,7 @@ def test_every_command_takes_the_clients_socket_and_has_narrow_help_with_an_exam
 
 
 @pytest.mark.parametrize(
-    ("command", "way"),
-    [(each, ("option", "variable")[number % 2]) for number, each in enumerate(ASKING)],
+    ("command", "way"), [(each, ("option", "variable")[number % 2]) for number, each in enumerate(ASKING)]
 )
 def test_operators_are_answered_beside_the_clients_socket(sockets: Path, command: str, way: str) -> None:
     words, answer = ASKING[command]

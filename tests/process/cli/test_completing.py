@@ -1,21 +1,17 @@
 """Completion, asked for by the shells themselves with the scripts that `mcpd completions` prints."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from daemon.cli.completing import LONGEST_SECONDS, MOST_NAMES
 from tests.unit.cli.daemons import SILENCE, environment, fake_control, server, status_of
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 BASH = """
 set -e

@@ -1,7 +1,5 @@
 """`mcpd connect` as it is started: its options, what it says to a daemon, what it says when there is none."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json
@@ -100,8 +98,7 @@ def test_servers_as_themselves_have_no_surface() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "where"),
-    [(each, ("option", "environment")[number % 2]) for number, each in enumerate(BAD_KEYS)],
+    ("key", "where"), [(each, ("option", "environment")[number % 2]) for number, each in enumerate(BAD_KEYS)]
 )
 def test_a_key_that_nobody_could_read_is_a_usage_error(key: str, where: str) -> None:
     ran = mcpd("connect", "--session", key) if where == "option" else mcpd("connect", MCPD_SESSION=key)

@@ -1,10 +1,8 @@
 """`mcpd up` with a real daemon and real servers: what it asks, what it does, what it leaves if it cannot."""
 
-from __future__ import annotations
-
 import json
 import tomllib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,12 +10,7 @@ from tests.e2e.harness import RawClient
 from tests.process.setup.users import ARGS, PROGRAM, User, user
 from tests.terminals import Typing
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 __all__ = ["user"]
-
-pytestmark = pytest.mark.process
 
 CLIENTS = ("--clients", "cursor", "codex")
 ENTRY = json.dumps({"command": PROGRAM, "args": ARGS})

@@ -1,19 +1,15 @@
 """`mcpd version`."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from daemon import version
 from daemon.cli import implementation
 from daemon.cli.about import systemd
-
-if TYPE_CHECKING:
-    import pytest
 
 main = implementation("version").main
 

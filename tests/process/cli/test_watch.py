@@ -1,26 +1,18 @@
 """`mcpd status --watch` in a terminal: what a person sees of it, byte by byte."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.terminals import ScreenTerminal
-from tests.unit.cli.daemons import SILENCE, down, environment, fake_control, server, status_of
+from tests.unit.cli.daemons import SILENCE, FakeControl, down, environment, fake_control, server, status_of
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.unit.cli.daemons import FakeControl
-
-pytestmark = pytest.mark.process
 
 EVERY = "0.2"
 """Seconds between two questions: some drawings in a short test."""

@@ -1,9 +1,11 @@
 """Users whose calls meet a server that wants a login, with a scripted login process."""
 
-from __future__ import annotations
-
+import subprocess
+import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -19,17 +21,11 @@ from daemon.processes.children import Children
 from daemon.protocol import CAPABILITIES_KEY
 from daemon.states import ServerState
 from daemon.upstreams.upstream_access import unavailable
-from tests.fakes_upstream import MODERN, Stage, error_of
+from tests.fakes_upstream import MODERN, Client, Stage, error_of
 from tests.process.authorization.login_process import URL
 from tests.process.authorization.test_running import PROGRAM, SECONDS
 from tests.unit.clients.permissions.agreeing import answer_to, asked, greet, reply
 from tests.unit.config.reading import config_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.fakes_upstream import Client
 
 ABLE: dict[str, Any] = {"elicitation": {"url": {}}}
 META = {**MODERN, CAPABILITIES_KEY: ABLE}
@@ -190,3 +186,29 @@ async def test_a_server_that_has_never_listed_names_the_command_and_hands_the_li
         site.answer()
         site.stage.answer(await site.stage.alpha.wait_sent(1))
         assert (await client.get())["method"] == "notifications/elicitation/complete"
+
+
+# --- A workspace that the daemon's user must not enter, as a process sees it that is not root's --------------
+
+
+LOOK = """
+import os, sys
+from daemon.clients.workspace import directory_at
+if os.getuid() == 0:
+    os.setuid(65534)
+print(directory_at(sys.argv[1], implied=False))
+"""
+
+
+def test_a_directory_that_must_not_be_entered_is_no_workspace(tmp_path: Path) -> None:
+    tmp_path.chmod(0o600)
+    try:
+        looked = subprocess.run(
+            [sys.executable, "-c", LOOK, str(tmp_path)], capture_output=True, text=True, timeout=30, check=True
+        )
+    finally:
+        tmp_path.chmod(0o700)
+    assert looked.stdout.startswith("(None, ")
+    assert "must not be entered by the user that mcpd runs as" in looked.stdout or (
+        "cannot be read: Permission denied" in looked.stdout
+    )

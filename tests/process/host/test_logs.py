@@ -1,10 +1,9 @@
 """What is logged, how, and what never is; most of it in a process of its own, whose stderr is looked at."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -13,13 +12,25 @@ from typing import Any
 
 import pytest
 
-from daemon.host.logs import LABEL_BYTES, QUEUED_LINES, TRACEBACK_CHARS, LineWriter
+from daemon.causes import Cause
+from daemon.history.event import Event, EventKind
+from daemon.host.logs import (
+    LABEL_BYTES,
+    MOST_BYTES,
+    QUEUED_LINES,
+    TRACEBACK_CHARS,
+    Journal,
+    LineWriter,
+    entry,
+    is_journal,
+    previous,
+)
 from daemon.safety.redact import CUT, SHOWN, Redactor
+from tests.unit.cli.daemons import environment
+from tests.unit.host.test_private_files import place
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parent.parent.parent
-
-PATIENCE = 60.0
-"""Seconds that a wait may take."""
 
 PREPARE = """
 import logging, sys, warnings
@@ -181,7 +192,6 @@ SECRETS = [
     "c\tanary",
 ]
 """Values with everything that a format might write differently."""
-
 LEAKS = """
 for secret in sys.argv[3:]:
     logger.info("plain " + secret)
@@ -201,7 +211,6 @@ for secret in sys.argv[3:]:
         logger.exception("raised from")
 """
 
-
 SHAPES = [
     "Authorization: Bearer hunter2-canary",
     'config "password=hunter2-canary" is bad',
@@ -211,7 +220,6 @@ SHAPES = [
     "secret=hunter2-canary\nnext line",
 ]
 """What servers print of their own accord: the shape alone gives it away."""
-
 
 # --- a reader that does not read ---------------------------------------------------------------------------
 
@@ -314,3 +322,106 @@ def test_no_secret_and_nothing_that_looks_like_one_is_written(style: str) -> Non
     if style == "json":
         messages = [json.loads(line)["message"] for line in written.splitlines()]
         assert messages[-len(SHAPES) :] == [Redactor([])(shape) for shape in SHAPES]
+
+
+# --- the log of a daemon that nobody watches stays small, private, and has what is written to s --------------
+
+
+WRITES = f"""
+import os, pathlib, sys
+from daemon.host.logs import LogFile
+log = LogFile(pathlib.Path(sys.argv[1]))
+for text in ("first\\n", "x" * {MOST_BYTES} + "\\n", "second\\n"):
+    log.write(text)
+    log.flush()
+os.write(2, b"to stderr\\n")
+"""
+
+
+def test_it_is_private_of_bounded_size_and_has_stderr(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "daemon.log"
+    ran = subprocess.run([sys.executable, "-c", WRITES, path], env=environment(), timeout=PATIENCE, check=False)
+    assert ran.returncode == 0
+    assert path.read_text() == "second\nto stderr\n"
+    assert previous(path).read_text().startswith("first\nxxx")
+    assert {path.stat().st_mode & 0o777, previous(path).stat().st_mode & 0o777} == {0o600}
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
+def test_what_is_no_file_is_refused_in_its_place(tmp_path: Path, kind: str) -> None:
+    place(tmp_path / "daemon.log", kind)
+    ran = subprocess.run(
+        [sys.executable, "-c", WRITES, tmp_path / "daemon.log"],
+        env=environment(),
+        timeout=PATIENCE,
+        check=False,
+        capture_output=True,
+    )
+    assert ran.returncode == 1
+    assert b"is no regular file: remove it" in ran.stderr
+    assert not (tmp_path / "else").exists()
+
+
+# --- events in systemd's journal, as a journal hears them ----------------------------------------------------
+
+
+KILLED = Event(
+    kind=EventKind.ENDED,
+    at=100.0,
+    server="git",
+    instance="git#2",
+    run=3,
+    text="killed\x1b[2J by SIGKILL",
+    cause=Cause.KILLED,
+    details={"seconds": 2.5, "retrySeconds": 1.0},
+)
+
+
+def fields(said: bytes) -> dict[str, str]:
+    """The fields of an entry, none of which spans lines here."""
+    return dict(line.split("=", 1) for line in said.decode().splitlines())
+
+
+def test_an_entry_has_fields_to_look_it_up_by(sockets: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journald:
+        journald.bind(str(sockets / "journal"))
+        journald.settimeout(30)
+        journal = Journal(str(sockets / "journal"))
+        journal(KILLED)
+        told = fields(journald.recv(65536))
+        journal.close()
+
+    assert told["MESSAGE"] == "git#2: ended: killed\\x1b[2J by SIGKILL after 2.5s; next start in 1.0s"
+    assert (told["PRIORITY"], told["SYSLOG_IDENTIFIER"]) == ("4", "mcpd")
+    assert (told["MCPD_EVENT"], told["MCPD_SERVER"], told["MCPD_INSTANCE"]) == ("ended", "git", "git#2")
+    assert (told["MCPD_RUN"], told["MCPD_CAUSE"]) == ("3", "killed")
+    assert json.loads(told["MCPD_DETAILS"])["seconds"] == 2.5
+    assert "MCPD_SESSION" not in told
+
+
+def test_nobody_forges_a_field_with_a_name_of_two_lines() -> None:
+    hostile = Event(kind=EventKind.STARTED, server="git\nMCPD_CAUSE=none\nPRIORITY=0")
+    told = fields(entry(hostile))
+    assert "MCPD_CAUSE" not in told
+    assert told["PRIORITY"] == "6"
+
+
+def test_without_a_journal_and_with_a_full_one_nothing_waits(sockets: Path) -> None:
+    journal = Journal(str(sockets / "journal"))
+    journal(KILLED)
+    assert journal.dropped == 1
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journald:
+        journald.bind(str(sockets / "journal"))
+        for _ in range(10_000):
+            journal(KILLED)
+    assert journal.dropped > 1
+    journal.close()
+
+
+def test_stderr_is_the_journals_if_systemd_says_so(tmp_path: Path) -> None:
+    with (tmp_path / "stream").open("w") as stream:
+        found = os.fstat(stream.fileno())
+        said = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
+        assert is_journal(said, stream.fileno())
+        assert not is_journal({}, stream.fileno())
+        assert not is_journal({"JOURNAL_STREAM": "1:2"}, stream.fileno())

@@ -1,18 +1,13 @@
 """Modules that are loaded when something of them is used first."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.harness import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_what_is_due_is_loaded_when_it_is_time_and_nothing_else() -> None:

@@ -1,15 +1,16 @@
 """Signals and the watched file: what ends the daemon, and what makes it read its configuration anew."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os
 import signal
+import socket
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio
@@ -17,19 +18,13 @@ import trio.testing
 
 from daemon.actors.registry import Registry
 from daemon.clients.doors.http.binding import bind_http
+from daemon.config.config_model import Config
 from daemon.host.notify import Signals
 from daemon.main import lifetime
 from daemon.main.run import ConfigFile
 from tests.houses import ECHO, House
 from tests.unit.config.reading import config_of
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from daemon.config.config_model import Config
 
 
 @asynccontextmanager

@@ -1,7 +1,5 @@
 """`mcpd run` as a process: what it binds, what it refuses, how it ends and with which status."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -10,24 +8,30 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import time
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 
-from daemon.errors import ConfigError
+from daemon.cli import EX_PIPE
+from daemon.clients.doors.http.binding import address_of
+from daemon.config.config_model import Config
+from daemon.errors import ConfigError, CoreFailed
+from daemon.host.notify import stopping
+from daemon.main.listeners import opened_listeners
 from daemon.main.run import ConfigFile, opened, switched
 from daemon.processes.leftovers import FOLDER
 from daemon.surfaces.table import chosen
 from tests.fakes_upstream import ECHO_SERVER
+from tests.process.setup.users import User, user
 from tests.unit.config.reading import config_of
 from tests.waiting import PATIENCE
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+__all__ = ["place", "user"]
 
 ROOT = Path(__file__).parent.parent.parent.parent
 RUN = "import sys; from daemon.main.run import main; sys.exit(main(sys.argv[1:]))"
@@ -308,3 +312,167 @@ def test_sighup_before_the_daemon_serves_does_not_kill_it(place: Place) -> None:
         ["READY", "RELOADING", "READY"],
         ["RELOADING", "READY", "READY"],
     )
+
+
+# --- the sockets that `mcpd run` listens on ------------------------------------------------------------------
+
+
+@contextmanager
+def activated(
+    place: Place, config: Path, **more: socket.socket
+) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]:
+    """The daemon, started as systemd does it: with sockets that listen already, at descriptors 3 and up.
+
+    A client waits in the first one.
+    """
+    own = {name: socket.socket(socket.AF_UNIX) for name in ("front", "control")}
+    for name, listener in own.items():
+        listener.bind(str(place.home / name))
+        listener.listen()
+    listeners = own | more
+    script = "import os, sys; os.environ['LISTEN_PID'] = str(os.getpid()); " + RUN
+    moves = " ".join(f"{fd}<&{each.fileno()}" for fd, each in enumerate(listeners.values(), 3))
+    command = ["/bin/bash", "-c", f'exec {moves}; exec "$0" "$@"', sys.executable, "-c", script]
+    # Two of one name: systemd does not tell them apart either.
+    names = ":".join(name.rstrip("_") for name in listeners)
+    environ = {**place.environ(), "LISTEN_FDS": str(len(listeners)), "LISTEN_FDNAMES": names}
+    with socket.socket(socket.AF_UNIX) as waiting:
+        waiting.connect(str(place.home / "front"))
+        waiting.settimeout(PATIENCE)
+        with subprocess.Popen(
+            [*command, "--config", str(config)],
+            cwd=ROOT,
+            env=environ,
+            pass_fds=[listener.fileno() for listener in listeners.values()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                yield process, waiting
+            finally:
+                process.kill()
+                for listener in own.values():
+                    listener.close()
+
+
+def test_sockets_of_systemd_are_used_and_left_to_it(place: Place) -> None:
+    with activated(place, place.config()) as (process, _):
+        assert place.told().startswith("READY=1")
+        assert ping(place.home / "front")
+        assert status_of(place.home / "control")["daemon"]["socket"] == str(place.home / "front")
+        process.terminate()
+        assert ended(process)[0] == 0
+        assert (place.home / "front").exists()
+
+
+def test_with_a_faulty_configuration_clients_in_systemds_sockets_are_turned_away(place: Place) -> None:
+    """Left in the queue, they would have systemd start us again at once, for ever."""
+    faulty = place.home / "faulty.json"
+    faulty.write_text('{"mcpServers": []}')
+    with (
+        socket.create_server(("127.0.0.1", 0)) as http,
+        socket.create_connection(http.getsockname(), PATIENCE) as browser,
+        activated(place, faulty, http=http) as (process, waiting),
+    ):
+        assert ended(process)[0] == 78
+        assert waiting.recv(1) == b""
+        assert browser.recv(1) == b""
+
+
+def test_the_socket_of_systemd_for_http_counts_more_than_the_address_that_is_configured(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as http:
+        config = place.config({"listen": {"http": {"address": address_of(taken)}}})
+        with activated(place, config, http=http) as (process, _):
+            assert place.told().startswith("READY=1")
+            process.terminate()
+            assert ended(process)[0] == 0
+        # systemd's goes on listening: the next client waits for the next daemon.
+        socket.create_connection(http.getsockname(), PATIENCE).close()
+
+
+def test_a_socket_of_systemd_that_nobody_would_accept_from_is_status_78(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        for more, told in (
+            ({"http": first, "http_": second}, "a second socket for 'http' was handed over"),
+            ({"web": first}, "a socket 'web' was handed over: only front, control, http are known"),
+        ):
+            with activated(
+                Place(Path(tempfile.mkdtemp(dir=place.home)), place.manager), place.config(), **more
+            ) as (process, _):
+                status, err = ended(process)
+            assert status == 78
+            assert told in err
+
+
+def test_the_address_of_http_is_had_before_it_says_ready_and_counts_more_on_the_command_line(
+    place: Place,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
+        address = address_of(free)
+        config = place.config({"listen": {"http": {"address": address_of(taken)}}})
+        there = free.getsockname()
+        free.close()
+        with place.daemon(config, "--http", address) as process:
+            assert place.told().startswith("READY=1")
+            socket.create_connection(there, PATIENCE).close()
+            process.terminate()
+            assert ended(process)[0] == 0
+
+
+def test_who_drains_tells_the_service_manager_how_long_that_takes(place: Place) -> None:
+    config = place.config({"listen": {"http": {"address": "127.0.0.1:0", "drain": 0.01}}})
+    with place.daemon(config) as process:
+        assert place.told().startswith("READY=1")
+        process.terminate()
+        assert ended(process)[0] == 0
+        assert place.told() == stopping(0.01)
+
+
+def test_an_address_of_http_that_is_taken_is_status_69_with_what_holds_it(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = address_of(taken)
+        with place.daemon(place.config({"listen": {"http": {"address": address}}})) as process:
+            status, err = ended(process)
+    assert status == 69
+    assert f"cannot listen on {address}: Address already in use. A process listens there (" in err
+    assert f", pid {os.getpid()})" in err
+    assert not place.front.exists()
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_daemon_that_failed_leaves_its_sockets_and_one_that_was_stopped_does_not(
+    sockets: Path, *, failed: bool
+) -> None:
+    front = sockets / "r" / "mcpd.sock"
+    with suppress(CoreFailed), opened_listeners(front, Config(), {}):
+        assert front.exists()
+        if failed:
+            raise CoreFailed
+    assert front.exists() is failed
+
+
+# --- `mcpd logs --daemon` ------------------------------------------------------------------------------------
+
+
+def test_it_is_shown_whether_the_daemon_runs_or_not(user: User) -> None:
+    assert "no daemon has written" in user.mcpd("logs", "--daemon").stderr
+    user.start()
+    assert "ready: clients connect to" in user.mcpd("logs", "--daemon").stdout
+    user.mcpd("stop")
+    ended = user.mcpd("logs", "--daemon", "-n", "1")
+    assert (ended.returncode, ended.stdout.count("\n")) == (0, 1)
+    assert user.mcpd("logs", "--daemon", "git").returncode == 2
+
+
+def test_what_was_written_before_the_present_file_began_comes_first(user: User) -> None:
+    user.log.parent.mkdir(parents=True)
+    user.log.with_name("daemon.log.1").write_text("one\ntwo\n")
+    user.log.write_text("three\x1b[2J\n")
+    assert user.mcpd("logs", "--daemon", "-n", "2").stdout == "two\nthree\\x1b[2J\n"
+
+
+def test_following_it_ends_with_its_reader_though_nothing_more_is_written(user: User) -> None:
+    user.log.parent.mkdir(parents=True)
+    user.log.write_text("one\n")
+    assert user.status_without_reader("logs", "--daemon", "-f") == EX_PIPE

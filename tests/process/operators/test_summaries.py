@@ -1,9 +1,9 @@
 """The model that writes summaries: its endpoint is asked for models and a test; the choice is written."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -11,20 +11,12 @@ import trio
 
 from daemon.config.parse import Plan, load
 from daemon.errors import InvalidArguments, McpdError
+from daemon.operators.base import OperatorContext
 from daemon.operators.config_changes import SummariesParams, summaries
 from daemon.summaries.endpoint import MAX_QUESTION, SummaryQuestions
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import FACTS, operator_context
-from tests.unit.summaries.endpoint_server import endpoint, saying, status, well
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from daemon.operators.base import OperatorContext
-    from tests.unit.summaries.endpoint_server import EndpointServer
-
-pytestmark = pytest.mark.process
+from tests.unit.summaries.endpoint_server import EndpointServer, endpoint, saying, status, well
 
 KEY = "sk-canary-0123456789"
 MODELS = status(200, json.dumps({"data": [{"id": "big"}, {"id": "little"}]}).encode())

@@ -1,22 +1,17 @@
 """What a killed daemon has left is found and ended, and nobody else."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from daemon.processes import leftovers, marks, proc
 from tests.unit.processes.dying import DyingDaemon
 from tests.unit.processes.scripts import PATIENCE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 POLITE, DEAF = ["polite", "marked"], ["deaf", "marked"]
 

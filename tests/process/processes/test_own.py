@@ -1,7 +1,13 @@
-"""What the daemon asks of the kernel for itself."""
+"""What a daemon knows of processes: itself, its memory, the table of all, and the marks of its servers."""
 
-from __future__ import annotations
+import os
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
+
+from daemon.processes import proc
 from tests.unit.processes.scripts import told_by
 
 
@@ -52,3 +58,200 @@ tell([found, left in marks.strays(), ["lowered the daemon's RLIMIT_LOCKS" in lin
         True,
         [True],
     ]
+
+
+# --- what was freed is given back ----------------------------------------------------------------------------
+
+
+STAY = """
+import trio
+from trio.testing import MockClock
+from daemon.processes.own import spare
+from daemon.main.lifetime import HEAP_SECONDS, _Life
+from daemon.wire.frames import LineBuffer
+
+def take_in():
+    lines = LineBuffer(20_000_000)
+    for _ in range(160):
+        lines.feed(bytes(64 * 1024).replace(bytes(1), b"x"))
+    assert len(lines.feed(b"end" + bytes([10]))) == 1
+
+async def main():
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_Life(None).stay_small)
+        for _ in range(3):
+            take_in()
+        before = spare()
+        await trio.sleep(HEAP_SECONDS * 2)
+        print(before, spare())
+        nursery.cancel_scope.cancel()
+
+trio.run(main, clock=MockClock(autojump_threshold=0))
+"""
+
+
+def test_a_daemon_gives_it_back_a_moment_after_a_large_message() -> None:
+    ran = subprocess.run([sys.executable, "-c", STAY], capture_output=True, text=True, timeout=60, check=True)
+    before, after = map(int, ran.stdout.split())
+    # How much is kept at all is the C library's own affair.
+    assert after <= max(1_000_000, before // 5)
+
+
+# --- what the kernel tells of processes ----------------------------------------------------------------------
+
+
+NOBODY = 1 << 22
+"""Above the largest number that a process can have (proc(5), pid_max)."""
+
+
+def test_a_process_is_known_by_its_parent_state_and_start() -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    try:
+        found, own = proc.read(child.pid), proc.read(os.getpid())
+        assert found is not None
+        assert own is not None
+        assert (found.pid, found.parent, own.parent) == (child.pid, os.getpid(), os.getppid())
+        assert found.started >= own.started > 0
+        assert not found.is_dead
+        assert child.pid in proc.own_children()
+        assert child.pid in proc.numbers()
+    finally:
+        child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    zombie = proc.read(child.pid)
+    assert zombie is not None
+    assert zombie.is_dead
+    child.wait()
+
+
+def test_a_name_like_the_rest_of_the_line_misleads_nobody() -> None:
+    script = """
+open("/proc/self/comm", "w").write("a) Z 1 (b")
+tell([proc.read(os.getpid()).parent == os.getppid(), proc.read(os.getpid()).state])
+"""
+    assert told_by(script) == [True, "R"]
+
+
+def test_of_a_child_that_is_hidden_wait_says_whether_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proc, "read", lambda _pid: None)
+    with subprocess.Popen(["sleep", "600"]) as child:
+        alive = proc.read_child(child.pid)
+        assert alive == (child.pid, os.getpid(), "?", 0, 0)
+        assert not alive.is_dead
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        dead = proc.read_child(child.pid)
+        assert dead is not None
+        assert dead.is_dead
+    assert proc.read_child(child.pid) is None
+
+
+def test_whom_a_signal_may_be_sent_to() -> None:
+    assert proc.may_signal(os.getpid())
+    assert proc.may_signal(1) is (os.getuid() in {0, Path("/proc/1").stat().st_uid})
+    assert not proc.may_signal(NOBODY)
+
+
+# --- whose a process is --------------------------------------------------------------------------------------
+
+
+SERVER = """
+own.adopt_orphans()
+mark = marks.new()
+with own.handing_down(mark):
+    server = sleeper()
+marks.started(mark, server.pid)
+"""
+
+
+def test_an_orphan_is_its_servers_by_its_mark_and_nobodys_without_one() -> None:
+    script = """
+marks.sweep_strays(others=False)
+loyal, traitor, late = orphan((mark, -1)), orphan((0, 0)), orphan((marks.HIGHEST - 1, -1))
+tell([
+    trees() == {mark: sorted([server.pid, loyal])},
+    set(marks.find().strays) == set(marks.strays()) == {traitor, late},
+])
+"""
+    assert told_by(SERVER + script) == [True, True]
+
+
+def test_who_carries_the_mark_of_a_server_that_has_ended_is_a_stray() -> None:
+    script = """
+marks.sweep_strays(others=False)
+left = orphan((mark, -1))
+before = marks.strays()
+marks.forget(mark)
+tell([before, sorted(marks.strays()) == sorted([server.pid, left])])
+"""
+    assert told_by(SERVER + script) == [[], True]
+
+
+@pytest.mark.parametrize(("others", "strays"), [(True, 1), (False, 2)])
+def test_where_children_may_be_others_only_what_stems_from_us_for_sure_is_a_stray(
+    others: bool, strays: int
+) -> None:
+    script = f"""
+marks.sweep_strays(others={others})
+found = [orphan((0, 0)), orphan((-1, -1))]
+tell([len(marks.strays()), found[0] in marks.strays()])
+"""
+    assert told_by(SERVER + script) == [strays, True]
+
+
+def test_a_child_that_is_just_being_started_is_no_stray() -> None:
+    script = """
+marks.sweep_strays(others=False)
+early = marks.new()
+with own.handing_down(early):
+    child = sleeper()
+tell([marks.strays(), marks.find().strays, marks.find().trees[early] == [child.pid]])
+"""
+    assert told_by(SERVER + script) == [[], [], True]
+
+
+# --- whether a server works or waits, seen from outside ------------------------------------------------------
+
+
+BEGIN = """
+from daemon.processes.marks import efforts
+
+own.adopt_orphans()
+
+def server(code):
+    mark = marks.new()
+    with own.handing_down(mark):
+        child = subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE)
+    marks.started(mark, child.pid)
+    return mark, child
+
+BURN = "import time\\nwhile time.process_time() < 0.35: pass\\n"
+"""
+
+
+def test_a_server_that_computes_wants_more_and_one_that_sleeps_does_not() -> None:
+    script = """
+busy, computing = server("print(flush=True)\\nwhile True: pass")
+computing.stdout.readline()
+idle, sleeping = server("print(flush=True); import time; time.sleep(600)")
+sleeping.stdout.readline()
+asleep = lambda: efforts([idle])[idle].wants_more
+while asleep():
+    pass
+before = efforts([idle, busy])
+while efforts([busy])[busy].cpu < before[busy].cpu + 0.2:
+    pass
+after = efforts([idle, busy])
+tell([after[busy].wants_more, after[idle].wants_more, after[idle].cpu - before[idle].cpu < 0.1])
+"""
+    assert told_by(BEGIN + script) == [True, False, True]
+
+
+def test_what_ended_children_have_used_counts() -> None:
+    script = """
+mark, child = server("import subprocess, sys, time\\n"
+    f"subprocess.run([sys.executable, '-S', '-c', {BURN!r}])\\nprint(flush=True); time.sleep(600)")
+child.stdout.readline()
+tell(efforts([mark])[mark].cpu >= 0.3)
+"""
+    assert told_by(BEGIN + script) is True

@@ -1,22 +1,17 @@
 """Processes that connect over TCP from this machine: real ones, told apart by the kernel."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
 from daemon.processes import marks, proc
 from daemon.processes.peers import Peers, TcpPeers, other_end, shares
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
 
 WAIT = 30.0
 

@@ -1,11 +1,6 @@
 """A `systemctl` that answers as scripted, for tests that must not touch a real one."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 RUNS = {"LoadState": "loaded", "ActiveState": "active", "UnitFileState": "enabled", "MainPID": "4711"}
 STOPPED = {**RUNS, "ActiveState": "inactive", "MainPID": "0"}

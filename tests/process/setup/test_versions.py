@@ -1,17 +1,12 @@
 """The newest version of a package, as the clients tell that are there."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from daemon.config.command_lines import Unpinned
 from daemon.setup.adding import newest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NPM = Unpinned("@s/p", "@s/p", "@s/p@", is_npm=True)
 PYPI = Unpinned("s_p", "s_p", "s_p==", is_npm=False)

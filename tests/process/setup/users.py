@@ -1,13 +1,13 @@
 """Somebody for whom no daemon runs yet, and the windows of their clients."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -17,10 +17,6 @@ from daemon.processes import proc
 from tests.scripted_server import command
 from tests.unit.cli.daemons import ROOT
 from tests.waiting import PATIENCE, WAIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 Json = dict[str, Any]
 
@@ -92,7 +88,7 @@ class User:
         return answer
 
     @contextmanager
-    def window(self, *words: str, cwd: Path | None = None) -> Iterator[Window]:
+    def window(self, *words: str, cwd: Path | None = None) -> "Iterator[Window]":
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "daemon", "connect", *words],
             env=self.environ,

@@ -1,15 +1,14 @@
 """A server that is frozen, gone, busy or strange: nobody waits long for it, and it is taken up again."""
 
-from __future__ import annotations
-
 import contextlib
 import select
 import socket
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import attrs
 import psycopg
@@ -18,18 +17,12 @@ import pytest
 from daemon.config.state_url import parse
 from daemon.state import postgres as room
 from daemon.state.faults import StoreCause, StoreFault
+from daemon.state.postgres import PostgresNotifications
 from daemon.state.sql import Batch, Notification
 from daemon.state.store import STEPS, Store, listen
-from tests.unit.state.places import LITTLE, SLACK
+from tests.unit.state.places import LITTLE, SLACK, Opener, Postgres
+from tests.unit.state.postgres import Server
 from tests.unit.state.samples import server, session
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-
-    from daemon.state.postgres import PostgresNotifications
-    from tests.unit.state.places import Opener, Postgres
-    from tests.unit.state.postgres import Server
 
 BATCH = Batch(at=1.0, servers=(server("read"),), sessions=(session("key", "git/read"),))
 

@@ -1,10 +1,10 @@
 """The endpoint over a real connection: what is sent, what is read, and what each misbehaviour costs."""
 
-from __future__ import annotations
-
 import json
 import ssl
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -12,9 +12,10 @@ import trio.testing
 import trustme
 
 from daemon.config.config_model import Summaries
-from daemon.summaries.endpoint import EndpointFault, Failing, open_endpoint
+from daemon.summaries.endpoint import Endpoint, EndpointFault, Failing, open_endpoint
 from daemon.summaries.openai_endpoint import MAX_ANSWER, MAX_MODEL_NAME
 from tests.unit.summaries.endpoint_server import (
+    EndpointServer,
     completion,
     endpoint,
     flood,
@@ -25,13 +26,6 @@ from tests.unit.summaries.endpoint_server import (
     status,
 )
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from daemon.summaries.endpoint import Endpoint
-    from tests.unit.summaries.endpoint_server import EndpointServer
 
 KEY = "sk-canary-0123456789"
 ENVIRON = {"THE_KEY": KEY, "A_WORD": "ollama"}
@@ -75,10 +69,7 @@ async def test_a_question_and_its_answer(server: EndpointServer) -> None:
     assert asked.headers["authorization"] == f"Bearer {KEY}"
     assert asked.body == {
         "model": "little",
-        "messages": [
-            {"role": "system", "content": "be brief"},
-            {"role": "user", "content": '{"tools": {}}'},
-        ],
+        "messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": '{"tools": {}}'}],
     }
 
 

@@ -1,18 +1,20 @@
 """The whole daemon in this process: real sockets, a real child, a real end."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal
 import socket
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from daemon.causes import Cause
 from daemon.config.parse import Plan
@@ -21,15 +23,13 @@ from daemon.operators.base import Refused
 from daemon.states import ServerState
 from daemon.tree.running import drain
 from tests.fakes_upstream import error_of
+from tests.fuzz import saying_server
+from tests.fuzz.listening import listen
+from tests.fuzz.mutation import FROM_CLIENTS, FROM_SERVERS, malformed
+from tests.fuzz.talking import Results, talk
 from tests.houses import ECHO, STUBBORN, House, house, is_alive
 from tests.unit.config.reading import config_of
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 
 async def test_a_daemon_without_servers_is_ready_serves_and_ends(nursery: trio.Nursery, sockets: Path) -> None:
@@ -85,9 +85,7 @@ async def test_what_was_not_sent_is_given_back_before_and_after_the_calls_in_fli
 ) -> None:
     told = list[str]()
     session: Any = SimpleNamespace(
-        in_flight=1,
-        give_back=lambda: told.append("given back"),
-        lose_calls=lambda _error: told.append("lost"),
+        in_flight=1, give_back=lambda: told.append("given back"), lose_calls=lambda _error: told.append("lost")
     )
     await drain([session], {})
     assert told == ["given back", "given back", "lost"]
@@ -208,3 +206,31 @@ async def test_the_end_does_not_wait_for_a_reload(sockets: Path) -> None:
 async def _refused(home: House) -> None:
     with trio.fail_after(PATIENCE), pytest.raises(Refused, match="shutting down"):
         await home.tree.reloader.reload()
+
+
+# --- malformed input on the real socket and from a real child, to a whole daemon -----------------------------
+
+
+INPUTS = 300
+SEED = 7
+SAYS = {"command": sys.executable, "args": ["-S", "-E", str(Path(saying_server.__file__))]}
+CALL = (
+    b'{"jsonrpc":"2.0","id":"valid","method":"tools/call","params":{"name":"call-category-tool",'
+    b'"arguments":{"category":"says","name":"echo","args":{"nonce":"still here"}}}}'
+)
+
+
+async def test_a_real_daemon_keeps_its_promises_to_clients_and_calls_whatever_either_side_says(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path, {"mcpServers": {"says": SAYS}}) as at:
+        await at.wait_ready("says")
+
+        async def connect() -> trio.abc.Stream:
+            return await trio.open_unix_socket(tmp_path / "front")
+
+        of_clients, of_servers = Results("clients", SEED), Results("servers", SEED)
+        await talk(connect, malformed(SEED, FROM_CLIENTS, INPUTS), of_clients, call=CALL, sign=b"still here")
+        await listen(await connect(), malformed(SEED, FROM_SERVERS, INPUTS), of_servers)
+        assert not of_clients.faults + of_servers.faults
+        assert of_clients.inputs == of_servers.inputs == INPUTS

@@ -1,13 +1,12 @@
 """WebSockets over TCP, a client that nobody here wrote, and clients that are mad."""
 
-from __future__ import annotations
-
 import random
 import re
 import socket
 import ssl
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import attrs
 import trio
@@ -22,10 +21,6 @@ from daemon.config.listen import Tls
 from daemon.config.tuning import Limits
 from daemon.wire.outbox import Outbox
 from tests.unit.clients.doors.test_websocket import OPENING, Echo
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 SECONDS = 60
 MIB = 1024 * 1024
@@ -126,10 +121,7 @@ async def go_mad(door: Served, seed: int) -> None:
 
 
 async def test_mad_clients_disturb_nobody_and_are_gone_in_the_end() -> None:
-    async with (
-        served() as door,
-        open_websocket_url(door.url, subprotocols=["mcp"]) as sane,
-    ):
+    async with served() as door, open_websocket_url(door.url, subprotocols=["mcp"]) as sane:
         for start in range(0, 200, 20):
             async with trio.open_nursery() as nursery:
                 for seed in range(start, start + 20):

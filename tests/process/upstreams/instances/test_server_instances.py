@@ -1,14 +1,14 @@
 """Instances of servers: whose calls go to which child, how long it lasts, and what a change makes of it."""
 
-from __future__ import annotations
-
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from daemon.errors import Overloaded, UpstreamUnavailable
 from daemon.facts import Switched
@@ -16,18 +16,11 @@ from daemon.ports import Holder
 from daemon.states import ServerState
 from daemon.upstreams.server_instances import GRACE_SECONDS, UNUSED_LEAST
 from daemon.upstreams.servers import InstancedServer
+from daemon.upstreams.upstream_access import UpstreamAccess
 from tests.e2e.harness import scripted
-from tests.fakes_upstream import error_of
+from tests.fakes_upstream import Client, error_of
 from tests.houses import ECHO, House, house, is_alive
 from tests.waiting import PATIENCE, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from daemon.upstreams.upstream_access import UpstreamAccess
-    from tests.fakes_upstream import Client
 
 OWN: dict[str, Any] = {**scripted(tools=["pid", "echo", "sleep", "act"]), "share": "session", "start": "lazy"}
 """Not listed before its clients (`test_first_lists`): the instances here are theirs."""
@@ -114,11 +107,7 @@ async def test_an_instance_that_nobody_uses_is_ended_and_the_next_call_has_anoth
 
 
 @pytest.mark.parametrize(
-    ("share", "why"),
-    [
-        ("workspace", "after 300 s without use"),
-        ("session", "to make room"),
-    ],
+    ("share", "why"), [("workspace", "after 300 s without use"), ("session", "to make room")]
 )
 async def test_the_first_answer_of_an_instance_says_what_its_session_has_lost(
     nursery: trio.Nursery, sockets: Path, mock_clock: MockClock, share: str, why: str

@@ -1,10 +1,9 @@
 """A connection over POSTs whose server is a function: what it would send, without a network or its time."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import httpx2
@@ -16,10 +15,7 @@ from daemon.upstreams.transports.http_client import ServerLogin
 from daemon.upstreams.transports.posting import PostConnection
 from tests.unit.upstreams.transports.serving import Client, Events, context_for
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    Script = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
+Script = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
 URL = "http://h:1/mcp"
 

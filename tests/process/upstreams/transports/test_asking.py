@@ -4,37 +4,31 @@
 SDK's own server is behind HTTP and SSE, one that is written by hand behind a unix socket.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import msgspec
 import pytest
 import trio
+from msgspec import Raw
 
 from daemon.config.config_model import TransportType
 from daemon.config.tuning import ServerLimits
 from daemon.model import Era
 from daemon.upstreams.call_admission import Admission, Apart
+from daemon.wire.requests import Exchange, PeerRequest
 from tests.fakes_upstream import tool_call
 from tests.process.upstreams.transports import test_sse
 from tests.unit.upstreams.transports import test_unix
 from tests.unit.upstreams.transports.serving import Caller, Events, Fixture, connected, context_for, serve
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-    from pathlib import Path
-
-    from msgspec import Raw
-
-    from daemon.wire.requests import Exchange, PeerRequest
-
-    Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]]
+Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]]
 
 # The SDK leaves the generators of an event stream behind when it has its answer; collected, they say so.
 pytestmark = [

@@ -4,12 +4,11 @@ Each server here answers a call with what it was sent, cut out of the message un
 its own that no decoder would write again as it stands.
 """
 
-from __future__ import annotations
-
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -21,9 +20,10 @@ from daemon.config.config_model import Server, TransportType
 from daemon.model import Era
 from daemon.processes.children import Children
 from daemon.upstreams.transports.server_connection import OpenContext
+from daemon.wire.envelope import Buffer
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import tool_call
-from tests.process.upstreams.transports import test_ws
+from tests.process.upstreams.transports import test_sse
 from tests.unit.upstreams.transports import test_unix
 from tests.unit.upstreams.transports.serving import (
     HANDSHAKE_VERSION,
@@ -36,12 +36,6 @@ from tests.unit.upstreams.transports.serving import (
     reply,
     scripted,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from daemon.wire.envelope import Buffer
 
 PAYLOAD = (
     '{ "big":1e400 ,\t"long":12345678901234567890123, "twice":1,"twice" :2.50, "minus":-0,'
@@ -147,7 +141,7 @@ async def served(name: str, path: Path) -> AsyncIterator[OpenContext]:
             await test_unix.listening(nursery, path / "s", lines)
             yield context_for(TransportType.UNIX, str(path / "s"))
         elif name == "ws":
-            port = await test_ws.listening(nursery, messages)
+            port = await test_sse.listening(nursery, messages)
             yield context_for(TransportType.WS, f"ws://127.0.0.1:{port}/")
         elif name == "sse":
             yield context_for(TransportType.SSE, await event_stream(nursery))

@@ -1,28 +1,30 @@
 """Streamable HTTP against the SDK's own server, both eras, and against servers that misbehave."""
 
-from __future__ import annotations
-
 import gc
 import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import httpx2
 import pytest
 import trio
 import trustme
 
 from daemon.causes import Cause
-from daemon.config.config_model import TransportType
-from daemon.errors import (
-    CannotStart,
-    ConnectionLost,
-    NeedsAuth,
-    ProtocolFault,
-    UpstreamLost,
-)
+from daemon.config.config_model import Server, TransportType
+from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, ProtocolFault, UpstreamLost
 from daemon.model import Era
+from daemon.processes.children import Children
 from daemon.upstreams.handshake import initialize
+from daemon.upstreams.transports.http_client import exchange, not_followed, read_body
+from daemon.upstreams.transports.server_connection import OpenContext
+from daemon.wire.outbox import Outbox
 from daemon.wire.requests import RemoteError
+from tests.process.upstreams.transports.posts import Scripted, Stream
+from tests.unit.upstreams.transports.listening import Listener
 from tests.unit.upstreams.transports.serving import (
     SECONDS,
     TOOLS,
@@ -37,12 +39,8 @@ from tests.unit.upstreams.transports.serving import (
     serve,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+Script = Callable[[Request], Awaitable[bytes]]
 
-    Script = Callable[[Request], Awaitable[bytes]]
-
-# The SDK leaves the generators of an event stream behind when it has its answer; collected, they say so.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),
@@ -233,3 +231,113 @@ async def test_an_owner_that_is_cancelled_gets_out_at_once() -> None:
                 await trio.sleep_forever()
         assert isinstance(caller.loss, UpstreamLost)
         await running.stop()
+
+
+# --- the HTTP client -----------------------------------------------------------------------------------------
+
+
+def redirecting(*targets: str, status: int = 307) -> Scripted:
+    """A server that leads from one place to the next, and answers at the last."""
+    left = list(targets)
+
+    async def script(request: httpx2.Request) -> httpx2.Response:
+        await trio.lowlevel.checkpoint()
+        if left:
+            return httpx2.Response(status, headers={"location": left.pop(0)})
+        return httpx2.Response(200, text=f"{request.method} {request.url} {request.read().decode()}")
+
+    return Scripted(script)
+
+
+async def ended(transport: Scripted, url: str) -> tuple[int, str, str]:
+    """Where a POST comes to its end: status, body, and the redirect that was not followed."""
+    async with (
+        httpx2.AsyncClient(transport=transport) as client,
+        exchange(client, "POST", url, {}, b"{}") as response,
+    ):
+        body = await read_body(response, 1000)
+        assert body is not None
+        return response.status_code, body.decode(), not_followed(response)
+
+
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        ("http://h:1/mcp", "/mcp/"),
+        ("http://h:1/mcp", "http://h:1/mcp/"),
+        ("http://H/mcp", "http://h:80/mcp/"),
+        ("http://h/mcp", "https://h/mcp/"),
+        ("http://user:secret@h/mcp", "/mcp/"),
+    ],
+)
+async def test_a_redirect_within_the_origin_is_followed_with_its_message(url: str, target: str) -> None:
+    status, body, left = await ended(redirecting(target), url)
+    assert (status, left) == (200, "")
+    assert body.startswith("POST ")
+    assert body.endswith("/mcp/ {}")
+
+
+@pytest.mark.parametrize(
+    ("url", "target", "status"),
+    [
+        ("http://h/mcp", "http://other/mcp/", 307),
+        ("http://h/mcp", "http://h:81/mcp/", 307),
+        ("http://h:1/mcp", "https://h:1/mcp/", 307),
+        ("https://h/mcp", "http://h/mcp/", 307),
+        ("http://h/mcp", "http://user:secret@h/mcp/", 307),
+        ("http://h/mcp", "/mcp/?key=secret", 302),
+    ],
+)
+async def test_any_other_is_not_and_is_named_without_its_secrets(url: str, target: str, status: int) -> None:
+    transport = redirecting(target, status=status)
+    ended_with, _, left = await ended(transport, url)
+    assert (ended_with, len(transport.sent)) == (status, 1)
+    assert "/mcp/ that is not followed" in left
+    assert "secret" not in left
+
+
+async def test_a_body_over_the_limit_is_not_read_to_its_end() -> None:
+    response = httpx2.Response(200, stream=Stream(b"x" * 600, b"x" * 600))
+    with trio.fail_after(30):
+        assert await read_body(response, 1000) is None
+
+
+async def test_credentials_do_not_follow_a_redirect_to_another_origin() -> None:
+    met: list[Request] = []
+
+    async def meet(request: Request) -> bytes:
+        met.append(request)
+        return answer(request, {})
+
+    async with trio.open_nursery() as nursery:
+        elsewhere = await scripted(nursery, meet)
+
+        async def redirect(request: Request) -> bytes:
+            return reply(b"", "307 Temporary Redirect", location=f"http://127.0.0.1:{elsewhere}/mcp?key=secret")
+
+        async with facing(redirect, headers={"Authorization": "Bearer t"}) as client:
+            caller = await client.call("echo")
+            assert f"127.0.0.1:{elsewhere}" in caller.error["message"]
+            assert "secret" not in caller.error["message"]
+        nursery.cancel_scope.cancel()
+    assert not met
+
+
+# --- from a server's type to its transport -------------------------------------------------------------------
+
+
+def test_a_context_keeps_secrets_out_of_its_repr() -> None:
+    server = Server(name="s", command="x", env={"TOKEN": "canary"}, headers={"Authorization": "canary"})
+    given = OpenContext(server=server, events=Listener(), outbox=Outbox(), children=Children())
+    assert "canary" not in repr(given)
+
+
+def test_the_libraries_of_a_network_are_not_imported_before_a_server_needs_them() -> None:
+    """A daemon of stdio servers never pays for them, and none pays for the SDK: 38 MiB and a second."""
+    code = (
+        "import sys, daemon.tree.running; from daemon.upstreams.transports import server_connection, stdio;"
+        "early = {'httpx2', 'wsproto'} & set(sys.modules);"
+        "from daemon.upstreams.transports import http, sse, ws;"
+        "sys.exit(bool(early or {'mcp', 'mcp_types', 'pydantic'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

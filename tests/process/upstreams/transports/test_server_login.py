@@ -1,10 +1,10 @@
 """The login that requests are sent with, against a server and an authorization server on loopback."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs
 
 import attrs
@@ -14,13 +14,14 @@ import trio
 
 from daemon.authorization.logins import FileLogins, Login, NoLogin, NotNow, ServerLogins
 from daemon.causes import Cause
-from daemon.config.config_model import TransportType
+from daemon.config.config_model import Server, TransportType
 from daemon.config.login_keys import Auth, AuthType
 from daemon.config.redaction import Redactors
-from daemon.errors import ConnectionLost, NeedsAuth, UpstreamUnavailable
+from daemon.errors import ConnectionLost, NeedsAuth, RunError, UpstreamUnavailable
 from daemon.model import Era
 from daemon.protocol import MODERN_VERSION
 from daemon.safety.redact import HIDDEN
+from daemon.upstreams.transports.server_connection import OpenContext
 from tests.unit.upstreams.transports.serving import (
     SECONDS,
     Client,
@@ -31,14 +32,6 @@ from tests.unit.upstreams.transports.serving import (
     reply,
     scripted,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from daemon.config.config_model import Server
-    from daemon.errors import RunError
-    from daemon.upstreams.transports.server_connection import OpenContext
 
 UNAUTHORIZED = "401 Unauthorized"
 

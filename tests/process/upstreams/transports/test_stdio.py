@@ -1,10 +1,10 @@
 """A server behind two pipes: what ends the connection, what is drained, what is left."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -27,10 +27,6 @@ from daemon.wire.outbox import Outbox
 from tests.faults.stage import Recorder, is_alive, leaving_nothing, recording, scripted
 from tests.unit.upstreams.transports.listening import Listener
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 HELLO: dict[str, object] = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
 

@@ -1,9 +1,7 @@
 """Metrics over real TCP: who is answered with what, and who is cut."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -18,9 +16,6 @@ from daemon.host.notify import Readiness
 from tests.process.actors.exposed import PLAIN, TEXT, body, everything, exposed
 from tests.unit.counting.samples import exporter
 from tests.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 async def turn(clock: trio.testing.MockClock, seconds: float, until: Callable[[], bool]) -> None:

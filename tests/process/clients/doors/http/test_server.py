@@ -1,41 +1,46 @@
 """The listener: where paths lead, who makes room for whom, what draining and expelling end."""
 
-from __future__ import annotations
-
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+import errno
+import os
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
 
 import attrs
 import pytest
 import trio
 import trio.testing
+import trustme
 
+from daemon.catalog.offer import Offers
+from daemon.clients.client import Principal
 from daemon.clients.doors.http.admission import HttpAdmission
-from daemon.clients.doors.http.binding import bind_http
+from daemon.clients.doors.http.binding import address_of, adopt, bind_http
+from daemon.clients.doors.http.door import HttpDoor, HttpNeeds
 from daemon.clients.doors.http.server import MAX_STRANGERS, HttpOffer, HttpServer
 from daemon.clients.doors.http.valid_tokens import Tokens
 from daemon.clients.doors.listening import Front
-from daemon.config.listen import AccessToken, HttpListen
+from daemon.clients.doors.tls import tls_context
+from daemon.config.config_model import Config
+from daemon.config.listen import AccessToken, HttpListen, Listen, Tls
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Limits
-from daemon.errors import RunError
+from daemon.errors import ConfigError, RunError
 from daemon.host.notify import Readiness
 from daemon.host.tokens import TokenFile
-from daemon.wire.outbox import Outbox
+from daemon.wire.outbox import Link, Outbox
+from tests.houses import registry_and_servers
 from tests.unit.clients.doors.http.answering import INITIALIZE, POST, Served, message
 from tests.unit.clients.doors.http.visiting import HttpClient
 from tests.unit.clients.doors.test_websocket import OPENING
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from daemon.clients.client import Principal
-    from daemon.wire.outbox import Link
+from tests.waiting import PATIENCE
 
 BOUND = 30.0
 """Seconds that a test may take."""
-
 ALICE, BOB = "a" * 20, "b" * 20
 
 
@@ -54,7 +59,7 @@ class Opened:
 
     server: HttpServer
     port: int
-    served: list[Answering] = attrs.field(factory=list)
+    served: "list[Answering]" = attrs.field(factory=list)
     refused: list[str] = attrs.field(factory=list)
     readiness: Readiness = Readiness.SERVING
     clients: list[HttpClient] = attrs.field(factory=list)
@@ -214,3 +219,197 @@ async def test_a_client_that_does_not_wait_for_its_websocket_is_told_so_and_is_d
         assert said.startswith(b"HTTP/1.1 400 ")
         assert b"wait for the answer" in said
         assert not here.served
+
+
+# --- HTTP as the daemon has it -------------------------------------------------------------------------------
+
+
+TOKEN = "0123456789abcdef0123"
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with bind_http("127.0.0.1:0") as bound:
+        yield bound
+
+
+def a_door(listener: socket.socket, state: Path, http: HttpListen) -> HttpDoor:
+    async def serve(link: Link, visitor: Principal) -> None:
+        raise AssertionError((link, visitor))
+
+    async def export() -> str:
+        return ""
+
+    config = Config(listen=Listen(http=attrs.evolve(http, tokens=TOKEN)))
+    registry, _ = registry_and_servers(config)
+    needs = HttpNeeds(
+        listener=listener,
+        tls=None if http.tls is None else tls_context(http.tls),
+        state=state,
+        redact=Redactors(),
+        catalog=registry.catalog,
+        offers=Offers(),
+        surfaces=("full",),
+        export=export,
+        readiness=lambda: Readiness.SERVING,
+        count=lambda _reason: None,
+        serve=serve,
+        outbox=Outbox(),
+        console=lambda: None,
+    )
+    return HttpDoor(needs)
+
+
+async def test_balancers_have_time_to_look_elsewhere(
+    listener: socket.socket, tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    door = a_door(listener, tmp_path, HttpListen(drain=7))
+    await door.drain()
+    assert trio.current_time() == 7
+
+
+async def test_a_certificate_is_renewed_and_a_faulty_one_changes_nothing(
+    listener: socket.socket, tmp_path: Path
+) -> None:
+    paths = tmp_path / "cert.pem", tmp_path / "key.pem"
+
+    def issue() -> bytes:
+        made = trustme.CA().issue_cert("localhost")
+        made.cert_chain_pems[0].write_to_path(paths[0])
+        made.private_key_pem.write_to_path(paths[1])
+        return made.cert_chain_pems[0].bytes()
+
+    async def shown() -> bytes:
+        stream = await trio.open_ssl_over_tcp_stream("localhost", port, ssl_context=anybody)
+        await stream.do_handshake()
+        certificate = stream.getpeercert(binary_form=True)
+        await trio.aclose_forcefully(stream)
+        assert isinstance(certificate, bytes)
+        return certificate
+
+    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    port, first = listener.getsockname()[1], ssl.PEM_cert_to_DER_cert(issue().decode())
+    door = a_door(listener, tmp_path, HttpListen(tls=Tls(cert=str(paths[0]), key=str(paths[1]))))
+    with trio.fail_after(BOUND):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(door.run)
+            assert await shown() == first
+            second = ssl.PEM_cert_to_DER_cert(issue().decode())
+            await door.renew()
+            assert await shown() == second
+            paths[0].write_text("none")
+            await door.renew()
+            assert await shown() == second
+            nursery.cancel_scope.cancel()
+
+
+# --- the address of HTTP -------------------------------------------------------------------------------------
+
+
+LISTEN = """
+import socket, sys
+held = socket.create_server((sys.argv[1], 0))
+print(held.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+def has_ipv6() -> bool:
+    """Machines and containers without are common."""
+    try:
+        with closing(socket.create_server(("::1", 0), family=socket.AF_INET6)):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def somebody() -> Iterator[subprocess.Popen[str]]:
+    """Another process, which listens on 127.0.0.1 and prints where."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LISTEN, "127.0.0.1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("address", "bound"),
+    [
+        ("127.0.0.1:0", "127.0.0.1"),
+        ("localhost:0", "127.0.0.1"),
+        ("LOCALHOST:0", "127.0.0.1"),
+        ("0.0.0.0:0", "0.0.0.0"),
+        *([("[::1]:0", "[::1]"), ("[::]:0", "[::]")] if has_ipv6() else []),
+    ],
+)
+def test_what_is_bound_listens_and_does_not_block(address: str, bound: str) -> None:
+    with bind_http(address) as listener:
+        assert address_of(listener) == f"{bound}:{listener.getsockname()[1]}"
+        assert not listener.getblocking()
+        assert not listener.get_inheritable()
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+def test_an_address_can_be_had_again_at_once_although_a_connection_was_closed_here_first() -> None:
+    with bind_http("127.0.0.1:0") as first, socket.create_connection(first.getsockname()) as client:
+        address = address_of(first)
+        first.settimeout(PATIENCE)
+        first.accept()[0].close()
+        assert client.recv(1) == b""
+    bind_http(address).close()
+
+
+def test_whoever_holds_the_port_is_named(somebody: subprocess.Popen[str]) -> None:
+    assert somebody.stdout is not None
+    port = int(somebody.stdout.readline())
+    for address in (f"127.0.0.1:{port}", f"0.0.0.0:{port}"):
+        with pytest.raises(OSError, match=address) as refused:
+            bind_http(address)
+        assert refused.value.errno == errno.EADDRINUSE
+        program = Path(sys.executable).name
+        assert str(refused.value).endswith(
+            f"cannot listen on {address}: Address already in use. A process listens there"
+            f" ({program}, pid {somebody.pid}): stop it, or choose another address"
+        )
+
+
+def test_if_nobody_can_be_named_it_is_told_how_to_find_out() -> None:
+    """It is this process itself, which does not look for itself."""
+    with bind_http("127.0.0.1:0") as taken, pytest.raises(OSError, match="as root, names what listens there"):
+        bind_http(address_of(taken))
+
+
+def test_a_socket_that_was_handed_over_goes_on_listening_when_our_descriptor_is_closed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as theirs:
+        ours = socket.socket(fileno=os.dup(theirs.fileno()))
+        assert adopt(ours) == f"127.0.0.1:{theirs.getsockname()[1]}"
+        assert not ours.getblocking()
+        assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        ours.close()
+        with socket.create_connection(theirs.getsockname(), timeout=PATIENCE):
+            theirs.settimeout(PATIENCE)
+            theirs.accept()[0].close()
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        (socket.AF_UNIX, socket.SOCK_STREAM),
+        (socket.AF_INET, socket.SOCK_DGRAM),
+        # Not listening: what Accept=yes hands over is a connection.
+        (socket.AF_INET, socket.SOCK_STREAM),
+    ],
+)
+def test_what_is_no_listening_tcp_socket_is_a_fault_of_the_unit(
+    family: socket.AddressFamily, kind: socket.SocketKind
+) -> None:
+    with (
+        socket.socket(family, kind) as wrong,
+        pytest.raises(ConfigError, match="is not a listening TCP socket") as told,
+    ):
+        adopt(wrong)
+    assert "mcpd-http.socket" in str(told.value)
+    assert "ListenStream=127.0.0.1:7337" in str(told.value)

@@ -1,1 +1,0 @@
-"""Tests of `daemon.setup.running` that start processes."""

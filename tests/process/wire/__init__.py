@@ -1,1 +1,0 @@
-"""Tests of daemon/wire that start processes or use the network."""
