@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.cases import cases
+
 ROOT = Path(__file__).parents[2]
 ON_THEIR_OWN = {"bare", "systemd"}
 """Folders whose tests run on a machine that they take for themselves."""
@@ -22,19 +24,6 @@ def test_each_file_of_tests_is_in_one_part(unit: bool, folder: str, monkeypatch:
     )
 
 
-@pytest.mark.parametrize(
-    ("said", "counts"),
-    [
-        ("....\n4 passed in 0.10s\n", {"passed": 4}),
-        (
-            "===== 1 failed, 2 passed, 3 errors in 61.00s (0:01:01) =====\n",
-            {"failed": 1, "passed": 2, "errors": 3},
-        ),
-        ("5 deselected in 0.02s\n", {"deselected": 5}),
-        ("3 passed in 1.00s\nlater: 1 failed in 2.00s\n", {"failed": 1}),
-        ("Fatal Python error: Segmentation fault\n", {}),
-        ("", {}),
-    ],
-)
+@cases("said", "counts")
 def test_the_last_line_of_a_run_is_counted(said: str, counts: dict[str, int]) -> None:
     assert PARTS["counted"](said) == counts

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from daemon import protocol
+from tests.unit.cases import cases
 
 
 def read(answer: bytes) -> dict[str, Any]:
@@ -94,15 +95,7 @@ def test_what_belongs_to_the_callers_own_connection_does_not_travel_on() -> None
     assert protocol.foreign_meta({**own, **kept}) == kept
 
 
-@pytest.mark.parametrize(
-    ("params", "wanted"),
-    [
-        (None, {}),
-        (b"{}", {}),
-        (b'{"notifications": 7}', {}),
-        (b'{"notifications": {"toolsListChanged": 1, "x": [true]}}', {"toolsListChanged": 1, "x": [True]}),
-    ],
-)
+@cases("params", "wanted", raw={"params"})
 def test_what_a_subscription_asks_for_is_read_however_it_is_written(
     params: bytes | None, wanted: dict[str, object]
 ) -> None:

@@ -20,7 +20,8 @@ from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.surface import Action, Reply, Surface, View
 from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.peer import MAX_FAULTS
-from tests.fakes_upstream import MODERN, Client, Stage, described, error_of
+from tests.fakes_upstream import MODERN, Client, Stage, error_of
+from tests.unit.cases import cases
 
 META_TOOLS = ["get-category-tools", "call-category-tool", "call-read-only-tool"]
 MEGABYTE = 1 << 20
@@ -187,25 +188,6 @@ async def test_the_list_of_the_modern_era_says_how_long_it_holds(nursery: trio.N
     assert result == {"resultType": "complete", "ttlMs": LIST_TTL_MS, "cacheScope": "private"}
 
 
-async def test_describing_and_calling_work_in_both_eras(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    stage.alpha.on_send = lambda sent: sent.exchange.answered(b'{"content":[]}')
-    client = await stage.client(nursery)
-    await client.describe("alpha", toolNames=["echo"])
-    tools = described(await client.get())["tools"]
-    assert list(tools) == ["echo"]
-    assert tools["echo"]["description"] == "Does echo."
-    assert len(tools["echo"]["schemaHash"]) == 12
-    await client.call("alpha", "echo")
-    assert (await client.get())["result"] == {"content": []}
-    params = {"name": "get-category-tools", "arguments": {"category": "alpha"}, "_meta": MODERN}
-    modern = await client.request("tools/call", params)
-    assert modern["result"]["resultType"] == "complete"
-    assert list(described(modern)["tools"]) == ["echo", "add"]
-    await client.call("alpha", "echo", _meta=MODERN)
-    assert (await client.get())["result"] == {"resultType": "complete", "content": []}
-
-
 async def test_the_instructions_are_the_profiles_if_it_has_some(nursery: trio.Nursery) -> None:
     profile = {"instructions": "Do as I say.", "prompt": "And be brief."}
     own = await Stage(profiles={"default": profile}).client(nursery)
@@ -328,19 +310,7 @@ async def test_a_faulty_message_gets_its_code_and_the_connection_goes_on(
     assert (await client.request("ping", request_id=6))["id"] == 6
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"",
-        b"  \t",
-        b'{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}',
-        b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}',
-        b'{"jsonrpc":"2.0","method":"notifications/progress","params":{}}',
-        b'{"jsonrpc":"2.0","method":"notifications/cancelled"}',
-        b'{"jsonrpc":"2.0","id":1,"result":{}}',
-        b'{"jsonrpc":"2.0","id":"srv-1","error":{"code":1,"message":"m"}}',
-    ],
-)
+@cases("line", raw={"line"})
 async def test_what_needs_no_answer_gets_none(nursery: trio.Nursery, line: bytes) -> None:
     client = await Stage().client(nursery)
     await client.send(line, {"jsonrpc": "2.0", "id": 6, "method": "ping"})
@@ -369,14 +339,7 @@ async def test_a_client_that_speaks_no_json_is_cut_off_in_the_end_and_nobody_els
     assert (await right.client.get())["id"] == 1
 
 
-@pytest.mark.parametrize(
-    ("head", "request_id"),
-    [
-        (b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"', 77),
-        (b'{"jsonrpc":"2.0","id":"s","method":"tools/call","params":{"name":"', "s"),
-        (b'{"jsonrpc":"2.0","method":"tools/call","params":{"id":66,"name":"', None),
-    ],
-)
+@cases("head", "request_id", raw={"head"})
 async def test_a_message_over_the_limit_is_refused_with_its_id_if_that_came_first(
     nursery: trio.Nursery, head: bytes, request_id: object
 ) -> None:

@@ -309,23 +309,6 @@ async def test_what_a_client_asks_for_comes_before_what_fits_it(nursery: trio.Nu
         assert (session.statistics().surface, why(session.statistics().choice)) == (surface, said)
 
 
-@pytest.mark.parametrize(
-    ("written", "surface"),
-    [
-        ({"lazy": False}, "full"),
-        ({"profiles": {"default": {"lazy": False}}}, "full"),
-        ({"profiles": {"default": {"deferredLoading": True}}}, "search"),
-        ({"profiles": {"default": {"surface": "category"}}}, "category"),
-        ({"profiles": {"default": {"surface": "auto"}}}, "full"),
-    ],
-)
-async def test_the_switches_and_a_profile_that_names_a_surface_come_before_what_fits(
-    nursery: trio.Nursery, written: dict[str, Any], surface: str
-) -> None:
-    guest = await sits_down(Stage(**written), nursery, CLAUDE)
-    assert guest.session.statistics().surface == surface
-
-
 @pytest.mark.parametrize("known", SEARCHING_CLIENTS, ids=lambda known: known.name)
 async def test_more_tools_than_a_client_can_take_are_shown_in_categories(
     nursery: trio.Nursery, known: Any

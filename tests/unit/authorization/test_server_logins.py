@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
 from daemon.authorization.logins import FileLogins, ServerLogins, login_url
 from daemon.config.config_model import Server, TransportType
+from tests.unit.cases import cases
 
 
 def test_the_next_login_asks_for_what_is_granted_and_for_everything_wanted_since() -> None:
@@ -19,13 +18,6 @@ def test_the_next_login_asks_for_what_is_granted_and_for_everything_wanted_since
     assert logins.wanted("one", "read") is None
 
 
-@pytest.mark.parametrize(
-    ("url", "counts_for"),
-    [
-        ("https://a.example/mcp", "https://a.example/mcp"),
-        ("wss://a.example/ws", "https://a.example/ws"),
-        ("ws://127.0.0.1:1/ws", "http://127.0.0.1:1/ws"),
-    ],
-)
+@cases("url", "counts_for")
 def test_a_login_is_made_over_http_whatever_the_server_speaks(url: str, counts_for: str) -> None:
     assert login_url(Server(name="s", type=TransportType.HTTP, url=url)) == counts_for

@@ -5,6 +5,7 @@ import base64
 import pytest
 
 from daemon.authorization.guarded_http import TokenGrant, credentials, error_code, times
+from tests.unit.cases import cases
 
 
 def test_a_secret_is_shown_as_was_agreed_and_only_where_there_is_one() -> None:
@@ -31,18 +32,7 @@ def test_a_token_whose_end_nobody_knows_is_renewed_when_it_is_refused(expires_in
     assert times(expires_in, 1000.0) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("content", "code"),
-    [
-        (b'{"error": "invalid_grant", "error_description": "canary"}', "invalid_grant"),
-        (b'{"error": "<b>canary</b>"}', ""),
-        (b'{"error": 1}', ""),
-        (b"<html>", ""),
-        (b"\xff", ""),
-        (b"", ""),
-        (b"[]", ""),
-    ],
-)
+@cases("content", "code", raw={"content"})
 def test_only_what_looks_like_an_error_code_is_one(content: bytes, code: str) -> None:
     assert error_code(content) == code
 

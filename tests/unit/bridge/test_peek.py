@@ -131,13 +131,7 @@ def test_only_an_acknowledgement_acknowledges() -> None:
     assert [acknowledged(line) for line in told] == [b'"s"', None]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b'{"jsonrpc":"2.0","id":12,"method":"tools/call","params":{"id":2}}\n',
-        b'{"method":"tools/call","params":{"id":2},"jsonrpc":"2.0","id":12}\n',
-    ],
-)
+@cases("line", raw={"line"})
 def test_a_call_as_clients_write_it_is_plain(line: bytes) -> None:
     assert plain_call(line) == b"12"
     assert plain_call(line.replace(b":12", b':"12"')) is None

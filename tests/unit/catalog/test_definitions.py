@@ -238,18 +238,7 @@ def test_a_short_schema_accepts_and_refuses_the_same_values(schema: Any, values:
         assert long.is_valid(value) is short.is_valid(value)
 
 
-@pytest.mark.parametrize(
-    ("schema", "expected"),
-    [
-        (b"{}", b'{"type":"object"}'),
-        (b"{ }", b'{"type":"object"}'),
-        (
-            b'{ "properties" : {"a":{"maximum":1.0}} }',
-            b'{"type":"object","properties" : {"a":{"maximum":1.0}} }',
-        ),
-        (b'{"anyOf":[{"required":["a"]}]}', b'{"type":"object","anyOf":[{"required":["a"]}]}'),
-    ],
-)
+@cases("schema", "expected", raw={"schema", "expected"})
 def test_the_type_comes_first_and_the_rest_stays_byte_for_byte(schema: bytes, expected: bytes) -> None:
     raw = b'{"outputSchema":%b,"name":"t","inputSchema":%b,"x":[1.0, 2e1]}' % (schema, schema)
     made = completed(raw)

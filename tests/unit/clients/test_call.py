@@ -695,16 +695,6 @@ async def test_what_a_server_asks_is_withdrawn_on_the_stream_of_its_call(full: S
     assert not calls.open
 
 
-async def test_at_a_stop_every_call_is_answered(full: Stage, known: Guest) -> None:
-    for request_id in (7, 8):
-        await called(full, known.client, request_id)
-    known.session.lose_calls(UpstreamLost("mcpd is stopping"))
-    answers = [await known.client.get() for _ in range(2)]
-    assert sorted(answer["id"] for answer in answers) == [7, 8]
-    assert all(answer["result"]["isError"] for answer in answers)
-    assert [why for _, why in full.alpha.cancelled] == ["mcpd is stopping"] * 2
-
-
 @pytest.mark.parametrize("holds", [True, False])
 async def test_a_bridge_gets_back_what_was_not_sent(full: Stage, nursery: trio.Nursery, *, holds: bool) -> None:
     known = await full.connect(nursery)

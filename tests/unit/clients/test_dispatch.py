@@ -376,22 +376,6 @@ async def test_what_a_session_has_loaded_is_there_when_it_comes_back(nursery: tr
     assert [each["name"] for each in tools] == ["load_mcp_server", "load_mcp_tool", "echo"]
 
 
-async def test_a_load_is_answered_only_when_it_is_on_disk(nursery: trio.Nursery) -> None:
-    stage = stage_of("load")
-    guest = await stage.connect(nursery)
-    meta = {SESSION_KEY: "k"}
-    await guest.client.ask("tools/list", {"_meta": meta})
-    await answer_to(guest.client, 1)
-    stage.memory.open = trio.Event()
-    params = {"name": "load_mcp_tool", "arguments": {"names": ["echo"]}, "_meta": meta}
-    await guest.client.ask("tools/call", params, request_id=5)
-    await trio.testing.wait_all_tasks_blocked()
-    assert guest.session.in_flight == 1
-    assert list(stage.memory.records["k"].loaded.tools) == [("alpha", "echo")]
-    stage.memory.open.set()
-    assert not (await answer_to(guest.client, 5))["result"]["isError"]
-
-
 async def test_requests_belong_to_the_session_that_each_names(nursery: trio.Nursery) -> None:
     """Pipelined: none may load into another's session, although both have to be recalled."""
     stage = stage_of("load")

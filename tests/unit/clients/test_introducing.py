@@ -32,6 +32,7 @@ from daemon.states import ServerState
 from daemon.surfaces.surface import View
 from daemon.surfaces.table import SURFACES
 from tests.fakes_upstream import Stage
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
 from tests.unit.surfaces.samples import view_of
 
@@ -40,16 +41,6 @@ def read(answer: bytes) -> dict[str, Any]:
     value = msgspec.json.decode(answer)
     assert isinstance(value, dict)
     return value
-
-
-@pytest.mark.parametrize("version", protocol.HANDSHAKE_VERSIONS)
-def test_a_client_gets_the_revision_it_asks_for(version: str) -> None:
-    assert read(initialize_result(version, "", {}))["protocolVersion"] == version
-
-
-@pytest.mark.parametrize("wanted", ["1999-01-01", protocol.MODERN_VERSION, "", None, 7, ["2025-11-25"], {}])
-def test_a_client_that_asks_for_anything_else_gets_our_newest(wanted: object) -> None:
-    assert read(initialize_result(wanted, "", {}))["protocolVersion"] == "2025-11-25"
 
 
 @pytest.mark.parametrize("prompts", [True, False])
@@ -65,14 +56,6 @@ def test_what_a_profile_does_without_is_not_declared(*, prompts: bool, resources
     }
     assert declared == {name: each for name, each in wanted.items() if each is not None}
     assert read(discover_result("", declared))["capabilities"] == declared
-
-
-def test_discovery_names_every_revision_that_we_speak() -> None:
-    answer = read(discover_result("how", {}))
-    assert answer["supportedVersions"] == [*protocol.HANDSHAKE_VERSIONS, protocol.MODERN_VERSION]
-    assert answer["resultType"] == "complete"
-    assert answer["instructions"] == "how"
-    assert answer["_meta"] == {"io.modelcontextprotocol/serverInfo": protocol.IDENTITY}
 
 
 SAID: dict[str, Any] = {
@@ -189,12 +172,6 @@ async def test_a_handshake_waits_for_a_chosen_server_and_no_longer_than_its_clie
     assert 0 < trio.current_time() - began <= OTHERS
 
 
-async def test_a_version_that_nobody_speaks_is_refused_with_the_others(nursery: trio.Nursery) -> None:
-    client = await Stage().client(nursery)
-    answer = await client.request("tools/list", {"_meta": {protocol.VERSION_KEY: "2099-01-01"}})
-    assert (answer["error"]["code"], "2025-11-25" in str(answer["error"]["data"])) == (-32022, True)
-
-
 def test_on_a_shared_surface_the_servers_known_extensions_are_declared() -> None:
     other: dict[str, object] = {"capabilities": {"extensions": {UI: {"second": True}, "com.example/y": {}}}}
     both = fold(UP, introduced("hg", other))
@@ -214,17 +191,7 @@ VERSIONED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("theirs", "wanted", "told"),
-    [
-        ("2024-11-05", "2025-11-25", "2024-11-05"),
-        ("2025-06-18", "2025-11-25", "2025-06-18"),
-        ("2025-06-18", "2024-11-05", "2024-11-05"),
-        ("2025-06-18", "1999-01-01", "2025-06-18"),
-        ("2025-11-25", "2025-03-26", "2025-03-26"),
-        ("2099-01-01", "2025-06-18", "2025-06-18"),
-    ],
-)
+@cases("theirs", "wanted", "told")
 def test_a_single_server_answers_in_no_newer_revision_than_its_own(theirs: str, wanted: str, told: str) -> None:
     up = fold(UP, introduced("git", {**VERSIONED, "protocolVersion": theirs}))
     selection, _view = given(up, "git")

@@ -18,11 +18,7 @@ def test_every_runner_is_told_how_to_write_a_version_and_content_with_it(runner:
     assert fetches((*runner.words, name))
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["npm --prefix /x exec foo", "pnpm --silent dlx foo", "uv --directory /x run --with foo x",
-     "uv --quiet tool run foo", "uv tool --quiet run foo"],
-)  # fmt: skip
+@cases("line")
 def test_options_before_the_subcommand_are_passed_over(line: str) -> None:
     (message,) = moving(line.split())
     assert message.startswith("'foo' has no exact version")

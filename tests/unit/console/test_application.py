@@ -547,17 +547,7 @@ def test_what_stands_between_backticks_is_code_and_escaped(text: str, shown: str
     assert marked(text) == Markup(f'<bdi class="foreign">{shown}</bdi>')
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (None, "\N{EN DASH}"),
-        (0.44, "0.4 ms"),
-        (9.99, "10.0 ms"),
-        (12.4, "12 ms"),
-        (999.4, "999 ms"),
-        (3210, "3.2 s"),
-    ],
-)
+@cases("value", "words")
 def test_latencies_are_short(value: float | None, words: str) -> None:
     assert milliseconds(value) == words
 

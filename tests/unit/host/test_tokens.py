@@ -9,6 +9,7 @@ import pytest
 
 from daemon.host.tokens import MAX_FILE, Kept, KeptToken, TokenFile, TokenTrouble, digest, new_value
 from daemon.safety.redact import HIDDEN, Redactor
+from tests.unit.cases import cases
 
 KEPT = Kept(
     default=KeptToken(sha256="0" * 64, since=1.0),
@@ -55,17 +56,7 @@ def test_the_value_in_a_file_of_before_becomes_its_digest(file: TokenFile) -> No
     assert file.read() == Kept(default=made, tokens=KEPT.tokens)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"nonsense",
-        b"[]",
-        b'{"tokens": {"ci": {}}}',
-        b'{"tokens": {"ci": {"sha256": "zz", "since": 1}}}',
-        b"\xff",
-    ],
-)
+@cases("content", raw={"content"})
 def test_a_damaged_file_is_not_quoted(file: TokenFile, content: bytes) -> None:
     file.write(KEPT)
     file.path.write_bytes(content)

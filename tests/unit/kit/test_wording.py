@@ -14,21 +14,12 @@ from daemon.kit.wording import (
     span,
     suggestion,
 )
+from tests.unit.cases import cases
 
 NAMES = ["read_file", "read_files", "write_file", "git_log"]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "found"),
-    [
-        ("read_fil", ["read_file", "read_files"]),
-        ("git-log", ["git_log"]),
-        ("git_log", ["git_log"]),
-        ("GitLog", ["git_log"]),
-        ("", []),
-        ("weather", []),
-    ],
-)
+@cases("wanted", "found")
 def test_close_names_come_closest_first_and_others_not_at_all(wanted: str, found: list[str]) -> None:
     assert closest(wanted, NAMES)[: len(found) or None] == found
 
