@@ -60,6 +60,9 @@ UNSENT = "mcpd/unsent"
 The bridge holds them, and later ones, for the next daemon.
 """
 
+TASKS_EXTENSION = META + "tasks"
+"""The tasks extension (SEP-2663): a server may answer a call with a task, which the client polls."""
+
 IDENTITY = {"name": "mcpd", "version": __version__}
 TASKS: Mapping[str, object] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 """Declared to clients of a server with this capability (MCP 2025-11-25, tasks)."""
@@ -86,6 +89,9 @@ TASK_RESULT = "tasks/result"
 """Waits for a task's result."""
 
 CANCEL_TASK = "tasks/cancel"
+UPDATE_TASK = "tasks/update"
+"""Answers what a task asks (SEP-2663)."""
+
 INITIALIZED = "notifications/initialized"
 GET_PROMPT = "prompts/get"
 READ_RESOURCE = "resources/read"
@@ -102,6 +108,9 @@ LOG_MESSAGE = "notifications/message"
 
 RESOURCE_UPDATED = "notifications/resources/updated"
 TASK_STATUS = "notifications/tasks/status"
+TASK_CHANGED = "notifications/tasks"
+"""A task's whole state (SEP-2663)."""
+
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 """Confirms the filter of a `subscriptions/listen` (MCP 2026-07-28)."""
 

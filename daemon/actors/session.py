@@ -55,6 +55,7 @@ OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None
     "tasks/get": partial(ask_about_task, protocol.GET_TASK),
     "tasks/result": partial(ask_about_task, protocol.TASK_RESULT),
     "tasks/cancel": partial(ask_about_task, protocol.CANCEL_TASK),
+    "tasks/update": partial(ask_about_task, protocol.UPDATE_TASK),
     "tasks/list": list_tasks,
     "tools/list": list_tools,
     "tools/call": call_tool,

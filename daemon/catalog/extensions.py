@@ -1,7 +1,7 @@
 """Extensions of the protocol (SEP-2133): `capabilities.extensions` of servers and clients.
 
-An extension with methods passes only as far as its methods do: a server would otherwise answer a call with,
-say, a task that the client could never fetch.
+An extension with methods passes only as far as its methods do: a server would otherwise offer what the client
+could never fetch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import attrs
 import msgspec
 from msgspec import Raw
 
-from daemon.protocol import GET_SKILL, META, READ_DIRECTORY, SKILLS, UI
+from daemon.protocol import GET_SKILL, READ_DIRECTORY, SKILLS, TASKS_EXTENSION, UI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 class Reach(IntEnum):
     """The surfaces on which an extension passes."""
 
-    NOWHERE = 0
     ALONE = 1
     """Between a client and the one server that it has chosen, where unknown methods pass, too."""
     SHARED = 2
@@ -37,15 +36,14 @@ class Extension:
     methods: tuple[str, ...] = ()
     routed_by: str = ""
     """The module that routes the methods on shared surfaces."""
+    modern: bool = False
+    """Whether both sides must speak MCP 2026-07-28."""
 
 
 KNOWN: Mapping[str, Extension] = {
     UI: Extension(Reach.SHARED),
-    META + "tasks": Extension(
-        # `tasks/get` and `tasks/cancel` are methods of MCP 2025-11-25, too, so they do not pass unrouted.
-        Reach.NOWHERE,
-        ("tasks/get", "tasks/update", "tasks/cancel"),
-        "clients.requests.tasks",
+    TASKS_EXTENSION: Extension(
+        Reach.SHARED, ("tasks/get", "tasks/update", "tasks/cancel"), "clients.requests.tasks", modern=True
     ),
     SKILLS: Extension(Reach.SHARED, ("skills/list", GET_SKILL, READ_DIRECTORY), "clients.requests.forwarding"),
 }
@@ -67,9 +65,13 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
 
 
-def passes(name: str, *, alone: bool) -> bool:
-    """Whether an extension passes; `alone`: between a client and its only server."""
-    return KNOWN.get(name, UNKNOWN).reach >= (Reach.ALONE if alone else Reach.SHARED)
+def passes(name: str, *, alone: bool, modern: bool = True) -> bool:
+    """Whether an extension passes.
+
+    `alone`: between a client and its only server; `modern`: between sides of MCP 2026-07-28.
+    """
+    known = KNOWN.get(name, UNKNOWN)
+    return known.reach >= (Reach.ALONE if alone else Reach.SHARED) and (modern or not known.modern)
 
 
 def read_extensions(said: Raw) -> tuple[dict[str, Raw], str]:
@@ -113,6 +115,16 @@ def carried(declared: Raw, *, alone: bool) -> bytes:
     return _carried(told, alone) if len(told) <= MAX_CACHED else _carried.__wrapped__(told, alone)
 
 
+def with_tasks(declared: bytes) -> bytes:
+    """`ClientCapabilities` with the tasks extension (SEP-2663); unreadable ones stay as they are."""
+    try:
+        members = _decode_members(declared)
+        extensions = _decode_members(members.get("extensions", b"{}"))
+    except _UNREADABLE:
+        return declared
+    return _encode({**members, "extensions": {**extensions, TASKS_EXTENSION: {}}})
+
+
 @lru_cache(maxsize=64)
 def _carried(told: bytes, alone: bool) -> bytes:  # noqa: FBT001 - a key of the cache
     try:
@@ -128,18 +140,18 @@ def _carried(told: bytes, alone: bool) -> bytes:  # noqa: FBT001 - a key of the 
     return _encode({**members, "extensions": kept})
 
 
-def passed_on(declared: Mapping[str, object], *, alone: bool) -> dict[str, object]:
-    """The extensions in decoded capabilities that pass."""
+def passed_on(declared: Mapping[str, object], *, alone: bool, modern: bool) -> dict[str, object]:
+    """The extensions in decoded capabilities that pass (`passes`)."""
     said = declared.get("extensions")
     extensions = said if isinstance(said, dict) else {}
-    return {name: own for name, own in extensions.items() if passes(name, alone=alone)}
+    return {name: own for name, own in extensions.items() if passes(name, alone=alone, modern=modern)}
 
 
-def joined(declared: Iterable[Mapping[str, object]]) -> dict[str, object]:
-    """The union of several servers' extensions for a shared surface; the first one's value wins."""
+def joined(passed: Iterable[Mapping[str, object]]) -> dict[str, object]:
+    """The union of several servers' extensions; the first one's value wins."""
     union: dict[str, object] = {}
-    for each in declared:
-        union = {**passed_on(each, alone=False), **union}
+    for each in passed:
+        union = {**each, **union}
     return union
 
 

@@ -43,6 +43,8 @@ class Introduction(msgspec.Struct, frozen=True, kw_only=True):
     info: Raw | None = None
     capabilities: dict[str, object] = msgspec.field(default_factory=dict)
     instructions: str | None = None
+    modern: bool = False
+    """Whether the server has introduced itself by `server/discover`."""
     others: dict[str, Raw] = msgspec.field(default_factory=dict)
     """The other members of the result, the versions among them."""
 
@@ -86,7 +88,10 @@ def read_introduction(kept: bytes) -> Introduction | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     instructions = None if said.instructions is UNSET else said.instructions
-    return Introduction(info=info, capabilities=capabilities, instructions=instructions, others=others)
+    modern = said.era == Era.MODERN
+    return Introduction(
+        info=info, capabilities=capabilities, instructions=instructions, modern=modern, others=others
+    )
 
 
 class KnownEra(msgspec.Struct, frozen=True):

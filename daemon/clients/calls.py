@@ -16,13 +16,14 @@ from msgspec import Raw, Struct
 
 from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
-from daemon.catalog.extensions import carried
+from daemon.catalog.extensions import carried, with_tasks
 from daemon.clients.links import linked_in, note_links
 from daemon.clients.server_requests import NOTHING as NO_CAPABILITIES
 from daemon.clients.server_requests import (
     ServerRequests,
     answerable,
     concerns_client,
+    needs_tasks,
     read_refusal,
     with_author,
 )
@@ -137,6 +138,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """On trio's clock: until then a silent server does not end it (`wire.requests.Exchange`)."""
     convert: Callable[[Buffer], bytes] | None = None
     """Converts the server's answer; None passes it on unchanged (`surfaces.surface.Forward`)."""
+    polls: bool = False
+    """Whether mcpd polls a task of the server in its client's name (`clients.task_results`)."""
     in_line: bool = False
     shown_as: tuple[int, float] | None = None
     """Its number for operators and its start in seconds since the epoch; None until listed
@@ -181,7 +184,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
         """The client's capabilities and log level, for a modern server (`ports.CallToSend.envelope`)."""
         capabilities = self.declared or self.calls.server_requests.capabilities
         alone = self.request.session.selection.is_single or (self.upstream is not None and self.upstream.is_own)
-        told = {protocol.CAPABILITIES_KEY: carried(capabilities, alone=alone)}
+        passing = carried(capabilities, alone=alone)
+        told = {protocol.CAPABILITIES_KEY: with_tasks(passing) if self.polls else passing}
         if self.log_rank is not None:
             told[protocol.LOG_LEVEL_KEY] = msgspec.json.encode(LEVELS[self.log_rank])
         return told
@@ -215,6 +219,11 @@ class ClientCall(Struct, eq=False, kw_only=True):
         """
         assert self.upstream is not None, "only a server refuses"
         upstream, asking = self.upstream, self.calls.server_requests
+        if self.method == protocol.CALL_TOOL and not self.polls and needs_tasks(error):
+            # The server has refused before it began.
+            self.polls = True
+            self.calls.act_after(self, trio.lowlevel.checkpoint)
+            return
         upstream_error = read_refusal(error, self.calls.context.redact.of(upstream.of))
         if (
             asking.takes_url(upstream.name, error)

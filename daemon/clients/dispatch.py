@@ -20,9 +20,10 @@ from daemon.catalog.loaded import Source
 from daemon.catalog.naming import mcpd_uri
 from daemon.clients.approvals import may_send
 from daemon.clients.calls import NOTHING, CallsInFlight, ClientCall, read_meta
-from daemon.clients.input_rounds import goes_on, park, resume
+from daemon.clients.input_rounds import park, resume
 from daemon.clients.links import note_links
 from daemon.clients.login_links import hand_link
+from daemon.clients.task_results import goes_on
 from daemon.clients.waits import reporting, wait_awake, wait_known
 from daemon.errors import (
     CallError,

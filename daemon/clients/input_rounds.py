@@ -24,6 +24,7 @@ from daemon.clients.input_required import (
     REQUESTS,
     RESPONSES,
     STATE,
+    InputRequest,
     RequestStates,
     Round,
     WaitingCall,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from daemon.clients.calls import ClientCall
-    from daemon.clients.input_required import InputRequest, InputRequired
+    from daemon.clients.input_required import InputRequired
     from daemon.wire.envelope import Buffer
     from daemon.wire.requests import PeerRequest
 
@@ -225,7 +226,7 @@ async def _take_round(call: ClientCall, needed: InputRequired) -> None:
         raise UpstreamCallError(f"{text}, more than mcpd relays.")
     if needed.inputRequests:
         call.round.pause = FIRST_PAUSE
-        answers = await _ask(call, needed.inputRequests)
+        answers = await ask_all(call, needed.inputRequests)
     else:
         await trio.sleep(call.round.pause)
         call.round.pause, answers = min(2 * call.round.pause, LONGEST_PAUSE), {}
@@ -237,7 +238,8 @@ async def _take_round(call: ClientCall, needed: InputRequired) -> None:
     call.others = others
 
 
-async def _ask(call: ClientCall, requests: Mapping[str, InputRequest]) -> dict[str, Raw]:
+async def ask_all(call: ClientCall, requests: Mapping[str, InputRequest]) -> dict[str, Raw]:
+    """The answers of a call's client to a server's questions. Raises InputRefused, UpstreamTimeout."""
     server, context = _server(call), call.calls.context
     configured = context.catalog.value.config.mcp_servers.get(server)
     longest = 0.0 if configured is None else configured.timeouts.call_max
@@ -275,13 +277,17 @@ def _put(asked: Questions, call: ClientCall, key: str, needed: InputRequest) -> 
 def _authored(server: str, result: Buffer, needed: InputRequired) -> bytes:
     """A result that asks for input, with the server's name in the questions."""
     members = _decode_members(result)
-    asked = {
-        key: {"method": each.method, "params": authored(server, each.method, Raw(bytes(each.params)))}
-        for key, each in (needed.inputRequests or {}).items()
-    }
-    if asked:
+    if asked := authored_questions(server, needed.inputRequests or {}):
         members[REQUESTS] = Raw(msgspec.json.encode(asked))
     return msgspec.json.encode(members)
+
+
+def authored_questions(server: str, questions: Mapping[str, InputRequest]) -> dict[str, InputRequest]:
+    """A server's questions under the server's name. Raises `UnsafeQuestion`."""
+    return {
+        key: InputRequest(each.method, authored(server, each.method, Raw(bytes(each.params))) or Raw(b"{}"))
+        for key, each in questions.items()
+    }
 
 
 def _server(call: ClientCall) -> str:

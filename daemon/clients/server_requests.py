@@ -17,7 +17,7 @@ from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion, authored_elicitation, words_of
 from daemon.errors import UpstreamCallError
 from daemon.kit.waiting import keep_latest
-from daemon.protocol import ASKED_OF_CLIENTS
+from daemon.protocol import ASKED_OF_CLIENTS, TASKS_EXTENSION
 from daemon.wire.envelope import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     import trio
 
+    from daemon.clients.input_required import InputRequest
     from daemon.errors import CallError
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer import Peer
@@ -76,7 +77,7 @@ def declared_in(capabilities: Raw) -> Mapping[str, object]:
         return {}
 
 
-def lacking(capabilities: Raw, request: PeerRequest) -> str:
+def lacking(capabilities: Raw, request: PeerRequest | InputRequest) -> str:
     """The capability that a client lacks for a request, in words; empty if it lacks none."""
     declared = declared_in(capabilities)
     try:
@@ -162,6 +163,11 @@ def concerns_client(error: Buffer, others: Mapping[str, Raw]) -> bool:
     """Whether an error concerns the form of a modern client's request; `others` are its other params."""
     code = read_error(error)[0]
     return code == MISSING_CAPABILITY or (code == INVALID_PARAMS and "requestState" in others)
+
+
+def needs_tasks(error: Buffer) -> bool:
+    """Whether an error says that the call needs a client with the tasks extension (SEP-2663)."""
+    return read_error(error)[0] == MISSING_CAPABILITY and TASKS_EXTENSION.encode() in bytes(error)
 
 
 MAX_KNOWN = 64

@@ -202,7 +202,7 @@ def capabilities_of(server: Server) -> Mapping[str, object]:
     # Only what mcpd can pass on: a client may declare more, and would never be asked.
     declared = {key: instance.capabilities[key] for key in CLIENT_CAPABILITIES if key in instance.capabilities}
     if "extensions" in declared:
-        declared["extensions"] = passed_on(declared, alone=True)
+        declared["extensions"] = passed_on(declared, alone=True, modern=False)
     return declared if instance.workspace is None else {"roots": ROOTS, **declared}
 
 

@@ -69,7 +69,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     script.write_text(large["args"].pop())
     servers = {
         "first": server("handshake", {UI: {"mimeTypes": ["a"]}, "com.example/x": {"n": 1.50}, TASKS: {}}),
-        "second": server("modern", {UI: {}, SKILLS: {"directoryRead": True}, "tools/call": {}}),
+        "second": server("modern", {UI: {}, TASKS: {}, SKILLS: {"directoryRead": True}, "tools/call": {}}),
         "large": {**large, "args": [*large["args"], f"@{script}"]},
         "array": server("modern", ["com.example/x"]),
     }
@@ -78,9 +78,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield daemon
 
 
-OF_SERVERS = {
+OF_SERVERS: dict[str, Json] = {
     "first": {UI: {"mimeTypes": ["a"]}, "com.example/x": {"n": 1.50}},
-    "second": {UI: {}, SKILLS: {"directoryRead": True}, "tools/call": {}},
+    "second": {UI: {}, TASKS: {}, SKILLS: {"directoryRead": True}, "tools/call": {}},
     "large": {"com.example/small": {}},
     "array": {},
 }
@@ -90,7 +90,8 @@ OF_SERVERS = {
 def test_one_server_alone_declares_all_but_what_is_not_routed(daemon: Daemon, era: str) -> None:
     for name, extensions in OF_SERVERS.items():
         with over_socket(daemon, era, name) as client:
-            assert declared(client)["extensions"] == extensions, name
+            passing = {key: own for key, own in extensions.items() if key != TASKS or era == "modern"}
+            assert declared(client)["extensions"] == passing, name
             assert not ask(client, "tools/call", {"name": "echo", "arguments": {}})["result"]["isError"], name
     said = daemon.said()
     assert "mcpd drops of what it declares: extension 'com.example/large': no object, or beyond" in said
@@ -103,7 +104,8 @@ def test_a_shared_surface_declares_the_known_ones_as_the_first_server_has_them(
     daemon: Daemon, era: str, servers: tuple[str, ...]
 ) -> None:
     with over_socket(daemon, era, *servers) as client:
-        assert declared(client)["extensions"] == {UI: {"mimeTypes": ["a"]}, SKILLS: {"directoryRead": True}}
+        wanted: Json = {UI: {"mimeTypes": ["a"]}, SKILLS: {"directoryRead": True}}
+        assert declared(client)["extensions"] == wanted | ({TASKS: {}} if era == "modern" else {})
 
 
 CLIENTS = {UI: {"mimeTypes": ["b"]}, "com.example/x": {"m": [1.0]}, TASKS: {}}
@@ -111,7 +113,7 @@ CLIENTS = {UI: {"mimeTypes": ["b"]}, "com.example/x": {"m": [1.0]}, TASKS: {}}
 
 @pytest.mark.parametrize(
     ("names", "wanted"),
-    [((), {UI: CLIENTS[UI]}), (("own",), {name: own for name, own in CLIENTS.items() if name != TASKS})],
+    [((), {UI: CLIENTS[UI], TASKS: {}}), (("own",), CLIENTS)],
 )
 def test_a_modern_server_hears_of_its_clients_extensions_with_each_call(
     tmp_path: Path, names: tuple[str, ...], wanted: Json

@@ -17,7 +17,7 @@ import pytest
 
 from tests.e2e.harness import ROOT, Daemon, running
 from tests.e2e.raw_http import HttpDoor
-from tests.e2e.whole_client import WholeClient
+from tests.e2e.whole_client import CAPABILITIES, WholeClient
 from tests.e2e.whole_server import FILES, META, PAGE, POLL, SKILL, TOOLS, UI, UNKNOWN
 from tests.e2e.whole_serving import served
 from tests.pairwise import covering
@@ -26,6 +26,7 @@ Json = dict[str, Any]
 
 DOORS = ("unix", "http", "websocket")
 ERAS = ("handshake", "modern")
+UNKNOWN_TASK = "Failed to retrieve task: Task not found"
 TRANSPORTS = ("stdio", "unix", "http", "sse", "websocket")
 CLIENTS = tuple(product(DOORS, ERAS))
 SERVERS = tuple((era, each) for era in ERAS for each in TRANSPORTS if (era, each) != ("modern", "sse"))
@@ -146,7 +147,7 @@ def test_tools_are_listed_and_called_with_all_their_members(pair: Pair) -> None:
     assert listed.pop()["name"] == f"{pair.server}__{POLL}", "for apps alone, and of every server"
     assert [tool["name"] for tool in listed] == [pair.named(each) for each in TOOLS]
     assert all(UNKNOWN.items() <= tool.items() for tool in listed)
-    assert ("execution" in listed[-1]) is not pair.modern
+    assert ("execution" in listed[TOOLS.index("work")]) is not pair.modern
     result = pair.client.call(pair.named("echo"), {"x": "ü", "n": 2.50})
     assert json.loads(result["content"][0]["text"]) == {"x": "ü", "n": 2.50}
     assert UNKNOWN.items() <= result.items()
@@ -308,7 +309,7 @@ def test_a_client_reports_its_progress_to_the_server_that_asked(pair: Pair) -> N
 
 
 def test_tasks_are_begun_followed_and_cancelled(pair: Pair) -> None:
-    """2025-11-25 has them; the modern era has an extension that mcpd does not declare."""
+    """2025-11-25 has them; the modern era has an extension."""
     client, call = pair.client, {"name": pair.named("work"), "arguments": {}, "task": {"ttl": 60000}}
     assert ("tasks" in client.greeting["capabilities"]) is not client.modern
     if pair.modern or client.modern:
@@ -323,15 +324,44 @@ def test_tasks_are_begun_followed_and_cancelled(pair: Pair) -> None:
     assert client.ask("tasks/cancel", {"taskId": task})["status"] == "cancelled"
 
 
+def test_a_call_that_becomes_a_task_ends_in_its_result(pair: Pair) -> None:
+    """A client without the extension gets the result; one that has the extension polls (SEP-2663)."""
+    client, extension = pair.client, Json({META + "tasks": {}})
+    answer = {"action": "accept", "content": {"name": "somebody"}}
+    assert pair.call("later") == (answer if pair.modern else {})
+    if not (pair.modern and client.modern):
+        return
+    polling: Json = {META + "clientCapabilities": {**CAPABILITIES, "extensions": extension}}
+    began = client.call(pair.named("later"), **polling)
+    assert (began["resultType"], began["status"], began["ttlMs"]) == ("task", "working", 60000)
+    task = {"taskId": began["taskId"]}
+    client.listen({"taskIds": [*task.values()]}, **polling)
+    shown = client.hear("notifications/tasks", status="input_required", **task)["inputRequests"]
+    assert shown["who"]["params"]["message"] == f"Server {pair.server} asks: who?"
+    assert client.ask("tasks/get", task, **polling)["inputRequests"] == shown
+    client.ask("tasks/update", {**task, "inputResponses": {"who": {"action": "decline"}}}, **polling)
+    ended = client.hear("notifications/tasks", status="completed", **task)["result"]
+    assert json.loads(ended["content"][0]["text"]) == {"action": "decline"}
+    assert client.ask("tasks/get", task, **polling)["result"] == ended
+    refusals = [client.ask("tasks/get", {"taskId": each}, **polling) for each in ("later-0", "x" * 43)]
+    assert refusals == [{"error": {"code": -32602, "message": UNKNOWN_TASK}}] * 2
+
+
 OF_THE_HANDSHAKE_ERA = {
     "test_a_client_reports_its_progress_to_the_server_that_asked",
     "test_tasks_are_begun_followed_and_cancelled",
 }
 """What only a client and a server of the handshake era have between them."""
 
+CELLS = {
+    **dict.fromkeys(OF_THE_HANDSHAKE_ERA, ("yes", "\u2013", "\u2013", "\u2013")),
+    "test_a_call_that_becomes_a_task_ends_in_its_result": ("\u2013", "yes", "\u2013", "yes"),
+}
+"""The rows of the table that do not say yes throughout."""
+
 
 def test_the_table_in_the_documents_says_what_these_tests_do() -> None:
     table = (ROOT / "docs" / "protocol.md").read_text()
     rows = re.findall(r"^\| [^|]+ \| (\S+) \| (\S+) \| (\S+) \| (\S+) \| `(test_\w+)` \|$", table, re.MULTILINE)
-    wanted = {name: ("yes", *["\u2013" if name in OF_THE_HANDSHAKE_ERA else "yes"] * 3) for name in features()}
+    wanted = {name: CELLS.get(name, ("yes",) * 4) for name in features()}
     assert {name: tuple(cells) for *cells, name in rows} == wanted

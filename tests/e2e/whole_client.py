@@ -27,6 +27,7 @@ CAPABILITIES: Json = {
 }
 INFO = {"name": "whole", "version": "1"}
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAMED |= dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")
 """What the header `Mcp-Name` repeats."""
 
 HEARD_WITHIN = WAIT
@@ -230,9 +231,9 @@ class WholeClient:
         """The result of a tool."""
         return self.ask("tools/call", {"name": tool, "arguments": arguments or {}}, **meta)
 
-    def listen(self, wishes: Json) -> None:
+    def listen(self, wishes: Json, **meta: Any) -> None:
         """Open a subscription of the modern era."""
-        self.begin("subscriptions/listen", {"notifications": wishes, **self._with({})})
+        self.begin("subscriptions/listen", {"notifications": wishes, **self._with(meta)})
         self.hear("notifications/subscriptions/acknowledged")
 
     def hear(self, method: str, **members: Any) -> Json:

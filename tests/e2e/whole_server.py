@@ -22,7 +22,21 @@ LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "e
 UNKNOWN: Json = {"x-unknown": {"kept": [1, 2.50, "\u00fc"]}}
 """A member that no specification has."""
 
-TOOLS = ("echo", "ask", "open", "sample", "roots", "steps", "log", "touch", "change", "link", "show", "work")
+TOOLS = (
+    "echo",
+    "ask",
+    "open",
+    "sample",
+    "roots",
+    "steps",
+    "log",
+    "touch",
+    "change",
+    "link",
+    "show",
+    "work",
+    "later",
+)
 PAGE = "ui://app/page.html"
 """The app in which `show` is shown: every server's own, and in no list."""
 
@@ -47,6 +61,8 @@ class WholeServer:
         self.prompts = ["greet"]
         self.resources = ["a"]
         self.tasks: dict[str, str] = {}
+        self.answers: dict[str, Json] = {}
+        """What clients have answered to tasks of the extension."""
 
     def uri(self, name: str) -> str:
         """The URI of one of its resources."""
@@ -174,8 +190,8 @@ class Conversation:
                 request.reply({"task": _task(server, f"task-{len(server.tasks) - 1}", "working"), **UNKNOWN})
             case "tools/call":
                 self._call(request)
-            case method if method.startswith("tasks/") and not server.modern:
-                _about_tasks(request)
+            case method if method.startswith("tasks/"):
+                (_about_later if server.modern else _about_tasks)(request)
             case _:
                 self._read(request)
 
@@ -219,6 +235,9 @@ class Conversation:
 
     def _call(self, request: "Request") -> None:
         name = request.params["name"].removeprefix(f"{self.server.name}_")
+        if name == "later" and self.server.modern:
+            _begin_later(request)
+            return
         work = self._work(name, request)
         if self.server.modern:
             _in_rounds(work, request)
@@ -351,6 +370,40 @@ def _about_tasks(request: Request) -> None:
             request.reply(_task(server, str(task), "cancelled"))
         case _:
             request.reply(_task(server, str(task), server.tasks[str(task)]))
+
+
+def _begin_later(request: Request) -> None:
+    """A call that becomes a task of the extension (SEP-2663), and nothing else."""
+    server, extension = request._server, META + "tasks"
+    if extension in request.meta[META + "clientCapabilities"].get("extensions", {}):
+        server.tasks[task := f"later-{len(server.tasks)}"] = "input_required"
+        request.reply({"resultType": "task", **_task(server, task, "working"), "ttlMs": 60000})
+    else:
+        lacks: Json = {"requiredCapabilities": {"extensions": {extension: {}}}}
+        error = {"code": -32021, "message": "Missing required client capability", "data": lacks}
+        request.send({"id": request.id, "error": error})
+
+
+def _about_later(request: Request) -> None:
+    server, task = request._server, request.params.get("taskId")
+    if task not in server.tasks:
+        request.send({"id": request.id, "error": {"code": -32602, "message": f"no task {task}"}})
+        return
+    match request.method:
+        case "tasks/update":
+            server.answers[task] = request.params["inputResponses"]["who"]
+            server.tasks[task] = "completed"
+            request.reply({})
+        case "tasks/cancel":
+            server.tasks[task] = "cancelled"
+            request.reply({})
+        case _:
+            state = _task(server, task, server.tasks[task])
+            who = {"method": "elicitation/create", "params": {"message": "who?", "requestedSchema": FORM}}
+            more = {"input_required": {"inputRequests": {"who": who}}}
+            if task in server.answers:
+                more["completed"] = {"result": _text(server.answers[task])}
+            request.reply({**state, **more.get(state["status"], {}), "pollIntervalMs": 300})
 
 
 def _task(server: WholeServer, task: str, status: str) -> Json:

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from daemon import protocol
 from daemon.catalog.extensions import bounded, joined, passed_on
 from daemon.catalog.introduction import read_introduction
-from daemon.clients.connected_clients import offers_tasks
+from daemon.clients.client_tasks import offers_tasks
 from daemon.clients.requests.tools import answer_after, patience_of
 from daemon.clients.server_requests import NOTHING
 from daemon.clients.waits import wait_known
@@ -72,7 +72,7 @@ def declared_to(selection: Selection, servers: Mapping[str, ServerEntry]) -> dic
         if isinstance(own, dict) and name not in hidden
     }
     if "extensions" in theirs:
-        theirs["extensions"] = passed_on(theirs, alone=True)
+        theirs["extensions"] = passed_on(theirs, alone=True, modern=said.modern)
     return theirs
 
 
@@ -83,12 +83,17 @@ def declared_in(
     said, declared = _introduction(selection, servers), declared_to(selection, servers)
     if said is None:
         kept = (read_introduction(each.said.introduction) for each in view.servers.values())
-        if extensions := joined(each.capabilities for each in kept if each is not None):
+        passed = [
+            passed_on(each.capabilities, alone=False, modern=each.modern) for each in kept if each is not None
+        ]
+        if extensions := joined(passed):
             declared["extensions"] = extensions
         if offers_tasks(view):
             declared["tasks"] = TASKS
     if modern:
         declared.pop("tasks", None)
+    elif "extensions" in declared:
+        declared["extensions"] = passed_on(declared, alone=True, modern=False)
     return declared
 
 

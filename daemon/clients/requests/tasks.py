@@ -1,7 +1,8 @@
-"""`tasks/get`, `tasks/result`, `tasks/cancel`, `tasks/list`, and calls that become tasks."""
+"""The requests about tasks of both revisions, and calls that ask for a task (MCP 2025-11-25)."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,22 +11,22 @@ import trio
 from msgspec import Raw
 
 from daemon import protocol
+from daemon.catalog.authorship import UnsafeQuestion
 from daemon.clients.calls import ClientCall
-from daemon.clients.connected_clients import renamed, renamed_result
+from daemon.clients.client_tasks import RequestedTask, Task, renamed, renamed_result
 from daemon.clients.requests.forwarding import ForwardedRequest, begin, text_in
-from daemon.errors import CallError, UpstreamUnavailable
-from daemon.ports import OwnCall
+from daemon.clients.task_results import LONGEST_POLL, ask_server, owner_in, poll_seconds, told
+from daemon.errors import CallError, InputRefused, UpstreamCallError, UpstreamUnavailable
 from daemon.protocol import TASK_RESULT
 from daemon.surfaces.surface import Forward
-from daemon.wire import envelope
-from daemon.wire.envelope import INTERNAL_ERROR
-from daemon.wire.requests import AwaitedAnswer, RemoteError
+from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, read_error
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Mapping
 
     from daemon.clients.attachment import Request
-    from daemon.clients.connected_clients import ClientTasks, Task
+    from daemon.clients.client_tasks import ClientTasks
     from daemon.clients.connection import ClientConnection
     from daemon.clients.notifications import ConnectedClient
     from daemon.surfaces.surface import View
@@ -34,11 +35,6 @@ if TYPE_CHECKING:
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
-
-
-def owner_in(request: Request, notifier: ConnectedClient) -> Hashable:
-    """The owner of a task made in this request: the key's session, or the connection if there is no key."""
-    return notifier.asker if request.key is None else request.key
 
 
 class TaskCall(ClientCall, eq=False, kw_only=True):
@@ -66,17 +62,50 @@ def _adopted(call: TaskCall, result: Buffer) -> Buffer:
         return result
     if call.upstream is None:
         return result
-    task = call.tasks.made(call.upstream.name, owner_in(call.request, call.maker), call.maker, about)
+    task = call.tasks.made(call.upstream.name, owner_in(call.request, call.calls.client), call.maker, about)
     if task is None:
         return result
     ours = {**renamed(members, task), "task": Raw(_encode({**about, "taskId": task.id}))}
     return _encode(ours)
 
 
-class TaskRequest(ForwardedRequest, eq=False, kw_only=True):
-    """A request about one task, to the server that works on it."""
+class PolledTaskRequest(ForwardedRequest, eq=False, kw_only=True):
+    """A request about a task of the extension (SEP-2663), to the server that works on it."""
 
     task: Task
+    tasks: ClientTasks
+
+    def answered(self, result: Buffer) -> None:
+        """Answer with the task's state in the client's terms; `tasks/update` and `tasks/cancel` have none."""
+        if self.method != protocol.GET_TASK:
+            self.calls.finish(self, result, "ok")
+            return
+        try:
+            state = told(self.task, self.tasks.note(self.task, _decode_members(bytes(result))))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            self.lost(
+                UpstreamCallError(f"server {self.task.server} tells a state that cannot be read: {error}")
+            )
+        except UnsafeQuestion as error:
+            self.calls.server_requests.unsafe(self.task.server, error)
+            text = f"server {self.task.server} sent a question that mcpd does not show to users: {error}"
+            self.lost(InputRefused(text))
+        else:
+            self.calls.finish(self, _encode(state), "ok")
+
+    def refused(self, error: Buffer) -> None:
+        """Answer with the server's error; a task unknown to the server is unknown to mcpd, too."""
+        if self.method == protocol.GET_TASK and read_error(error)[0] == INVALID_PARAMS:
+            self.tasks.forget(self.task)
+            self.calls.refuse(self, INVALID_PARAMS, UNKNOWN, None, UpstreamCallError.code)
+        else:
+            super().refused(error)
+
+
+class TaskRequest(ForwardedRequest, eq=False, kw_only=True):
+    """A request about one task that its client has asked for, to the server that works on it."""
+
+    task: RequestedTask
     tasks: ClientTasks
 
     def answered(self, result: Buffer) -> None:
@@ -123,16 +152,22 @@ FRESH_SECONDS = 2.0
 """Seconds that a list of tasks waits for their servers: clients poll it."""
 
 UNKNOWN = "Failed to retrieve task: Task not found"
-"""MCP's wording for an id that is no task of this session."""
+"""MCP's wording for an id that is no task of this session: unknown, expired, or another session's."""
+
+_METHODS: Mapping[type[Task], frozenset[str]] = {
+    RequestedTask: frozenset({protocol.GET_TASK, TASK_RESULT, protocol.CANCEL_TASK}),
+    Task: frozenset({protocol.GET_TASK, protocol.UPDATE_TASK, protocol.CANCEL_TASK}),
+}
+"""The requests about tasks of MCP 2025-11-25, and about those of the extension."""
 
 
 def call_as_task(connection: ClientConnection, wanted: protocol.CallParams, request: Request) -> None:
     """Send a `tools/call` that asks for a task."""
     tasks = connection.context.subscribers.tasks
     try:
-        tasks.require_room(owner_in(request, connection.notifier))
+        tasks.require_room(owner_in(request, connection.client))
     except CallError as error:
-        connection.peer.refuse(request.id, envelope.INVALID_REQUEST, f"{error.code}: {error.message}")
+        connection.peer.refuse(request.id, INVALID_REQUEST, f"{error.code}: {error.message}")
         return
     make = partial(TaskCall, maker=connection.notifier, tasks=tasks)
     given = bytes(wanted.arguments)
@@ -141,19 +176,23 @@ def call_as_task(connection: ClientConnection, wanted: protocol.CallParams, requ
 
 def ask_about_task(method: str, connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Send a request about one task to its server. Raises MsgspecError: the params name no task."""
-    tasks, notifier = connection.context.subscribers.tasks, connection.notifier
+    tasks = connection.context.subscribers.tasks
     others = protocol.members_of(params)
-    task = tasks.find(text_in(others, "taskId"), owner_in(request, notifier))
-    if task is None:
-        connection.peer.refuse(request.id, envelope.INVALID_PARAMS, UNKNOWN)
+    task = tasks.find(text_in(others, "taskId"), owner_in(request, connection.client))
+    if task is None or method not in _METHODS[type(task)]:
+        connection.peer.refuse(request.id, INVALID_PARAMS, UNKNOWN)
         return
-    task.notifier = notifier
+    if isinstance(task, RequestedTask):
+        task.notifier = connection.notifier
     if task.gone and method == protocol.GET_TASK:
-        connection.peer.answer(request.id, msgspec.json.encode(task.state))
+        state = _encode(task.state)
+        connection.peer.answer(request.id, protocol.completed(state) if request.modern else state)
         return
     del others["taskId"]
 
-    def make(**given: Any) -> TaskRequest:
+    def make(**given: Any) -> TaskRequest | PolledTaskRequest:
+        if not isinstance(task, RequestedTask):
+            return PolledTaskRequest(task=task, tasks=tasks, **given)
         made = TaskRequest(task=task, tasks=tasks, **given)
         if method == TASK_RESULT:
             # It carries the server's questions, and may take as long as the server keeps the task.
@@ -169,7 +208,8 @@ def list_tasks(connection: ClientConnection, _params: Raw | None, request: Reque
 
 
 async def _list_fresh(connection: ClientConnection, request: Request) -> None:
-    tasks = connection.context.subscribers.tasks.of(owner_in(request, connection.notifier))
+    known = connection.context.subscribers.tasks.of(owner_in(request, connection.client))
+    tasks = [task for task in known if isinstance(task, RequestedTask)]
     with trio.move_on_after(FRESH_SECONDS):
         async with trio.open_nursery() as nursery:
             for task in tasks:
@@ -184,14 +224,45 @@ async def _refresh(connection: ClientConnection, task: Task) -> None:
     upstream = connection.context.upstreams.get(task.server)
     if upstream is None:
         return
-    answer, key = AwaitedAnswer(), None
-    params = (b'"taskId":', msgspec.json.encode(task.theirs))
-    try:
-        key = upstream.send(OwnCall(method=protocol.GET_TASK, params=params), answer)
+    with suppress(CallError, RemoteError, msgspec.MsgspecError):
+        state = await ask_server(connection.context, upstream, protocol.GET_TASK, _encode(task.theirs))
+        connection.context.subscribers.tasks.note(task, _decode_members(state))
+
+
+async def watch_tasks(connection: ClientConnection, request: Request, tasks: list[Task], declared: Raw) -> None:
+    """Notify a client of its tasks while its `subscriptions/listen` is open (SEP-2663, status notifications).
+
+    mcpd polls, for servers need not push. `declared`: the client's capabilities.
+    """
+    shown: dict[Task, dict[str, Raw]] = {}
+    opened, pending = connection.lists.open, connection.listens
+    while tasks and (request.id in opened or request.id in pending):
+        pause = LONGEST_POLL
+        for task in list(tasks) if request.id in opened else ():
+            state = await _told_now(connection, task, declared)
+            if state and state != shown.get(task):
+                shown[task] = state
+                about = _encode({**state, "_meta": {protocol.SUBSCRIPTION_KEY: Raw(request.id)}})
+                connection.notifier.enqueue((request.id, task), protocol.TASK_CHANGED, about, request.id)
+            if state is None or task.has_ended:
+                tasks.remove(task)
+            asked_for = msgspec.json.decode((state or {}).get("pollIntervalMs", b"null"))
+            pause = min(pause, poll_seconds(asked_for))
         connection.context.outbox.flush()
-        connection.context.subscribers.tasks.note(task, _decode_members(await answer.wait()))
-    except (CallError, RemoteError, msgspec.MsgspecError):
-        return
-    finally:
-        if key is not None:
-            upstream.cancel(key, "no longer wanted")
+        await trio.sleep(pause)
+
+
+async def _told_now(connection: ClientConnection, task: Task, declared: Raw) -> dict[str, Raw] | None:
+    """A task's present state for its client; empty while the server is down, None once it has none."""
+    context = connection.context
+    upstream = context.upstreams.get(task.server)
+    if task.gone or upstream is None:
+        return task.state if task.gone else None
+    try:
+        envelope = {protocol.CAPABILITIES_KEY: bytes(declared)}
+        state = await ask_server(context, upstream, protocol.GET_TASK, _encode(task.theirs), envelope)
+        return told(task, context.subscribers.tasks.note(task, _decode_members(state)))
+    except CallError:
+        return {}
+    except (RemoteError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, UnsafeQuestion):
+        return None

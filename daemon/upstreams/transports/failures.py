@@ -42,12 +42,14 @@ if TYPE_CHECKING:
 SESSION_HEADER = "mcp-session-id"
 
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMED_BY |= dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")
 """The member of `params` that `Mcp-Name` repeats, by method."""
 
 
 class _Params(Struct):
     name: str = ""
     uri: str = ""
+    taskId: str = ""  # noqa: N815 - the wire's name
     arguments: Raw | UnsetType = UNSET
 
 

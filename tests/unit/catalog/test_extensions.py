@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from daemon.catalog.extensions import KNOWN, MAX_BYTES, Reach, bounded, carried, joined, passed_on
+from daemon.catalog.extensions import KNOWN, MAX_BYTES, Reach, bounded, carried, joined, passed_on, with_tasks
 from daemon.protocol import CLIENT_CAPABILITIES, UI
 
 TASKS = "io.modelcontextprotocol/tasks"
@@ -24,9 +24,8 @@ SKILLS = "io.modelcontextprotocol/skills"
             '{"roots":{},"extensions":{"UI":{}}}',
         ),
         ('{"extensions":{"SKILLS":{}}}', *['{"extensions":{"SKILLS":{}}}'] * 2),
-        ('{"extensions":{"TASKS":{},"UI":{"c":[1.0]}}}', *['{"extensions":{"UI":{"c":[1.0]}}}'] * 2),
-        (r'{"extensions":{"io.modelcontextprotocol/task\u0073":{}}}', *['{"extensions":{}}'] * 2),
-        (r'{"\u0065xtensions":{"TASKS":{}}}', *['{"extensions":{}}'] * 2),
+        ('{"extensions":{"TASKS":{},"UI":{"c":[1.0]}}}', *['{"extensions":{"TASKS":{},"UI":{"c":[1.0]}}}'] * 2),
+        (r'{"\u0065xtensions":{"com.example/x":{}}}', r'{"\u0065xtensions":{"com.example/x":{}}}', '{"extensions":{}}'),
         ('{"extensions":["TASKS"]}', *['{"extensions":{}}'] * 2),
         ('{"extensions":{"UI":true,"com.example/x":7}}', *['{"extensions":{}}'] * 2),
         ('{"extensions":{"tools/call":{}}}', '{"extensions":{"tools/call":{}}}', '{"extensions":{}}'),
@@ -77,13 +76,35 @@ def test_what_has_no_bad_extension_stays_as_it_is(said: str) -> None:
 def test_on_a_shared_surface_the_first_servers_value_wins() -> None:
     servers: tuple[dict[str, object], ...] = (
         {"extensions": {"com.example/x": {}}},
-        {"extensions": {UI: {"a": 1}, TASKS: {}}},
+        {"extensions": {UI: {"a": 1}, SKILLS: {}}},
         {"extensions": {UI: {"a": 2}}},
         {"extensions": 7},
         {},
     )
-    assert joined(servers) == {UI: {"a": 1}}
-    assert passed_on(servers[0], alone=True) == {"com.example/x": {}}
+    assert joined(passed_on(each, alone=False, modern=True) for each in servers) == {UI: {"a": 1}}
+    assert passed_on(servers[0], alone=True, modern=True) == {"com.example/x": {}}
+
+
+def test_tasks_pass_between_sides_of_2026_07_28_alone() -> None:
+    declared: dict[str, object] = {"extensions": {TASKS: {}, UI: {}}}
+    assert passed_on(declared, alone=False, modern=True) == declared["extensions"]
+    assert passed_on(declared, alone=True, modern=False) == {UI: {}}
+
+
+@pytest.mark.parametrize(
+    ("declared", "polling"),
+    [
+        ("{}", '{"extensions":{"TASKS":{}}}'),
+        (
+            '{"roots":{},"extensions":{"b":{"c":[1.0]}}}',
+            '{"roots":{},"extensions":{"b":{"c":[1.0]},"TASKS":{}}}',
+        ),
+        ('{"extensions":["b"]}', '{"extensions":["b"]}'),
+        ('"b"', '"b"'),
+    ],
+)
+def test_a_client_in_whose_name_mcpd_polls_has_the_tasks_extension(declared: str, polling: str) -> None:
+    assert with_tasks(declared.encode()) == polling.replace("TASKS", TASKS).encode()
 
 
 def test_what_passes_on_shared_surfaces_is_metadata_or_names_who_routes_its_methods() -> None:
@@ -91,4 +112,4 @@ def test_what_passes_on_shared_surfaces_is_metadata_or_names_who_routes_its_meth
         assert each.reach is not Reach.SHARED or not each.methods or each.routed_by, name
     declared = CLIENT_CAPABILITIES["extensions"]
     assert isinstance(declared, dict)
-    assert passed_on(CLIENT_CAPABILITIES, alone=False) == declared
+    assert passed_on(CLIENT_CAPABILITIES, alone=False, modern=False) == declared

@@ -14,17 +14,13 @@ from tests.fakes_upstream import MODERN, Sent, Stage
 ABLE: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 """The capabilities of a client that can be asked anything."""
 
-CARRIED = {**ABLE, "extensions": {"io.modelcontextprotocol/ui": {}}}
-"""What of such a client's capabilities is declared to servers."""
 
-META = {
-    **MODERN,
-    CAPABILITIES_KEY: {
-        **ABLE,
-        "extensions": {"io.modelcontextprotocol/tasks": {}, "io.modelcontextprotocol/ui": {}},
-    },
-}
+EXTENSIONS: dict[str, object] = {"io.modelcontextprotocol/tasks": {}, "io.modelcontextprotocol/ui": {}}
+META = {**MODERN, CAPABILITIES_KEY: {**ABLE, "extensions": {**EXTENSIONS, "com.example/x": {}}}}
 """What such a client of 2026-07-28 puts into `_meta`."""
+
+CARRIED = {**ABLE, "extensions": EXTENSIONS}
+"""What of such a client's capabilities is declared to servers."""
 
 QUESTION = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
 

@@ -9,12 +9,12 @@ import pytest
 from msgspec import Raw
 from trio.testing import MockClock
 
-from daemon.clients.connected_clients import (
+from daemon.clients.client_tasks import (
     LONGEST_SECONDS,
     MAX_OWN_TASKS,
     MAX_TASK_BYTES,
     ClientTasks,
-    Task,
+    RequestedTask,
     renamed_result,
 )
 from daemon.clients.subscribers import (
@@ -228,7 +228,9 @@ class Nowhere:
         raise AssertionError(name)
 
 
-def made(tasks: ClientTasks, told: TestMember, theirs: str = "1", owner: object = "key", **more: Any) -> Task:
+def made(
+    tasks: ClientTasks, told: TestMember, theirs: str = "1", owner: object = "key", **more: Any
+) -> RequestedTask:
     about = {"taskId": theirs, "status": "working", "ttl": 60_000, "createdAt": "now", **more}
     task = tasks.made("alpha", owner, told, {key: raw(value) for key, value in about.items()})
     assert task is not None
@@ -247,7 +249,7 @@ async def test_only_the_session_that_made_a_task_finds_it() -> None:
     task = made(tasks, client)
     assert tasks.find(task.id, "key") is task
     assert [tasks.find(task.id, "other"), tasks.find("1", "key"), tasks.find("", "key")] == [None] * 3
-    assert (len(task.id), tasks.of("key"), tasks.of("other")) == (32, [task], [])
+    assert (len(task.id), tasks.of("key"), tasks.of("other")) == (43, [task], [])
     assert json.loads(bytes(task.state["taskId"])) == task.id
 
 

@@ -1,0 +1,309 @@
+"""The tasks that servers work on for clients: of MCP 2025-11-25, and of the extension SEP-2663.
+
+mcpd's id of a task cannot be guessed and is good only for the session that made it; the server's may repeat at
+another server. Tasks lost with a connection are kept as failed until they would have expired.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import attrs
+import msgspec
+import trio
+from msgspec import Raw, Struct
+
+from daemon.errors import Overloaded
+from daemon.protocol import RELATED_TASK_KEY, TASK_STATUS
+from daemon.wire.envelope import INTERNAL_ERROR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
+    from daemon.clients.notifications import ConnectedClient
+    from daemon.ports import TaskOwner
+    from daemon.surfaces.surface import View
+    from daemon.wire.envelope import Buffer
+    from daemon.wire.requests import PeerRequest
+
+MAX_OWN_TASKS = 256
+"""Tasks of one session: as many as it may have calls in flight."""
+
+MAX_TASKS = 10_000
+"""Tasks of all sessions, some 10 MB."""
+
+MAX_TASK_BYTES = 8 * 1024
+"""Bytes of a task's state that are kept or sent; a longer state is cut to what MCP requires."""
+
+LONGEST_SECONDS = 24 * 3600.0
+"""Seconds until every task is forgotten, also one that its server keeps without end (`ttl`: null)."""
+
+ENDED = frozenset({"completed", "failed", "cancelled"})
+"""Final states of a task."""
+
+_REQUIRED = ("taskId", "status", "createdAt", "lastUpdatedAt", "ttl", "pollInterval", "ttlMs", "pollIntervalMs")
+_RELATED = RELATED_TASK_KEY.encode()
+
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_decode_ttl = msgspec.json.Decoder(float | None).decode
+_encode = msgspec.json.encode
+
+
+ID_BYTES = 32
+"""Random bytes of mcpd's id of a task: 256 bits cannot be guessed."""
+
+
+@attrs.define(eq=False, kw_only=True)
+class Task:
+    """One task of a client at a server, which the client polls (SEP-2663)."""
+
+    id: str
+    server: str
+    theirs: str
+    owner: Hashable
+    """The session that made the task (`requests.tasks.owner_in`)."""
+    expires: float
+    """On trio's clock."""
+    state: dict[str, Raw] = attrs.field(factory=dict, repr=False)
+    gone: bool = False
+    outlives: bool = False
+    """Whether the server may keep the task when its connection ends: the server is no child of mcpd's."""
+    convert: Callable[[Buffer], bytes] | None = attrs.field(default=None, repr=False)
+    """Converts the result of the call for its surface (`surfaces.surface.Forward`)."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the state is final."""
+        with suppress(msgspec.MsgspecError):
+            return self.gone or _decode_text(self.state.get("status", Raw(b'""'))) in ENDED
+        return self.gone
+
+    def note_lost(self, text: str) -> None:
+        """Record that the task has failed with its server's connection."""
+        error = {"code": INTERNAL_ERROR, "message": text}
+        failed = {"status": "failed", "statusMessage": text, "error": error}
+        self.state |= {key: Raw(_encode(value)) for key, value in failed.items()}
+
+
+@attrs.define(eq=False, kw_only=True)
+class RequestedTask(Task):
+    """A task that its client has asked for and is notified of (MCP 2025-11-25, tasks)."""
+
+    notifier: ConnectedClient
+    """The connection of the session that last asked about the task."""
+    waiting: TaskOwner | None = None
+    """The `tasks/result` that waits for the task and carries the server's requests."""
+
+    def note_lost(self, text: str) -> None:
+        """Record that the task has failed, and notify its client."""
+        super().note_lost(text)
+        del self.state["error"]
+        self.notifier.enqueue(self, TASK_STATUS, _encode(self.state))
+
+    # --- wire.requests.Exchange, as far as servers ask ------------------------------------------------------
+
+    def asked(self, request: PeerRequest) -> None:
+        """Relay a server's request to the task's client, on the stream of the waiting `tasks/result`."""
+        if self.waiting is not None:
+            self.waiting.asked(request)
+        else:
+            self.notifier.ask(request, self.expires)
+
+    @property
+    def asker(self) -> object:
+        """The client that made the task."""
+        return self.notifier.asker
+
+
+T = TypeVar("T", bound=Task)
+
+
+class ClientTasks:
+    """The tasks of all clients."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Task] = {}
+        self._theirs: dict[tuple[str, str], Task] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def require_room(self, owner: Hashable) -> None:
+        """Check that a session may make one more task. Raises Overloaded: there are too many."""
+        self._forget_old()
+        if len(self.of(owner)) >= MAX_OWN_TASKS or len(self._known) >= MAX_TASKS:
+            text = "too many tasks are known. Wait until some of them are forgotten (their ttl)."
+            raise Overloaded(text, bound="tasks that are known")
+
+    def made(
+        self, server: str, owner: Hashable, notifier: ConnectedClient, members: Mapping[str, Raw]
+    ) -> RequestedTask | None:
+        """Record a task that a client has asked for; None if the task has no id."""
+        return self._added(partial(RequestedTask, notifier=notifier), server, owner, members)
+
+    def handed_out(
+        self,
+        server: str,
+        owner: Hashable,
+        members: Mapping[str, Raw],
+        *,
+        outlives: bool,
+        convert: Callable[[Buffer], bytes] | None,
+    ) -> Task | None:
+        """Record a task that a server has made of a call (SEP-2663); None if the task has no id."""
+        return self._added(partial(Task, outlives=outlives, convert=convert), server, owner, members)
+
+    def _added(
+        self, make: Callable[..., T], server: str, owner: Hashable, members: Mapping[str, Raw]
+    ) -> T | None:
+        try:
+            theirs = _decode_text(members["taskId"])
+        except (KeyError, msgspec.MsgspecError):
+            return None
+        if (before := self._theirs.get((server, theirs))) is not None:
+            # A server that repeats an id has one task of that id.
+            self.forget(before)
+        ours = secrets.token_urlsafe(ID_BYTES)
+        task = make(id=ours, server=server, theirs=theirs, owner=owner, expires=_expiry(members))
+        self._known[ours] = self._theirs[server, theirs] = task
+        self.note(task, members)
+        return task
+
+    def find(self, task_id: str, owner: Hashable) -> Task | None:
+        """The task with this id; None if unknown or another session's."""
+        self._forget_old()
+        task = self._known.get(task_id)
+        return task if task is not None and task.owner == owner else None
+
+    def of(self, owner: Hashable) -> list[Task]:
+        """The tasks of a session, of both revisions, oldest first."""
+        self._forget_old()
+        return [task for task in self._known.values() if task.owner == owner]
+
+    def are_open(self, server: str) -> bool:
+        """Whether a server works on a task."""
+        self._forget_old()
+        return any(task.server == server and not task.has_ended for task in self._known.values())
+
+    def note(self, task: Task, members: Mapping[str, Raw]) -> dict[str, Raw]:
+        """Record a task's state; returns its members with mcpd's id."""
+        named = {**members, "taskId": Raw(_encode(task.id))}
+        kept = {key: value for key, value in named.items() if key != "_meta"}
+        if sum(map(len, kept.values())) > MAX_TASK_BYTES:
+            kept = _required_of(kept)
+        if "status" in kept:
+            # Copied: a view would keep the whole message in memory.
+            task.state = {key: value.copy() for key, value in kept.items()}
+        return named
+
+    def leave(self, client: object) -> None:
+        """Forget the tasks of a disconnected client, unless its session may come back for them."""
+        for task in list(self._known.values()):
+            if task.owner is client:
+                self.forget(task)
+
+    def hear(self, server: str, params: Raw) -> None:
+        """Pass a server's notification about a task to its client."""
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
+            members = _decode_members(params)
+            task = self._theirs.get((server, _decode_text(members["taskId"])))
+            if isinstance(task, RequestedTask) and not task.gone:
+                named = renamed(self.note(task, members), task)
+                # Kept for a client that reads slowly, one for each task.
+                named = named if len(params) <= MAX_TASK_BYTES else _required_of(named)
+                task.notifier.enqueue(task, TASK_STATUS, _encode(named))
+
+    def owner_of(self, request: PeerRequest) -> RequestedTask | None:
+        """The task that a server's request belongs to, renamed in the request to mcpd's id."""
+        if request.params is None or _RELATED not in bytes(request.params):
+            return None
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
+            members = _decode_members(request.params)
+            related = _decode_members(_decode_members(members["_meta"])[RELATED_TASK_KEY])
+            task = self._theirs.get((request.server, _decode_text(related["taskId"])))
+            if isinstance(task, RequestedTask) and not task.gone:
+                request.params = Raw(_encode(renamed(members, task)))
+                return task
+        return None
+
+    def lost(self, server: str, *, wholly: bool = False) -> None:
+        """Record that a server's tasks have failed: its connection has ended, or all of it (`wholly`)."""
+        for task in list(self._known.values()):
+            if task.server == server and not task.gone and (wholly or not task.outlives):
+                was_over, task.gone = task.has_ended, True
+                self._theirs.pop((server, task.theirs), None)
+                if not was_over:
+                    task.note_lost(f"the connection to server {server} was lost, and the task with it")
+
+    def _forget_old(self) -> None:
+        now = trio.current_time()
+        for task in [each for each in self._known.values() if each.expires <= now]:
+            self.forget(task)
+
+    def forget(self, task: Task) -> None:
+        """Forget a task: it has expired, or its server does not know it."""
+        self._known.pop(task.id, None)
+        if self._theirs.get((task.server, task.theirs)) is task:
+            del self._theirs[task.server, task.theirs]
+
+
+def renamed(members: Mapping[str, Raw], task: Task) -> dict[str, Raw]:
+    """Members of a message about a task, with mcpd's id in `_meta`."""
+    named = dict(members)
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
+        meta = _decode_members(members["_meta"])
+        related = _decode_members(meta[RELATED_TASK_KEY])
+        meta[RELATED_TASK_KEY] = Raw(_encode({**related, "taskId": task.id}))
+        named["_meta"] = Raw(_encode(meta))
+    return named
+
+
+def renamed_result(result: Buffer, task: Task) -> Buffer:
+    """A server's result with mcpd's id in place of the server's, if it names the task."""
+    raw = bytes(result)
+    if _RELATED not in raw:
+        return result
+    try:
+        return _encode(renamed(_decode_members(raw), task))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return result
+
+
+def _required_of(members: Mapping[str, Raw]) -> dict[str, Raw]:
+    return {key: members[key] for key in _REQUIRED if key in members and len(members[key]) < MAX_TASK_BYTES}
+
+
+def _expiry(members: Mapping[str, Raw]) -> float:
+    seconds: float | None = None
+    with suppress(msgspec.MsgspecError):
+        milliseconds = _decode_ttl(members.get("ttlMs", members.get("ttl", Raw(b"null"))))
+        seconds = None if milliseconds is None else milliseconds / 1000
+    seconds = LONGEST_SECONDS if seconds is None else seconds
+    return trio.current_time() + min(max(seconds, 0.0), LONGEST_SECONDS)
+
+
+class _Execution(Struct):
+    taskSupport: str = "forbidden"  # noqa: N815 - the wire's name
+
+
+_decode_execution = msgspec.json.Decoder(_Execution).decode
+
+
+def offers_tasks(view: View) -> bool:
+    """Whether a server in the view has a tool that can be called as a task."""
+    return any(
+        _makes_tasks(tool.parts["execution"])
+        for entry in view.servers.values()
+        for tool in (entry.tools or {}).values()
+        if "execution" in tool.parts
+    )
+
+
+def _makes_tasks(execution: bytes) -> bool:
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _decode_execution(execution).taskSupport in {"optional", "required"}
+    return False

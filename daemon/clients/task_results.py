@@ -1,0 +1,281 @@
+"""Calls that a modern server answers with a task (SEP-2663), and the states of such a task for its client.
+
+A client that declares the extension gets the task under an id of mcpd's, and polls it. For any other client
+mcpd polls, asks what the task asks, and answers the call with the result.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+import msgspec
+import trio
+from msgspec import Raw, Struct
+
+from daemon import protocol
+from daemon.catalog.authorship import UnsafeQuestion
+from daemon.clients import input_rounds
+from daemon.clients.asking import answer_with, client_of, owner_of, patient
+from daemon.clients.input_required import REQUESTS, RESPONSES, InputRequest, WaitingCall, fits
+from daemon.clients.input_rounds import authored_questions
+from daemon.clients.server_requests import NOTHING, has, lacking
+from daemon.errors import (
+    CallError,
+    InputRefused,
+    Overloaded,
+    UpstreamCallError,
+    UpstreamLost,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
+from daemon.ports import OwnCall
+from daemon.wire.requests import AwaitedAnswer, RemoteError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from daemon.clients.attachment import Request
+    from daemon.clients.calls import ClientCall
+    from daemon.clients.client import Client
+    from daemon.clients.client_tasks import Task
+    from daemon.clients.context import SessionContext
+    from daemon.ports import Upstream
+    from daemon.wire.envelope import Buffer
+
+MAX_CREATED = 64 * 1024
+"""Bytes of the longest result searched for a new task, which holds a status, times and a message."""
+
+FIRST_POLL = 0.25
+"""Seconds until mcpd polls a new task, doubled up to the server's `pollIntervalMs`: most tasks are short."""
+
+USUAL_POLL, LONGEST_POLL = 1.0, 30.0
+"""Seconds between polls of a server that names no interval, and at most."""
+
+_SAYS_TASK = re.compile(rb'"task"')
+"""Results without a match, nearly all, need not be decoded."""
+
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_asked = msgspec.json.Decoder(dict[str, InputRequest]).decode
+_encode = msgspec.json.encode
+ASKED = "input_required"
+NO_ANSWERS: Mapping[str, Raw] = {}
+_NONE: Mapping[str, bytes] = {}
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class _Polled(Struct):
+    """The state of a task as `tasks/get` tells it (SEP-2663, `DetailedTask`)."""
+
+    taskId: str  # noqa: N815 - the wire's name
+    resultType: str = ""  # noqa: N815 - the wire's name
+    status: str = "working"
+    statusMessage: str = ""  # noqa: N815 - the wire's name
+    pollIntervalMs: object = None  # noqa: N815 - the wire's name
+    result: Raw = Raw(b"{}")
+    error: Raw = Raw(b'{"code":-32603,"message":"the task failed"}')
+    inputRequests: dict[str, InputRequest] = {}  # noqa: N815 - the wire's name
+
+
+_decode_polled = msgspec.json.Decoder(_Polled).decode
+
+
+def poll_seconds(milliseconds: object) -> float:
+    """Seconds between polls of a task, by the server's `pollIntervalMs`."""
+    seconds = milliseconds / 1000 if isinstance(milliseconds, int | float) else USUAL_POLL
+    return min(max(seconds, FIRST_POLL), LONGEST_POLL)
+
+
+def declares_tasks(capabilities: Raw | None) -> bool:
+    """Whether a client has declared the tasks extension."""
+    return has(capabilities or NOTHING, "extensions", protocol.TASKS_EXTENSION)
+
+
+def owner_in(request: Request, client: Client) -> Hashable:
+    """The owner of a task made in this request: its session; else the connection, or the token over HTTP."""
+    if request.key is not None:
+        return request.key
+    return client if client.principal.keeps else (client.principal.owner, client.principal.token)
+
+
+def goes_on(call: ClientCall, result: Buffer) -> bool:
+    """Handle a result that is a task or asks for input. Returns False if the result is an answer."""
+    if len(result) <= MAX_CREATED and _SAYS_TASK.search(result) is not None:
+        try:
+            created = _decode_polled(bytes(result))
+        except _UNREADABLE:
+            created = None
+        if created is not None and created.resultType == "task":
+            _begin(call, created, bytes(result))
+            return True
+    return input_rounds.goes_on(call, result)
+
+
+def _begin(call: ClientCall, created: _Polled, result: bytes) -> None:
+    context, upstream = call.calls.context, call.upstream
+    assert upstream is not None, "only a server makes tasks"
+    configured = context.catalog.value.config.mcp_servers.get(upstream.of)
+    outlives = configured is not None and configured.command is None
+    if call.request.modern and declares_tasks(call.declared):
+        tasks, owner = context.subscribers.tasks, owner_in(call.request, call.calls.client)
+        try:
+            tasks.require_room(owner)
+        except Overloaded as error:
+            # Polled instead, for the work has begun.
+            call.calls.overloaded(call, error)
+        else:
+            members = _decode_members(result)
+            task = tasks.handed_out(upstream.name, owner, members, outlives=outlives, convert=call.convert)
+            assert task is not None, "its id was read"
+            call.calls.finish(call, _encode({**members, "taskId": task.id}), "ok")
+            return
+    longest = 0.0 if configured is None else configured.timeouts.call_max
+    PolledTask(upstream, _encode(created.taskId), longest, outlives).follow(call, created)
+
+
+@attrs.define(eq=False)
+class PolledTask:
+    """A task that mcpd polls for a client without the extension."""
+
+    _upstream: Upstream
+    _id: bytes
+    _longest: float
+    """Seconds for the task, from one answer of its client to the next question (`timeouts.callMax`)."""
+    _outlives: bool
+    _answered: set[str] = attrs.field(factory=set, init=False)
+    """The keys of questions that are answered: a server may repeat them for a while."""
+
+    def follow(self, call: ClientCall, state: _Polled, answers: Mapping[str, Raw] = NO_ANSWERS) -> None:
+        """Answer a call with the task's result, once there is one; `answers` are for the server."""
+        call.polls = True
+        call.calls.act_after(call, partial(self._follow, call, state, answers))
+
+    async def _follow(self, call: ClientCall, state: _Polled, answers: Mapping[str, Raw]) -> None:
+        server, ended, failure = self._upstream.of, None, None
+        text = f"server {server} has not finished the task of this call in time (timeouts.callMax)"
+        try:
+            with trio.move_on_at(call.started + self._longest):
+                async with patient(call, f"server {server} works on a task for this call"):
+                    try:
+                        ended = await self._end(call, state, answers)
+                    except (CallError, RemoteError, *_UNREADABLE) as error:
+                        failure = error
+        finally:
+            if ended is None:
+                self._cancel(call)
+        if isinstance(failure, CallError):
+            raise failure
+        if failure is not None:
+            raise UpstreamCallError(f"server {server} does not tell the state of this call's task: {failure}")
+        if ended is None:
+            raise UpstreamTimeout(f"{text}. mcpd asked it to cancel the task.", server=server)
+        if ended.status == "completed":
+            result = bytes(ended.result)
+            call.calls.finish(call, result if call.convert is None else call.convert(result), "ok")
+        elif ended.status == "failed":
+            call.refused(bytes(ended.error))
+        elif ended.status != ASKED:
+            raise UpstreamCallError(f"server {server} has ended the task of this call as {ended.status!r}")
+
+    async def _end(self, call: ClientCall, state: _Polled, answers: Mapping[str, Raw]) -> _Polled:
+        """The final state of the task, or the state in which a client of MCP 2026-07-28 was asked."""
+        pause = FIRST_POLL
+        while True:
+            if answers:
+                self._answered |= answers.keys()
+                given = b',"%b":%b' % (RESPONSES.encode(), _encode(answers))
+                await self._ask(call, protocol.UPDATE_TASK, given)
+            await trio.sleep(min(pause, poll_seconds(state.pollIntervalMs)))
+            answers, pause = {}, 2 * pause
+            try:
+                state = _decode_polled(await self._ask(call, protocol.GET_TASK))
+            except (UpstreamUnavailable, UpstreamLost):
+                if not self._outlives:
+                    raise
+                continue
+            if state.status not in {"working", ASKED}:
+                return state
+            asked = {key: each for key, each in state.inputRequests.items() if key not in self._answered}
+            if asked and call.request.modern:
+                self._put(call, state, asked)
+                return state
+            if asked:
+                answers = await input_rounds.ask_all(call, asked)
+
+    def _put(self, call: ClientCall, state: _Polled, questions: Mapping[str, InputRequest]) -> None:
+        """Answer a client of MCP 2026-07-28 with questions; its retry goes on with the task."""
+        server = self._upstream.of
+        try:
+            asked = authored_questions(server, questions)
+        except UnsafeQuestion as error:
+            call.calls.server_requests.unsafe(server, error)
+            text = f"server {server} sent a question that mcpd does not show to users: {error}"
+            raise InputRefused(text) from None
+        for each in asked.values():
+            if lacks := lacking(call.declared or NOTHING, each):
+                text = f"server {server} needs {each.method} of the client for this call, and it lacks {lacks}"
+                raise InputRefused(text, server=server, method=each.method)
+
+        def resume(retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
+            retry.upstream, retry.convert = self._upstream, call.convert
+            retry.label, retry.tool = call.label, call.tool
+            answers = {key: each for key, each in responses.items() if key in asked}
+            fitting = {key: each for key, each in answers.items() if fits(asked[key].method, each)}
+            self.follow(retry, state, fitting)
+            return True
+
+        client, name = client_of(call.calls, call.request.key), self._upstream.name
+        waiting = WaitingCall(owner_of(call), client, resume, lambda _reason: self._cancel(call), server=name)
+        if not answer_with(call, waiting, asked):
+            raise Overloaded("too many calls wait for the input of their clients")
+
+    async def _ask(self, call: ClientCall, method: str, more: bytes = b"") -> bytes:
+        return await ask_server(call.calls.context, self._upstream, method, self._id + more, call.envelope)
+
+    def _cancel(self, call: ClientCall) -> None:
+        """Ask the server to end the task, for which nobody waits."""
+        about = (b'"taskId":', self._id)
+        ending = OwnCall(method=protocol.CANCEL_TASK, params=about, envelope=call.envelope)
+        with suppress(CallError):
+            self._upstream.send(ending, AwaitedAnswer())
+            call.calls.context.outbox.flush()
+
+
+async def ask_server(
+    context: SessionContext,
+    upstream: Upstream,
+    method: str,
+    task_id: bytes,
+    envelope: Mapping[str, bytes] = _NONE,
+) -> bytes:
+    """Ask a server about a task by the raw bytes of its id; returns the raw result.
+
+    Raises:
+        CallError, RemoteError: there is no result.
+    """
+    answer, key = AwaitedAnswer(), None
+    try:
+        key = upstream.send(OwnCall(method=method, params=(b'"taskId":', task_id), envelope=envelope), answer)
+        context.outbox.flush()
+        return await answer.wait()
+    finally:
+        if key is not None:
+            upstream.cancel(key, "no longer wanted")
+
+
+def told(task: Task, members: Mapping[str, Raw]) -> dict[str, Raw]:
+    """A task's state for its client: mcpd's id, questions under the server's name, a result as for a call.
+
+    Raises:
+        MsgspecError: the state is malformed.
+        UnsafeQuestion: a question must not be shown to users.
+    """
+    ours = {**members, "taskId": Raw(_encode(task.id))}
+    if REQUESTS in members:
+        ours[REQUESTS] = Raw(_encode(authored_questions(task.server, _decode_asked(members[REQUESTS]))))
+    if task.convert is not None and "result" in members:
+        ours["result"] = Raw(task.convert(bytes(members["result"])))
+    return ours
