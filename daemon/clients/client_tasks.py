@@ -192,7 +192,7 @@ class ClientTasks:
     def note(self, task: Task, members: Mapping[str, Raw]) -> dict[str, Raw]:
         """Record a task's state; returns its members with mcpd's id."""
         named = {**members, "taskId": Raw(_encode(task.id))}
-        kept = {key: value for key, value in named.items() if key != "_meta"}
+        kept = {key: value for key, value in named.items() if key not in {"_meta", "resultType"}}
         if sum(map(len, kept.values())) > MAX_TASK_BYTES:
             kept = _required_of(kept)
         if "status" in kept:

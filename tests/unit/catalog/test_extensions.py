@@ -25,7 +25,11 @@ SKILLS = "io.modelcontextprotocol/skills"
         ),
         ('{"extensions":{"SKILLS":{}}}', *['{"extensions":{"SKILLS":{}}}'] * 2),
         ('{"extensions":{"TASKS":{},"UI":{"c":[1.0]}}}', *['{"extensions":{"TASKS":{},"UI":{"c":[1.0]}}}'] * 2),
-        (r'{"\u0065xtensions":{"com.example/x":{}}}', r'{"\u0065xtensions":{"com.example/x":{}}}', '{"extensions":{}}'),
+        (
+            r'{"\u0065xtensions":{"com.example/x":{}}}',
+            r'{"\u0065xtensions":{"com.example/x":{}}}',
+            '{"extensions":{}}',
+        ),
         ('{"extensions":["TASKS"]}', *['{"extensions":{}}'] * 2),
         ('{"extensions":{"UI":true,"com.example/x":7}}', *['{"extensions":{}}'] * 2),
         ('{"extensions":{"tools/call":{}}}', '{"extensions":{"tools/call":{}}}', '{"extensions":{}}'),
@@ -76,7 +80,7 @@ def test_what_has_no_bad_extension_stays_as_it_is(said: str) -> None:
 def test_on_a_shared_surface_the_first_servers_value_wins() -> None:
     servers: tuple[dict[str, object], ...] = (
         {"extensions": {"com.example/x": {}}},
-        {"extensions": {UI: {"a": 1}, SKILLS: {}}},
+        {"extensions": {UI: {"a": 1}}},
         {"extensions": {UI: {"a": 2}}},
         {"extensions": 7},
         {},
