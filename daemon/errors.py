@@ -286,6 +286,8 @@ class ListingFault(RunError):
     """The server is up but did not list its tools; it stays up, degraded, and is asked again."""
 
     default = Cause.LIST_REFUSED
+    refusal = b""
+    """The server's own error object; empty if it has sent none."""
 
 
 class NeedsAuth(RunError):

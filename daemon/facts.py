@@ -85,6 +85,8 @@ class DefinitionsListed:
     quarantined: Mapping[str, str] = attrs.field(factory=dict)
     problem: str = ""
     """The reason of a failure, which keeps the known list."""
+    refusal: bytes = attrs.field(default=b"", repr=False)
+    """The server's JSON-RPC error object in place of a list."""
     at: float = 0.0
     first: bool = False
     """Whether it is the incarnation's first list, which may be empty while a backend warms up."""

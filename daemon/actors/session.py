@@ -12,16 +12,17 @@ import msgspec
 import trio
 
 from daemon import protocol
+from daemon.catalog.extensions import may_pass
 from daemon.clients.attachments import MAX_HELD
 from daemon.clients.client import LOCAL_USER
 from daemon.clients.connection import ClientConnection
 from daemon.clients.context import SessionStatistics
 from daemon.clients.dispatch import plain_call
-from daemon.clients.requests.forwarding import ask_about_uri, complete, get_prompt, read_resource
+from daemon.clients.requests.forwarding import ask_about_uri, complete, get_prompt, pass_on, read_resource
 from daemon.clients.requests.initialize import accept_version, declared, discover, hello, initialize, ping
 from daemon.clients.requests.subscriptions import cancel, listen, set_level, subscribe, unsubscribe
 from daemon.clients.requests.tasks import ask_about_task, list_tasks
-from daemon.clients.requests.tools import call_tool, list_definitions, list_tools
+from daemon.clients.requests.tools import NOT_FOUND, call_tool, list_definitions, list_tools
 from daemon.errors import RunError, leaf
 from daemon.model import Kind
 from daemon.wire import envelope
@@ -79,8 +80,9 @@ OPTIONAL: Mapping[str, str] = {
     "resources": "resources",
     "skills": "resources",
     "completion": "completions",
+    "logging": "logging",
 }
-"""The capability behind methods that begin so; a profile may lack it."""
+"""The capability behind methods that begin so; a profile, or a client's only server, may lack it."""
 
 
 class Session:
@@ -107,6 +109,7 @@ class Session:
         """Serve until the client hangs up; its calls are then cancelled at the servers."""
         connection, watchers = self._connection, self._context.sessions.watchers
         watchers[self] = connection.follow_catalog
+        self._context.subscribers.connected[connection.notifier] = None
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(connection.tasks.run)
@@ -189,15 +192,24 @@ class Session:
         if denied := self._connection.selection.denied:
             self._peer.refuse(request_id, envelope.INVALID_REQUEST, denied)
             return
-        if (method not in OF_CONNECTIONS and method not in OF_SESSIONS) or self._lacks(method):
+        if self._lacks(method) or not (self._knows(method) or self._passes(method)):
             served = [each for each in (*OF_CONNECTIONS, *OF_SESSIONS) if not self._lacks(each)]
             text = f"Method not found: {method[:MAX_METHOD]}. mcpd serves here: {', '.join(served)}"
+            if self._connection.selection.is_single:
+                text = NOT_FOUND
             self._peer.refuse(request_id, envelope.METHOD_NOT_FOUND, text)
             return
         try:
             self._serve(request_id, method, params)
         except Exception as error:  # noqa: BLE001 - the boundary of a request
             self._connection.fail(request_id, method, error)
+
+    def _knows(self, method: str) -> bool:
+        return method in OF_CONNECTIONS or method in OF_SESSIONS
+
+    def _passes(self, method: str) -> bool:
+        """Whether a method that mcpd does not know is for the only server of this client."""
+        return self._connection.selection.is_single and may_pass(method, (*OF_CONNECTIONS, *OF_SESSIONS))
 
     def _lacks(self, method: str) -> bool:
         """Whether the client's profile lacks the capability behind a method."""
@@ -266,7 +278,7 @@ class Session:
         if method in OF_CONNECTIONS:
             OF_CONNECTIONS[method](connection, request_id, params)
         else:
-            serve = partial(OF_SESSIONS[method], connection, params)
+            serve = partial(OF_SESSIONS.get(method) or partial(pass_on, method), connection, params)
             self._in_session(meta, request_id, serve, modern=modern)
 
     def _in_session(

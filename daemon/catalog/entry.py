@@ -61,6 +61,8 @@ class KnownList:
     """Tools listed without their schema's type (`catalog.definitions`)."""
     problem: str = ""
     """The reason why the last listing failed or was ignored, or empty."""
+    refusal: bytes = attrs.field(default=b"", repr=False)
+    """The server's own error in place of the last listing."""
     recalled: bool = False
     """Whether the list comes from an earlier run of the daemon."""
     declared: bool = True
@@ -79,7 +81,7 @@ def after_listing(known: KnownList | None, fact: DefinitionsListed, since: float
     """The list after a fact; the same object if unchanged. `since` is the time that new forms count from."""
     before = known or UNKNOWN_LIST
     if fact.problem:
-        after = attrs.evolve(before, problem=fact.problem, declared=fact.declared)
+        after = attrs.evolve(before, problem=fact.problem, declared=fact.declared, refusal=fact.refusal)
     else:
         looked = screened(fact.definitions)
         quarantined = {**fact.quarantined, **looked.refused}
@@ -95,6 +97,7 @@ def after_listing(known: KnownList | None, fact: DefinitionsListed, since: float
                 quarantined=quarantined,
                 hidden=looked.hidden,
                 completed=looked.completed,
+                refusal=fact.refusal,
                 declared=fact.declared,
                 since=since_when(listed, before.definitions, before.since, since),
                 renamed=before.renamed if same else renames(before.definitions, listed, before.renamed),

@@ -6,6 +6,7 @@ could never fetch.
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ import attrs
 import msgspec
 from msgspec import Raw
 
+from daemon import protocol
+from daemon.catalog.kinds import CHANGED
 from daemon.protocol import GET_SKILL, READ_DIRECTORY, SKILLS, TASKS_EXTENSION, UI
 
 if TYPE_CHECKING:
@@ -43,12 +46,33 @@ class Extension:
 KNOWN: Mapping[str, Extension] = {
     UI: Extension(Reach.SHARED),
     TASKS_EXTENSION: Extension(
-        Reach.SHARED, ("tasks/get", "tasks/update", "tasks/cancel"), "clients.requests.tasks", modern=True
+        Reach.SHARED,
+        ("tasks/get", "tasks/update", "tasks/cancel", protocol.TASK_CHANGED),
+        "clients.requests.tasks",
+        modern=True,
     ),
     SKILLS: Extension(Reach.SHARED, ("skills/list", GET_SKILL, READ_DIRECTORY), "clients.requests.forwarding"),
 }
 
 UNKNOWN = Extension(Reach.ALONE)
+
+METHOD = re.compile(r"[A-Za-z0-9_.:$/-]{1,128}")
+"""Methods that pass unread: frames and headers hold them unescaped."""
+
+BASE = frozenset(each.casefold() for each in (*protocol.ASKED_OF_CLIENTS, "notifications", "mcpd"))
+"""Methods of the base protocol that no client may call, and beginnings of such."""
+
+NOTIFICATIONS = frozenset(
+    {
+        *(protocol.LOG_MESSAGE, protocol.PROGRESS, protocol.CANCEL, protocol.RESOURCE_UPDATED),
+        *(protocol.TASK_STATUS, protocol.ACKNOWLEDGED, protocol.INITIALIZED, protocol.ROOTS_CHANGED),
+        "notifications/elicitation/complete",
+    }
+)
+"""Notifications of the base protocol, except of changed lists."""
+
+KEPT = frozenset(method for each in KNOWN.values() if each.reach is not Reach.ALONE for method in each.methods)
+"""Methods and notifications of known extensions that pass as mcpd routes them."""
 
 MAX_BYTES = 16 * 1024
 """Bytes of all extensions in one declaration; real ones have some hundred, and a modern client repeats them in
@@ -72,6 +96,23 @@ def passes(name: str, *, alone: bool, modern: bool = True) -> bool:
     """
     known = KNOWN.get(name, UNKNOWN)
     return known.reach >= (Reach.ALONE if alone else Reach.SHARED) and (modern or not known.modern)
+
+
+def may_pass(method: str, served: Iterable[str]) -> bool:
+    """Whether a method goes unread to a client's only server; `served`: the methods that mcpd knows itself.
+
+    Cases do not matter: a lenient server must not take it for a call that permissions would have refused.
+    """
+    plain = method.casefold()
+    known = plain in BASE or plain.partition("/")[0] in BASE or plain in map(str.casefold, (*served, *KEPT))
+    return not known and METHOD.fullmatch(method) is not None
+
+
+def is_unknown(notification: str) -> bool:
+    """Whether a server's notification goes unread to clients that have chosen the server alone."""
+    known = notification in NOTIFICATIONS or notification in KEPT or notification in CHANGED
+    is_own = notification.casefold().startswith("mcpd/")
+    return not known and not is_own and METHOD.fullmatch(notification) is not None
 
 
 def read_extensions(said: Raw) -> tuple[dict[str, Raw], str]:

@@ -280,8 +280,9 @@ class ClientCall(Struct, eq=False, kw_only=True):
         self.calls.count_asked(request, parked=self.request.modern)
 
     def notified(self, method: str, params: Raw) -> None:
-        """Pass on a notification that came with the call."""
-        self.calls.notify(self, method, params)
+        """Pass on a notification that came with the call; an unknown one for its server's own client alone."""
+        if method == protocol.LOG_MESSAGE or self.request.session.selection.is_single:
+            self.calls.notify(self, method, params)
 
     @property
     def asker(self) -> object:
@@ -434,13 +435,12 @@ class CallsInFlight:
     def notify(self, call: ClientCall, method: str, params: Raw) -> None:
         """Send a notification that came with a call; log lines only at the client's level."""
         request, raw, wanted = call.request, bytes(params), call.log_rank
+        limit = self.context.catalog.value.config.limits.client_queue_bytes
         if method == protocol.LOG_MESSAGE:
-            limit = self.context.catalog.value.config.limits.client_queue_bytes
             rank = rank_in(params)
-            unsaid = request.modern if wanted is None else rank is None or rank < wanted
-            if unsaid or self._peer.link.waiting(request.id) > limit:
+            if request.modern if wanted is None else rank is None or rank < wanted:
                 return
-        if is_utf8(raw):
+        if is_utf8(raw) and self._peer.link.waiting(request.id) <= limit:
             self._peer.notify(method, raw, request.id)
 
     def cancel(self, request_id: bytes) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.catalog.extensions import is_unknown
 from daemon.clients.client_tasks import ClientTasks
 from daemon.clients.server_requests import COMPLETE
 from daemon.clients.subscribers import LogLevels, ResourceSubscriptions
@@ -84,6 +85,7 @@ class ConnectedClients:
         self.tasks = ClientTasks()
         self.roots = RootsOfClients()
         self.sent_to_urls: dict[ServerRequests, None] = {}
+        self.connected: dict[ConnectedClient, None] = {}
 
     def refresh_levels(self) -> None:
         """Recompute the wanted log levels: a client has come, left or changed servers."""
@@ -95,6 +97,7 @@ class ConnectedClients:
 
     def forget(self, client: ConnectedClient) -> None:
         """Forget a client that has disconnected."""
+        self.connected.pop(client, None)
         self.roots.leave(client)
         # Servers keep the roots that they know: now they ask the remaining client, or the next one.
         client.roots_changed()
@@ -118,6 +121,10 @@ class ConnectedClients:
         elif method == COMPLETE:
             for each in list(self.sent_to_urls):
                 each.hear(server, params)
+        elif is_unknown(method):
+            for client in list(self.connected):
+                if client.is_single and client.sees(server):
+                    client.say(method, bytes(params))
 
     def wishes(self, server: str) -> Watch[StandingWishes]:
         """The subscriptions of all clients at a server (`ports.Subscribers.wishes`)."""

@@ -77,6 +77,11 @@ class ConnectedClient:
         return self._client
 
     @property
+    def is_single(self) -> bool:
+        """Whether the client has chosen one server alone."""
+        return self._client.selection.is_single
+
+    @property
     def level(self) -> int | None:
         """The rank of the client's log level; None if unset."""
         return self._client.log_level

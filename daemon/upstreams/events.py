@@ -17,6 +17,7 @@ from loguru import logger
 from msgspec import Raw, Struct
 
 from daemon.catalog.authorship import UnsafeQuestion, authored
+from daemon.catalog.extensions import is_unknown
 from daemon.causes import Cause, Reason
 from daemon.counting.measures import STDERR_LINE
 from daemon.errors import CallError, ProtocolFault
@@ -395,6 +396,12 @@ class ServerEvents:
         """Log a line of the server's log, and pass everything on to the clients that want it."""
         if method == ACKNOWLEDGED:
             self.subscription.acknowledged(params)
+            return
+        if is_unknown(method):
+            if cause is None:
+                self._server.subscribers.hear(self._server.name, method, params, None)
+            else:
+                cause.notified(method, params)
             return
         if method == LOG_MESSAGE:
             self.on_log(bytes(params))

@@ -86,7 +86,9 @@ async def _list_pages(connection: UpstreamConnection, kind: Kind, *, seconds: fl
             page = await _read(kind, result)
         except RemoteError as error:
             text = f"{method} was refused: {error}"
-            raise ListingFault(text, Cause.LIST_REFUSED, error=str(error)) from None
+            fault = ListingFault(text, Cause.LIST_REFUSED, error=str(error))
+            fault.refusal = error.encoded()
+            raise fault from None
         except UpstreamTimeout:
             text = f"no answer to {method} within {seconds:g} s"
             raise ListingFault(text, Cause.LIST_TIMEOUT, seconds=seconds) from None
@@ -337,6 +339,7 @@ class Listing:
         self._size = 0
         self._should_offer = kind is Kind.TOOL
         self._has_listed = False
+        self._refusal = b""
         self._incarnation = 0
         self._said: SelfDescription | None = None
         self._connection: UpstreamConnection | None = None
@@ -495,7 +498,7 @@ class Listing:
         except ListingFault as error:
             problem = error.reason.redacted(partial(self._redact, most=REASON))
             self._warnings.of_problem(problem.text)
-            self._tell(listed(problem=problem.text, at=self._wall()))
+            self._tell(listed(problem=problem.text, at=self._wall(), refusal=self._refusal))
             return problem.text, problem
         usable, quarantined = await trio.to_thread.run_sync(
             screen, self._kind, self._server.name, raws, self._redact
@@ -510,6 +513,7 @@ class Listing:
                 first=not self._has_listed,
                 declared=self.is_declared,
                 said=self._said,
+                refusal=self._refusal,
             )
         )
         self._has_listed |= bool(usable)
@@ -529,11 +533,13 @@ class Listing:
     async def _raws(self) -> list[Raw]:
         """The server's raw list, or nothing where nothing was promised; raises as `list_all`."""
         assert self._connection is not None, "listed while connected"
+        self._refusal = b""
         if self._kind is not Kind.TOOL and not self.is_declared:
             return []
         try:
             return await list_all(self._connection, self._kind, seconds=self._server.timeouts.list)
         except ListingFault as error:
+            self._refusal = self._redact.json(error.refusal)
             # Who declares resources need not have templates, and may not know the method.
             refused = error.reason.cause is Cause.LIST_REFUSED
             if not self.is_declared or (self._kind is Kind.TEMPLATE and refused):

@@ -7,6 +7,7 @@ withdrawn.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -199,6 +200,13 @@ class RemoteError(Exception):
     def from_wire(cls, error: Buffer) -> RemoteError:
         """Read a JSON-RPC error object (`envelope.read_error`)."""
         return cls(*read_error(error))
+
+    def encoded(self) -> bytes:
+        """The JSON-RPC error object, without `data` if that is cut."""
+        told: dict[str, object] = {"code": self.code, "message": self.message}
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            told["data"] = msgspec.json.decode(self.data)
+        return msgspec.json.encode({key: value for key, value in told.items() if value is not None})
 
 
 class HttpRefusal(RemoteError):

@@ -1,15 +1,18 @@
 """Extensions of the protocol through a daemon, with one server alone and on shared surfaces."""
 
 import json
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Daemon, running, scripted
+from tests.e2e.harness import Daemon, RawClient, running, scripted
 from tests.e2e.raw_http import META
 from tests.e2e.test_as_itself import ERAS, INFO, Lines, over_socket
+from tests.scripted_server import command
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.e2e
@@ -20,8 +23,8 @@ OWN = "io.modelcontextprotocol/"
 UI, TASKS, SKILLS = OWN + "ui", OWN + "tasks", OWN + "skills"
 OF_MCPD = {UI: {"mimeTypes": ["text/html;profile=mcp-app"]}}
 CAPABILITIES_KEY = OWN + "clientCapabilities"
-VERSION = {"protocolVersion": "2025-11-25", "serverInfo": INFO}
-DISCOVERED = {"supportedVersions": ["2026-07-28"], "_meta": {OWN + "serverInfo": INFO}}
+VERSION: Json = {"protocolVersion": "2025-11-25", "serverInfo": INFO}
+DISCOVERED: Json = {"supportedVersions": ["2026-07-28"], "_meta": {OWN + "serverInfo": INFO}}
 
 
 def server(era: str, extensions: object, **script: Any) -> Json:
@@ -152,3 +155,132 @@ def test_a_shared_server_of_the_older_era_hears_of_apps_and_an_instance_of_its_o
             )
         )
         assert "mcpd drops of what the client declares: extension 'com.example/large'" in daemon.said()
+
+
+DRAWN = {"jsonrpc": "2.0", "method": "notifications/com.example/drawn", "params": {"x": [1.50, "\u00e4"]}}
+NOT_FOUND = {"code": -32601, "message": "No templates here", "data": {"tried": [1, None]}}
+WHOLE: Json = {
+    "capabilities": {
+        "tools": {"listChanged": True, "com.example/paged": True},
+        "prompts": {"listChanged": True},
+        "resources": {"subscribe": False, "listChanged": True},
+        "experimental": {},
+        "com.example/own": {"n": 1.50},
+        "extensions": {UI: {}, "com.example/x": {"n": [None, 1.0]}},
+    },
+    "instructions": "Use it.",
+    "com.example/more": [1, {"a": None}],
+}
+ON: Json = {
+    "initialize": {"result": {**WHOLE, **VERSION, "protocolVersion": "2025-06-18", "_meta": {"a/b": 1}}},
+    "server/discover": {
+        "result": {**WHOLE, **DISCOVERED, "_meta": {"a/b": 1, **DISCOVERED["_meta"]}, "resultType": "complete"}
+    },
+    "prompts/list": {"result": {"prompts": [{"name": "greet"}]}},
+    "prompts/get": {"error": {"code": -32602, "message": "no such prompt", "data": {"name": "x"}}},
+    "resources/list": {"error": {"code": -32603, "message": "the database is down"}},
+    "resources/templates/list": {"error": NOT_FOUND},
+    "resources/read": {"error": {"code": -32002, "message": "Resource not found", "data": {"uri": "a:b"}}},
+    "com.example/draw": {"write": json.dumps(DRAWN) + "\n", "result": {"drawn": [1.50, "\u00e4"]}},
+    "com.example/fail": {"error": {"code": -32010, "message": "cannot", "data": [1.50]}},
+}
+ASKED: list[tuple[str, Json]] = [
+    ("prompts/get", {"name": "unlisted"}),
+    ("resources/list", {}),
+    ("resources/templates/list", {}),
+    ("resources/read", {"uri": "a:b"}),
+    ("com.example/draw", {"x": [1.50]}),
+    ("com.example/draw", {}),
+    ("com.example/fail", {"name": "echo"}),
+    ("skills/list", {}),
+    ("logging/setLevel", {"level": "info"}),
+    ("completion/complete", {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {}}),
+]
+
+
+def of_era(era: str) -> Json:
+    """The script of a server that declares and refuses all sorts of things."""
+    other = {"handshake": "server/discover", "modern": "initialize"}[era]
+    return {
+        "era": era,
+        "tools": ["echo"],
+        "on": {method: each for method, each in ON.items() if method != other},
+    }
+
+
+@contextmanager
+def whole(era: str) -> Iterator[Lines]:
+    """That server, connected directly."""
+    process = subprocess.Popen(command(**of_era(era)), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        yield Lines(era, process.stdout, process.stdin)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module", params=ERAS)
+def both(request: pytest.FixtureRequest) -> Iterator[tuple[Daemon, str]]:
+    """A daemon with that server, of an era, twice."""
+    entry = scripted(**of_era(request.param))
+    with running({"mcpServers": {"one": entry, "two": entry}}) as daemon:
+        daemon.ready()
+        yield daemon, request.param
+
+
+def test_a_handshake_is_the_servers_own_member_for_member(both: tuple[Daemon, str]) -> None:
+    daemon, era = both
+    method = {"handshake": "initialize", "modern": "server/discover"}[era]
+    added = {} if era == "handshake" else {"ttlMs": 0, "cacheScope": "private"}
+    with whole(era) as direct, over_socket(daemon, era, "one") as through:
+        assert ask(through, method)["result"] == {**ask(direct, method)["result"], **added}
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_answers_and_errors_are_the_servers_own(both: tuple[Daemon, str], era: str) -> None:
+    daemon, own_era = both
+    with whole(own_era) as direct, over_socket(daemon, era, "one") as through:
+        for client in (direct, through):
+            ask(client, "server/discover" if client.modern else "initialize")
+        for method, params in ASKED:
+            wanted, answer = ask(direct, method, params), ask(through, method, params)
+            if era == "modern" and "result" in wanted:
+                wanted["result"]["resultType"] = "complete"
+            if era == "modern" and method == "logging/setLevel":
+                assert answer["error"]["code"] == -32601
+                continue
+            if method == "logging/setLevel":
+                # The scripted server takes a level that it does not declare.
+                wanted = {**answer, "error": {"code": -32601, "message": "Method not found"}}
+            assert answer == wanted, method
+
+
+def test_a_notification_reaches_who_has_chosen_the_server_alone_and_an_unknown_request_goes_nowhere_else(
+    both: tuple[Daemon, str],
+) -> None:
+    daemon, _era = both
+    hellos: dict[str, Json] = {
+        "alone": {"servers": ["one"]},
+        "again": {"servers": ["one"]},
+        "other": {"servers": ["two"]},
+        "several": {"servers": ["one", "two"]},
+        "shared": {"surface": "full"},
+    }
+    clients = {name: RawClient(daemon.socket) for name in hellos}
+    try:
+        for name, client in clients.items():
+            client.hello(**hellos[name])
+            client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}})
+            client.notices.clear()
+        clients["alone"].ask("com.example/draw")
+        assert clients["again"].notice(str(DRAWN["method"])) == DRAWN
+        for name, client in clients.items():
+            client.ask("ping")
+            drawn = [each for each in client.notices if each["method"] == DRAWN["method"]]
+            assert drawn == [DRAWN] * (name == "alone"), name
+        for name in ("several", "shared"):
+            clients[name].send(b'{"jsonrpc":"2.0","id":"x","method":"com.example/draw","params":{}}')
+            assert clients[name].receive()["error"]["code"] == -32601
+    finally:
+        for client in clients.values():
+            client.close()

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from daemon import protocol
+from daemon.catalog.entry import UNKNOWN_LIST
 from daemon.catalog.kinds import switch_of
 from daemon.catalog.naming import app_uri, is_page, read_mcpd_uri
 from daemon.catalog.qualifying import skill_uri, with_skill, with_uris
@@ -85,7 +86,8 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
 
     def refused(self, error: Buffer) -> None:
         """Answer with the server's own error; a server without completions completes to no values."""
-        if self.method == protocol.COMPLETE and read_error(error)[0] == METHOD_NOT_FOUND:
+        shared = not self.request.session.selection.is_single
+        if shared and self.method == protocol.COMPLETE and read_error(error)[0] == METHOD_NOT_FOUND:
             self.answered(NO_COMPLETION)
         else:
             super().refused(error)
@@ -149,6 +151,18 @@ def forward_to(
     return Forward(server=server, method=method, name="", head=head, arguments=written, label=label)
 
 
+def pass_on(method: str, connection: ClientConnection, params: Raw | None, request: Request) -> None:
+    """Send a request that mcpd does not know to the client's only server. Raises MsgspecError: bad params."""
+    server, members = request.session.selection.servers[0], protocol.members_of(params)
+    head, last = b"", Raw(b"")
+    if members:
+        key, last = members.popitem()
+        head = b"%b:" % msgspec.json.encode(key)
+    label = f"{server}/{method}"
+    forward = Forward(server=server, method=method, name="", head=head, arguments=last, label=label)
+    begin(connection, request, method, params, members, lambda _view: forward)
+
+
 def text_in(members: Mapping[str, Raw], key: str) -> str:
     """The text of a required member. Raises ValidationError: missing, or no string."""
     if key not in members:
@@ -176,7 +190,7 @@ def get_prompt(connection: ClientConnection, params: Raw | None, request: Reques
             return
     payload = members.pop("arguments", None)
     del members["name"]
-    route = partial(_route_prompt, name, payload)
+    route = partial(_route_prompt, name, payload, _single(request))
     begin(connection, request, protocol.GET_PROMPT, params, members, route, (Kind.PROMPT,))
 
 
@@ -187,8 +201,8 @@ def _answer_tools(connection: ClientConnection, request: Request, offer: Offer) 
     connection.peer.answer(request.id, protocol.completed(result) if request.modern else result)
 
 
-def find_prompt(view: View, name: str) -> ToolKey:
-    """The server of a prompt, and the prompt's own name there.
+def find_prompt(view: View, name: str, single: str = "") -> ToolKey:
+    """The server of a prompt, and the prompt's own name there; a `single` server's unlisted ones are its own.
 
     Raises `UnknownPrompt`: the client sees no such prompt; `PromptDisabled`: the prompt is switched off.
     """
@@ -203,14 +217,23 @@ def find_prompt(view: View, name: str) -> ToolKey:
         if view.profile.prompts and (server, switch_of(Kind.PROMPT, own)) in catalog.switched:
             text = f"prompt {own!r} of server {server} is switched off by the operator of mcpd."
             raise PromptDisabled(text, prompt=name[:MAX_SHOWN], server=server)
+    entry = catalog.servers.get(single)
+    known = UNKNOWN_LIST if entry is None else entry.list_of(Kind.PROMPT)
+    if known.listed and view.profile.prompts and name not in {**known.definitions, **known.quarantined}:
+        return single, name
     near = closest(name, offered)
     hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
     text = f"there is no prompt {name[:MAX_SHOWN]!r}.{hint} prompts/list has all prompts."
     raise UnknownPrompt(text, prompt=name[:MAX_SHOWN], closest=near)
 
 
-def _route_prompt(name: str, payload: Raw | None, view: View) -> Forward:
-    server, own = find_prompt(view, name)
+def _single(request: Request) -> str:
+    selection = request.session.selection
+    return selection.servers[0] if selection.is_single else ""
+
+
+def _route_prompt(name: str, payload: Raw | None, single: str, view: View) -> Forward:
+    server, own = find_prompt(view, name, single)
     return forward_to(server, protocol.GET_PROMPT, f"{server}/prompt:{own}", "name", own, payload)
 
 
@@ -311,7 +334,7 @@ def complete(connection: ClientConnection, params: Raw | None, request: Request)
     kinds: tuple[Kind, ...]
     if kind == OF_PROMPT:
         key, kinds = "name", (Kind.PROMPT,)
-        find = partial(find_prompt, name=text_in(ref, key))
+        find = partial(find_prompt, name=text_in(ref, key), single=_single(request))
     elif kind == OF_RESOURCE:
         key, kinds = "uri", (Kind.TEMPLATE, Kind.RESOURCE)
         find = partial(_find_template, uri=uri_in(ref), links=request.session.links)

@@ -16,6 +16,7 @@ from daemon.model import Kind
 from daemon.protocol import UNCACHED
 from daemon.surfaces.describing import unlisted
 from daemon.surfaces.surface import AwaitListing
+from daemon.wire.envelope import METHOD_NOT_FOUND, made_error
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from daemon.clients.list_changes import ListPlace
     from daemon.surfaces.table import ClientInfo
 
+
+NOT_FOUND = "Method not found"
+"""The error text in place of a client's only server, which has no such method, in the words of the SDKs."""
 
 CURSOR_DIGITS = 9
 """Digits of the longest cursor, a position in a list."""
@@ -156,12 +160,25 @@ def _answer_page(connection: ClientConnection, request: Request, kind: Kind, cur
     context.settle_names()
     place, look = list_now(connection, request, kind)
     items, limits = look(), context.catalog.value.config.limits
+    if not items and (refusal := _refusal(request, kind)):
+        connection.peer.refuse_as(request.id, refusal)
+        return
     page = list_page(items, cursor, limits.client_queue_bytes // PAGE_SHARE)
     result = list_result(items, page, modern=request.modern, member=LISTS[kind].member)
     connection.peer.answer(request.id, result)
     connection.lists.given(place, items, look, first=cursor is None, last=page.stop == len(items))
     if kind is Kind.TOOL:
         _note_listed(connection, request, items, page)
+
+
+def _refusal(request: Request, kind: Kind) -> bytes:
+    """The server's own refusal of a list, for a client that has chosen the server alone."""
+    selection = request.session.selection
+    entry = request.session.view().catalog.servers.get(selection.servers[0]) if selection.is_single else None
+    if entry is None or entry.disabled:
+        return b""
+    known = entry.list_of(kind)
+    return known.refusal if kind is Kind.TOOL or known.declared else made_error(METHOD_NOT_FOUND, NOT_FOUND)
 
 
 def call_tool(connection: ClientConnection, params: Raw | None, request: Request) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import msgspec
 import trio
+from msgspec import Raw
 
 from daemon import protocol
 from daemon.catalog.kinds import CHANGED
@@ -28,8 +29,6 @@ from daemon.wire.requests import NO_CLIENT, PeerRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
-
-    from msgspec import Raw
 
     from daemon.authorization.logins import ServerLogins
     from daemon.config.config_model import Server
@@ -267,8 +266,9 @@ class RawConnection:
             self._events.on_list_changed(CHANGED[method])
         elif method == protocol.CANCEL and params is not None:
             self._asked.withdraw(params)
-        elif params is not None:
-            self._events.on_message(method, params, self._peer.requests.exchange_of(self.carrying))
+        else:
+            said = Raw(b"{}") if params is None else params
+            self._events.on_message(method, said, self._peer.requests.exchange_of(self.carrying))
 
     def on_lost(self, reason: str) -> None:
         """Report the loss at once: the server's exit may take a moment longer to be known."""
@@ -286,5 +286,6 @@ def _params(call: CallToSend, own_meta: Mapping[str, bytes], uid: int) -> tuple[
     members = [_encode(key) + b":" + bytes(value) for key, value in meta.items()]
     if call.wants_progress:
         members.append(b'"progressToken":%d' % uid)
-    added = b',"_meta":{%b}' % b",".join(members) if members else b""
+    comma = b"," if call.params[-1] else b""
+    added = b'%b"_meta":{%b}' % (comma, b",".join(members)) if members else b""
     return (b"{", *call.params, added, b"}")

@@ -1,7 +1,5 @@
 """Which extensions of the protocol pass between clients and servers."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from msgspec import Raw
