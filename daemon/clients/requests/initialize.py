@@ -261,10 +261,11 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
         connection.peer.refuse(request_id, *protocol.unsupported(version))
         return False
     connection.protocol = version
-    if connection.client.capabilities is NOTHING:
-        _declare(connection, meta.get(protocol.CAPABILITIES_KEY, NOTHING))
-    info = meta.get(protocol.CLIENT_INFO_KEY)
+    said, known = meta.get(protocol.CAPABILITIES_KEY, NOTHING), connection.client.capabilities
     # Behind a balancer, clients may share a connection.
+    if known is NOTHING or (not connection.client.principal.keeps and bytes(said) != bytes(known)):
+        _declare(connection, said)
+    info = meta.get(protocol.CLIENT_INFO_KEY)
     if info is None and connection.info and not connection.client.principal.keeps:
         info = _NOBODY
     if info is not None and bytes(info) != connection.info:
