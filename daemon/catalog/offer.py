@@ -453,6 +453,10 @@ class Offer:
         )
 
 
+MAX_APPS = 20
+"""Tools with apps that a surface of meta-tools lists: at 0.8 kB each, some 4,000 tokens of a conversation."""
+
+
 class AppTools:
     """A profile's tools for clients that show MCP Apps (SEP-1865)."""
 
@@ -469,6 +473,13 @@ class AppTools:
             for server, tools in self._allowed.items()
             for name in tools.keys() - of_models(tools).keys()
         }
+
+    @cached_property
+    def shown(self) -> Mapping[ToolKey, Offered]:
+        """The tools that open an app, as many as a surface of meta-tools lists."""
+        keys = ((server, name) for server, tools in self._allowed.items() for name in tools)
+        tools = (self._offer.tools[key] for key in keys if key not in self.hidden)
+        return {each.key: each for each in islice((each for each in tools if each.tool.app.page), MAX_APPS)}
 
     @cached_property
     def by_name(self) -> Mapping[str, Sequence[Offered]]:

@@ -136,10 +136,13 @@ def call_by_app(view: View, name: str, arguments: bytes, decide: Callable[[], Ac
     if not contested:
         try:
             return decide()
-        except (UnknownTool, ToolDisabled, ToolNotLoaded):
-            key = view.catalog.names.key_of(name, view.catalog.servers)
-            if key is not None and (hidden := apps.hidden.get(key)) is not None:
-                return direct(hidden, arguments)
+        except (UnknownTool, ToolDisabled, ToolNotLoaded) as error:
+            key = view.catalog.names.key_of(name, view.catalog.servers) or ("", name)
+            own = apps.hidden.get(key)
+            if own is None and isinstance(error, UnknownTool) and (own := apps.shown.get(key)) is not None:
+                refuse_changed(view, own.tool, name, own.description)
+            if own is not None:
+                return direct(own, arguments)
             if server is None:
                 raise
     found = next(each for each in apps.by_name[name] if each.tool.server == server)

@@ -17,6 +17,7 @@ from daemon.catalog.loaded import Loaded, Source
 from daemon.config.names import read_reference
 from daemon.model import Kind
 from daemon.protocol import CALL_TOOL
+from daemon.safety.legible import legible_tool
 from daemon.surfaces.validators import WRAPPERS
 
 if TYPE_CHECKING:
@@ -315,13 +316,20 @@ class Surface(ABC):
         listed = self.list_listed(view)
         return (*filter(None, own), *listed) if any(own) else listed
 
-    def listed(self, _view: View) -> Sequence[Offered]:
-        """The servers' tools at the end of `list_tools`, in its order."""
-        return ()
+    def listed(self, view: View) -> Sequence[Offered]:
+        """The servers' tools at the end of `list_tools`, in its order.
 
-    def list_listed(self, _view: View) -> tuple[bytes, ...]:
+        Clients that show apps have those with an app: hosts show the results of no other tools in one.
+        """
+        return tuple(view.offer.apps.shown.values()) if view.apps else ()
+
+    def list_listed(self, view: View) -> tuple[bytes, ...]:
         """The entries of `listed`, each a raw JSON object."""
-        return ()
+        names = (
+            (each, view.catalog.names.name_beside(each.key, self.meta_tools)) for each in self.listed(view)
+        )
+        named = ((each, view.offer.apps.name_of(each.key, name)) for each, name in names)
+        return tuple(legible_tool(each.listed(name), each.description) for each, name in named)
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Decide on a call to the tool `name`, listed or not; `AwaitListing` only if `patient`.

@@ -7,8 +7,8 @@ import attrs
 import msgspec
 import pytest
 
-from daemon.catalog.offer import Choices
-from daemon.errors import CallError, ToolDisabled, ToolNotLoaded, UnknownTool
+from daemon.catalog.offer import MAX_APPS, Choices
+from daemon.errors import CallError, ToolChanged, ToolDisabled, ToolNotLoaded, UnknownTool
 from daemon.surfaces.calling import call_by_app
 from daemon.surfaces.full import FullSurface, ItselfSurface
 from daemon.surfaces.load import LoadSurface
@@ -118,6 +118,32 @@ def test_a_listed_tool_names_the_app_of_its_server(surface: Surface) -> None:
     assert all(each["ui"] == {"resourceUri": "ui://mcpd+b/app/page.html"} for each in shown)
     assert all(each["ui/resourceUri"] == "ui://mcpd+b/app/page.html" and each["x"] == [1.0] for each in shown)
     assert shown or surface.name == "load"
+
+
+@pytest.mark.parametrize("surface", [READING["category"], READING["browse"]], ids=lambda each: each.name)
+def test_tools_with_an_app_are_listed_beside_meta_tools_as_hosts_show_only_these_in_one(
+    surface: Surface,
+) -> None:
+    view = showing()
+    assert listed_names(surface, view)[-2:] == ["a__show", "b__show"]
+    assert listed_names(surface, view_of(UP)) == listed_names(surface, view)[:-2], (
+        "for other clients nothing is"
+    )
+    shown = msgspec.json.decode(surface.list_tools(view)[-1])
+    assert shown["_meta"]["ui"] == {"resourceUri": "ui://mcpd+b/app/page.html"}
+    assert called(surface, view, "b__show").page == PAGE
+    with pytest.raises(UnknownTool):
+        surface.call(view_of(UP), "b__show", b"{}", patient=False)
+    changed = attrs.evolve(view, shown=lambda _key: "another")
+    with pytest.raises(ToolChanged):
+        called(surface, changed, "b__show")
+
+
+def test_so_many_apps_that_their_schemas_would_fill_a_conversation_are_not_all_listed() -> None:
+    many = [tool("a", f"show{number}", _meta=SHOWS) for number in range(MAX_APPS + 5)]
+    view = showing(after(catalog_of(CONFIG), [status("a"), listed("a", *many)]))
+    names = listed_names(READING["category"], view)
+    assert len([name for name in names if name.startswith("show")]) == MAX_APPS
 
 
 def test_a_server_by_itself_is_listed_byte_for_byte() -> None:
