@@ -33,7 +33,7 @@ from daemon.clients.input_required import (
     responses_in,
     state_in,
 )
-from daemon.clients.server_requests import NOTHING, answer_instead, lacking
+from daemon.clients.server_requests import NOTHING, answer_instead, has, lacking
 from daemon.errors import (
     InputRefused,
     InvalidArguments,
@@ -42,7 +42,7 @@ from daemon.errors import (
     UpstreamCallError,
     UpstreamTimeout,
 )
-from daemon.protocol import ASKED_OF_CLIENTS, members_before
+from daemon.protocol import ASKED_OF_CLIENTS, LIST_ROOTS, members_before
 from daemon.wire.envelope import INVALID_PARAMS, INVALID_REQUEST
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def goes_on(call: ClientCall, result: Buffer) -> bool:
         return True
     if needed is None:
         return False
-    if not call.request.modern:
+    if not call.request.modern or _asks_workspace(call, needed):
         calls.act_after(call, partial(_take_round, call, needed))
         return True
     if call.agreed is not None:
@@ -210,9 +210,16 @@ def goes_on(call: ClientCall, result: Buffer) -> bool:
     try:
         calls.finish(call, _authored(server, result, needed), "ok")
     except UnsafeQuestion as error:
-        calls.server_requests.unsafe(server, error)
-        call.lost(InputRefused(f"server {server} sent a question that mcpd does not show to users: {error}"))
+        call.lost(calls.server_requests.withheld(server, error))
     return True
+
+
+def _asks_workspace(call: ClientCall, needed: InputRequired) -> bool:
+    """Whether an instance asks for the roots of a client that has none: its workspace is the answer."""
+    if call.upstream is None or call.upstream.roots is None or has(call.declared or NOTHING, "roots"):
+        return False
+    questions = needed.inputRequests or {}
+    return bool(questions) and all(each.method == LIST_ROOTS for each in questions.values())
 
 
 async def _take_round(call: ClientCall, needed: InputRequired) -> None:

@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion, authored_elicitation, words_of
-from daemon.errors import UpstreamCallError
+from daemon.errors import InputRefused, UpstreamCallError
 from daemon.kit.waiting import keep_latest
 from daemon.protocol import ASKED_OF_CLIENTS, TASKS_EXTENSION
 from daemon.wire.envelope import (
@@ -215,6 +215,11 @@ class ServerRequests:
     urls: dict[tuple[str, str], None] = attrs.field(factory=dict, init=False)
     """Open elicitations by URL: server and id."""
     _open: set[RelayedRequest] = attrs.field(factory=set, init=False)
+
+    def withheld(self, server: str, why: UnsafeQuestion) -> InputRefused:
+        """Record that a question must not be shown to users; returns the error of its call."""
+        self.unsafe(server, why)
+        return InputRefused(f"server {server} sent a question that mcpd does not show to users: {why}")
 
     def ask(self, request: PeerRequest, request_id: bytes | None) -> RelayedRequest | None:
         """Put a request, with the client's request that it belongs to; None if it was answered in its place."""

@@ -73,7 +73,6 @@ class _Polled(Struct):
     taskId: str  # noqa: N815 - the wire's name
     resultType: str = ""  # noqa: N815 - the wire's name
     status: str = "working"
-    statusMessage: str = ""  # noqa: N815 - the wire's name
     pollIntervalMs: object = None  # noqa: N815 - the wire's name
     result: Raw = Raw(b"{}")
     error: Raw = Raw(b'{"code":-32603,"message":"the task failed"}')
@@ -211,9 +210,7 @@ class PolledTask:
         try:
             asked = authored_questions(server, questions)
         except UnsafeQuestion as error:
-            call.calls.server_requests.unsafe(server, error)
-            text = f"server {server} sent a question that mcpd does not show to users: {error}"
-            raise InputRefused(text) from None
+            raise call.calls.server_requests.withheld(server, error) from None
         for each in asked.values():
             if lacks := lacking(call.declared or NOTHING, each):
                 text = f"server {server} needs {each.method} of the client for this call, and it lacks {lacks}"

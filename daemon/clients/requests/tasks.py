@@ -16,7 +16,7 @@ from daemon.clients.calls import ClientCall
 from daemon.clients.client_tasks import RequestedTask, Task, renamed, renamed_result
 from daemon.clients.requests.forwarding import ForwardedRequest, begin, text_in
 from daemon.clients.task_results import LONGEST_POLL, ask_server, owner_in, poll_seconds, told
-from daemon.errors import CallError, InputRefused, UpstreamCallError, UpstreamUnavailable
+from daemon.errors import CallError, UpstreamCallError, UpstreamUnavailable
 from daemon.protocol import TASK_RESULT
 from daemon.surfaces.surface import Forward
 from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, read_error
@@ -87,9 +87,7 @@ class PolledTaskRequest(ForwardedRequest, eq=False, kw_only=True):
                 UpstreamCallError(f"server {self.task.server} tells a state that cannot be read: {error}")
             )
         except UnsafeQuestion as error:
-            self.calls.server_requests.unsafe(self.task.server, error)
-            text = f"server {self.task.server} sent a question that mcpd does not show to users: {error}"
-            self.lost(InputRefused(text))
+            self.lost(self.calls.server_requests.withheld(self.task.server, error))
         else:
             self.calls.finish(self, _encode(state), "ok")
 

@@ -15,6 +15,7 @@ from daemon.clients.input_rounds import MAX_ROUNDS
 from daemon.clients.server_requests import MAX_OF_SERVER
 from daemon.facts import Switched
 from daemon.history.event import Event, EventKind
+from daemon.protocol import CAPABILITIES_KEY
 from tests.fakes_upstream import Client, Guest, Sent, Stage, error_of
 from tests.unit.cases import cases
 from tests.unit.clients.inputs import ABLE, ACCEPTED, ANSWERS, META, QUESTION
@@ -167,16 +168,21 @@ async def test_what_a_client_cannot_give_is_an_error(stage: Stage, nursery: trio
 
 
 @pytest.mark.parametrize("capabilities", [{}, {"elicitation": {}}])
+@pytest.mark.parametrize("modern", [False, True])
 async def test_an_instance_with_a_workspace_gets_that_for_roots_which_its_client_has_not(
-    stage: Stage, nursery: trio.Nursery, capabilities: object
+    stage: Stage, nursery: trio.Nursery, capabilities: object, modern: bool
 ) -> None:
     stage.alpha.roots = b'{"roots":[{"uri":"file:///w","name":"w"}]}'
     client = (await greeted(stage, nursery, capabilities)).client
-    needs(stage, await called(stage, client), {"where": "roots/list"})
+    more = {"_meta": {**META, CAPABILITIES_KEY: capabilities}} if modern else {}
+    needs(stage, await called(stage, client, **more), {"where": "roots/list"})
     sent = await stage.alpha.wait_sent(2)
     assert members(sent)["inputResponses"] == {"where": {"roots": [{"uri": "file:///w", "name": "w"}]}}
     needs(stage, sent, {"what": "sampling/createMessage"})
-    assert error_of(await client.get())["code"] == "InputRefused"
+    if modern:
+        assert list((await client.get())["result"]["inputRequests"]) == ["what"]
+    else:
+        assert error_of(await client.get())["code"] == "InputRefused"
 
 
 async def test_roots_of_its_own_are_passed_on_as_they_are(stage: Stage, nursery: trio.Nursery) -> None:
