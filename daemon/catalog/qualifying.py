@@ -1,7 +1,6 @@
 """MCP Apps (SEP-1865) and Skills (SEP-2640): URIs that name their server, in definitions and results.
 
-Two servers may have the same `ui://` or `skill://` URI, and need not list either, so that a collision stays
-unseen; hosts cache both by URI. Where a client sees several servers, these URIs name theirs from the start.
+Two servers may have the same URI and need not list either, so a collision stays unseen, and hosts cache by URI.
 """
 
 from __future__ import annotations

@@ -124,8 +124,7 @@ def public_name(view: View, key: ToolKey, meta_tools: Collection[str]) -> str:
 def call_by_app(view: View, name: str, arguments: bytes, decide: Callable[[], Action]) -> Action:
     """Decide on a call of a client that shows apps; `decide` is its surface's decision.
 
-    An app knows its server's tools by their own names, on every surface. A name that several servers have goes
-    to the server whose app the client opened last, and is in no list of such a client.
+    An app uses its server's own names; one of several servers is in no list and means the app opened last.
     """
     apps, server = view.offer.apps, _last_opened(view, name)
     contested = name in apps.contested

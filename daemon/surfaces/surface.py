@@ -317,10 +317,7 @@ class Surface(ABC):
         return (*filter(None, own), *listed) if any(own) else listed
 
     def listed(self, view: View) -> Sequence[Offered]:
-        """The servers' tools at the end of `list_tools`, in its order.
-
-        Clients that show apps have those with an app: hosts show the results of no other tools in one.
-        """
+        """The servers' tools at the end of `list_tools`, in its order; by default those that open an app."""
         return tuple(view.offer.apps.shown.values()) if view.apps else ()
 
     def list_listed(self, view: View) -> tuple[bytes, ...]:
