@@ -31,7 +31,7 @@ settings.register_profile("brief", settings.get_profile("busy"), max_examples=15
 settings.register_profile("usual", settings.get_profile("busy"), max_examples=40, stateful_step_count=30)
 
 
-KINDS = {"browser": "e2e", "e2e": "e2e", "process": "process", "security": "e2e"}
+KINDS = {"bench": "e2e", "browser": "e2e", "e2e": "e2e", "process": "process", "security": "e2e"}
 """The marker of the tests of a folder."""
 
 

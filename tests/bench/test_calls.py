@@ -37,7 +37,6 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.nightly
-@pytest.mark.e2e
 def test_everything_is_measured_and_told_in_a_table_and_in_json(tmp_path: Path) -> None:
     ran = run("--tiny", "--json", str(tmp_path / "out.json"))
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -109,7 +108,6 @@ def place() -> Iterator[Place]:
         thread.join()
 
 
-@pytest.mark.process
 def test_calls_over_http_are_of_one_size_and_take_turns(place: Place) -> None:
     wire = HttpWire(place)
     request = wire.wrap(ECHOED)
@@ -120,7 +118,6 @@ def test_calls_over_http_are_of_one_size_and_take_turns(place: Place) -> None:
     wire.close()
 
 
-@pytest.mark.process
 def test_a_refusal_over_http_is_no_answer(place: Place) -> None:
     with closing(HttpWire(attrs.evolve(place, token=""))) as wire, pytest.raises(Unmeasurable, match="401"):
         wire.try_out(wire.wrap(ECHOED))
@@ -221,7 +218,6 @@ def lists(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.e2e
 def test_every_surface_is_measured_and_reaches_the_call(lists: Path) -> None:
     done = bench(str(lists), *AIM)
     assert done.returncode == 0, (done.stdout, done.stderr)
@@ -232,7 +228,7 @@ def test_every_surface_is_measured_and_reaches_the_call(lists: Path) -> None:
     assert sum(line.endswith("PASS") for line in lines) == 4 * (len(SURFACES) - 1)
 
 
-@pytest.mark.e2e
+@pytest.mark.nightly
 def test_a_set_too_small_to_save_anything_misses_the_goal(lists: Path) -> None:
     (lists / "pond.json").unlink()
     done = bench(str(lists), *AIM)
@@ -240,7 +236,7 @@ def test_a_set_too_small_to_save_anything_misses_the_goal(lists: Path) -> None:
     assert {line.split()[0] for line in done.stdout.splitlines() if line.endswith("FAIL")} == set(SURFACES[:-1])
 
 
-@pytest.mark.e2e
+@pytest.mark.nightly
 def test_a_call_that_is_not_reached_is_no_measurement(lists: Path) -> None:
     done = bench(str(lists), "--tool", "shed/count_rakes")
     assert done.returncode == 3, (done.stdout, done.stderr)
@@ -265,7 +261,6 @@ def sizes_in(text: str) -> Iterator[tuple[str, int, int]]:
             yield name, int(numbers[0]), int(numbers[1])
 
 
-@pytest.mark.e2e
 def test_no_answer_is_above_the_limit_and_what_it_was_stands_beside_it(lists: Path) -> None:
     done = bench(str(lists), of="answers")
     assert done.returncode == 0, (done.stdout, done.stderr)

@@ -100,7 +100,7 @@ def test_a_measure_that_fails_is_a_promise_that_is_not_kept(capsys: pytest.Captu
 # --- the real thing, on a few of everything ------------------------------------------------------------------
 
 
-@pytest.mark.e2e
+@pytest.mark.nightly
 def test_a_run_measures_prints_and_writes(tmp_path: Path) -> None:
     doc = tmp_path / "doc.md"
     doc.write_text(EMPTY)
@@ -123,7 +123,7 @@ def test_a_run_measures_prints_and_writes(tmp_path: Path) -> None:
     assert "CPUs" in rows["R9"].run
 
 
-@pytest.mark.e2e
+@pytest.mark.nightly
 def test_a_soak_of_seconds_sees_every_call_answered(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--soak", "0.0005", "--seed", "1"])
     said = capsys.readouterr().out

@@ -18,12 +18,14 @@ from bench.trace import Trace, traces
 from tests.e2e.harness import ROOT
 
 
+@pytest.mark.nightly
 def test_a_boot_is_measured_until_all_healthy_servers_are_up() -> None:
     found = boot(ROOT, servers=2, seconds=0.05, hanging=1, patience=60.0)
     assert (found.up, found.timeouts) == (2, 0)
     assert 0 < found.half <= found.whole < 60
 
 
+@pytest.mark.nightly
 def test_a_boot_that_does_not_end_is_told_as_far_as_it_came() -> None:
     found = boot(ROOT, servers=1, seconds=600.0, hanging=0, patience=0.2)
     assert found == Found(up=0, half=0.2, whole=0.2, timeouts=0)
@@ -37,6 +39,7 @@ def test_a_line_tells_how_it_compares_with_the_ideal() -> None:
 # --- the bench of instances ----------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_each_session_gets_an_instance_of_each_server_and_all_of_them_end() -> None:
     found = measured(2, 2, idle=5.0)
     assert found.instances == len(found.first) == len(found.second) == 4
@@ -55,6 +58,7 @@ def test_a_server_alone_is_started_and_answers() -> None:
 # --- the bench of the console --------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_every_page_is_measured_and_calls_beside_open_ones() -> None:
     with running({"mcpServers": servers([TINY.tools] * TINY.servers)}) as daemon:
         visitor = Principal(daemon)
@@ -129,6 +133,7 @@ def test_a_store_that_cannot_be_opened_is_no_measurement(capsys: pytest.CaptureF
     assert "not measured: " in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_a_file_is_written_by_one(tmp_path: Path) -> None:
     (found,) = writings(None, tmp_path)
     assert found.writers == 1

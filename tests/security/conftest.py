@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.conftest import forks
 from tests.e2e.harness import Daemon, own_directory, scripted, started
 from tests.scripted_server import tool
 from tests.security.hostile import BAD_NAMES, NAMES, SLY_TOOL, VARIABLES, echo_server, leaky, remotes, sly
+
+__all__ = ["forks"]
 
 ENVIRON = {
     **VARIABLES,
