@@ -1,4 +1,4 @@
-"""What the tests of seed 002 share: three real servers, and profiles for its switches."""
+"""What the tests of seed 002 share: three real servers, its profiles, and requests of both eras."""
 
 import subprocess
 from pathlib import Path
@@ -32,14 +32,12 @@ def three_servers(place: Path) -> dict[str, Any]:
 
 
 def configured(servers: dict[str, Any], **top: Any) -> dict[str, Any]:
-    """The servers with a profile for each of the seed's switches."""
+    """The servers with profiles."""
     return {
         "mcpServers": servers,
         "categories": {"clock": {"description": "What time it is.", "server": "time"}},
         "profiles": {
             "default": {"surface": "load"},
-            "on": {"surface": "load", "lazy": True},
-            "off": {"surface": "load", "lazy": False},
             "auto": {"surface": "load", "autoLoad": True},
             "clocks": {"surface": "load", "categories": ["clock"]},
             "nothing": {"surface": "load", "categories": [], "excludedTools": META_TOOLS},
@@ -60,3 +58,33 @@ def tools_in(result: dict[str, Any]) -> dict[str, Any]:
     assert result["isError"] is False, result
     loaded: dict[str, Any] = result["structured"]["tools"]
     return loaded
+
+
+def request(number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """A JSON-RPC request."""
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+
+INITIALIZE = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "direct", "version": "1"},
+}
+HANDSHAKE = [
+    request(1, "initialize", INITIALIZE),
+    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+    request(2, "tools/list", {}),
+]
+MODERN = [
+    request(
+        2,
+        "tools/list",
+        {
+            "_meta": {
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientInfo": INITIALIZE["clientInfo"],
+                "io.modelcontextprotocol/clientCapabilities": {},
+            }
+        },
+    )
+]

@@ -19,8 +19,7 @@ import pytest
 
 from daemon.protocol import CAPABILITIES_KEY, CLIENT_CAPABILITIES
 from tests.e2e.harness import ROOT, Daemon, changeable, node_server, program, running, scripted
-from tests.e2e.loading import repository
-from tests.e2e.test_seed_002_switches import HANDSHAKE, MODERN, request
+from tests.e2e.loading import HANDSHAKE, MODERN, repository, request
 from tests.scripted_server import tool
 from tests.waiting import eventually
 
@@ -201,6 +200,8 @@ def assert_as_direct(line: Line, real: dict[str, Real], direct: dict[str, Direct
         for (called, arguments), expected in zip(server.calls, direct[name].results, strict=True):
             params = {"name": called, "arguments": arguments, "_meta": NAMED}
             assert line.ask("tools/call", params) == expected, called
+    unknown = json.loads(line.ask("tools/call", {"name": "load_mcp_server", "arguments": {"name": "git"}}))
+    assert unknown["structuredContent"]["error"]["code"] == "UnknownTool"
     modern = {"_meta": {**ENVELOPE, **NAMED}}
     assert tools_in(line.ask("tools/list", modern)) == tools_in(listed)
 
@@ -223,7 +224,7 @@ def remembered(daemon: Daemon) -> tuple[list[tuple[Any, ...]], list[tuple[Any, .
 
 @pytest.mark.parametrize(
     ("top", "words", "options"),
-    [({"lazy": False}, (), ()), ({}, ("--no-lazy",), ("--lazy",))],
+    [({"lazy": False}, (), ("--surface", "load")), ({}, ("--no-lazy",), ("--lazy",))],
     ids=["the configuration's", "the daemon's"],
 )
 def test_the_master_switch_leaves_no_trace(
@@ -251,6 +252,7 @@ def test_the_switches_of_a_profile_and_of_a_client_leave_no_trace(
         forget_sessions(daemon)
         for options in (
             ["--profile", "off"],
+            ["--profile", "off", "--surface", "load"],
             ["--no-lazy"],
             ["--no-lazy", "--surface", "load", "--session", "k"],
         ):

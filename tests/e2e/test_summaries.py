@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from tests.e2e.harness import Daemon, changeable, running
-from tests.e2e.test_seed_002_switches import MODERN
+from tests.e2e.loading import MODERN
 from tests.scripted_server import tool
 from tests.unit.summaries.endpoint_server import (
     Asked,
