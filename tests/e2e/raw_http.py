@@ -9,6 +9,7 @@ from typing import Any, Self, cast
 
 import attrs
 
+from tests.e2e import harness
 from tests.e2e.harness import free_port
 from tests.waiting import WAIT
 
@@ -42,17 +43,7 @@ TOKEN = "0123456789abcdef0123"
 """The token of a daemon under test."""
 OTHER_TOKEN = "fedcba98765432100123"
 """Somebody else's."""
-MODERN = "2026-07-28"
-INITIALIZE = {
-    "protocolVersion": "2025-11-25",
-    "capabilities": {},
-    "clientInfo": {"name": "raw", "version": "1"},
-}
-META = {
-    "io.modelcontextprotocol/protocolVersion": MODERN,
-    "io.modelcontextprotocol/clientCapabilities": {},
-    "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
-}
+INITIALIZE, META, MODERN = harness.INITIALIZE, harness.META, harness.MODERN
 
 
 def listening(**more: Any) -> tuple[int, dict[str, Any]]:

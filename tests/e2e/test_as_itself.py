@@ -18,7 +18,7 @@ import pytest
 from msgspec import Raw
 
 from tests.e2e.harness import Daemon, RawClient, running, scripted
-from tests.e2e.raw_http import META, MODERN, TOKEN, listening
+from tests.e2e.raw_http import INITIALIZE, META, MODERN, TOKEN, listening
 from tests.scripted_server import command, tool
 from tests.waiting import WAIT, eventually
 
@@ -129,8 +129,7 @@ class Client(ABC):
             result = _members(self.ask("server/discover")["result"])
             info = _members(result["_meta"])["io.modelcontextprotocol/serverInfo"]
             return {**_only(result, SAID), "serverInfo": info}
-        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": META[CLIENT]}
-        result = _members(self.ask("initialize", params)["result"])
+        result = _members(self.ask("initialize", INITIALIZE)["result"])
         return _only(result, {**SAID, "serverInfo": None})
 
     def all_of(self, method: str) -> list[bytes]:
@@ -143,9 +142,6 @@ class Client(ABC):
             if "nextCursor" not in result:
                 return items
             cursor = {"cursor": json.loads(bytes(result["nextCursor"]))}
-
-
-CLIENT = "io.modelcontextprotocol/clientInfo"
 
 
 class Lines(Client):
@@ -387,8 +383,7 @@ def test_a_server_that_is_switched_off_shows_nothing_and_comes_back() -> None:
         daemon.ready()
         with RawClient(daemon.socket) as client:
             client.hello(servers=["git"])
-            client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}})
-            client.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+            client.greet()
             assert len(client.listed()) == len(TOOLS)
             daemon.run("disable", "git")
             client.notice("notifications/tools/list_changed")

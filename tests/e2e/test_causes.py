@@ -97,9 +97,7 @@ def test_models_are_told_on_every_surface_why_a_server_is_down_and_what_helps() 
 
             def told(tool: str, arguments: dict[str, Any], **hello: Any) -> dict[str, Any]:
                 with daemon.client().hello(**hello) as client:
-                    info = {"name": "c", "version": "1"}
-                    asked = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
-                    greeting = client.ask("initialize", asked)["result"]
+                    greeting = client.greet()
                     tools = client.ask("tools/list")["result"]["tools"]
                     listed = {each["name"]: each["description"] for each in tools}
                     return {**greeting, "tools": listed, "said": client.call(tool, arguments)}

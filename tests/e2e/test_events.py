@@ -87,13 +87,7 @@ def test_each_thing_that_changes_a_server_is_told_as_what_it_was() -> None:
         assert "line 1" in told(daemon, "--kind", "reloaded")[-1]["text"]
 
         with daemon.client().hello(session="maria") as client:
-            me = {
-                "protocolVersion": "2025-11-25",
-                "capabilities": {},
-                "clientInfo": {"name": "c", "version": "1"},
-            }
-            client.ask("initialize", me)
-            client.send(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
+            client.greet()
             client.ask("tools/list")
             daemon.run("disable", "time/echo")
         assert [event["kind"] for event in told(daemon, "--session", "maria")][:1] == ["session-began"]

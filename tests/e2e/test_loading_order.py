@@ -7,14 +7,9 @@ from typing import Any
 import attrs
 import pytest
 
-from daemon.protocol import MODERN_VERSION
-from tests.e2e.harness import Daemon, RawClient, changeable, running
+from tests.e2e.harness import META, Daemon, RawClient, changeable, running
 from tests.scripted_server import tool
 
-MODERN = {
-    "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 KEPT = {"vendor/hint": "the server's own"}
 CHANGED = "notifications/tools/list_changed"
 
@@ -46,16 +41,12 @@ def begin(client: RawClient, surface: str, *, modern: bool) -> dict[str, Any]:
     """Shake hands, or subscribe, and list. Returns what each request carries."""
     client.hello(surface=surface)
     if not modern:
-        info = {"name": "orderly", "version": "1"}
-        client.ask("initialize", {"protocolVersion": "2025-11-25", "clientInfo": info})
+        client.greet()
         client.ask("tools/list")
         return {}
-    listen = {"_meta": MODERN, "notifications": {"toolsListChanged": True}}
-    request = {"jsonrpc": "2.0", "id": "sub", "method": "subscriptions/listen", "params": listen}
-    client.send(json.dumps(request).encode())
-    client.notice("notifications/subscriptions/acknowledged")
-    client.ask("tools/list", {"_meta": MODERN})
-    return {"_meta": MODERN}
+    client.subscribe(toolsListChanged=True)
+    client.ask("tools/list", {"_meta": META})
+    return {"_meta": META}
 
 
 @pytest.mark.parametrize("modern", [False, True], ids=["handshake", "modern"])

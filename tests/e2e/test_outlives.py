@@ -96,13 +96,7 @@ class Bridge(RawClient):
 
     def begin(self) -> None:
         """The handshake."""
-        params = {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "t", "version": "1"},
-        }
-        assert "result" in self.ask("initialize", params)
-        self.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+        self.greet(protocolVersion="2025-06-18", clientInfo={"name": "t", "version": "1"})
 
     def request(self, request_id: int | str, method: str, **params: Any) -> None:
         """Ask, and do not wait for the answer."""

@@ -80,8 +80,7 @@ def person(daemon: Daemon, place: str, *, modern: bool) -> Person:
 def unasked(daemon: Daemon, profile: str = "default", **hello: Any) -> RawClient:
     """A client that cannot ask its user."""
     client = RawClient(daemon.socket).hello(profile=profile, **hello)
-    said = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": PERSON}
-    assert "result" in client.ask("initialize", said)
+    client.greet(clientInfo=PERSON)
     return client
 
 
@@ -254,14 +253,12 @@ class AsItself(Window):
     modern = False
     asked: list[Json]
 
-    def greet(self, *, modern: bool, asks: bool) -> None:
+    def meet(self, *, modern: bool, asks: bool) -> None:
         """Begin, as a client of that era."""
         self.asked, self.modern = [], modern
         self._capabilities = CAPABILITIES if asks else {}
         if not modern:
-            said = {"protocolVersion": "2025-11-25", "capabilities": self._capabilities, "clientInfo": PERSON}
-            assert "result" in self.ask("initialize", said)
-            self.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+            self.greet(capabilities=self._capabilities, clientInfo=PERSON)
 
     def ask(self, method: str, params: Json | None = None) -> Json:
         """The answer, in as many rounds as it takes."""
@@ -293,7 +290,7 @@ def test_rules_hold_for_a_server_that_is_shown_as_itself(
     daemon: Daemon, tmp_path: Path, server: str, modern: bool
 ) -> None:
     with AsItself.bridged(daemon, tmp_path, "--server", server) as client:
-        client.greet(modern=modern, asks=True)
+        client.meet(modern=modern, asks=True)
         names = client.listed()
         assert {"read", "write", "move"} <= set(names)
         assert "remove" not in names
@@ -321,7 +318,7 @@ def test_a_server_as_itself_is_allowed_by_an_operator_where_its_client_cannot_as
 ) -> None:
     key = f"{server} {modern}"
     with AsItself.bridged(daemon, tmp_path, "--server", server, "--session", key) as client:
-        client.greet(modern=modern, asks=False)
+        client.meet(modern=modern, asks=False)
         refused = client.call("write", {})
         assert code(refused) == "PermissionDenied"
         assert refused["structuredContent"]["error"]["allow"] == f"mcpd allow '{key}' {server}/write"

@@ -10,19 +10,13 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.e2e.harness import Daemon, RawClient, changeable, running
+from tests.e2e.harness import META, Daemon, RawClient, changeable, running
 from tests.e2e.loading import META_TOOLS
 from tests.e2e.scripts import CHANGED, LIST, Clients, call, names
 from tests.scripted_server import tool
 from tests.waiting import eventually
 
-MODERN = {
-    "_meta": {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-}
+MODERN = {"_meta": META}
 LIST_CHANGED = "notifications/tools/list_changed"
 READ = tool("read", inputSchema={"type": "object", "properties": {"path": {"type": "string"}}})
 WRITE = tool("write")
@@ -123,7 +117,7 @@ def test_a_client_without_a_key_is_forgotten_when_it_hangs_up(daemon: Daemon) ->
 
 def test_connections_of_one_key_share_what_they_load_and_are_told(daemon: Daemon) -> None:
     with daemon.client().hello(session="shared") as one, daemon.client().hello(session="shared") as two:
-        greet(two)
+        two.greet()
         assert two.listed() == META_TOOLS
         one.load("read")
         two.notice(LIST_CHANGED)
@@ -288,8 +282,8 @@ def test_a_tool_that_is_lost_leaves_the_list_is_announced_and_answered(daemon: D
     key = f"lost by {case.status}"
     as_it_was(daemon)
     with daemon.client().hello(session=key) as one, daemon.client().hello(session=key) as two:
-        greet(one)
-        subscribe(two)
+        one.greet()
+        two.subscribe(99, toolsListChanged=True)
         one.load("read", "look")
         for client in (one, two):
             assert client.listed() == [*META_TOOLS, "read", "look"]
@@ -343,7 +337,7 @@ def test_a_tool_that_is_as_it_was_before_anybody_called_is_valid_again(daemon: D
 def test_a_server_that_says_so_itself_is_believed(daemon: Daemon) -> None:
     as_it_was(daemon)
     with daemon.client().hello(session="its own word") as client:
-        greet(client)
+        client.greet()
         client.load("read")
         client.listed()
         tools = ["set_tools", "announce", WRITE]
@@ -427,7 +421,7 @@ def test_operators_see_sessions_and_what_became_of_what_they_loaded() -> None:
     with running(configured()) as daemon:
         daemon.ready()
         with daemon.client().hello(session="/home/me/project") as client, daemon.client() as unnamed:
-            greet(client)
+            client.greet()
             client.load("read", "write", "look")
             unnamed.load("look")
             daemon.changes("s", {**READ, "name": "read_file"}, WRITE)
@@ -451,21 +445,6 @@ def test_operators_see_sessions_and_what_became_of_what_they_loaded() -> None:
 def sessions(daemon: Daemon) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = daemon.ask("sessions", key=None)["sessions"]
     return found
-
-
-def greet(client: RawClient) -> None:
-    """The handshake, after which changes are announced."""
-    who = {"name": "raw", "version": "1"}
-    client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": who})
-    client.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
-
-
-def subscribe(client: RawClient) -> None:
-    """The 2026-07-28 era's subscription, with the id 99."""
-    params = {"notifications": {"toolsListChanged": True}, **MODERN}
-    request = {"jsonrpc": "2.0", "id": 99, "method": "subscriptions/listen", "params": params}
-    client.send(json.dumps(request).encode())
-    client.notice("notifications/subscriptions/acknowledged")
 
 
 def refused(client: RawClient, name: str = "read") -> dict[str, Any]:

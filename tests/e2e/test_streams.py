@@ -1,6 +1,5 @@
 """What flows beside calls, through a real daemon and a real server: logs, updates of resources, tasks."""
 
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -14,11 +13,6 @@ from tests.waiting import eventually
 
 URI = "demo://resource/dynamic/text/1"
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
-MODERN = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {},
-    "io.modelcontextprotocol/clientInfo": {"name": "modern", "version": "1"},
-}
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +42,7 @@ class Guests:
     def shaken(self) -> RawClient:
         """One of the handshake era."""
         client = self.modern()
-        info = {"name": "c", "version": "1"}
-        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
-        self.declared = client.ask("initialize", params)["result"]["capabilities"]
+        self.declared = client.greet()["capabilities"]
         return client
 
 
@@ -82,9 +74,8 @@ def test_a_subscriber_is_told_of_updates_after_its_server_was_killed(daemon: Dae
     own = "mcpd://everything/demo%3A%2F%2Fresource%2Fdynamic%2Ftext%2F1"
     assert named.ask("resources/subscribe", {"uri": own})["result"] == {}
     assert plain.ask("resources/subscribe", {"uri": URI})["result"] == {}
-    listen = {"notifications": {"resourceSubscriptions": [URI, "mcpd://nobody/has%3Athis"]}, "_meta": MODERN}
-    modern.send(b'{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":%b}' % _encoded(listen))
-    acknowledged = modern.notice("notifications/subscriptions/acknowledged")["params"]
+    wishes = [URI, "mcpd://nobody/has%3Athis"]
+    acknowledged = modern.subscribe("s", resourceSubscriptions=wishes)
     assert acknowledged["notifications"] == {"resourceSubscriptions": [URI]}
     for again in (False, True):
         if again:
@@ -145,7 +136,3 @@ def test_a_task_is_told_to_be_lost_with_its_server(daemon: Daemon, guests: Guest
     assert (told["taskId"], told["status"]) == (task_id, "failed")
     assert "was lost" in told["statusMessage"]
     assert "was lost" in client.ask("tasks/result", {"taskId": task_id})["error"]["message"]
-
-
-def _encoded(value: Any) -> bytes:
-    return json.dumps(value).encode()

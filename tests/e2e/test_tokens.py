@@ -9,19 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Daemon, free_port, running
+from tests.e2e.harness import INITIALIZE, Daemon, free_port, running
 from tests.waiting import WAIT, eventually
 
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    },
-}
+ASKED = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE})
 
 
 class Served:
@@ -42,7 +33,7 @@ class Served:
         said = {"accept": "application/json, text/event-stream", "content-type": "application/json", **named}
         if token is not None:
             said["authorization"] = f"Bearer {token}"
-        link.request(method, path, json.dumps(INITIALIZE) if method == "POST" else None, said)
+        link.request(method, path, ASKED if method == "POST" else None, said)
         return link.getresponse()
 
     def status(self, token: str | None, path: str = "/mcp", **headers: str) -> int:

@@ -218,9 +218,7 @@ def test_daemons_go_on_while_their_database_is_stopped_and_are_told_once_it_is_b
 
 def test_a_live_session_is_told_of_what_another_daemon_has_loaded(url: str) -> None:
     with two(url) as (one, other), other.client().hello(session="k") as there:
-        who = {"name": "raw", "version": "1"}
-        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": who}
-        there.ask("initialize", hello)
+        there.greet()
         assert there.listed() == META_TOOLS
         with one.client().hello(session="k") as here:
             here.load("write")

@@ -1,6 +1,5 @@
 """`mcpd unload` and `mcpd describe` on a real daemon: what the client hears, and what outlives a restart."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +10,6 @@ from tests.e2e.test_sessions import LIST_CHANGED, MODERN
 from tests.scripted_server import tool
 
 CHANGED = "notifications/tools/list_changed"
-HANDSHAKE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
 LOADING = {"default": {"surface": "load"}}
 
 
@@ -19,8 +17,7 @@ LOADING = {"default": {"surface": "load"}}
 def connected(daemon: Daemon, **said: str) -> Iterator[RawClient]:
     """A client that has shaken hands, and is told of changes therefore."""
     with daemon.client().hello(**said) as client:
-        client.ask("initialize", HANDSHAKE)
-        client.send(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
+        client.greet()
         yield client
 
 
@@ -105,10 +102,7 @@ def test_a_connected_client_is_given_another_profile_and_told() -> None:
             )
             shaken.ask("tools/list")
             modern.hello(session="work")
-            listen = {**MODERN, "notifications": {"toolsListChanged": True}}
-            subscription = {"jsonrpc": "2.0", "id": "sub", "method": "subscriptions/listen", "params": listen}
-            modern.send(json.dumps(subscription).encode())
-            modern.notice("notifications/subscriptions/acknowledged")
+            modern.subscribe(toolsListChanged=True)
             modern.ask("tools/list", MODERN)
             assert other.listed() == ["read", "write"]
 

@@ -60,12 +60,7 @@ class Window(RawClient):
         """The handshake; returns what is answered."""
         capabilities = {"roots": {"listChanged": True}}
         info = {"name": self.directory.name, "version": "1"}
-        answer = self.ask(
-            "initialize", {"protocolVersion": protocol, "capabilities": capabilities, "clientInfo": info}
-        )
-        self.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
-        result: Json = answer["result"]
-        return result
+        return self.greet(protocolVersion=protocol, capabilities=capabilities, clientInfo=info)
 
     def receive(self) -> Json:
         """The next message that is not a question."""

@@ -45,7 +45,7 @@ def hides(value: Any) -> list[str]:
 def seated(hostile: Watched, surface: str) -> RawClient:
     """A client of that surface, after the handshake."""
     client = hostile.client().hello(profile=surface)
-    client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t"}})
+    client.greet()
     return client
 
 
@@ -149,7 +149,7 @@ def test_the_log_holds_nothing_that_a_terminal_would_obey(hostile: Watched) -> N
 def test_a_page_of_the_console_and_its_stream_spell_out_what_is_hidden(hostile: Watched) -> None:
     with hostile.client().hello(session="of-sly", profile="load") as client:
         about = {"name": sly("client"), "version": sly("1")}
-        client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": about})
+        client.greet(clientInfo=about)
         client.load("sly")
         client.call(sly("tool"), {})
         surfer = Surfer.let_in(hostile)
