@@ -1,40 +1,249 @@
 """Two daemons on one PostgreSQL behind HAProxy, under load: one is killed, the other is drained.
 
-Nobody is told in time, and nothing here is timed: clients call without a pause, and what became of each call is
-judged afterwards, from what they and the servers noted (`tests.faults.history`).
+Nobody is told in time, and nothing here is timed: clients call without a pause, each in a thread, and what
+became of each call is judged afterwards, from what they and the servers noted (`tests.faults.history`). Clients
+rely on what the specifications promise: a 404 of a session means that nothing was done, so they begin a new one
+and ask again; an answer that is lost is lost, and never asked for twice.
 """
 
 import json
 import re
 import secrets
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
+from daemon import protocol
 from tests.e2e.balancing import Balancer, balanced
 from tests.e2e.harness import Daemon, free_port, running, scripted
-from tests.e2e.http_clients import SERVER, TOOL, Caller, Door, HandshakeCaller, ModernCaller
 from tests.e2e.loading import META_TOOLS
-from tests.faults.history import Asked, History, Took
+from tests.faults.history import Answered, Asked, History, HungUp, Took
 from tests.unit.state.postgres import shared
 from tests.waiting import WAIT, eventually
 
-NAMES = ("one", "two")
+Json = dict[str, Any]
+TOOL = "echo"
+"""What all of them call: it answers its arguments."""
+SERVER = "s"
+HANDSHAKE = protocol.HANDSHAKE_VERSIONS[-1]
+WHO = {"name": "raw", "version": "1"}
+_connections = count(1)
 
+
+@attrs.frozen(kw_only=True)
+class Door:
+    """Where clients go, and who they are."""
+
+    port: int
+    token: str
+    path: str = "/mcp"
+    key: str | None = None
+    """Of a session that is kept."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What goes with each request."""
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+            "Authorization": f"Bearer {self.token}",
+        }
+        return headers if self.key is None else {**headers, "Mcpd-Session": self.key}
+
+
+class Lost(Exception):
+    """No answer came, and none will."""
+
+
+class Gone(Exception):
+    """The session is gone: nothing was done."""
+
+
+class Caller(threading.Thread):
+    """A client that calls, one call after the other, until it is told to stop."""
+
+    def __init__(self, door: Door, history: History, name: str, tools: tuple[str, ...] = ()) -> None:
+        """Over a connection that is kept; `tools` are loaded first."""
+        super().__init__(name=name)
+        self.door = door
+        self.answered: list[str] = []
+        """The nonces of calls that were answered, in order."""
+        self.lost: dict[str, str] = {}
+        """Why an answer was lost, by the nonce of the call."""
+        self.begun = 0
+        """How many sessions it has begun."""
+        self.fault: BaseException | None = None
+        self.over = threading.Event()
+        self.number = next(_connections)
+        self._history = history
+        self._last = 0
+        self._tools = tools
+        self._connection = HTTPConnection("127.0.0.1", door.port, timeout=WAIT)
+
+    def run(self) -> None:
+        """Call until told to stop; a fault is kept for whoever started it."""
+        try:
+            self.live()
+        except BaseException as fault:  # noqa: BLE001 - shown by whoever started it
+            self.fault = fault
+
+    def live(self) -> None:
+        """Load, then call."""
+        self.begin()
+        if self._tools:
+            self.load()
+        for nonce in self.nonces():
+            self.call(nonce)
+        self._connection.close()
+
+    def nonces(self) -> Iterator[str]:
+        """One for each call, until it is over."""
+        for number in count():
+            if self.over.is_set():
+                return
+            yield f"{self.name}-{number}"
+
+    def asked(self, nonce: str) -> str:
+        """Note that a call goes out; returns its id."""
+        self._last += 1
+        self._history.note(Asked(client=self.number, id=str(self._last), server=SERVER, nonce=nonce))
+        return str(self._last)
+
+    def told(self, request_id: str, nonce: str, text: str, code: str = "") -> None:
+        """Note an answer."""
+        self._history.note(Answered(client=self.number, id=request_id, code=code, text=text))
+        assert not code, f"{self.name}: {nonce} was answered with {code}: {text}"
+        self.answered.append(nonce)
+
+    def hung_up(self, nonce: str = "", why: str = "") -> None:
+        """Note that the connection has ended; the next has another number."""
+        self._history.note(HungUp(client=self.number))
+        self.number = next(_connections)
+        if nonce:
+            self.lost[nonce] = why
+
+    def begin(self) -> None:
+        """What comes before the first request."""
+
+    def load(self) -> None:
+        """Load the tools; kept under the key."""
+        answer = self.ask("0", "tools/call", {"name": "load_mcp_tool", "arguments": {"names": self._tools}})
+        assert set(self._tools) == set(answer["result"]["structuredContent"]["tools"]), answer
+
+    def listed(self) -> list[str]:
+        """The names of the tools that it is offered, in the end."""
+        try:
+            return [tool["name"] for tool in self.ask("0", "tools/list", {})["result"]["tools"]]
+        finally:
+            self._connection.close()
+
+    def call(self, nonce: str) -> None:
+        """One call, asked again only if a session was gone."""
+        request_id = self.asked(nonce)
+        try:
+            answer = self.ask(request_id, "tools/call", {"name": TOOL, "arguments": {"nonce": nonce}})
+        except Gone:
+            self.hung_up()
+            self.begin()
+            self.call(nonce)
+        except Lost as lost:
+            self.hung_up(nonce, str(lost))
+        else:
+            wrong = answer.get("error") or answer["result"]["isError"]
+            self.told(request_id, nonce, json.dumps(answer), str(wrong) if wrong else "")
+
+    def ask(self, request_id: str, method: str, params: Json) -> Json:
+        """A request's answer, past what comes before it."""
+        message = {"jsonrpc": "2.0", "id": int(request_id), "method": method, "params": params}
+        answer, body = self.post(message, {})
+        text = body.decode()
+        if answer.headers["Content-Type"] == "text/event-stream":
+            *_, text = (line.removeprefix("data:") for line in text.splitlines() if line.startswith("data:"))
+        found: Json = json.loads(text)
+        return found
+
+    def post(self, message: Json, headers: dict[str, str]) -> tuple[HTTPResponse, bytes]:
+        """A POST, and the whole response to it.
+
+        Raises:
+            Lost: the connection broke, or the balancer says that it did.
+            Gone: it is said that the session is gone.
+        """
+        try:
+            body = json.dumps(message).encode()
+            self._connection.request("POST", self.door.path, body, {**self.door.headers, **headers})
+            response = self._connection.getresponse()
+            answer = response.read()
+        except (OSError, HTTPException) as error:
+            self._connection.close()
+            raise Lost(repr(error)) from None
+        if response.status == HTTPStatus.NOT_FOUND and "Mcp-Session-Id" in headers:
+            raise Gone
+        if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise Lost(f"{response.status} {answer!r}")
+        assert response.status in {HTTPStatus.OK, HTTPStatus.ACCEPTED}, (response.status, answer)
+        return response, answer
+
+
+class ModernCaller(Caller):
+    """A client of MCP 2026-07-28: no session, each request stands for itself."""
+
+    def post(self, message: Json, headers: dict[str, str]) -> tuple[HTTPResponse, bytes]:
+        """With what each request says of itself, in its body and in its headers."""
+        meta = {protocol.VERSION_KEY: protocol.MODERN_VERSION, protocol.CAPABILITIES_KEY: {}}
+        params = {**message["params"], "_meta": {**meta, protocol.CLIENT_INFO_KEY: WHO}}
+        said = {"MCP-Protocol-Version": protocol.MODERN_VERSION, "Mcp-Method": message["method"]}
+        if "name" in params:
+            said["Mcp-Name"] = params["name"]
+        return super().post({**message, "params": params}, {**headers, **said})
+
+
+class HandshakeCaller(Caller):
+    """A client of MCP 2025-11-25: a session, which may be gone one day."""
+
+    def __init__(self, door: Door, history: History, name: str, tools: tuple[str, ...] = ()) -> None:
+        """Without a session yet."""
+        super().__init__(door, history, name, tools)
+        self._session: dict[str, str] = {}
+
+    @property
+    def session(self) -> str:
+        """The id of its session."""
+        return self._session["Mcp-Session-Id"]
+
+    def begin(self) -> None:
+        """Begin a session."""
+        params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": WHO}
+        self._session = {}
+        answer, _ = super().post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}, {})
+        self._session = {"Mcp-Session-Id": answer.headers["Mcp-Session-Id"], "MCP-Protocol-Version": HANDSHAKE}
+        self.begun += 1
+        self.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, {})
+
+    def post(self, message: Json, headers: dict[str, str]) -> tuple[HTTPResponse, bytes]:
+        """With the session."""
+        return super().post(message, {**headers, **self._session})
+
+
+# --- two daemons on one PostgreSQL behind HAProxy, under load ------------------------------------------------
+
+
+NAMES = ("one", "two")
 WORK_SECONDS = 0.01
 """What a server takes for a call, one after the other: so there is always one that has begun and not ended."""
-
 DRAIN_SECONDS = 5
 """Of the daemons: longer than the balancer takes to notice."""
-
 ROUNDS = 3
 """Calls of each client that are answered before the next thing is done to the daemons."""
-
 KEPT = ("echo", "pid")
 """What clients with a key load once, and call for ever."""
 
