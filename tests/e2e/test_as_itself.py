@@ -123,13 +123,15 @@ class Client(ABC):
         assert int(bytes(members.pop("id"))) == self._last
         return members
 
-    def begin(self) -> dict[str, Raw]:
+    def begin(self, name: str = "raw") -> dict[str, Raw]:
         """The handshake: `serverInfo`, `capabilities` and `instructions`, raw."""
         if self.modern:
             result = _members(self.ask("server/discover")["result"])
             info = _members(result["_meta"])["io.modelcontextprotocol/serverInfo"]
             return {**_only(result, SAID), "serverInfo": info}
-        result = _members(self.ask("initialize", INITIALIZE)["result"])
+        result = _members(
+            self.ask("initialize", {**INITIALIZE, "clientInfo": {"name": name, "version": "1"}})["result"]
+        )
         return _only(result, {**SAID, "serverInfo": None})
 
     def all_of(self, method: str) -> list[bytes]:
@@ -419,7 +421,8 @@ def test_a_server_that_was_never_up_is_waited_for_and_one_that_was_is_not() -> N
 def test_a_server_that_does_not_come_up_holds_no_client_up_for_long() -> None:
     stuck = scripted(**script("handshake", initialize={"never": True}))
     with running({"mcpServers": {"git": stuck}}) as daemon, over_socket(daemon, "handshake", "git") as client:
-        said = client.begin()
+        # One that is known to give up after five seconds.
+        said = client.begin("opencode")
         assert json.loads(bytes(said["serverInfo"]))["name"] == "mcpd"
         assert json.loads(bytes(said["instructions"])).startswith("git: not there yet")
 
