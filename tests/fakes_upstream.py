@@ -9,6 +9,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import attrs
@@ -383,6 +384,30 @@ class FakeMemory:
         return self.records.get(key)
 
 
+def _tools_listed(server: str, *names: str | dict[str, object]) -> DefinitionsListed:
+    definitions = tools_of(server, *names)
+    return DefinitionsListed(kind=Kind.TOOL, server=server, incarnation=1, definitions=definitions)
+
+
+def _became(server: str, state: ServerState, **status: Any) -> StatusChanged:
+    return StatusChanged(server=server, status=ServerStatus(state=state, incarnation=1, **status))
+
+
+@cache
+def _opening(written: str, *, listed: bool) -> tuple[Catalog, Index]:
+    """What most stages begin with, made once: values that nothing changes."""
+    return _begun(config_of(json.loads(written)), listed=listed)
+
+
+def _begun(config: Config, *, listed: bool) -> tuple[Catalog, Index]:
+    catalog, index = begin(config, time.time()), Index()
+    for name in [name for name, server in config.mcp_servers.items() if server.enabled and listed]:
+        for fact in (_became(name, ServerState.READY), _tools_listed(name, "echo", "add")):
+            catalog = fold(catalog, fact)
+            index = index.updated(catalog.servers)
+    return catalog, index
+
+
 class Stage:
     """Everything that sessions share. Servers are up, and list `echo` and `add`, unless told otherwise."""
 
@@ -395,13 +420,15 @@ class Stage:
         **written: object,
     ) -> None:
         servers = {name: {"command": "unused"} for name in ("alpha", "beta")}
-        self.config = config or config_of({"mcpServers": servers, **written})
+        text = json.dumps({"mcpServers": servers, **written})
+        catalog, index = _begun(config, listed=listed) if config else _opening(text, listed=listed)
+        self.config = catalog.config
         self.outbox = Outbox()
         self.log = FakeLog()
         self.recent = RecentCalls(time.time)
-        self.catalog: Watch[Catalog] = Watch(begin(self.config, time.time()))
+        self.catalog: Watch[Catalog] = Watch(catalog)
         self.upstreams = {name: FakeUpstream(name) for name, s in self.config.mcp_servers.items() if s.enabled}
-        self.index = Watch(Index())
+        self.index = Watch(index)
         self.mended = RepairCounts()
         self.services = Services(
             offers=Offers(),
@@ -439,10 +466,6 @@ class Stage:
             redact=Redactors(),
         )
         self._sessions = 0
-        if listed:
-            for name in self.upstreams:
-                self.becomes(name, ServerState.READY)
-                self.lists(name, "echo", "add")
 
     @property
     def alpha(self) -> FakeUpstream:
@@ -456,12 +479,11 @@ class Stage:
 
     def becomes(self, server: str, state: ServerState, **status: Any) -> None:
         """A server changes its state."""
-        self.learn(StatusChanged(server=server, status=ServerStatus(state=state, incarnation=1, **status)))
+        self.learn(_became(server, state, **status))
 
     def lists(self, server: str, *names: str | dict[str, object]) -> None:
         """A server lists these tools."""
-        tools = tools_of(server, *names)
-        self.learn(DefinitionsListed(kind=Kind.TOOL, server=server, incarnation=1, definitions=tools))
+        self.learn(_tools_listed(server, *names))
 
     def offers(self, server: str, kind: Kind, *definitions: str | Mapping[str, object]) -> None:
         """A server lists these prompts, resources or templates: by what identifies them, or whole."""
