@@ -139,7 +139,7 @@ def bounded(capabilities: Raw) -> tuple[Raw, str]:
     """Capabilities with their usable extensions alone, and what was dropped in words."""
     told = bytes(capabilities)
     try:
-        members = _decode_members(told) if _may_extend(told) else {}
+        members = _decode_members(told) if may_extend(told) else {}
     except _UNREADABLE:
         return capabilities, ""
     if "extensions" not in members:
@@ -151,7 +151,7 @@ def bounded(capabilities: Raw) -> tuple[Raw, str]:
 def carried(declared: Raw, *, alone: bool) -> bytes:
     """A client's `ClientCapabilities` with the extensions that pass; unreadable ones stay as they are."""
     told = bytes(declared)
-    if not _may_extend(told):
+    if not may_extend(told):
         return told
     return _carried(told, alone) if len(told) <= MAX_CACHED else _carried.__wrapped__(told, alone)
 
@@ -196,5 +196,6 @@ def joined(passed: Iterable[Mapping[str, object]]) -> dict[str, object]:
     return union
 
 
-def _may_extend(told: bytes) -> bool:
+def may_extend(told: bytes) -> bool:
+    """Whether raw JSON may have the member `extensions`."""
     return b"extensions" in told or b"\\u" in told

@@ -3,15 +3,15 @@
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.harness import Daemon, RawClient, running, scripted
-from tests.e2e.raw_http import META
-from tests.e2e.test_as_itself import ERAS, INFO, Lines, over_socket
+from tests.e2e.raw_http import META, listening
+from tests.e2e.test_as_itself import ERAS, INFO, Client, Http, Lines, over_socket
 from tests.scripted_server import command
 from tests.waiting import eventually
 
@@ -43,7 +43,7 @@ def heard(record: Path, method: str) -> list[Json]:
     return [message.get("params", {}) for message in messages if message.get("method") == method]
 
 
-def ask(client: Lines, method: str, params: Json | None = None, extensions: object = None) -> Json:
+def ask(client: Client, method: str, params: Json | None = None, extensions: object = None) -> Json:
     """The answer to a request, of a client that declares these extensions."""
     capabilities = {} if extensions is None else {"roots": {}, "extensions": extensions}
     said: Json = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}
@@ -115,21 +115,24 @@ CLIENTS = {UI: {"mimeTypes": ["b"]}, "com.example/x": {"m": [1.0]}, TASKS: {}}
 
 
 @pytest.mark.parametrize(
-    ("names", "wanted"),
-    [((), {UI: CLIENTS[UI], TASKS: {}}), (("own",), CLIENTS)],
+    ("names", "share", "wanted"),
+    [((), "all", {UI: CLIENTS[UI], TASKS: {}}), (("own",), "all", CLIENTS), ((), "session", CLIENTS)],
 )
 def test_a_modern_server_hears_of_its_clients_extensions_with_each_call(
-    tmp_path: Path, names: tuple[str, ...], wanted: Json
+    tmp_path: Path, names: tuple[str, ...], share: str, wanted: Json
 ) -> None:
     record = tmp_path / "record"
-    with running({"mcpServers": {"own": server("modern", {}, record=str(record))}}) as daemon:
-        daemon.ready()
+    entry = {**server("modern", {}, record=str(record)), "share": share}
+    with running({"mcpServers": {"own": entry}}) as daemon:
+        eventually(lambda: record.exists() and heard(record, "tools/list"), daemon.said)
         with over_socket(daemon, "modern", *names, surface="full") as client:
             ask(client, "tools/call", {"name": "echo", "arguments": {}}, CLIENTS)
         (call,) = heard(record, "tools/call")
         assert call["_meta"][CAPABILITIES_KEY] == {"roots": {}, "extensions": wanted}
         for listed in heard(record, "tools/list"):
-            assert listed["_meta"][CAPABILITIES_KEY]["extensions"] == OF_MCPD
+            # No list is a task.
+            of_instance = {name: each for name, each in CLIENTS.items() if name != TASKS and share != "all"}
+            assert listed["_meta"][CAPABILITIES_KEY]["extensions"] in (OF_MCPD, of_instance)
 
 
 def test_a_shared_server_of_the_older_era_hears_of_apps_and_an_instance_of_its_own_client(
@@ -220,16 +223,17 @@ def whole(era: str) -> Iterator[Lines]:
 
 
 @pytest.fixture(scope="module", params=ERAS)
-def both(request: pytest.FixtureRequest) -> Iterator[tuple[Daemon, str]]:
+def both(request: pytest.FixtureRequest) -> Iterator[tuple[Daemon, str, int]]:
     """A daemon with that server, of an era, twice."""
     entry = scripted(**of_era(request.param))
-    with running({"mcpServers": {"one": entry, "two": entry}}) as daemon:
+    port, listen = listening()
+    with running({"mcpServers": {"one": entry, "two": entry}, "listen": listen}) as daemon:
         daemon.ready()
-        yield daemon, request.param
+        yield daemon, request.param, port
 
 
-def test_a_handshake_is_the_servers_own_member_for_member(both: tuple[Daemon, str]) -> None:
-    daemon, era = both
+def test_a_handshake_is_the_servers_own_member_for_member(both: tuple[Daemon, str, int]) -> None:
+    daemon, era, _port = both
     method = {"handshake": "initialize", "modern": "server/discover"}[era]
     added = {} if era == "handshake" else {"ttlMs": 0, "cacheScope": "private"}
     with whole(era) as direct, over_socket(daemon, era, "one") as through:
@@ -237,9 +241,11 @@ def test_a_handshake_is_the_servers_own_member_for_member(both: tuple[Daemon, st
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_answers_and_errors_are_the_servers_own(both: tuple[Daemon, str], era: str) -> None:
-    daemon, own_era = both
-    with whole(own_era) as direct, over_socket(daemon, era, "one") as through:
+@pytest.mark.parametrize("door", ["unix", "http"])
+def test_answers_and_errors_are_the_servers_own(both: tuple[Daemon, str, int], door: str, era: str) -> None:
+    daemon, own_era, port = both
+    web = closing(Http(era, port, "/mcp/-/one"))
+    with whole(own_era) as direct, web if door == "http" else over_socket(daemon, era, "one") as through:
         for client in (direct, through):
             ask(client, "server/discover" if client.modern else "initialize")
         for method, params in ASKED:
@@ -256,9 +262,9 @@ def test_answers_and_errors_are_the_servers_own(both: tuple[Daemon, str], era: s
 
 
 def test_a_notification_reaches_who_has_chosen_the_server_alone_and_an_unknown_request_goes_nowhere_else(
-    both: tuple[Daemon, str],
+    both: tuple[Daemon, str, int],
 ) -> None:
-    daemon, _era = both
+    daemon, *_ = both
     hellos: dict[str, Json] = {
         "alone": {"servers": ["one"]},
         "again": {"servers": ["one"]},

@@ -9,7 +9,7 @@ import trio
 from msgspec import UNSET
 
 from daemon import protocol
-from daemon.catalog.extensions import bounded, joined, passed_on
+from daemon.catalog.extensions import bounded, joined, may_extend, passed_on
 from daemon.catalog.introduction import read_introduction
 from daemon.clients.client_tasks import offers_tasks
 from daemon.clients.requests.tools import answer_after, patience_of
@@ -82,7 +82,8 @@ def declared_in(
     """The capabilities in the answer to a handshake; only the older era has tasks of its own."""
     said, declared = _introduction(selection, servers), declared_to(selection, servers)
     if said is None:
-        kept = (read_introduction(each.said.introduction) for each in view.servers.values())
+        told = (each.said.introduction for each in view.servers.values())
+        kept = (read_introduction(each) for each in told if may_extend(each))
         passed = [
             passed_on(each.capabilities, alone=False, modern=each.modern) for each in kept if each is not None
         ]
