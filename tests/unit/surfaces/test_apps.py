@@ -53,6 +53,7 @@ ONE = after(
 )
 CALLS: dict[str, list[dict[str, object]]] = {
     "get-category-tools": [{"category": "a"}],
+    "call-category-tool": [{"category": "a", "name": f"{SECRET}_step", "args": {}}],
     "list_categories": [{}],
     "get_tools": [{"category": "a"}],
     "call_tool": [{"tool_name": "step", "arguments": {}}],
