@@ -31,7 +31,6 @@ from daemon.authorization.guarded_http import (
     UnsafeAddress,
     credentials,
     is_usable,
-    refuse_unsafe,
     times,
 )
 from daemon.authorization.login import (
@@ -47,7 +46,6 @@ from daemon.authorization.login import (
 )
 from daemon.authorization.logins import Login, NoLogin, NotNow
 from daemon.config.expand import read_file
-from daemon.config.listen import is_loopback
 from daemon.config.login_keys import AuthType
 from daemon.host.sockets import reason
 
@@ -70,13 +68,18 @@ ADVICE = {
 
 
 class _OneIssuer(OAuthClientProvider):
-    """Spells the configured authorization server as its metadata does: the SDK compares letter by letter."""
+    """Takes the configured authorization server alone, spelt as in its metadata: the SDK compares letters."""
 
     issuer: str
 
     def _select_authorization_server(self, advertised: list[str]) -> str:
         chosen = super()._select_authorization_server(advertised)
-        return self.issuer if issuers_match(self.issuer, chosen) else chosen
+        if issuers_match(self.issuer, chosen):
+            return self.issuer
+        raise NoLogin(
+            f"the server names {chosen} as its authorization server, and `auth` names {self.issuer}: no secret"
+            " was sent; correct issuer if the other is right"
+        )
 
 
 class _BySecret(_OneIssuer, ClientCredentialsOAuthProvider):
@@ -113,14 +116,12 @@ class MachineLogin:
         self._issuer, self._method = wish.auth.issuer, SECRET_METHODS[0]
         self._storage = TransientStorage(None)
         self._metadata: ServerMetadata | None = None
-        self._named = ""  # another issuer that the server names
         self._last: httpx2.Response | None = None
         self._unwell: httpx2.Response | None = None
 
     async def run(self) -> Login:
         """Log in; raises NoLogin, or NotNow if a later attempt may succeed."""
         try:
-            refuse_unsafe(httpx2.URL(self._wish.url), local=is_loopback(httpx2.URL(self._wish.url).host))
             try:
                 status = await self._flow()
             except _Adapted:
@@ -143,13 +144,7 @@ class MachineLogin:
         return self._login()
 
     async def _flow(self) -> int:
-        provider = self._provider()
-        try:
-            return await carry_out(provider, self._client, self._wish.url, self._scope, self._send)
-        except OAuthFlowError:
-            if isinstance(provider, OAuthClientProvider):
-                self._named = provider.context.auth_server_url or ""
-            raise
+        return await carry_out(self._provider(), self._client, self._wish.url, self._scope, self._send)
 
     def _provider(self) -> httpx2.Auth:
         auth, url, issuer = self._auth, self._wish.url, self._issuer
@@ -235,11 +230,6 @@ class MachineLogin:
     def _unfit(self) -> NoLogin:
         if self._unwell is not None:
             return NotNow(f"no metadata of a login can be had{answered(self._unwell)}: try again later")
-        if self._named and not issuers_match(self._named, self._issuer):
-            return NoLogin(
-                f"{self._wish.server} names {self._named} as its authorization server, and `auth` names"
-                f" {self._issuer}, so no secret was sent: correct issuer if the other is right"
-            )
         return NoLogin(
             f"{self._wish.server} and {self._issuer} publish no metadata that fit together: correct issuer and"
             " url, or ask their operators"

@@ -241,7 +241,7 @@ async def test_a_file_without_a_token_is_named(tmp_path: Path, content: bytes | 
         ({RESOURCE: 503}, "try again later", True),
         (
             {RESOURCE: {"resource": URL, "authorization_servers": ["http://127.0.0.2:9"]}},
-            "crm names http://127.0.0.2:9 as its authorization server, and `auth` names http://127.0.0.1:9",
+            "the server names http://127.0.0.2:9 as its authorization server, and `auth` names http://127.0.0.1:9",
             False,
         ),
         (
@@ -250,7 +250,7 @@ async def test_a_file_without_a_token_is_named(tmp_path: Path, content: bytes | 
             False,
         ),
         (
-            {RESOURCE: {"resource": URL, "authorization_servers": ["http://evil.example"]}},
+            {SERVER: {**METADATA, "token_endpoint": "http://evil.example/token"}},
             "http://evil.example is not encrypted",
             False,
         ),
