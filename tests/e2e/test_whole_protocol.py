@@ -18,7 +18,7 @@ import pytest
 from tests.e2e.harness import ROOT, Daemon, running
 from tests.e2e.raw_http import HttpDoor
 from tests.e2e.whole_client import CAPABILITIES, WholeClient
-from tests.e2e.whole_server import FILES, META, PAGE, POLL, SKILL, TOOLS, UI, UNKNOWN
+from tests.e2e.whole_server import FILES, META, PAGE, POLL, SKILL, TOOLS, TRACES, UI, UNKNOWN
 from tests.e2e.whole_serving import served
 from tests.pairwise import covering
 
@@ -240,7 +240,8 @@ def test_a_resource_that_is_subscribed_to_is_told_of(pair: Pair) -> None:
     else:
         assert client.ask("resources/subscribe", {"uri": uri}) == {}
     pair.call("touch")
-    client.hear("notifications/resources/updated", uri=uri)
+    told = client.hear("notifications/resources/updated", uri=uri)
+    assert TRACES.items() <= told["_meta"].items()
     if not client.modern:
         assert client.ask("resources/unsubscribe", {"uri": uri}) == {}
 
@@ -265,7 +266,8 @@ def test_a_server_logs_to_the_client_at_the_level_that_it_wants(pair: Pair) -> N
         assert client.ask("logging/setLevel", {"level": "error"}) == {}
         pair.call("log")
     for level in ("error", "critical", "alert", "emergency"):
-        client.hear("notifications/message", level=level, logger=pair.server, data={"at": level})
+        told = client.hear("notifications/message", level=level, logger=pair.server, data={"at": level})
+        assert TRACES.items() <= told["_meta"].items()
     assert not [told for told in client.told if told["method"] == "notifications/message"]
 
 
@@ -294,6 +296,20 @@ def test_a_call_is_followed_by_its_progress(pair: Pair) -> None:
     pair.call("steps", progressToken="mine")
     for step in (1, 2):
         pair.client.hear("notifications/progress", progressToken="mine", progress=step, message=f"step {step}")
+
+
+def test_traces_go_with_requests_and_come_with_what_a_server_asks_and_tells(pair: Pair) -> None:
+    client, uri = pair.client, pair.uri("a")
+    mine = {**TRACES, "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}
+    assert pair.call("trace", progressToken="mine", **mine) == mine
+    methods = ["elicitation/create", "sampling/createMessage", "roots/list"]
+    assert [asked["method"] for asked in client.asked] == methods
+    told = [asked["params"] for asked in client.asked]
+    told.append(client.hear("notifications/progress", progressToken="mine"))
+    assert [{key: each.get("_meta", {}).get(key) for key in TRACES} for each in told] == [TRACES] * len(told)
+    asked = {"name": pair.named("greet"), "arguments": {"who": "me"}}
+    assert client.ask("prompts/get", asked, **mine)["x-traces"] == mine
+    assert client.ask("resources/read", {"uri": uri}, **mine)["x-traces"] == mine
 
 
 def test_a_servers_instructions_are_among_those_of_the_daemon(pair: Pair) -> None:

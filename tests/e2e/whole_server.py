@@ -34,9 +34,17 @@ TOOLS = (
     "change",
     "link",
     "show",
+    "trace",
     "work",
     "later",
 )
+TRACES: Json = {
+    "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    "tracestate": "vendor=1,other@2=3",
+    "baggage": "user=me,tenant=%C3%BC",
+}
+"""In `_meta` of what a server asks and tells (SEP-414)."""
+
 PAGE = "ui://app/page.html"
 """The app in which `show` is shown: every server's own, and in no list."""
 
@@ -204,7 +212,11 @@ class Conversation:
             case "prompts/get":
                 said = f"hello {params['arguments']['who']} from {params['name']}"
                 request.reply(
-                    {"messages": [{"role": "user", "content": {"type": "text", "text": said}}], **UNKNOWN}
+                    {
+                        "messages": [{"role": "user", "content": {"type": "text", "text": said}}],
+                        "x-traces": request.traces,
+                        **UNKNOWN,
+                    }
                 )
             case "skills/get":
                 request.reply({"skill": server.skill, **UNKNOWN}, cacheable=True)
@@ -213,10 +225,8 @@ class Conversation:
                 request.reply({"resources": [found], "nextCursor": params.get("cursor", "none"), **UNKNOWN})
             case "resources/read":
                 of = f" of {server.name}" if params["uri"].startswith(("ui:", "skill:")) else ""
-                request.reply(
-                    {"contents": [{"uri": params["uri"], "text": f"in {params['uri']}{of}"}], **UNKNOWN},
-                    cacheable=True,
-                )
+                contents = [{"uri": params["uri"], "text": f"in {params['uri']}{of}"}]
+                request.reply({"contents": contents, "x-traces": request.traces, **UNKNOWN}, cacheable=True)
             case _:
                 request.send({"id": request.id, "error": {"code": -32601, "message": "Method not found"}})
 
@@ -266,6 +276,14 @@ class Conversation:
                 return _text({"answer": answer, "progress": self._heard.pop(token, [])})
             case "roots":
                 return _text((yield "roots/list", {}))
+            case "trace":
+                token, meta = request.meta["progressToken"], {"_meta": TRACES}
+                told = {"progressToken": token, "progress": 1, **meta}
+                request.send({"method": "notifications/progress", "params": told})
+                yield "elicitation/create", {"message": "who?", "requestedSchema": FORM, **meta}
+                yield "sampling/createMessage", {"messages": [], "maxTokens": 5, **meta}
+                yield "roots/list", meta
+                return _text(request.traces)
             case _:
                 return self._at_once(name, request)
 
@@ -280,10 +298,10 @@ class Conversation:
             case "log":
                 level = request.meta.get(META + "logLevel") if server.modern else self._level
                 for each in LEVELS[LEVELS.index(level) :] if level else []:
-                    told = {"level": each, "logger": server.name, "data": {"at": each}}
+                    told = {"level": each, "logger": server.name, "data": {"at": each}, "_meta": TRACES}
                     request.send({"method": "notifications/message", "params": told})
             case "touch":
-                self._tell("notifications/resources/updated", {"uri": server.uri("a")})
+                self._tell("notifications/resources/updated", {"uri": server.uri("a"), "_meta": TRACES})
             case "change":
                 kind = request.params["arguments"]["kind"]
                 kinds = getattr(server, kind)
@@ -305,7 +323,8 @@ class Conversation:
         wish = method.split("/")[1] + "ListChanged"
         for listen_id, filters, send in self._listening:
             if filters.get(wish) or params.get("uri") in filters.get("resourceSubscriptions", ()):
-                send({"method": method, "params": {**params, "_meta": {META + "subscriptionId": listen_id}}})
+                meta = {**params.get("_meta", {}), META + "subscriptionId": listen_id}
+                send({"method": method, "params": {**params, "_meta": meta}})
 
     def _go_on(self, work: Work, answer: Any, request: "Request") -> None:
         try:
@@ -332,6 +351,7 @@ class Request:
         self.method = method
         self.params = params
         self.meta: Json = params.get("_meta") or {}
+        self.traces = {key: self.meta[key] for key in TRACES if key in self.meta}
         self.send = send
 
     def reply(self, result: Json, *, cacheable: bool = False) -> None:
