@@ -141,6 +141,29 @@ async def test_notifications_reach_the_clients_and_the_log() -> None:
     assert scene.server.stderr.last(5) == ['{"data":"it works"}']
 
 
+async def test_an_unknown_notification_belongs_to_the_call_that_it_came_with_or_to_clients() -> None:
+    scene, caller = Scene(), Named()
+    scene.server.send(tool_call("t"), caller)
+    scene.events.on_message("notifications/com.example/x", Raw(b"{}"), None)
+    assert (scene.clients.heard, caller.told) == ([("s", "notifications/com.example/x")], [])
+    scene.events.on_message("notifications/com.example/y", Raw(b"{}"), caller)
+    assert (len(scene.clients.heard), caller.told) == (1, ["notifications/com.example/y"])
+    for own in ("mcpd/unsent", "notifications/tasks"):
+        scene.events.on_message(own, Raw(b"{}"), None)
+    assert caller.told == ["notifications/com.example/y"]
+
+
+class Named(test_admission.Caller):
+    """A caller that keeps the notifications that came with its call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+
+    def notified(self, method: str, params: Raw) -> None:
+        self.told.append(method)
+
+
 async def test_a_server_is_told_something_while_it_is_up_and_takes_no_calls_afterwards() -> None:
     scene = Scene()
     scene.events.on_child(42, 7)

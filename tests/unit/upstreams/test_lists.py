@@ -140,6 +140,28 @@ async def test_who_has_resources_need_not_know_of_templates(nursery: trio.Nurser
         assert scene.last(Kind.TEMPLATE) == ([], "")
 
 
+@pytest.mark.parametrize("kind", [Kind.TEMPLATE, Kind.RESOURCE])
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"null", {}),
+        (b'{"n":[1.5,"s3cret"]}', {"data": {"n": [1.5, "[redacted]"]}}),
+        (b'"cut', {}),
+    ],
+)
+async def test_a_refusal_is_kept_as_the_server_wrote_it(
+    nursery: trio.Nursery, kind: Kind, data: bytes, told: Any
+) -> None:
+    scene = Scene()
+    scene.connection.lists[kind] = RemoteError(-32601, "no s3cret", data)
+    await scene.start(nursery)
+    wanted = {"code": -32601, "message": "no [redacted]", **told}
+    assert json.loads(scene.told(kind)[-1].refusal) == wanted
+    scene.connection.lists[kind] = ["x:r"]
+    await scene.lists.refresh()
+    assert scene.told(kind)[-1].refusal == scene.told(Kind.PROMPT)[-1].refusal == b""
+
+
 async def test_a_list_that_is_refused_is_asked_for_in_its_time_and_one_that_is_late_soon(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

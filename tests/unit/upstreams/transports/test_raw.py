@@ -21,6 +21,7 @@ from daemon.errors import (
     UpstreamTimeout,
 )
 from daemon.model import Era
+from daemon.ports import OwnCall
 from daemon.protocol import CAPABILITIES_KEY, CLIENT_INFO_KEY, MODERN_VERSION, VERSION_KEY
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire.envelope import Buffer
@@ -111,6 +112,23 @@ async def test_the_arguments_of_a_call_travel_byte_for_byte() -> None:
             + odd
             + b"}}"
         ]
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_request_without_params_is_an_object_all_the_same(modern: bool) -> None:
+    async with pair() as found:
+        if modern:
+            found.connection.adopt(Era.MODERN, MODERN_VERSION)
+        key = found.connection.call(OwnCall(method="a/b", params=(b"", b""), wants_progress=True), Answer())
+        params = found.link.last["params"]
+        assert params.keys() == {"_meta"}
+        assert params["_meta"]["progressToken"] == key
+
+
+async def test_a_notification_without_params_is_heard_as_an_empty_one() -> None:
+    async with pair() as found:
+        await found.link.says(b'{"jsonrpc":"2.0","method":"notifications/com.example/x"}')
+        assert found.listener.messages == [("notifications/com.example/x", b"{}")]
 
 
 async def test_a_callers_meta_travels_and_its_progress_token_is_ours() -> None:
