@@ -175,9 +175,10 @@ class ClientTasks:
 
     def find(self, task_id: str, owner: Hashable) -> Task | None:
         """The task with this id; None if unknown or another session's."""
-        self._forget_old()
         task = self._known.get(task_id)
-        return task if task is not None and task.owner == owner else None
+        # Only this one's time is looked at: clients poll.
+        is_theirs = task is not None and task.owner == owner and task.expires > trio.current_time()
+        return task if is_theirs else None
 
     def of(self, owner: Hashable) -> list[Task]:
         """The tasks of a session, of both revisions, oldest first."""
