@@ -15,11 +15,10 @@ from daemon.catalog.kinds import LISTS
 from daemon.clients.list_changes import MAX_SUBSCRIPTIONS
 from daemon.clients.requests.forwarding import find_resource, uri_in
 from daemon.clients.requests.initialize import declared
-from daemon.clients.requests.tasks import watch_tasks
+from daemon.clients.requests.tasks import lacks_tasks, watch_tasks
 from daemon.clients.requests.tools import list_now
-from daemon.clients.server_requests import MISSING_CAPABILITY, NOTHING
 from daemon.clients.subscribers import MAX_FOLLOWED, Following, rank_of
-from daemon.clients.task_results import declares_tasks, owner_in
+from daemon.clients.task_results import owner_in
 from daemon.clients.waits import wait_known, wait_up
 from daemon.errors import CallError, Overloaded, UnknownResource, UpstreamTimeout, UpstreamUnavailable
 from daemon.model import Kind
@@ -29,7 +28,7 @@ from daemon.wire import envelope
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from daemon.clients.attachment import Attachment, Request
     from daemon.clients.connection import ClientConnection
@@ -228,9 +227,6 @@ def set_level(connection: ClientConnection, params: Raw | None, request: Request
     connection.serve_later(request.id, "logging/setLevel", answer)
 
 
-_NEEDS_TASKS: Mapping[str, object] = {"requiredCapabilities": {"extensions": {protocol.TASKS_EXTENSION: {}}}}
-
-
 def listen(connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Acknowledge a subscription, which stays open until the client cancels it.
 
@@ -252,14 +248,13 @@ def listen(connection: ClientConnection, params: Raw | None, request: Request) -
         if wanted.get(each.wish) is True and each.capability in offered
     }
     if task_ids := protocol.texts_in(wanted.get("taskIds")):
-        declared_now = protocol.meta_of(params).get(protocol.CAPABILITIES_KEY, NOTHING)
-        if not declares_tasks(declared_now):
-            peer.refuse(request.id, MISSING_CAPABILITY, "Missing required client capability", _NEEDS_TASKS)
+        if lacks_tasks(connection, params, request):
             return
+        said = protocol.meta_of(params)[protocol.CAPABILITIES_KEY].copy()
         known, owner = connection.context.subscribers.tasks, owner_in(request, connection.client)
         tasks = [task for each in dict.fromkeys(task_ids) if (task := known.find(each, owner)) is not None]
         honoured["taskIds"] = [task.id for task in tasks]
-        watch = partial(watch_tasks, connection, request, tasks, declared_now.copy())
+        watch = partial(watch_tasks, connection, request, tasks, said)
         connection.serve_later(request.id, "subscriptions/listen", watch)
     uris = protocol.texts_in(wanted.get("resourceSubscriptions")) if "resources" in offered else []
     if uris:

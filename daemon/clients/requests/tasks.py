@@ -15,11 +15,12 @@ from daemon.catalog.authorship import UnsafeQuestion
 from daemon.clients.calls import ClientCall
 from daemon.clients.client_tasks import RequestedTask, Task, renamed, renamed_result
 from daemon.clients.requests.forwarding import ForwardedRequest, begin, text_in
-from daemon.clients.task_results import LONGEST_POLL, ask_server, owner_in, poll_seconds, told
+from daemon.clients.server_requests import MISSING_CAPABILITY
+from daemon.clients.task_results import LONGEST_POLL, ask_server, declares_tasks, owner_in, poll_seconds, told
 from daemon.errors import CallError, UpstreamCallError, UpstreamUnavailable
 from daemon.protocol import TASK_RESULT
 from daemon.surfaces.surface import Forward
-from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, read_error
+from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, read_error
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
@@ -174,6 +175,8 @@ def call_as_task(connection: ClientConnection, wanted: protocol.CallParams, requ
 
 def ask_about_task(method: str, connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Send a request about one task to its server. Raises MsgspecError: the params name no task."""
+    if request.modern and _refuses(method, connection, params, request):
+        return
     tasks = connection.context.subscribers.tasks
     others = protocol.members_of(params)
     task = tasks.find(text_in(others, "taskId"), owner_in(request, connection.client))
@@ -200,8 +203,32 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
     begin(connection, request, method, params, others, partial(to_server, task, method), make=make)
 
 
-def list_tasks(connection: ClientConnection, _params: Raw | None, request: Request) -> None:
+def _refuses(method: str, connection: ClientConnection, params: Raw | None, request: Request) -> bool:
+    """Refuse what the extension does not have, and a client that has not declared the extension."""
+    if method not in _METHODS[Task]:
+        text = f"Method not found: {method} ({protocol.MODERN_VERSION} has none)"
+        connection.peer.refuse(request.id, METHOD_NOT_FOUND, text)
+        return True
+    return lacks_tasks(connection, params, request)
+
+
+def lacks_tasks(connection: ClientConnection, params: Raw | None, request: Request) -> bool:
+    """Refuse a client that has not declared the tasks extension in a request (SEP-2663, error handling)."""
+    declared = declares_tasks(protocol.meta_of(params).get(protocol.CAPABILITIES_KEY))
+    if not declared:
+        connection.peer.refuse(
+            request.id, MISSING_CAPABILITY, "Missing required client capability", _NEEDS_TASKS
+        )
+    return not declared
+
+
+_NEEDS_TASKS: Mapping[str, object] = {"requiredCapabilities": {"extensions": {protocol.TASKS_EXTENSION: {}}}}
+
+
+def list_tasks(connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Answer `tasks/list` with the session's tasks, refreshed from their servers."""
+    if request.modern and _refuses("tasks/list", connection, params, request):
+        return
     connection.serve_later(request.id, "tasks/list", partial(_list_fresh, connection, request))
 
 

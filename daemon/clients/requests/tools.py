@@ -184,10 +184,14 @@ def _refusal(request: Request, kind: Kind) -> bytes:
 def call_tool(connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Send a `tools/call` to its server. Raises MsgspecError: the params are not those of a call."""
     wanted = protocol.decode_call(params or b"{}")
-    if "task" in wanted.others:
+    others = wanted.others
+    if "task" in others and not request.modern:
         call_as_task(connection, wanted, request)
         return
-    connection.dispatch.begin(request, wanted.name, bytes(wanted.arguments), wanted.meta, wanted.others)
+    if "task" in others:
+        # 2026-07-28 has none, and a server of 2025-11-25 would make a task that the client could not fetch.
+        others = {key: value for key, value in others.items() if key != "task"}
+    connection.dispatch.begin(request, wanted.name, bytes(wanted.arguments), wanted.meta, others)
 
 
 def list_tools(connection: ClientConnection, params: Raw | None, request: Request) -> None:

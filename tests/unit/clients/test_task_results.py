@@ -1,7 +1,6 @@
 """Calls that become tasks of the extension (SEP-2663): polled for clients without it, handed out to others."""
 
 import json
-from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -218,19 +217,14 @@ async def test_requests_about_a_task_reach_its_server_by_the_servers_id(
     assert (state["taskId"], state["inputRequests"]["who"]["params"]["message"]) == (task, NAMED)
 
 
-def unknown_tasks(task: str) -> Iterator[tuple[str, object]]:
-    for method in ("tasks/get", "tasks/update", "tasks/cancel"):
-        yield from ((method, each) for each in ("theirs", "", task[:-1], task + "x", "x" * 10_000))
-    yield "tasks/result", task
-
-
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
 async def test_all_that_is_no_task_of_the_client_is_refused_alike(
-    stage: Stage, polling: Client, nursery: trio.Nursery
+    stage: Stage, polling: Client, nursery: trio.Nursery, method: str
 ) -> None:
     task = await handed_out(stage, polling)
     stranger = (await stage.connect(nursery)).client
-    tried = [(stranger, "tasks/get", task), *((polling, *each) for each in unknown_tasks(task))]
-    for client, method, task_id in tried:
+    ids = ("theirs", "", task[:-1], task + "x", "x" * 10_000)
+    for client, task_id in [(stranger, task), *((polling, each) for each in ids)]:
         await about(client, method, task_id)
         assert (await client.get())["error"] == {"code": -32602, "message": UNKNOWN}
     assert len(stage.alpha.sent) == 1
@@ -292,8 +286,26 @@ async def test_a_listener_is_notified_of_each_change_until_the_task_ends(
     assert len(stage.alpha.sent) == 4
 
 
-async def test_a_client_without_the_extension_cannot_listen_to_tasks(polling: Client) -> None:
-    await polling.ask("subscriptions/listen", {"notifications": {"taskIds": ["x"]}, "_meta": PLAIN})
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("subscriptions/listen", {"notifications": {"taskIds": ["x"]}}),
+        *((method, {"taskId": "x"}) for method in ("tasks/get", "tasks/update", "tasks/cancel")),
+    ],
+)
+async def test_a_client_that_has_not_declared_the_extension_is_refused(
+    polling: Client, method: str, params: Any
+) -> None:
+    await polling.ask(method, {**params, "_meta": PLAIN})
     error = (await polling.get())["error"]
     wanted: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}}
     assert (error["code"], error["data"]) == (-32021, wanted)
+
+
+async def test_what_tasks_had_in_2025_11_25_alone_is_gone(stage: Stage, polling: Client) -> None:
+    task = await handed_out(stage, polling)
+    for method in ("tasks/result", "tasks/list"):
+        await about(polling, method, task)
+        assert (await polling.get())["error"]["code"] == -32601
+    await polling.call("alpha", "echo", {"x": 1}, task={"ttl": 5}, _meta=META)
+    assert "task" not in members(await stage.alpha.wait_sent(2))

@@ -59,12 +59,14 @@ _ENCODED = re.compile(r"=\?base64\?(.*)\?=")
 class _NamedParams(Struct):
     name: str | UnsetType = UNSET
     uri: str | UnsetType = UNSET
+    taskId: str | UnsetType = UNSET  # noqa: N815 - the wire's name
     arguments: Raw | UnsetType = UNSET
 
 
 _decode_named = msgspec.json.Decoder(_NamedParams).decode
 
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAMED |= dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")
 """Methods whose `Mcp-Name` header repeats a param."""
 
 
