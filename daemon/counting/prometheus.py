@@ -142,7 +142,7 @@ _SERVERS = (
     ),
     _gauge(
         "mcpd_server_definitions",
-        "Prompts, resources and templates of resources that are known of a server.",
+        "Prompts, resources, resource templates and skills that are known of a server.",
         ("server", "kind"),
     ),
     _gauge(
