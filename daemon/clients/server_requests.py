@@ -88,9 +88,13 @@ def lacking(capabilities: Raw, request: PeerRequest | InputRequest) -> str:
     return ".".join(wanted)
 
 
-@lru_cache(maxsize=64)
 def answerable(capabilities: bytes) -> frozenset[str]:
     """The methods of servers' requests that a client can answer, in one form at least."""
+    return _answerable(capabilities) if len(capabilities) <= MAX_DECLARED else frozenset()
+
+
+@lru_cache(maxsize=64)
+def _answerable(capabilities: bytes) -> frozenset[str]:
     declared = declared_in(Raw(capabilities))
     return frozenset(each for each in ASKED_OF_CLIENTS if declared.get(each.partition("/")[0]) is not None)
 

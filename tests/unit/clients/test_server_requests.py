@@ -15,6 +15,8 @@ from daemon.clients.server_requests import (
     MAX_OF_SERVER,
     MAX_OPEN,
     MISSING_CAPABILITY,
+    _answerable,
+    answerable,
     concerns_client,
     has,
     lacking,
@@ -255,3 +257,11 @@ def test_a_message_as_long_as_may_be_is_cut_and_says_so() -> None:
 )
 def test_only_what_a_client_can_mend_is_its_error(code: int, others: dict[str, Raw], concerns: bool) -> None:
     assert concerns_client(b'{"code":%d,"message":"m"}' % code, others) is concerns
+
+
+def test_a_long_declaration_is_neither_read_nor_kept() -> None:
+    long = b'{"roots":{},"x":"%b"}' % (b"x" * MAX_DECLARED)
+    kept = _answerable.cache_info().currsize
+    assert answerable(long) == frozenset()
+    assert _answerable.cache_info().currsize == kept
+    assert "roots/list" in answerable(b'{"roots":{}}')
