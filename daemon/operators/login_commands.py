@@ -95,7 +95,9 @@ def server_to_log_in_to(context: OperatorContext, name: str) -> Server:
     if server.url is None or server.type == "unix":
         raise Refused(f"server {name} has no login: it is not reached over HTTP (its type is {server.type})")
     if server.auth is not None:
-        raise Refused(f"server {name} needs none: mcpd logs in to it by itself, as its `auth` says")
+        raise Refused(
+            f"server {name} needs no login of yours: mcpd logs in by itself, as `auth` of the entry says"
+        )
     if server.oauth is False:
         raise Refused(f'server {name} is not logged in to: its configuration says so ("oauth": false)')
     raise Refused(f"server {name} gets the header Authorization of its configuration: remove this header first")

@@ -65,7 +65,10 @@ def test_a_daemon_logs_in_with_a_secret_and_again_before_its_token_ends_and_nobo
         assert of_server(daemon)["restarts"] == 0
         refused = daemon.outcome("login", "crm")
         assert refused.returncode == 1
-        assert "server crm needs none: mcpd logs in to it by itself, as its `auth` says" in refused.stderr
+        assert (
+            "server crm needs no login of yours: mcpd logs in by itself, as `auth` of the entry says"
+            in refused.stderr
+        )
         everything = daemon.said() + json.dumps([daemon.ask("status"), daemon.ask("events")])
         assert SECRET not in everything
         assert not (daemon.state.parent / "logins").exists()
