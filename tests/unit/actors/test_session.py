@@ -18,13 +18,11 @@ from daemon.protocol import HANDSHAKE_VERSIONS, LIST_TTL_MS, MODERN_VERSION, SUB
 from daemon.states import ServerState
 from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.surface import Action, Reply, Surface, View
-from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.peer import MAX_FAULTS
 from tests.fakes_upstream import MODERN, Client, Stage, error_of
 from tests.unit.cases import cases
 
 META_TOOLS = ["get-category-tools", "call-category-tool", "call-read-only-tool"]
-MEGABYTE = 1 << 20
 
 
 class PlainSurface(Surface):
@@ -351,43 +349,6 @@ async def test_a_message_over_the_limit_is_refused_with_its_id_if_that_came_firs
     assert (await guest.client.request("ping", request_id=2))["id"] == 2
 
 
-async def test_a_client_that_never_reads_is_cut_off_and_others_are_served(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
-) -> None:
-    stage = Stage()
-    deaf = await stage.connect(nursery, max_queue=4 * MEGABYTE, pause_at=MEGABYTE // 2)
-    other = await stage.connect(nursery)
-    for number in range(12):
-        await deaf.client.call("alpha", "echo", request_id=number)
-    await other.client.call("beta", "echo")
-    served = await stage.upstreams["beta"].wait_sent()
-    await stage.alpha.wait_sent(12)
-    big = b'{"content":["%b"]}' % (b"x" * MEGABYTE)
-    for sent in list(stage.alpha.sent):
-        stage.answer(sent, big)
-        await trio.testing.wait_all_tasks_blocked()  # the writer waits for the client to read, in vain
-    stage.answer(served)
-    assert (await other.client.get())["id"] == 1
-    with trio.fail_after(2 * STUCK_SECONDS):
-        await deaf.ended.wait()
-    assert deaf.session.in_flight == 0
-
-
-async def test_a_slow_client_gets_everything_in_the_end(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    stage.alpha.on_send = lambda sent: sent.exchange.answered(b'{"n":["%b"]}' % (b"x" * 100_000))
-    slow = await stage.connect(nursery, max_queue=4 * MEGABYTE, pause_at=MEGABYTE // 2)
-    async with trio.open_nursery() as asking:
-        asking.start_soon(_ask_often, slow.client, 100)
-        got = [(await slow.client.get())["id"] for _ in range(100)]
-    assert got == list(range(100))
-
-
-async def _ask_often(client: Client, count: int) -> None:
-    for number in range(count):
-        await client.call("alpha", "echo", request_id=number)
-
-
 @pytest.mark.parametrize(
     "ask",
     [
@@ -614,14 +575,6 @@ async def test_a_daemon_that_goes_down_answers_everything_in_flight(nursery: tri
 
 
 # --- surfaces whose lists grow, wait and are long ----------------------------------------------------------
-
-
-async def test_what_one_session_loads_is_not_another_ones(nursery: trio.Nursery) -> None:
-    stage = Stage(profiles={"default": {"surface": "load"}})
-    one, other = await stage.client(nursery), await stage.client(nursery)
-    await one.request("tools/call", {"name": "load_mcp_tool", "arguments": {"names": ["echo"]}})
-    assert len(await tool_names(one)) == 3
-    assert len(await tool_names(other)) == 2
 
 
 async def test_repaired_arguments_are_counted_for_the_session_and_its_client(nursery: trio.Nursery) -> None:

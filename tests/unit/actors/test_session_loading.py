@@ -309,11 +309,8 @@ async def test_what_a_client_asks_for_comes_before_what_fits_it(nursery: trio.Nu
         assert (session.statistics().surface, why(session.statistics().choice)) == (surface, said)
 
 
-@pytest.mark.parametrize("known", SEARCHING_CLIENTS, ids=lambda known: known.name)
-async def test_more_tools_than_a_client_can_take_are_shown_in_categories(
-    nursery: trio.Nursery, known: Any
-) -> None:
-    stage = Stage()
+async def test_more_tools_than_a_client_can_take_are_shown_in_categories(nursery: trio.Nursery) -> None:
+    stage, known = Stage(), SEARCHING_CLIENTS[0]
     stage.lists("alpha", *many(known.tools - 2))
     info = {"name": known.name, "version": ".".join(map(str, known.since))}
     first = await sits_down(stage, nursery, info)

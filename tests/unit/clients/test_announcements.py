@@ -113,29 +113,7 @@ async def load(window: Window, nursery: trio.Nursery, relists: float | None = RE
 # --- who is told -------------------------------------------------------------------------------------------
 
 
-async def test_who_was_given_a_list_is_told_once_until_it_looks_again(nursery: trio.Nursery) -> None:
-    window = Window()
-    window.changes()
-    assert window.told == []
-    window.lists()
-    window.it.announce_if_changed()
-    assert window.told == []
-    for _ in range(3):
-        window.changes()
-    assert [each["method"] for each in window.told] == [LISTS[Kind.TOOL].changed]
-    window.lists()
-    window.changes()
-    assert len(window.told) == 2
-
-
 # --- who is waited for -------------------------------------------------------------------------------------
-
-
-async def test_a_client_that_never_asks_is_waited_for_a_second(nursery: trio.Nursery) -> None:
-    window = Window()
-    window.lists()
-    assert await load(window, nursery, None) == pytest.approx(PATIENCE)
-    assert await load(window, nursery, None) == 0
 
 
 async def test_a_client_that_asked_too_late_is_waited_for_again(nursery: trio.Nursery) -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from daemon.catalog.loaded import Loaded, Source
-from daemon.errors import InvalidArguments, ToolDisabled, UnknownTool
+from daemon.errors import ToolDisabled, UnknownTool
 from daemon.facts import Fact
 from daemon.states import ServerState
 from daemon.surfaces.calling import find_tools, scored
@@ -259,12 +259,6 @@ def test_every_tool_is_called_by_name_whether_listed_or_not(name: str) -> None:
         action = act(SURFACE, VIEW, called, sent.replace(b"%b", name.encode()))
         assert isinstance(action, Forward)
         assert (action.server, action.name, action.arguments) == ("shell", "run", b'{ "a": 1 }')
-
-
-@pytest.mark.parametrize("name", ["search_tools", "call_tool"])
-def test_a_meta_tool_is_not_called_through_call_tool(name: str) -> None:
-    error = refused(SURFACE, VIEW, "call_tool", {"tool_name": name, "arguments": {}}, InvalidArguments)
-    assert "call it directly" in error.message
 
 
 def test_what_is_off_or_unknown_is_not_called() -> None:
