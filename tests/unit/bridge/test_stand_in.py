@@ -7,19 +7,7 @@ import pytest
 from mcp_types import CallToolResult, ListToolsResult
 
 from daemon import errors, protocol
-from daemon.bridge import stand_in
-from daemon.bridge.requests import (
-    CALL,
-    DISCOVER,
-    INITIALIZE,
-    LISTEN,
-    PING,
-    PROMPTS_LIST,
-    RESOURCES_LIST,
-    TEMPLATES_LIST,
-    TOOLS_LIST,
-    Item,
-)
+from daemon.bridge import requests, stand_in
 from daemon.bridge.stand_in import FULL, INSTRUCTIONS, LOST, STATUS, TORN, absent, refuse
 from daemon.catalog.kinds import LISTS
 from daemon.clients.requests.initialize import capabilities, discover_result, initialize_result
@@ -43,7 +31,7 @@ def line(method: bytes, params: object = None, request_id: bytes = b"7") -> byte
 
 def answer(method: bytes, params: object = None, request_id: bytes = b"7") -> Json:
     """What a request is answered with."""
-    item = Item(request_id, method, line(method, params, request_id), 0.0)
+    item = requests.Item(request_id, method, line(method, params, request_id), 0.0)
     said = stand_in.answer(item, TROUBLE)
     assert said is not None
     assert said.count(b"\n") == 1
@@ -54,15 +42,15 @@ def answer(method: bytes, params: object = None, request_id: bytes = b"7") -> Js
 
 @pytest.mark.parametrize("wanted", [*protocol.HANDSHAKE_VERSIONS, protocol.MODERN_VERSION, "1999", None, ["x"]])
 def test_the_handshake_is_the_daemons(wanted: object) -> None:
-    said = answer(INITIALIZE, {"protocolVersion": wanted})
+    said = answer(requests.INITIALIZE, {"protocolVersion": wanted})
     assert said == {"id": 7, "result": json.loads(initialize_result(wanted, INSTRUCTIONS, DECLARED))}
 
 
 def test_discovery_is_the_daemons() -> None:
-    assert answer(DISCOVER, MODERN)["result"] == json.loads(discover_result(INSTRUCTIONS, DECLARED))
+    assert answer(requests.DISCOVER, MODERN)["result"] == json.loads(discover_result(INSTRUCTIONS, DECLARED))
 
 
-@pytest.mark.parametrize("method", [DISCOVER, TOOLS_LIST])
+@pytest.mark.parametrize("method", [requests.DISCOVER, requests.TOOLS_LIST])
 @pytest.mark.parametrize("version", ["2099-01-01", 5, ["x"]])
 def test_a_version_that_the_daemon_does_not_speak_is_refused(method: bytes, version: object) -> None:
     code, message, data = protocol.unsupported(version)
@@ -72,7 +60,7 @@ def test_a_version_that_the_daemon_does_not_speak_is_refused(method: bytes, vers
 
 @pytest.mark.parametrize("modern", [True, False])
 def test_the_list_has_one_tool_that_says_what_is_wrong(*, modern: bool) -> None:
-    result = answer(TOOLS_LIST, MODERN if modern else None)["result"]
+    result = answer(requests.TOOLS_LIST, MODERN if modern else None)["result"]
     (tool,) = ListToolsResult.model_validate(result).tools
     assert tool.name == STATUS
     assert TROUBLE in (tool.description or "")
@@ -85,7 +73,11 @@ def test_the_list_has_one_tool_that_says_what_is_wrong(*, modern: bool) -> None:
 
 @pytest.mark.parametrize("modern", [True, False])
 def test_the_other_lists_are_empty(*, modern: bool) -> None:
-    members = {PROMPTS_LIST: "prompts", RESOURCES_LIST: "resources", TEMPLATES_LIST: "resourceTemplates"}
+    members = {
+        requests.PROMPTS_LIST: "prompts",
+        requests.RESOURCES_LIST: "resources",
+        requests.TEMPLATES_LIST: "resourceTemplates",
+    }
     for method, member in members.items():
         said = answer(method, MODERN if modern else None)["result"]
         assert said == json.loads(list_result([], range(0), modern=modern, member=member))
@@ -94,34 +86,34 @@ def test_the_other_lists_are_empty(*, modern: bool) -> None:
 @pytest.mark.parametrize("wanted", [True, False, None])
 def test_a_subscription_is_acknowledged_as_the_daemon_would(wanted: bool | None) -> None:
     wishes = {each.wish: wanted for each in LISTS.values()}
-    said = answer(LISTEN, {**MODERN, "notifications": {**wishes, "other": True}}, b'"s"')
+    said = answer(requests.LISTEN, {**MODERN, "notifications": {**wishes, "other": True}}, b'"s"')
     honoured = {each: True for each in wishes if wanted}
     assert said == {
         "method": "notifications/subscriptions/acknowledged",
         "params": json.loads(protocol.of_subscription(b'"s"', notifications=honoured)),
     }
-    assert answer(LISTEN, MODERN)["params"]["notifications"] == {}
+    assert answer(requests.LISTEN, MODERN)["params"]["notifications"] == {}
 
 
 def test_a_ping_is_answered() -> None:
-    assert answer(PING, request_id=b'"p"') == {"id": "p", "result": {}}
+    assert answer(requests.PING, request_id=b'"p"') == {"id": "p", "result": {}}
 
 
 @cases("written", raw={"written"})
 def test_what_cannot_be_read_has_no_answer_of_its_own(written: bytes) -> None:
-    assert stand_in.answer(Item(b"7", TOOLS_LIST, written, 0.0), TROUBLE) is None
+    assert stand_in.answer(requests.Item(b"7", requests.TOOLS_LIST, written, 0.0), TROUBLE) is None
     assert not stand_in.asks_for_status(written.replace(b"list", STATUS.encode()))
 
 
 def test_neither_has_what_is_not_known_nor_a_notification() -> None:
-    for method in (CALL, b'"prompts/get"'):
-        assert stand_in.answer(Item(b"7", method, line(method), 0.0), TROUBLE) is None
-    assert stand_in.answer(Item(None, PING, line(PING), 0.0), TROUBLE) is None
+    for method in (requests.CALL, b'"prompts/get"'):
+        assert stand_in.answer(requests.Item(b"7", method, line(method), 0.0), TROUBLE) is None
+    assert stand_in.answer(requests.Item(None, requests.PING, line(requests.PING), 0.0), TROUBLE) is None
 
 
 def test_only_a_call_of_the_tool_asks_for_it() -> None:
-    assert stand_in.asks_for_status(line(CALL, {"name": STATUS}))
-    assert not stand_in.asks_for_status(line(CALL, {"name": "echo", "arguments": {"text": STATUS}}))
+    assert stand_in.asks_for_status(line(requests.CALL, {"name": STATUS}))
+    assert not stand_in.asks_for_status(line(requests.CALL, {"name": "echo", "arguments": {"text": STATUS}}))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +136,7 @@ def test_an_error_always_has_a_reason() -> None:
 @pytest.mark.parametrize("modern", [True, False])
 @pytest.mark.parametrize("refusal", [LOST, TORN, FULL, absent('/run/"\\\n\udcff: ENOENT', 30.0)])
 def test_a_refusal_has_a_code_of_the_daemon(refusal: tuple[str, str], *, modern: bool) -> None:
-    said = refuse(b'"\\u00e4"', CALL, refusal, modern=modern)
+    said = refuse(b'"\\u00e4"', requests.CALL, refusal, modern=modern)
     assert said.startswith(b'{"jsonrpc":"2.0","id":"\\u00e4",')
     assert said.count(b"\n") == 1
     result = json.loads(said)["result"]
@@ -156,6 +148,6 @@ def test_a_refusal_has_a_code_of_the_daemon(refusal: tuple[str, str], *, modern:
     assert getattr(errors, code).code == code
     assert ("safe to" in text) == (code == "UpstreamUnavailable")
     assert ("unknown" in text) == (code == "UpstreamLost")
-    error = json.loads(refuse(b"5", TOOLS_LIST, refusal, modern=modern))["error"]
+    error = json.loads(refuse(b"5", requests.TOOLS_LIST, refusal, modern=modern))["error"]
     assert (error["code"], error["data"]) == (stand_in.INTERNAL_ERROR, {"code": code})
     assert text in error["message"]

@@ -8,17 +8,9 @@ import pytest
 
 from daemon.catalog.loaded import LoadedStatus
 from daemon.checks.findings import Level
-from daemon.cli import implementation
+from daemon.cli import implementation, views
 from daemon.cli.calls import _line
 from daemon.cli.terminal import UNBOUNDED, Screen
-from daemon.cli.views import (
-    LEVEL_STYLES,
-    render_calls,
-    render_findings,
-    render_session,
-    render_sessions,
-    render_tools,
-)
 from daemon.operators.report_words import ADVICE, STATUSES
 from daemon.operators.reports import CallInFlight, EndedCall
 from tests.unit.cli.conftest import Controls
@@ -37,11 +29,11 @@ SPELT = "\\x1b]0;owned\\x07\\u202e\\u200b[red]bold[/red]\\U000e0041{server}"
 
 def shown(*sessions: dict[str, Any], screen: Screen = NARROW, **more: Any) -> str:
     listed: Any = {"sessions": list(sessions), **more}
-    return render_sessions(listed, now=NOW, screen=screen)
+    return views.render_sessions(listed, now=NOW, screen=screen)
 
 
 def shown_one(*tools: dict[str, Any], screen: Screen = NARROW, **changed: Any) -> str:
-    return render_session(session(loaded=list(tools), **changed), now=NOW, screen=screen)
+    return views.render_session(session(loaded=list(tools), **changed), now=NOW, screen=screen)
 
 
 def test_a_session_is_a_line_whose_key_is_never_cut() -> None:
@@ -99,7 +91,7 @@ def test_a_category_is_a_heading_and_its_tools_with_what_keeps_them_from_being_c
         "show": tool(description="Shows\n one  commit"), "off": tool(enabled=False, available=False),
         "gone": tool(listed=False, available=False), "down": tool(available=False),
     }  # fmt: skip
-    text = render_tools({"history": category({"git_log": tool(), **tools})}, NARROW)
+    text = views.render_tools({"history": category({"git_log": tool(), **tools})}, NARROW)
     assert text.splitlines()[:2] == ["history (from git), 5 tools", "  Versions of files"]
     assert [" ".join(line.split()) for line in text.splitlines()[2:7]] == [
         "git/git_log Shows it",
@@ -108,8 +100,8 @@ def test_a_category_is_a_heading_and_its_tools_with_what_keeps_them_from_being_c
         "git/gone [not offered by git] Shows it",
         "git/down [unavailable: git is down] Shows it",
     ]
-    assert render_tools({"git": category({})}, NARROW).startswith("git, 0 tools\n")
-    assert "no server is configured" in render_tools({}, NARROW)
+    assert views.render_tools({"git": category({})}, NARROW).startswith("git, 0 tools\n")
+    assert "no server is configured" in views.render_tools({}, NARROW)
 
 
 # --- calls ---------------------------------------------------------------------------------------------------
@@ -121,7 +113,7 @@ def test_calls_fit_any_screen_with_their_numbers_and_outcomes() -> None:
     ended = {**ENDED, "tool": tool, "outcome": "UpstreamUnavailable"}
     for width, clients in ((80, True), (60, True), (59, False)):
         screen = Screen(width=width, colour=False)
-        text = render_calls(answer(waiting, ended=(ended,)), errors_only=False, screen=screen)
+        text = views.render_calls(answer(waiting, ended=(ended,)), errors_only=False, screen=screen)
         assert all(len(line) <= width for line in text.splitlines())
         assert "123456 46s its server" in text
         assert "UpstreamUnavailable" in text
@@ -142,24 +134,24 @@ def test_findings_stand_below_their_check_with_reason_and_remedy() -> None:
         )
     ]
     counts = {"ok": 1, "note": 0, "warning": 2, "fault": 1}
-    lines = render_findings(found, counts, NARROW).splitlines()
+    lines = views.render_findings(found, counts, NARROW).splitlines()
     assert lines[:3] == ["sockets", "    ok       a listens", "    fault    b \\x1b[2J does not"]
     assert lines[3] == "             it is gone"
     assert lines[4].startswith("             -> start it start it")
     assert max(map(len, lines)) <= 80
     assert "systemd" in lines
     assert lines[-1] == "1 fault, 2 warnings, 0 notes."
-    assert set(LEVEL_STYLES) == set(Level)
-    assert "\x1b[1;31mfault" in render_findings(found, counts, COLOURED)
+    assert set(views.LEVEL_STYLES) == set(Level)
+    assert "\x1b[1;31mfault" in views.render_findings(found, counts, COLOURED)
 
 
 def test_nothing_that_anybody_else_says_reaches_the_terminal_unescaped() -> None:
     evil = loaded(server=ATTACK, name=ATTACK, status="invalid_renamed", reason=ATTACK, renamedTo=ATTACK)
     named = session(key=ATTACK, client=ATTACK)
-    one = render_session(named | {"loaded": [evil]}, now=NOW, screen=PIPE)
+    one = views.render_session(named | {"loaded": [evil]}, now=NOW, screen=PIPE)
     everything = shown({**named, "loaded": 1, "invalid": 1}, screen=PIPE, incomplete=ATTACK)
     listed = tool(description=ATTACK, server=ATTACK, listed=False)
-    tools = render_tools({ATTACK: category({ATTACK: listed}, description=ATTACK)}, PIPE)
+    tools = views.render_tools({ATTACK: category({ATTACK: listed}, description=ATTACK)}, PIPE)
     assert (one + everything + tools).replace("\n", "").isprintable()
     # One: key, client, tool in the table (2) and below (2), reason, new name; all: key, client, what lacks.
     assert [text.count(SPELT) for text in (one, everything, tools)] == [8, 3, 6]

@@ -14,23 +14,13 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from trio.testing import MockClock
 
+from daemon import errors
 from daemon.clients.calls import MAX_SEARCHED, ClientCall, is_error
 from daemon.clients.dispatch import MAX_CALLS, MAX_PLAIN, PlainCall, plain_call
 from daemon.clients.rates import CallRates, is_metered
 from daemon.clients.waits import INDEX_PATIENCE, LISTING_PATIENCE, REPORT_SECONDS, wait_indexed, wait_listed
 from daemon.config.config_model import Config
 from daemon.counting.tally import counters, most_called
-from daemon.errors import (
-    CallError,
-    Overloaded,
-    PromptDisabled,
-    ResourceDisabled,
-    UnknownPrompt,
-    UnknownResource,
-    UpstreamCallError,
-    UpstreamLost,
-    UpstreamUnavailable,
-)
 from daemon.history.event import Event
 from daemon.kit.waiting import Watch
 from daemon.model import Kind
@@ -95,7 +85,7 @@ async def test_a_server_s_own_error_is_shown_whole_to_the_model(
     await client.call("alpha", "echo")
     stage.refuse(await stage.alpha.wait_sent(), wire)
     error = error_of(await client.get())
-    assert error["code"] == UpstreamCallError.code
+    assert error["code"] == errors.UpstreamCallError.code
     assert error["upstream"] == upstream
     assert stage.log.notes[0][1:4:2] == ("alpha/echo", "UpstreamCallError")
 
@@ -346,7 +336,7 @@ async def test_a_call_fails_after_the_wake_limit_and_at_once_if_its_server_is_pa
 async def test_a_server_that_takes_no_more_says_so(stage: Stage, nursery: trio.Nursery) -> None:
     noted: list[Event] = []
     stage.context = attrs.evolve(stage.context, gather=noted.append)
-    stage.alpha.refusal = Overloaded("full", server="alpha", bound="limits.queue")
+    stage.alpha.refusal = errors.Overloaded("full", server="alpha", bound="limits.queue")
     client = await stage.client(nursery)
     await client.call("alpha", "echo")
     error = error_of(await client.get())
@@ -446,7 +436,7 @@ async def test_calls_are_noted_with_outcome(stage: Stage, client: Client, autoju
     stage.answer(sent)
     await client.get()
     await client.call("beta", "add")
-    stage.lose(await stage.upstreams["beta"].wait_sent(), UpstreamLost("gone"))
+    stage.lose(await stage.upstreams["beta"].wait_sent(), errors.UpstreamLost("gone"))
     assert error_of(await client.get())["code"] == "UpstreamLost"
     await client.call("alpha", "nonsense")
     await client.get()
@@ -477,7 +467,7 @@ async def test_the_log_names_session_and_subject_of_a_call_and_no_arguments(
 
 async def test_an_error_whose_details_cannot_be_written_still_answers(stage: Stage, client: Client) -> None:
     await client.call("alpha", "echo")
-    stage.lose(await stage.alpha.wait_sent(), UpstreamLost("gone", details=object()))
+    stage.lose(await stage.alpha.wait_sent(), errors.UpstreamLost("gone", details=object()))
     assert error_of(await client.get())["code"] == "InternalError"
 
 
@@ -578,7 +568,7 @@ def test_ten_seconds_worth_goes_at_once_and_the_rest_a_call_at_a_time() -> None:
     profile = config.profiles["default"]
     assert [rates.take(config, profile, "a") for _ in range(7)] == [0, 0, 0, 0, 0, 2, 4]
     with pytest.raises(
-        Overloaded, match=r"server a may have 30 calls a minute .* try again in about 1 s"
+        errors.Overloaded, match=r"server a may have 30 calls a minute .* try again in about 1 s"
     ) as caught:
         rates.take(config, profile, "a")
     assert caught.value.details["bound"] == "limits.callsPerMinute of server a"
@@ -601,7 +591,7 @@ def test_clients_of_a_profile_share_its_calls_over_all_servers() -> None:
     rates, config = CallRates(lambda: 0.0), limited(profile=6)
     profile = config.profiles["default"]
     assert rates.take(config, profile, "a") == 0
-    with pytest.raises(Overloaded, match="profile default may have 6 calls a minute"):
+    with pytest.raises(errors.Overloaded, match="profile default may have 6 calls a minute"):
         rates.take(config, profile, "a")
     assert rates.take(config, profile, "b") == 10, "the queue of the server that is called decides"
 
@@ -726,7 +716,7 @@ def test_it_is_seen_in_a_long_result_and_not_looked_for_in_one_that_is_too_long(
     assert not is_error(b'{"isError":true,"content":"%b"}' % (b"x" * MAX_SEARCHED))
 
 
-@pytest.mark.parametrize("outcome", ["ok", UpstreamLost.code])
+@pytest.mark.parametrize("outcome", ["ok", errors.UpstreamLost.code])
 async def test_a_request_that_goes_the_way_of_calls_is_none(stage: Stage, client: Client, outcome: str) -> None:
     await client.call("alpha", "echo")
     sent = await stage.alpha.wait_sent()
@@ -735,7 +725,7 @@ async def test_a_request_that_goes_the_way_of_calls_is_none(stage: Stage, client
     if outcome == "ok":
         stage.answer(sent)
     else:
-        stage.lose(sent, UpstreamLost("gone", server="alpha"))
+        stage.lose(sent, errors.UpstreamLost("gone", server="alpha"))
     await client.get()
     counted = stage.tally.servers["alpha"]
     assert counted.requests == {("prompts/get", outcome): 1}
@@ -786,16 +776,16 @@ INTERNAL, PARAMS, NO_RESOURCE = -32603, -32602, -32002
 @pytest.mark.parametrize(
     ("error", "code", "modern"),
     [
-        (UnknownPrompt, PARAMS, PARAMS),
-        (PromptDisabled, PARAMS, PARAMS),
-        (UnknownResource, NO_RESOURCE, PARAMS),
-        (ResourceDisabled, NO_RESOURCE, PARAMS),
-        (UpstreamUnavailable, INTERNAL, INTERNAL),
-        (Overloaded, INTERNAL, INTERNAL),
+        (errors.UnknownPrompt, PARAMS, PARAMS),
+        (errors.PromptDisabled, PARAMS, PARAMS),
+        (errors.UnknownResource, NO_RESOURCE, PARAMS),
+        (errors.ResourceDisabled, NO_RESOURCE, PARAMS),
+        (errors.UpstreamUnavailable, INTERNAL, INTERNAL),
+        (errors.Overloaded, INTERNAL, INTERNAL),
     ],
 )
 async def test_an_error_has_its_code_its_text_and_its_details(
-    stage: Stage, nursery: trio.Nursery, error: type[CallError], code: int, modern: int
+    stage: Stage, nursery: trio.Nursery, error: type[errors.CallError], code: int, modern: int
 ) -> None:
     for kind in (Kind.RESOURCE, Kind.PROMPT, Kind.TEMPLATE):
         for server in ("alpha", "beta"):

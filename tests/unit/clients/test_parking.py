@@ -11,22 +11,9 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock
 
+from daemon.clients import input_required
 from daemon.clients.asking import MAX_COMPARED
 from daemon.clients.client import Principal
-from daemon.clients.input_required import (
-    MAX_HELD_BYTES,
-    MAX_OF_CLIENT,
-    MAX_OF_SERVER,
-    MAX_STATES,
-    PREFIX,
-    TTL,
-    RequestStates,
-    Round,
-    WaitingCall,
-    asking_result,
-    fits,
-    state_in,
-)
 from daemon.clients.input_rounds import MAX_ASKED
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.model import Kind
@@ -122,7 +109,7 @@ async def test_a_call_is_parked_and_goes_on_with_the_answer(stage: Stage, guest:
     _, told = asks(stage, sent)
     requests, state = await required(client)
     assert list(requests.values()) == [{"method": "elicitation/create", "params": QUESTION}]
-    assert state.startswith(PREFIX)
+    assert state.startswith(input_required.PREFIX)
     assert guest.session.in_flight == 0
     await again(client, state, dict.fromkeys(requests, ACCEPTED))
     await until(lambda: told.count)
@@ -207,8 +194,8 @@ async def test_a_state_is_refused_in_one_way_whatever_is_wrong_with_it(
     answers = dict.fromkeys(requests, ACCEPTED)
     lines = set()
     for who, given, more in (
-        (client, PREFIX + "never", {}),
-        (client, PREFIX, {}),
+        (client, input_required.PREFIX + "never", {}),
+        (client, input_required.PREFIX, {}),
         (client, state + "x", {}),
         (stranger, state, {}),
         (client, state, {"args": {"x": 2}}),
@@ -234,7 +221,7 @@ async def test_a_state_is_refused_in_one_way_whatever_is_wrong_with_it(
     sent = await called(stage, client)
     asks(stage, sent)
     _, state = await required(client)
-    await trio.sleep(TTL + 2)
+    await trio.sleep(input_required.TTL + 2)
     await again(client, state, answers)  # expired
     lines.add(await client.line())
     (line,) = lines
@@ -426,10 +413,10 @@ async def test_a_server_that_asks_without_end_is_refused(stage: Stage, client: C
 
 
 async def test_one_server_keeps_so_many_calls_parked_and_no_more(nursery: trio.Nursery) -> None:
-    assert MAX_OF_SERVER < MAX_OF_CLIENT
+    assert input_required.MAX_OF_SERVER < input_required.MAX_OF_CLIENT
     stage = Stage()
     client = await stage.client(nursery)
-    for number in range(MAX_OF_SERVER):
+    for number in range(input_required.MAX_OF_SERVER):
         asks(stage, await called(stage, client, request_id=number))
         await required(client, number)
     sent = await called(stage, client, request_id="last")
@@ -441,12 +428,12 @@ async def test_one_server_keeps_so_many_calls_parked_and_no_more(nursery: trio.N
 
 
 async def test_an_answer_that_is_too_much_to_keep_is_told_as_such(call: Parked) -> None:
-    call.stage.answer(call.sent, b'{"content":[],"x":"%b"}' % (b"x" * MAX_HELD_BYTES))
+    call.stage.answer(call.sent, b'{"content":[],"x":"%b"}' % (b"x" * input_required.MAX_HELD_BYTES))
     await call.goes_on()
     assert error_of(await call.client.get())["code"] == "RequestTooLarge"
 
 
-class Waits(WaitingCall[None]):
+class Waits(input_required.WaitingCall[None]):
     """A call that waits."""
 
     def __init__(
@@ -459,10 +446,10 @@ class Waits(WaitingCall[None]):
 
 
 async def test_a_state_is_good_for_its_owner_until_it_is_used() -> None:
-    states, waits = RequestStates(), Waits()
+    states, waits = input_required.RequestStates(), Waits()
     state = states.give(waits)
     assert state is not None
-    assert state.startswith(PREFIX)
+    assert state.startswith(input_required.PREFIX)
     assert states.find(state, b"me") is waits
     # Somebody else's attempt does not use it up.
     assert states.find(state, b"you") is None
@@ -473,47 +460,47 @@ async def test_a_state_is_good_for_its_owner_until_it_is_used() -> None:
 
 
 async def test_no_two_states_are_alike_and_none_can_be_guessed() -> None:
-    states = RequestStates()
+    states = input_required.RequestStates()
     given = {states.give(Waits(client=number, server=str(number))) for number in range(500)}
     assert len(given) == 500
-    assert all(state is not None and len(state) >= len(PREFIX) + 256 / 6 for state in given)
+    assert all(state is not None and len(state) >= len(input_required.PREFIX) + 256 / 6 for state in given)
 
 
 async def test_what_expires_is_given_up_once(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
-    states, first, second = RequestStates(), Waits(), Waits()
+    states, first, second = input_required.RequestStates(), Waits(), Waits()
     flushed: list[float] = []
     nursery.start_soon(states.run, lambda: flushed.append(trio.current_time()))
     old = states.give(first)
-    await trio.sleep(TTL / 2)
+    await trio.sleep(input_required.TTL / 2)
     new = states.give(second)
     assert old is not None
     assert new is not None
-    await trio.sleep(TTL / 2)
+    await trio.sleep(input_required.TTL / 2)
     assert states.find(old, b"me") is None, "also before the next look"
     await trio.sleep(2)
-    assert first.ended == [f"the client has not answered within {TTL:g} s"]
+    assert first.ended == [f"the client has not answered within {input_required.TTL:g} s"]
     assert flushed
     assert states.find(new, b"me") is second
-    await trio.sleep(TTL)
+    await trio.sleep(input_required.TTL)
     assert (len(first.ended), len(second.ended), len(states)) == (1, 1, 0)
     # Nothing is looked at while there is nothing; then again.
     count = len(flushed)
     await trio.sleep(100)
     assert len(flushed) == count
     states.give(first)
-    await trio.sleep(TTL + 2)
+    await trio.sleep(input_required.TTL + 2)
     assert len(first.ended) == 2
 
 
 async def test_there_are_so_many_of_a_client_of_a_server_and_in_all() -> None:
-    states = RequestStates()
-    for number in range(MAX_OF_CLIENT):
+    states = input_required.RequestStates()
+    for number in range(input_required.MAX_OF_CLIENT):
         assert states.give(Waits(client="a", server=f"s{number}"))
     assert states.give(Waits(client="a", server="other")) is None
-    for number in range(MAX_OF_SERVER):
+    for number in range(input_required.MAX_OF_SERVER):
         assert states.give(Waits(client=f"c{number}", server="t"))
     assert states.give(Waits(client="b", server="t")) is None
-    for number in range(MAX_STATES - len(states)):
+    for number in range(input_required.MAX_STATES - len(states)):
         assert states.give(Waits(client=number, server=str(number)))
     assert states.give(Waits(client="new", server="new")) is None
     states.leave("a")
@@ -521,8 +508,8 @@ async def test_there_are_so_many_of_a_client_of_a_server_and_in_all() -> None:
 
 
 async def test_answers_that_wait_have_so_many_bytes_together() -> None:
-    states = RequestStates()
-    states.give(Waits(held=MAX_HELD_BYTES - 10))
+    states = input_required.RequestStates()
+    states.give(Waits(held=input_required.MAX_HELD_BYTES - 10))
     assert states.may_hold(10)
     assert not states.may_hold(11)
 
@@ -532,26 +519,26 @@ def test_what_is_written_is_valid_for_the_sdk() -> None:
         "a": PeerRequest("elicitation/create", raw(QUESTION), Told()),
         "b": PeerRequest("roots/list", None, Told()),
     }
-    found = mcp_types.InputRequiredResult.model_validate_json(asking_result(requests, "s"))
+    found = mcp_types.InputRequiredResult.model_validate_json(input_required.asking_result(requests, "s"))
     assert set(found.input_requests or ()) == {"a", "b"}
     assert found.request_state == "s"
 
 
 @cases("method", "response", "good")
 def test_an_answer_has_what_its_method_asks_for(method: str, response: object, good: bool) -> None:
-    assert fits(method, raw(response)) is good
+    assert input_required.fits(method, raw(response)) is good
 
 
 def test_a_state_is_a_text() -> None:
-    assert state_in({}) is None
-    assert state_in({"requestState": raw("s")}) == "s"
-    assert state_in({"requestState": Raw(rb'"\u0073"')}) == "s", "however it is written"
+    assert input_required.state_in({}) is None
+    assert input_required.state_in({"requestState": raw("s")}) == "s"
+    assert input_required.state_in({"requestState": Raw(rb'"\u0073"')}) == "s", "however it is written"
     for other in (None, 7, ["s"]):
-        assert state_in({"requestState": raw(other)}) is None
+        assert input_required.state_in({"requestState": raw(other)}) is None
 
 
 def test_what_was_given_for_one_tool_goes_to_no_other() -> None:
-    given = Round("alpha", b'"name":"echo",', "alpha/echo")
+    given = input_required.Round("alpha", b'"name":"echo",', "alpha/echo")
 
     def forward(server: str, tool: str) -> Forward:
         return Forward(server=server, name="", head=b'"name":"%b",' % tool.encode(), arguments=b"{}", label="")

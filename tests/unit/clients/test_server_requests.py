@@ -10,18 +10,7 @@ import trio.testing
 from loguru import logger
 from msgspec import Raw
 
-from daemon.clients.server_requests import (
-    MAX_DECLARED,
-    MAX_OF_SERVER,
-    MAX_OPEN,
-    MISSING_CAPABILITY,
-    _answerable,
-    answerable,
-    concerns_client,
-    has,
-    lacking,
-    read_refusal,
-)
+from daemon.clients import server_requests
 from daemon.errors import UpstreamLost
 from daemon.safety.redact import CUT, HIDDEN, SHOWN, Redactor
 from daemon.wire.envelope import INVALID_PARAMS
@@ -154,15 +143,15 @@ async def test_a_client_that_hangs_up_leaves_no_server_waiting(stage: Stage, nur
 
 async def test_one_server_has_few_places_before_a_client(stage: Stage, client: Client) -> None:
     exchange = stage.alpha.sent[0].exchange
-    for server in range(MAX_OPEN // MAX_OF_SERVER):
-        for _ in range(MAX_OF_SERVER):
+    for server in range(server_requests.MAX_OPEN // server_requests.MAX_OF_SERVER):
+        for _ in range(server_requests.MAX_OF_SERVER):
             exchange.asked(question("roots/list", server=f"s{server}").request)
         flood = question("roots/list", server=f"s{server}")
         exchange.asked(flood.request)
-        assert f"{MAX_OF_SERVER} requests of this server" in str(flood.back.said)
+        assert f"{server_requests.MAX_OF_SERVER} requests of this server" in str(flood.back.said)
     refused = question("roots/list", server="another")
     exchange.asked(refused.request)
-    assert f"{MAX_OPEN} requests are open at this client" in str(refused.back.said)
+    assert f"{server_requests.MAX_OPEN} requests are open at this client" in str(refused.back.said)
     stage.outbox.flush()
     await answer(client, (await client.get())["id"], {"roots": []})
     again = question("roots/list", server="s0")
@@ -207,20 +196,22 @@ def raw(value: object) -> Raw:
 @cases("declared", "method", "params", "lacks")
 def test_what_a_client_lacks(declared: Any, method: str, params: Any, lacks: str) -> None:
     request = PeerRequest(method, None if params is None else raw(params), Noted())
-    assert lacking(raw(declared), request) == lacks
+    assert server_requests.lacking(raw(declared), request) == lacks
 
 
 def test_what_is_declared_can_be_asked_for_by_name() -> None:
-    assert has(raw({"roots": {}}), "roots")
-    assert has(raw({"elicitation": {"url": {}}}), "elicitation", "url")
-    assert not has(raw({"elicitation": {}}), "elicitation", "url")
-    assert not has(Raw(b"[]"), "roots")
+    assert server_requests.has(raw({"roots": {}}), "roots")
+    assert server_requests.has(raw({"elicitation": {"url": {}}}), "elicitation", "url")
+    assert not server_requests.has(raw({"elicitation": {}}), "elicitation", "url")
+    assert not server_requests.has(Raw(b"[]"), "roots")
 
 
 def test_a_declaration_that_would_take_long_to_read_each_time_declares_nothing() -> None:
     request = PeerRequest("roots/list", None, Noted())
-    assert lacking(raw({"roots": {}, "x": "x" * MAX_DECLARED}), request) == "roots"
-    assert not has(raw({"roots": {}, "x": "x" * MAX_DECLARED}), "roots")
+    assert (
+        server_requests.lacking(raw({"roots": {}, "x": "x" * server_requests.MAX_DECLARED}), request) == "roots"
+    )
+    assert not server_requests.has(raw({"roots": {}, "x": "x" * server_requests.MAX_DECLARED}), "roots")
 
 
 @pytest.mark.parametrize(
@@ -234,12 +225,16 @@ def test_a_declaration_that_would_take_long_to_read_each_time_declares_nothing()
     ],
 )
 def test_the_data_of_an_error_are_shown_without_secrets(data: str, shown: object) -> None:
-    said = read_refusal(b'{"code":1,"message":"m","data":%b}' % data.encode(), Redactor(["s3cret"]))
+    said = server_requests.read_refusal(
+        b'{"code":1,"message":"m","data":%b}' % data.encode(), Redactor(["s3cret"])
+    )
     assert said.details["upstream"] == {"code": 1, "message": "m", "data": shown}
 
 
 def test_a_message_as_long_as_may_be_is_cut_and_says_so() -> None:
-    said = read_refusal(b'{"code":1,"message":"%b"}' % (b"s3cret " * 1_000_000), Redactor(["s3cret"]))
+    said = server_requests.read_refusal(
+        b'{"code":1,"message":"%b"}' % (b"s3cret " * 1_000_000), Redactor(["s3cret"])
+    )
     assert "s3c" not in said.message
     assert len(said.message) < 2 * SHOWN
     assert f"{CUT} (1)" in said.message
@@ -248,7 +243,7 @@ def test_a_message_as_long_as_may_be_is_cut_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("code", "others", "concerns"),
     [
-        (MISSING_CAPABILITY, {}, True),
+        (server_requests.MISSING_CAPABILITY, {}, True),
         (INVALID_PARAMS, {"requestState": Raw(b'"s"')}, True),
         (INVALID_PARAMS, {"inputResponses": Raw(b"{}")}, False),
         (INVALID_PARAMS, {}, False),
@@ -256,12 +251,12 @@ def test_a_message_as_long_as_may_be_is_cut_and_says_so() -> None:
     ],
 )
 def test_only_what_a_client_can_mend_is_its_error(code: int, others: dict[str, Raw], concerns: bool) -> None:
-    assert concerns_client(b'{"code":%d,"message":"m"}' % code, others) is concerns
+    assert server_requests.concerns_client(b'{"code":%d,"message":"m"}' % code, others) is concerns
 
 
 def test_a_long_declaration_is_neither_read_nor_kept() -> None:
-    long = b'{"roots":{},"x":"%b"}' % (b"x" * MAX_DECLARED)
-    kept = _answerable.cache_info().currsize
-    assert answerable(long) == frozenset()
-    assert _answerable.cache_info().currsize == kept
-    assert "roots/list" in answerable(b'{"roots":{}}')
+    long = b'{"roots":{},"x":"%b"}' % (b"x" * server_requests.MAX_DECLARED)
+    kept = server_requests._answerable.cache_info().currsize
+    assert server_requests.answerable(long) == frozenset()
+    assert server_requests._answerable.cache_info().currsize == kept
+    assert "roots/list" in server_requests.answerable(b'{"roots":{}}')

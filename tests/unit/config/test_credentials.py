@@ -5,49 +5,42 @@ import string
 
 import pytest
 
-from daemon.config.redaction import (
-    in_arguments,
-    in_pairs,
-    is_setting,
-    looks_random,
-    may_be_common,
-    names_credential,
-)
+from daemon.config import redaction
 from tests.unit.cases import cases
 
 
 @cases("text", "random")
 def test_a_credential_has_another_look_than_words(text: str, random: bool) -> None:
-    assert looks_random(text) is random
+    assert redaction.looks_random(text) is random
 
 
 @cases("args", "found")
 def test_a_credential_is_found_among_arguments_with_its_place(
     args: list[str], found: list[list[object]]
 ) -> None:
-    assert [list(each) for each in in_arguments(args)] == found
+    assert [list(each) for each in redaction.in_arguments(args)] == found
 
 
 @cases("name")
 def test_a_name_says_by_a_word_of_it_that_its_value_is_a_credential(name: str) -> None:
-    assert names_credential(name)
+    assert redaction.names_credential(name)
 
 
 @cases("name")
 def test_a_name_that_only_looks_like_it_says_nothing(name: str) -> None:
-    assert not names_credential(name)
+    assert not redaction.names_credential(name)
 
 
 @cases("text", "told")
 def test_a_credential_is_found_in_what_lists_names_and_values(text: str, told: list[str]) -> None:
-    assert list(in_pairs(text)) == told
+    assert list(redaction.in_pairs(text)) == told
 
 
 @cases("value", "named", "common")
 def test_what_may_be_anybodys_word_depends_on_the_name_that_it_stands_under(
     value: str, *, named: bool, common: bool
 ) -> None:
-    assert may_be_common(value, named=named) is common
+    assert redaction.may_be_common(value, named=named) is common
 
 
 DRAWN = 500
@@ -60,12 +53,12 @@ FEW = 0.02
 
 @cases("value")
 def test_what_people_configure_is_a_setting(value: str) -> None:
-    assert is_setting(value)
+    assert redaction.is_setting(value)
 
 
 @cases("value")
 def test_what_nobody_can_tell_from_a_password_is_none(value: str) -> None:
-    assert not is_setting(value)
+    assert not redaction.is_setting(value)
 
 
 @pytest.mark.parametrize("length", [12, 16, 20, 40])
@@ -80,4 +73,4 @@ def test_what_nobody_can_tell_from_a_password_is_none(value: str) -> None:
 def test_hardly_a_password_that_was_drawn_by_lot_looks_like_a_setting(characters: str, length: int) -> None:
     draw = random.Random(length)
     drawn = ["".join(draw.choices(characters, k=length)) for _ in range(DRAWN)]
-    assert sum(map(is_setting, drawn)) <= FEW * DRAWN
+    assert sum(map(redaction.is_setting, drawn)) <= FEW * DRAWN

@@ -6,24 +6,16 @@ from typing import Any
 import attrs
 import pytest
 
-from daemon.config.config_model import (
-    Category,
-    Permission,
-    Profile,
-    Server,
-    StartMode,
-    ToolSelection,
-    TransportType,
-)
+from daemon.config import config_model
 from daemon.config.structure import keys, read, unknown_key
 from daemon.errors import Fault
 from daemon.kit.wording import camel
 from tests.unit.cases import cases
 
 
-def read_server(**entry: Any) -> tuple[Server | None, dict[str, str]]:
+def read_server(**entry: Any) -> tuple[config_model.Server | None, dict[str, str]]:
     faults: list[Fault] = []
-    server = read(Server, entry, "$.s", faults, name="s")
+    server = read(config_model.Server, entry, "$.s", faults, name="s")
     return server, {fault.path: fault.message for fault in faults}
 
 
@@ -67,20 +59,24 @@ def test_nothing_is_converted() -> None:
     assert faults == {}
     assert server is not None
     assert (server.command, server.timeouts.call, server.timeouts.ping) == ("3", 7, 7.5)
-    assert server.type is TransportType.WS
-    assert server.start is StartMode.LAZY
+    assert server.type is config_model.TransportType.WS
+    assert server.start is config_model.StartMode.LAZY
 
 
 @cases("entry")
 def test_every_key_of_a_profile_is_read(entry: dict[str, Any]) -> None:
     faults: list[Fault] = []
-    profile = read(Profile, entry, "$", faults, name="p")
-    assert (faults, set(entry)) == ([], set(keys(Profile)))
+    profile = read(config_model.Profile, entry, "$", faults, name="p")
+    assert (faults, set(entry)) == ([], set(keys(config_model.Profile)))
     assert profile is not None
     made = {camel(key): value for key, value in attrs.asdict(profile).items() if key != "name"}
     rule, limits = made.pop("permissions")[0], made.pop("limits")
     assert json.loads(json.dumps(made)) == {key: entry[key] for key in made}
-    assert (rule["match"], rule["then"], rule["annotations"]["destructive"]) == ("s/t", Permission.ASK, True)
+    assert (rule["match"], rule["then"], rule["annotations"]["destructive"]) == (
+        "s/t",
+        config_model.Permission.ASK,
+        True,
+    )
     assert limits == {"calls_per_minute": 60}
 
 
@@ -89,7 +85,7 @@ def test_every_key_of_a_profile_is_read(entry: dict[str, Any]) -> None:
 )
 def test_an_entry_that_is_no_object_is_one_fault_and_nothing_to_go_on_with(raw: object, kind: str) -> None:
     faults: list[Fault] = []
-    assert read(Category, raw, "$.c", faults, name="c") is None
+    assert read(config_model.Category, raw, "$.c", faults, name="c") is None
     assert [fault.path for fault in faults] == ["$.c"]
     assert f"expected an object, {{...}}, found {kind}" in faults[0].message
 
@@ -103,9 +99,9 @@ def test_no_fault_repeats_a_value_that_could_be_a_secret() -> None:
 @pytest.mark.parametrize(
     ("cls", "key", "text"),
     [
-        (Server, "disabled", "cannot be understood. Understood as `enabled`, the opposite."),
-        (ToolSelection, "exclude", "unknown key 'exclude': write \"excludePatterns\""),
-        (Category, "sever", "unknown key 'sever': did you mean 'server'?"),
+        (config_model.Server, "disabled", "cannot be understood. Understood as `enabled`, the opposite."),
+        (config_model.ToolSelection, "exclude", "unknown key 'exclude': write \"excludePatterns\""),
+        (config_model.Category, "sever", "unknown key 'sever': did you mean 'server'?"),
     ],
 )
 def test_an_unknown_key_is_answered_with_ours(cls: type, key: str, text: str) -> None:

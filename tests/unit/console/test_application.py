@@ -16,18 +16,7 @@ from markupsafe import Markup
 
 from daemon.clients.client import Principal
 from daemon.config.listen import ConsoleRole
-from daemon.console.access import (
-    HEADERS,
-    IDLE_SECONDS,
-    LINK_SECONDS,
-    MAX_LINKS,
-    MAX_NOTICES,
-    MAX_SESSIONS,
-    ConsoleSessions,
-    Notice,
-    cookie_in,
-    cookie_name,
-)
+from daemon.console import access
 from daemon.console.application import COMMENT_SECONDS, MAX_STREAMS
 from daemon.console.console import Console
 from daemon.console.page import Fragment
@@ -163,7 +152,7 @@ async def test_a_fault_of_ours_is_a_page_and_is_raised(desk: Desk) -> None:
 async def test_every_response_keeps_other_pages_out(desk: Desk, target: str) -> None:
     for may_change in (True, None):
         answer = await desk.browser(may_change=may_change).get(target)
-        assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+        assert {name: answer.headers[name] for name in access.HEADERS} == access.HEADERS
 
 
 async def test_static_files_may_be_kept_for_ever(desk: Desk) -> None:
@@ -442,23 +431,23 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def sessions(clock: Clock) -> ConsoleSessions:
-    return ConsoleSessions(clock)
+def sessions(clock: Clock) -> access.ConsoleSessions:
+    return access.ConsoleSessions(clock)
 
 
-def test_a_link_is_too_old_after_a_minute(sessions: ConsoleSessions, clock: Clock) -> None:
+def test_a_link_is_too_old_after_a_minute(sessions: access.ConsoleSessions, clock: Clock) -> None:
     secret = sessions.invite(may_change=True)
-    clock.now += LINK_SECONDS
+    clock.now += access.LINK_SECONDS
     assert sessions.enter(secret) is None
 
 
-def test_of_many_links_the_newest_count(sessions: ConsoleSessions) -> None:
-    first, *others = [sessions.invite(may_change=True) for _ in range(MAX_LINKS + 1)]
+def test_of_many_links_the_newest_count(sessions: access.ConsoleSessions) -> None:
+    first, *others = [sessions.invite(may_change=True) for _ in range(access.MAX_LINKS + 1)]
     assert sessions.enter(first) is None
     assert all(sessions.enter(each) for each in others)
 
 
-def test_secrets_are_long_and_never_the_same(sessions: ConsoleSessions) -> None:
+def test_secrets_are_long_and_never_the_same(sessions: access.ConsoleSessions) -> None:
     made = {sessions.invite(may_change=True) for _ in range(50)}
     made |= {sessions.begin("x", may_change=True) for _ in range(50)}
     made |= {each.form_token for each in sessions}
@@ -466,28 +455,28 @@ def test_secrets_are_long_and_never_the_same(sessions: ConsoleSessions) -> None:
     assert min(map(len, made)) >= 43
 
 
-def test_a_session_goes_on_while_it_is_used(sessions: ConsoleSessions, clock: Clock) -> None:
+def test_a_session_goes_on_while_it_is_used(sessions: access.ConsoleSessions, clock: Clock) -> None:
     cookie = sessions.begin("x", may_change=True)
     for _ in range(3):
-        clock.now += IDLE_SECONDS - 1
+        clock.now += access.IDLE_SECONDS - 1
         assert sessions.find(cookie) is not None
-    clock.now += IDLE_SECONDS
+    clock.now += access.IDLE_SECONDS
     (session,) = sessions
     assert sessions.find(cookie) is None
     assert session.has_ended
     assert not len(sessions)
 
 
-def test_of_many_sessions_those_used_last_stay(sessions: ConsoleSessions) -> None:
-    first, second, *_ = [sessions.begin("x", may_change=True) for _ in range(MAX_SESSIONS)]
+def test_of_many_sessions_those_used_last_stay(sessions: access.ConsoleSessions) -> None:
+    first, second, *_ = [sessions.begin("x", may_change=True) for _ in range(access.MAX_SESSIONS)]
     sessions.find(first)
     sessions.begin("x", may_change=True)
     assert sessions.find(first) is not None
     assert sessions.find(second) is None
-    assert len(sessions) == MAX_SESSIONS
+    assert len(sessions) == access.MAX_SESSIONS
 
 
-def test_a_revoked_token_takes_its_sessions_with_it(sessions: ConsoleSessions) -> None:
+def test_a_revoked_token_takes_its_sessions_with_it(sessions: access.ConsoleSessions) -> None:
     sessions.begin("token ci", token="ci", may_change=False)
     kept = sessions.begin("token dev", token="dev", may_change=True)
     assert sessions.revoke("ci") == 1
@@ -495,18 +484,18 @@ def test_a_revoked_token_takes_its_sessions_with_it(sessions: ConsoleSessions) -
     assert sessions.find(kept) is not None
 
 
-def test_ending_all_sessions_voids_links_too(sessions: ConsoleSessions) -> None:
+def test_ending_all_sessions_voids_links_too(sessions: access.ConsoleSessions) -> None:
     secret = sessions.invite(may_change=True)
     sessions.begin("x", may_change=True)
     assert sessions.end_all() == 1
     assert sessions.enter(secret) is None
 
 
-def test_notices_are_shown_once_and_are_few(sessions: ConsoleSessions) -> None:
+def test_notices_are_shown_once_and_are_few(sessions: access.ConsoleSessions) -> None:
     sessions.begin("x", may_change=True)
     (session,) = sessions
-    for number in range(MAX_NOTICES + 1):
-        session.tell(Notice(str(number)))
+    for number in range(access.MAX_NOTICES + 1):
+        session.tell(access.Notice(str(number)))
     assert [each.text for each in session.take_notices()] == ["1", "2", "3", "4"]
     assert session.take_notices() == []
 
@@ -519,14 +508,14 @@ def test_a_cookie_that_any_page_of_the_host_can_set_is_none_under_tls(
     cookie: str, plain: str, under_tls: str
 ) -> None:
     headers = {"host": "127.0.0.1:7337", **({"cookie": cookie} if cookie else {})}
-    assert cookie_in(headers, tls=False) == plain
-    assert cookie_in(headers, tls=True) == under_tls
+    assert access.cookie_in(headers, tls=False) == plain
+    assert access.cookie_in(headers, tls=True) == under_tls
 
 
 @cases("host", "name")
 def test_a_cookie_is_named_by_the_port_and_by_nothing_else_of_the_host(host: str, name: str) -> None:
-    assert cookie_name(host, tls=False) == name
-    assert cookie_name(host, tls=True) == f"__Host-{name}"
+    assert access.cookie_name(host, tls=False) == name
+    assert access.cookie_name(host, tls=True) == f"__Host-{name}"
 
 
 # --- what templates get --------------------------------------------------------------------------------------

@@ -4,35 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.counting.measures import (
-    LATENCIES,
-    LOG_BURST_BYTES,
-    LOG_BYTES_PER_SECOND,
-    LOG_LINE_COSTS,
-    LOG_RESUMES_BYTES,
-    MINUTE,
-    MINUTES,
-    NOISE_CHARACTERS,
-    NOISE_LINES,
-    NOISE_SECONDS,
-    STDERR_BYTES,
-    STDERR_LINES,
-    CallStats,
-    Ceiling,
-    LogShare,
-    Noise,
-    StderrTail,
-    Window,
-)
+from daemon.counting import measures
 from daemon.safety.redact import CUT, Redactor
 
 cut = Redactor(()).cut
 
-ALL = STDERR_LINES + 1
+ALL = measures.STDERR_LINES + 1
 
 
 def test_the_tail_gives_the_newest_lines_oldest_first() -> None:
-    tail = StderrTail()
+    tail = measures.StderrTail()
     for line in ("a", "b", "c"):
         tail.add(line)
     assert tail.last(2) == ["b", "c"]
@@ -40,22 +21,22 @@ def test_the_tail_gives_the_newest_lines_oldest_first() -> None:
 
 
 def test_no_lines_are_given_to_who_asks_for_none() -> None:
-    tail = StderrTail()
+    tail = measures.StderrTail()
     tail.add("a")
     assert tail.last(0) == []
 
 
 def test_empty_lines_are_bounded_by_number() -> None:
-    tail = StderrTail()
-    for _ in range(STDERR_LINES * 2):
+    tail = measures.StderrTail()
+    for _ in range(measures.STDERR_LINES * 2):
         tail.add("")
-    assert len(tail.last(ALL)) == STDERR_LINES
+    assert len(tail.last(ALL)) == measures.STDERR_LINES
 
 
 def test_long_lines_push_old_ones_out() -> None:
-    tail = StderrTail()
+    tail = measures.StderrTail()
     tail.add("old")
-    tail.add("x" * (STDERR_BYTES - 2))
+    tail.add("x" * (measures.STDERR_BYTES - 2))
     assert [line[:3] for line in tail.last(ALL)] == ["xxx"]
     tail.add("no")
     assert tail.last(ALL)[-1] == "no"
@@ -63,14 +44,14 @@ def test_long_lines_push_old_ones_out() -> None:
 
 @pytest.mark.parametrize("character", ["a", "é", "深", "🙂"])
 def test_the_tail_never_holds_more_bytes_than_it_may(character: str) -> None:
-    tail = StderrTail()
-    for length in (0, 9000, 1, STDERR_BYTES // 4, STDERR_BYTES, *range(0, 2000, 7)):
+    tail = measures.StderrTail()
+    for length in (0, 9000, 1, measures.STDERR_BYTES // 4, measures.STDERR_BYTES, *range(0, 2000, 7)):
         tail.add(character * length)
-        assert sum(len(line.encode()) for line in tail.last(ALL)) <= STDERR_BYTES
+        assert sum(len(line.encode()) for line in tail.last(ALL)) <= measures.STDERR_BYTES
 
 
 def test_lines_are_numbered_for_whoever_follows_them() -> None:
-    tail = StderrTail()
+    tail = measures.StderrTail()
     assert (tail.after(0), tail.written, len(tail)) == ([], 0, 0)
     for line in ("a", "b", "c"):
         tail.add(line)
@@ -81,7 +62,7 @@ def test_lines_are_numbered_for_whoever_follows_them() -> None:
 
 
 def test_lines_have_times_and_the_runs_that_wrote_them() -> None:
-    tail = StderrTail()
+    tail = measures.StderrTail()
     for run, line in ((1, "FATAL: no licence"), (2, "starting"), (2, "serving")):
         tail.add(line, at=100.0 + run, run=run)
     assert [(line.at, line.run) for line in tail.after(1)] == [(102.0, 2), (102.0, 2)]
@@ -91,26 +72,29 @@ def test_lines_have_times_and_the_runs_that_wrote_them() -> None:
 
 
 def test_numbers_go_on_when_old_lines_make_room() -> None:
-    tail = StderrTail()
-    for number in range(1, STDERR_LINES + 11):
+    tail = measures.StderrTail()
+    for number in range(1, measures.STDERR_LINES + 11):
         tail.add(str(number))
     kept = tail.after(3)
-    assert (kept[0][:2], kept[-1][:2]) == ((11, "11"), (STDERR_LINES + 10, str(STDERR_LINES + 10)))
-    assert len(tail) == len(kept) == STDERR_LINES
-    assert tail.after(STDERR_LINES + 8) == kept[-2:]
+    assert (kept[0][:2], kept[-1][:2]) == (
+        (11, "11"),
+        (measures.STDERR_LINES + 10, str(measures.STDERR_LINES + 10)),
+    )
+    assert len(tail) == len(kept) == measures.STDERR_LINES
+    assert tail.after(measures.STDERR_LINES + 8) == kept[-2:]
 
 
 def test_no_two_tails_are_taken_for_one_another() -> None:
-    assert StderrTail().birth != StderrTail().birth
+    assert measures.StderrTail().birth != measures.StderrTail().birth
 
 
-LINE = "x" * (1024 - LOG_LINE_COSTS)
-BURST = LOG_BURST_BYTES // 1024
+LINE = "x" * (1024 - measures.LOG_LINE_COSTS)
+BURST = measures.LOG_BURST_BYTES // 1024
 """Lines of a KiB, all told, that fit at once."""
 
 
 def test_a_burst_goes_to_the_log_whole_and_more_is_left_out_with_one_line_about_it() -> None:
-    share = LogShare()
+    share = measures.LogShare()
     said = [share.lines(LINE, 1e6) for _ in range(BURST + 100)]
     assert said[:BURST] == [(f"stderr: {LINE}",)] * BURST
     assert [len(each) for each in said[BURST:]] == [1, *[0] * 99]
@@ -118,10 +102,10 @@ def test_a_burst_goes_to_the_log_whole_and_more_is_left_out_with_one_line_about_
 
 
 def test_a_log_opens_again_once_there_is_room_and_says_how_much_is_missing() -> None:
-    share = LogShare()
+    share = measures.LogShare()
     for _ in range(BURST + 100):
         share.lines(LINE, 1e6)
-    opens = LOG_RESUMES_BYTES / LOG_BYTES_PER_SECOND
+    opens = measures.LOG_RESUMES_BYTES / measures.LOG_BYTES_PER_SECOND
     assert share.lines(LINE, 1e6 + opens - 0.01) == ()
     assert share.lines("again", 1e6 + opens) == (
         "101 lines of its stderr were left out (101 KiB)",
@@ -132,104 +116,104 @@ def test_a_log_opens_again_once_there_is_room_and_says_how_much_is_missing() -> 
 
 @given(sizes=st.lists(st.integers(0, 8 * 1024), max_size=50), pause=st.floats(0, 5))
 def test_whatever_a_server_writes_the_log_gets_its_share_and_no_more(sizes: list[int], pause: float) -> None:
-    share, now, logged, said = LogShare(), 0.0, 0, 0
+    share, now, logged, said = measures.LogShare(), 0.0, 0, 0
     for size in sizes * 20:
         now += pause
         lines = share.lines("ä" * (size // 2), now)
         said += sum("left out" in line for line in lines)
         logged += sum(
-            len(line.encode()) - len("stderr: ") + LOG_LINE_COSTS
+            len(line.encode()) - len("stderr: ") + measures.LOG_LINE_COSTS
             for line in lines
             if line.startswith("stderr: ")
         )
-    assert logged <= LOG_BURST_BYTES + now * LOG_BYTES_PER_SECOND
-    assert said <= 2 + 2 * now * LOG_BYTES_PER_SECOND / LOG_RESUMES_BYTES
+    assert logged <= measures.LOG_BURST_BYTES + now * measures.LOG_BYTES_PER_SECOND
+    assert said <= 2 + 2 * now * measures.LOG_BYTES_PER_SECOND / measures.LOG_RESUMES_BYTES
 
 
 def test_noise_is_too_much_past_a_thousand_lines_in_ten_seconds() -> None:
-    noise = Noise()
-    verdicts = [noise.add(b"junk", 50.0, cut) for _ in range(NOISE_LINES + 3)]
+    noise = measures.Noise()
+    verdicts = [noise.add(b"junk", 50.0, cut) for _ in range(measures.NOISE_LINES + 3)]
     # Said once: what each further line costs is paid by everybody else.
-    assert verdicts == [False] * NOISE_LINES + [True, False, False]
-    later = [noise.add(b"junk", 51.0 + NOISE_SECONDS, cut) for _ in range(NOISE_LINES + 1)]
+    assert verdicts == [False] * measures.NOISE_LINES + [True, False, False]
+    later = [noise.add(b"junk", 51.0 + measures.NOISE_SECONDS, cut) for _ in range(measures.NOISE_LINES + 1)]
     assert later == verdicts[:-2]
 
 
 def test_noise_that_trickles_is_never_too_much() -> None:
-    noise = Noise()
-    step = NOISE_SECONDS / (NOISE_LINES - 2)
-    assert not any(noise.add(b"junk", 50.0 + number * step, cut) for number in range(NOISE_LINES * 5))
-    assert noise.count == NOISE_LINES * 5
+    noise = measures.Noise()
+    step = measures.NOISE_SECONDS / (measures.NOISE_LINES - 2)
+    assert not any(noise.add(b"junk", 50.0 + number * step, cut) for number in range(measures.NOISE_LINES * 5))
+    assert noise.count == measures.NOISE_LINES * 5
 
 
 def test_the_first_line_of_noise_is_kept_short_and_readable() -> None:
-    noise = Noise()
+    noise = measures.Noise()
     noise.add(b"\xff" + b"x" * 1000, 0.0, cut)
     noise.add(b"second", 0.0, cut)
-    assert noise.first == "\ufffd" + "x" * (NOISE_CHARACTERS - 1) + CUT
+    assert noise.first == "\ufffd" + "x" * (measures.NOISE_CHARACTERS - 1) + CUT
 
 
 def test_without_calls_there_is_no_percentile() -> None:
-    assert CallStats().percentile_ms(0.5) is None
+    assert measures.CallStats().percentile_ms(0.5) is None
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, 1.0), (0.5, 51.0), (0.95, 96.0), (1.0, 100.0)])
 def test_percentiles_are_taken_over_the_sorted_latencies(share: float, expected: float) -> None:
-    stats = CallStats()
+    stats = measures.CallStats()
     for milliseconds in range(100, 0, -1):
         stats.record([milliseconds / 1000], ok=True)
     assert stats.percentile_ms(share) == expected
 
 
 def test_calls_and_errors_are_counted_for_life_and_latencies_only_lately() -> None:
-    stats = CallStats()
-    for number in range(LATENCIES * 2):
-        stats.record([1.0 if number < LATENCIES else 0.002], ok=number % 2 == 0)
-    assert (stats.calls, stats.errors) == (LATENCIES * 2, LATENCIES)
+    stats = measures.CallStats()
+    for number in range(measures.LATENCIES * 2):
+        stats.record([1.0 if number < measures.LATENCIES else 0.002], ok=number % 2 == 0)
+    assert (stats.calls, stats.errors) == (measures.LATENCIES * 2, measures.LATENCIES)
     assert stats.percentile_ms(1.0) == 2.0
 
 
 def test_a_ceiling_is_broken_by_several_measurements_in_a_row() -> None:
-    ceiling = Ceiling(100, 3)
+    ceiling = measures.Ceiling(100, 3)
     measured = [101, 101, 100, 101, 500, 101, 101, 7]
     assert [ceiling.is_broken_by(each) for each in measured] == [False] * 5 + [True, True, False]
 
 
 def test_a_window_counts_what_has_ended_in_the_minutes_it_looks_back() -> None:
-    stats = CallStats()
+    stats = measures.CallStats()
     for minute in range(4):
         for _ in range(10):
             stats.record([0.1 * (minute + 1)], ok=minute != 0)
-        stats.turn((minute + 1) * MINUTE)
+        stats.turn((minute + 1) * measures.MINUTE)
     stats.record([1.0], ok=True)
-    now = 4 * MINUTE + 1
-    assert stats.window(1, now) == Window(calls=11, errors=0, p50_ms=400.0, p95_ms=1000.0)
+    now = 4 * measures.MINUTE + 1
+    assert stats.window(1, now) == measures.Window(calls=11, errors=0, p50_ms=400.0, p95_ms=1000.0)
     assert stats.window(2, now).calls == 21
     assert (stats.window(60, now).calls, stats.window(60, now).errors) == (41, 10)
 
 
 def test_a_turn_returns_the_minute_that_it_ends() -> None:
-    stats = CallStats()
+    stats = measures.CallStats()
     stats.record([0.5], ok=False)
-    assert stats.turn(60) == Window(calls=1, errors=1, p50_ms=500.0, p95_ms=500.0)
-    assert stats.turn(120) == Window()
+    assert stats.turn(60) == measures.Window(calls=1, errors=1, p50_ms=500.0, p95_ms=500.0)
+    assert stats.turn(120) == measures.Window()
 
 
 def test_windows_reach_no_further_back_than_minutes_are_kept() -> None:
-    stats = CallStats()
-    for minute in range(MINUTES * 3):
+    stats = measures.CallStats()
+    for minute in range(measures.MINUTES * 3):
         stats.record([0.1], ok=True)
-        stats.turn(minute * MINUTE)
-    assert stats.window(1000, MINUTES * 3 * MINUTE).calls == MINUTES
+        stats.turn(minute * measures.MINUTE)
+    assert stats.window(1000, measures.MINUTES * 3 * measures.MINUTE).calls == measures.MINUTES
 
 
 @given(st.lists(st.floats(0.0001, 100), min_size=1, max_size=3000))
 def test_percentiles_of_a_window_are_near_those_of_all_its_calls(latencies: list[float]) -> None:
-    stats = CallStats()
+    stats = measures.CallStats()
     for each in latencies:
         stats.record([each], ok=True)
     stats.turn(60)
-    window, newest = stats.window(5, 61), sorted(latencies[-LATENCIES:])
+    window, newest = stats.window(5, 61), sorted(latencies[-measures.LATENCIES :])
     assert window.calls == len(latencies)
     for found, share in ((window.p50_ms, 0.5), (window.p95_ms, 0.95)):
         assert found is not None

@@ -8,29 +8,15 @@ import msgspec
 import pytest
 
 from daemon.causes import Cause
+from daemon.history import journal
 from daemon.history.event import Event, EventKind
-from daemon.history.journal import (
-    DETAIL,
-    DETAILS,
-    KEPT,
-    KEPT_BYTES,
-    NAMES,
-    SHORTER,
-    TEXT,
-    EventQuery,
-    History,
-    as_json,
-    body_of,
-    bounded,
-    stored_event,
-)
 
 if TYPE_CHECKING:
     from daemon.history.event import Detail
 
 
 def test_events_are_numbered_and_dated_and_read_in_order() -> None:
-    history = History(lambda: 5.0, life="w")
+    history = journal.History(lambda: 5.0, life="w")
     history.note(Event(kind=EventKind.STARTED, server="git", run=1))
     history.note(Event(kind=EventKind.READY, server="git", run=1, at=7.0))
 
@@ -42,17 +28,17 @@ def test_events_are_numbered_and_dated_and_read_in_order() -> None:
 
 
 def test_only_the_newest_are_kept() -> None:
-    history = History(lambda: 1.0)
-    for _ in range(KEPT + 2):
+    history = journal.History(lambda: 1.0)
+    for _ in range(journal.KEPT + 2):
         history.note(Event(kind=EventKind.SIGNAL))
 
     assert history.after(0)[0].number == 3
 
 
 def test_large_events_are_kept_only_as_far_as_there_is_room() -> None:
-    history = History(lambda: 1.0)
-    large: dict[str, Detail] = {f"{number}": "x" * DETAIL for number in range(50)}
-    for _ in range(KEPT_BYTES // (50 * DETAIL)):
+    history = journal.History(lambda: 1.0)
+    large: dict[str, Detail] = {f"{number}": "x" * journal.DETAIL for number in range(50)}
+    for _ in range(journal.KEPT_BYTES // (50 * journal.DETAIL)):
         history.note(Event(kind=EventKind.SIGNAL, details=large))
     kept = history.after(0)
     assert kept[-1].number == history.number
@@ -66,17 +52,20 @@ def redact(text: str, most: int) -> str:
 
 
 def test_texts_are_cut_and_of_long_lists_the_rest_is_counted() -> None:
-    names = [f"tool{number}" for number in range(NAMES + 23)]
+    names = [f"tool{number}" for number in range(journal.NAMES + 23)]
     huge = Event(
         kind=EventKind.LISTS_CHANGED,
         text="x" * 100_000,
         details={"tools": {"came": names}, "stderr": ["y" * 100_000]},
     )
 
-    kept = bounded(huge, redact)
+    kept = journal.bounded(huge, redact)
 
-    assert len(kept.text) == TEXT
-    assert kept.details == {"tools": {"came": names[:NAMES], "cameMore": 23}, "stderr": ["y" * DETAIL]}
+    assert len(kept.text) == journal.TEXT
+    assert kept.details == {
+        "tools": {"came": names[: journal.NAMES], "cameMore": 23},
+        "stderr": ["y" * journal.DETAIL],
+    }
 
 
 def test_no_secret_is_kept_wherever_it_stood() -> None:
@@ -90,7 +79,7 @@ def test_no_secret_is_kept_wherever_it_stood() -> None:
         details={"stderr": ["hunter2"], "renamed": {"hunter2": "hunter2"}},
     )
 
-    kept = bounded(said, redact)
+    kept = journal.bounded(said, redact)
 
     assert "hunter2" not in repr(kept)
     assert kept.cause_data["port"] == 7
@@ -100,30 +89,30 @@ def test_mappings_are_bounded_in_number_and_depth() -> None:
     deep: dict[str, object] = {"end": "here"}
     for _ in range(10):
         deep = {"deeper": deep}
-    wide = {f"tool{number}": "renamed" for number in range(NAMES + 5)}
+    wide = {f"tool{number}": "renamed" for number in range(journal.NAMES + 5)}
 
-    kept = bounded(Event(kind=EventKind.LISTS_CHANGED, details={"deep": deep, "wide": wide}), redact)  # type: ignore[dict-item]
+    kept = journal.bounded(Event(kind=EventKind.LISTS_CHANGED, details={"deep": deep, "wide": wide}), redact)  # type: ignore[dict-item]
 
     assert repr(kept.details["deep"]).count("deeper") == 3
     found = kept.details["wide"]
     assert isinstance(found, dict)
-    assert (len(found), found["more"]) == (NAMES + 1, 5)
+    assert (len(found), found["more"]) == (journal.NAMES + 1, 5)
 
 
 def test_lists_are_cut_shorter_where_all_of_them_would_be_too_much() -> None:
-    names: list[Detail] = [f"tool{number}" + "z" * 120 for number in range(NAMES)]
+    names: list[Detail] = [f"tool{number}" + "z" * 120 for number in range(journal.NAMES)]
     arguments: dict[str, Detail] = {str(name): {"argumentsCame": names} for name in names}
 
-    kept = bounded(
+    kept = journal.bounded(
         Event(kind=EventKind.LISTS_CHANGED, details={"tools": {"came": names}, "toolsDiffer": arguments}),
         redact,
     )
 
-    assert len(msgspec.json.encode(kept.details)) <= DETAILS
-    few = SHORTER[1]
-    assert kept.details["tools"] == {"came": names[:few], "cameMore": NAMES - few}
+    assert len(msgspec.json.encode(kept.details)) <= journal.DETAILS
+    few = journal.SHORTER[1]
+    assert kept.details["tools"] == {"came": names[:few], "cameMore": journal.NAMES - few}
     assert isinstance(kept.details["toolsDiffer"], dict)
-    assert kept.details["toolsDiffer"]["more"] == NAMES - few
+    assert kept.details["toolsDiffer"]["more"] == journal.NAMES - few
 
 
 KILLED = Event(
@@ -146,12 +135,12 @@ CELLS = {
     "instance": "",
     "session": "",
     "kind": "ended",
-    "body": body_of(KILLED),
+    "body": journal.body_of(KILLED),
 }
 
 
 def test_an_event_comes_back_from_its_row_as_it_was() -> None:
-    assert stored_event(CELLS) == KILLED
+    assert journal.stored_event(CELLS) == KILLED
 
 
 @pytest.mark.parametrize(
@@ -164,11 +153,11 @@ def test_an_event_comes_back_from_its_row_as_it_was() -> None:
     ],
 )
 def test_a_row_that_a_later_mcpd_or_a_hand_has_written_is_no_event(changed: dict[str, object]) -> None:
-    assert stored_event({**CELLS, **changed}) is None
+    assert journal.stored_event({**CELLS, **changed}) is None
 
 
 def test_programs_get_every_field_by_name_and_the_sentence() -> None:
-    told = msgspec.json.decode(msgspec.json.encode(as_json(KILLED)))
+    told = msgspec.json.decode(msgspec.json.encode(journal.as_json(KILLED)))
 
     assert told["message"] == "git: ended: killed by SIGKILL after 2.5s (its last line: FATAL)"
     assert (told["at"], told["kind"], told["run"], told["instance"]) == (100.0, "ended", 3, None)
@@ -182,33 +171,33 @@ ENDED = Event(kind=EventKind.ENDED, at=100.0, server="git", instance="git#2", se
 @pytest.mark.parametrize(
     "query",
     [
-        EventQuery(),
-        EventQuery(server="git"),
-        EventQuery(server="git", instance="git#2"),
-        EventQuery(session="key"),
-        EventQuery(kinds=frozenset({EventKind.ENDED})),
-        EventQuery(since=100.0),
-        EventQuery(seen={"a": 6, "b": 9}),
-        EventQuery(fresh=100.0),
-        EventQuery(fresh=200.0, seen={"a": 6}),
+        journal.EventQuery(),
+        journal.EventQuery(server="git"),
+        journal.EventQuery(server="git", instance="git#2"),
+        journal.EventQuery(session="key"),
+        journal.EventQuery(kinds=frozenset({EventKind.ENDED})),
+        journal.EventQuery(since=100.0),
+        journal.EventQuery(seen={"a": 6, "b": 9}),
+        journal.EventQuery(fresh=100.0),
+        journal.EventQuery(fresh=200.0, seen={"a": 6}),
     ],
 )
-def test_what_is_empty_does_not_restrict(query: EventQuery) -> None:
+def test_what_is_empty_does_not_restrict(query: journal.EventQuery) -> None:
     assert query.matches(ENDED)
 
 
 @pytest.mark.parametrize(
     "query",
     [
-        EventQuery(server="time"),
-        EventQuery(server="git", instance="git#1"),
-        EventQuery(session="#4"),
-        EventQuery(kinds=frozenset({EventKind.READY})),
-        EventQuery(since=100.1),
-        EventQuery(seen={"a": 7}),
-        EventQuery(fresh=100.1, seen={"b": 6}),
-        EventQuery(since=100.1, seen={"a": 6}),
+        journal.EventQuery(server="time"),
+        journal.EventQuery(server="git", instance="git#1"),
+        journal.EventQuery(session="#4"),
+        journal.EventQuery(kinds=frozenset({EventKind.READY})),
+        journal.EventQuery(since=100.1),
+        journal.EventQuery(seen={"a": 7}),
+        journal.EventQuery(fresh=100.1, seen={"b": 6}),
+        journal.EventQuery(since=100.1, seen={"a": 6}),
     ],
 )
-def test_each_restriction_counts(query: EventQuery) -> None:
+def test_each_restriction_counts(query: journal.EventQuery) -> None:
     assert not query.matches(ENDED)

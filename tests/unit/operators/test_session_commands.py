@@ -14,15 +14,8 @@ from daemon.catalog.loaded import Loaded, LoadedStatus, SessionRecord, Source, V
 from daemon.clients.context import SessionStatistics
 from daemon.errors import CallError, InvalidArguments, McpdError
 from daemon.facts import Configured, Switched
+from daemon.operators import session_commands
 from daemon.operators.base import OperatorContext
-from daemon.operators.session_commands import (
-    MAX_LISTED,
-    SessionsParams,
-    session_report,
-    sessions,
-    sessions_report,
-    why,
-)
 from daemon.surfaces.table import ClientInfo, Grounds, SurfaceChoice, fitting
 from tests.fakes_upstream import Stage, tool, tools_of
 from tests.unit.cases import cases
@@ -58,7 +51,9 @@ def connection(number: int, key: str | None = None, **more: Any) -> SessionStati
 
 def listed(stage: Stage, records: Iterable[SessionRecord], *live: SessionStatistics) -> list[dict[str, Any]]:
     """As it goes over the wire."""
-    report = json.loads(msgspec.json.encode(sessions_report(records, live, stage.catalog.value, NOW)))
+    report = json.loads(
+        msgspec.json.encode(session_commands.sessions_report(records, live, stage.catalog.value, NOW))
+    )
     assert list(report) == ["sessions"]
     rows: list[dict[str, Any]] = report["sessions"]
     return rows
@@ -67,7 +62,7 @@ def listed(stage: Stage, records: Iterable[SessionRecord], *live: SessionStatist
 def told(stage: Stage, kept: SessionRecord, *live: SessionStatistics) -> dict[str, Any]:
     """As it goes over the wire."""
     report: dict[str, Any] = json.loads(
-        msgspec.json.encode(session_report(kept, live, stage.catalog.value, NOW))
+        msgspec.json.encode(session_commands.session_report(kept, live, stage.catalog.value, NOW))
     )
     return report
 
@@ -192,7 +187,7 @@ def daemon_with(
 
 
 async def ask(context: OperatorContext, key: str | None = None) -> Any:
-    return await sessions(context, SessionsParams(key))
+    return await session_commands.sessions(context, session_commands.SessionsParams(key))
 
 
 async def test_a_session_in_use_is_shown_as_it_is_in_memory() -> None:
@@ -315,9 +310,11 @@ async def test_sessions_that_nobody_has_named_are_no_rows_of_their_own() -> None
 
 
 async def test_more_sessions_than_are_listed_are_said_to_be_left_out() -> None:
-    archive = FakeArchive([record(f"s{number}", seen_at=NOW - number) for number in range(MAX_LISTED + 1)])
+    archive = FakeArchive(
+        [record(f"s{number}", seen_at=NOW - number) for number in range(session_commands.MAX_LISTED + 1)]
+    )
     answer: Any = await ask(daemon_with(Stage(), archive))
-    assert len(answer["sessions"]) == MAX_LISTED
+    assert len(answer["sessions"]) == session_commands.MAX_LISTED
     assert answer["more"] is True
     assert "incomplete" not in answer
 
@@ -359,8 +356,8 @@ def test_tools_that_many_sessions_loaded_are_judged_once() -> None:
 
 @cases("name", "version", "tools", "said")
 def test_what_fits_a_client_says_why(name: str, version: str, tools: int, said: str) -> None:
-    assert why(fitting(ClientInfo(name, version), lambda: tools)) == said
+    assert session_commands.why(fitting(ClientInfo(name, version), lambda: tools)) == said
 
 
 def test_there_are_words_for_all_grounds() -> None:
-    assert all(why(SurfaceChoice(surface="full", grounds=grounds)) for grounds in Grounds)
+    assert all(session_commands.why(SurfaceChoice(surface="full", grounds=grounds)) for grounds in Grounds)

@@ -18,18 +18,8 @@ from daemon.history.event import Event, EventKind
 from daemon.history.journal import History
 from daemon.kit.waiting import Watch
 from daemon.model import Era, Kind, Summary
+from daemon.operators import status_commands
 from daemon.operators.base import DaemonFacts
-from daemon.operators.status_commands import (
-    EVENTS,
-    LATELY_SECONDS,
-    MAX_NAMED,
-    STDERR_SHOWN,
-    lately,
-    server_status,
-    status_of_one,
-    status_with,
-    summed,
-)
 from daemon.ports import UpstreamConnection
 from daemon.safety.redact import Redactor
 from daemon.state.faults import StoreCause
@@ -97,7 +87,9 @@ class Daemon:
 
     def status(self, memory: dict[int, int] | None = None) -> dict[str, Any]:
         """As it goes over the wire."""
-        status: dict[str, Any] = json.loads(msgspec.json.encode(status_with(self.context, memory or {})))
+        status: dict[str, Any] = json.loads(
+            msgspec.json.encode(status_commands.status_with(self.context, memory or {}))
+        )
         return status
 
     def server(self, memory: dict[int, int] | None = None) -> dict[str, Any]:
@@ -229,7 +221,7 @@ async def test_a_server_that_runs_shows_how_it_does() -> None:
     assert (server["calls"], server["errors"], server["inFlight"]) == (100, 10, 2)
     assert server["p50Ms"] == pytest.approx(50, abs=2)
     assert server["p95Ms"] == pytest.approx(95, abs=2)
-    assert server["stderr"] == [f"line {number}" for number in range(20 - STDERR_SHOWN, 20)]
+    assert server["stderr"] == [f"line {number}" for number in range(20 - status_commands.STDERR_SHOWN, 20)]
     assert server["noise"] == {"count": 1, "first": "banner"}
     assert server["protocol"] == "2025-11-25"
     assert (server["tools"], server["epoch"], server["type"]) == (2, 1, "stdio")
@@ -394,7 +386,7 @@ async def test_a_server_with_instances_is_told_as_a_whole_and_by_instance() -> N
     other.stats.record([0.5], ok=True)
     other.child.status.become(ServerState.STARTING)
     context = stage.context()
-    told = server_status(context, context.catalog.servers["alpha"], {7: 1024, 8: 4096})
+    told = status_commands.server_status(context, context.catalog.servers["alpha"], {7: 1024, 8: 4096})
     assert (told["pid"], told["rssBytes"], told["share"]) == (None, 5120, "all")
     rows: Any = told["instances"]
     assert [(row["name"], row["session"], row["workspace"]) for row in rows] == [
@@ -410,11 +402,11 @@ async def test_a_server_with_instances_is_told_as_a_whole_and_by_instance() -> N
     elsewhere = Stage()
     elsewhere.lists("alpha", tool("own"))
     other.own = elsewhere.catalog.value
-    marked: Any = server_status(context, context.catalog.servers["alpha"], {})
+    marked: Any = status_commands.server_status(context, context.catalog.servers["alpha"], {})
     assert [(row["differs"], row["tools"]) for row in marked["instances"]] == [(False, 2), (True, 1)]
     own = {"name", "workspace", "session", "differs", "idleMs"}
     assert rows[0].keys() - own <= told.keys()
-    alone: Any = server_status(context, context.catalog.servers["beta"], {})
+    alone: Any = status_commands.server_status(context, context.catalog.servers["beta"], {})
     (row,) = alone["instances"]
     assert (alone["pid"], row["session"], row["idleMs"]) == (13, None, None)
 
@@ -438,7 +430,7 @@ async def test_how_long_a_server_is_silent_is_told_as_of_now(autojump_clock: Moc
     context = operator_context(stage, upstreams={"alpha": server}, wall=lambda: 1000.0)
 
     def told() -> Any:
-        return server_status(context, context.catalog.servers["alpha"], {})
+        return status_commands.server_status(context, context.catalog.servers["alpha"], {})
 
     assert told()["pings"] == {"unanswered": 0, "lastMs": None, "lastHeardAt": 1000.0}
     with trio.move_on_after(40):
@@ -459,7 +451,7 @@ async def test_the_calls_of_the_last_minutes_are_apart_from_all() -> None:
     server.stats.turn(trio.current_time() - 3600)
     server.stats.record([0.5], ok=False)
     context = operator_context(stage, upstreams={"alpha": server}, wall=lambda: 1000.0)
-    told = server_status(context, context.catalog.servers["alpha"], {})
+    told = status_commands.server_status(context, context.catalog.servers["alpha"], {})
     assert (told["calls"], told["errors"]) == (2, 1)
     assert told["recent"] == {"minutes": 5, "calls": 1, "errors": 1, "p50Ms": 500.0, "p95Ms": 500.0}
 
@@ -474,7 +466,9 @@ def stage_with(*names: str, kind: Kind = Kind.PROMPT, description: str = "", **m
 
 def told_status_lists(stage: Stage) -> dict[str, Any]:
     """The answer, as programs read it."""
-    answer: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(status_with(operator_context(stage), {})))
+    answer: dict[str, Any] = msgspec.json.decode(
+        msgspec.json.encode(status_commands.status_with(operator_context(stage), {}))
+    )
     return answer
 
 
@@ -510,8 +504,8 @@ def test_of_a_thousand_resources_some_are_named_and_the_rest_is_counted() -> Non
     stage = stage_with(*(f"mem://{number}" for number in range(1000)), kind=Kind.RESOURCE)
     stage.becomes("alpha", ServerState.BACKOFF)
     alpha = told_status_lists(stage)["servers"]["alpha"]
-    assert len(alpha["unavailableResources"]) == MAX_NAMED
-    assert alpha["unavailableResourcesLeft"] == 1000 - MAX_NAMED
+    assert len(alpha["unavailableResources"]) == status_commands.MAX_NAMED
+    assert alpha["unavailableResourcesLeft"] == 1000 - status_commands.MAX_NAMED
 
 
 def test_faults_of_a_list_are_told_as_those_of_tools() -> None:
@@ -541,18 +535,18 @@ async def test_a_server_is_told_with_its_events_and_its_errors_without_secrets()
     stage = Stage()
     stage.becomes("beta", ServerState.BACKOFF, reason=f"was not {SECRET_STATUS_ONE}")
     context = operator_context(stage, upstreams={"alpha": FakeServer("alpha")}, redact=redactors)
-    other: Any = await status_of_one(context, "beta", {})
+    other: Any = await status_commands.status_of_one(context, "beta", {})
     assert other["server"]["reason"] == f"was not {SECRET_STATUS_ONE}"
     for name in ("alhpa", "alpha#99", ""):
         with pytest.raises(UnknownServer):
-            await status_of_one(context, name, {})
-    for number in range(EVENTS + 1):
+            await status_commands.status_of_one(context, name, {})
+    for number in range(status_commands.EVENTS + 1):
         context.history.note(Event(kind=EventKind.ENDED, server="alpha", text=f"exited {number}", run=number))
     context.history.note(Event(kind=EventKind.ENDED, server="beta", text="boom"))
     context.counters.recent.failed("alpha", "look", "UpstreamTimeout", f"not with {SECRET_STATUS_ONE}")
-    told: Any = await status_of_one(context, "alpha", {})
+    told: Any = await status_commands.status_of_one(context, "alpha", {})
     assert (told["name"], told["server"]["state"]) == ("alpha", "ready")
-    assert len(told["events"]) == EVENTS
+    assert len(told["events"]) == status_commands.EVENTS
     assert "exited 20" in told["events"][-1]["text"]
     assert "boom" not in str(told)
     (error,) = told["lastErrors"]
@@ -564,9 +558,9 @@ async def test_a_server_is_told_with_its_events_and_its_errors_without_secrets()
 async def test_an_instance_is_told_by_its_own_name() -> None:
     stage = OperatorStage()
     stage.divide("alpha", "alpha#3", "alpha#7")
-    told: Any = await status_of_one(stage.context(), "alpha#7", {})
+    told: Any = await status_commands.status_of_one(stage.context(), "alpha#7", {})
     assert (told["server"]["name"], told["server"]["session"]) == ("alpha#7", 7)
-    whole: Any = await status_of_one(stage.context(), "alpha", {})
+    whole: Any = await status_commands.status_of_one(stage.context(), "alpha", {})
     assert len(whole["server"]["instances"]) == 2
 
 
@@ -579,7 +573,7 @@ def changed(server: str, **tools: Any) -> Event:
 
 
 def test_outages_and_changed_tools_are_told_by_server() -> None:
-    told = summed(
+    told = status_commands.summed(
         [
             ready("quiet", seconds=0.4),
             ready("notes", awaySeconds=10_800.0),
@@ -604,20 +598,20 @@ def test_of_a_tool_that_changed_more_than_once_what_is_left_of_it_is_told() -> N
         {"came": ["fleeting", "new"], "went": ["back", "gone"], "changed": ["touched", "lost"]},
         {"went": ["fleeting", "lost"], "came": ["back"], "changed": ["new", "touched"]},
     )
-    told = summed([changed("weather", **step) for step in steps])["weather"]
+    told = status_commands.summed([changed("weather", **step) for step in steps])["weather"]
     assert told["came"] == ["new"]
     assert told["went"] == ["gone", "lost"]
     assert told["changed"] == ["back", "touched"]
-    assert summed([changed("a", came=["x"]), changed("a", went=["x"])]) == {}
+    assert status_commands.summed([changed("a", came=["x"]), changed("a", went=["x"])]) == {}
 
 
 async def test_only_the_last_hours_are_told() -> None:
     context = operator_context(Stage())
     now = context.history.now()
-    context.history.note(ready("alpha", now - LATELY_SECONDS - 60, awaySeconds=5.0))
-    context.history.note(ready("alpha", now - LATELY_SECONDS + 60, awaySeconds=5.0))
+    context.history.note(ready("alpha", now - status_commands.LATELY_SECONDS - 60, awaySeconds=5.0))
+    context.history.note(ready("alpha", now - status_commands.LATELY_SECONDS + 60, awaySeconds=5.0))
     # Whoever took it out of the configuration needs to hear no more of it.
-    context.history.note(ready("removed", now - LATELY_SECONDS + 60, awaySeconds=5.0))
-    told: Any = await lately(context)
-    assert told["seconds"] == LATELY_SECONDS
+    context.history.note(ready("removed", now - status_commands.LATELY_SECONDS + 60, awaySeconds=5.0))
+    told: Any = await status_commands.lately(context)
+    assert told["seconds"] == status_commands.LATELY_SECONDS
     assert list(told["servers"]) == ["alpha"]

@@ -8,19 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.safety.escape import (
-    HIDDEN,
-    JOINERS,
-    JOINING,
-    PICTURES,
-    SELECTORS,
-    VARIED,
-    document,
-    hidden_in,
-    json_line,
-    legible,
-    visible,
-)
+from daemon.safety import escape
 from tests.unit.cases import cases
 
 MUST = [
@@ -39,7 +27,7 @@ NONCHARACTERS = [
 
 def test_a_hidden_character_is_spelt_out() -> None:
     for point in MUST:
-        shown = visible(f"a{chr(point)}b")
+        shown = escape.visible(f"a{chr(point)}b")
         assert (shown.isprintable(), shown.isascii(), shown[:2]) == (True, True, "a\\"), hex(point)
         assert int(shown[3:-1], 16) == point
 
@@ -49,7 +37,7 @@ def test_every_control_format_private_and_surrogate_character_of_unicode_is_spel
         hex(point)
         for point in range(0x110000)
         if unicodedata.category(chr(point)) in {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
-        and visible(chr(point)) == chr(point)
+        and escape.visible(chr(point)) == chr(point)
     }
     # Arabic and Kaithi number signs are visible characters despite their category.
     visible_formats = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
@@ -58,7 +46,7 @@ def test_every_control_format_private_and_surrogate_character_of_unicode_is_spel
 
 def test_every_noncharacter_is_spelt_out() -> None:
     assert len(NONCHARACTERS) == 66
-    for show in (visible, legible):
+    for show in (escape.visible, escape.legible):
         assert not [hex(point) for point in NONCHARACTERS if show(chr(point)) == chr(point)]
 
 
@@ -66,74 +54,76 @@ def test_every_noncharacter_is_spelt_out() -> None:
     "text", ["plain", "größer", "日本語", "🙂", "❤\ufe0f red", "a b\u00a0c", "\\x1b", "«»—…"]
 )
 def test_what_can_be_seen_stays(text: str) -> None:
-    assert visible(text) == text
+    assert escape.visible(text) == text
 
 
 @cases("name", "text")
 def test_what_people_write_in_any_script_stays_as_it_is(name: str, text: str) -> None:
-    assert visible(text) == text
-    assert legible(text) == text
-    assert not hidden_in(text)
+    assert escape.visible(text) == text
+    assert escape.legible(text) == text
+    assert not escape.hidden_in(text)
 
 
 @cases("name", "text")
 def test_what_changes_nothing_that_is_seen_is_spelt_out(name: str, text: str) -> None:
-    found = hidden_in(text)
+    found = escape.hidden_in(text)
     assert found
-    assert not set(found) & set(visible(text))
-    assert not set(found) & set(legible(text))
-    assert legible(legible(text)) == legible(text)
+    assert not set(found) & set(escape.visible(text))
+    assert not set(found) & set(escape.legible(text))
+    assert escape.legible(escape.legible(text)) == escape.legible(text)
 
 
 def test_of_a_run_of_selectors_every_one_is_spelt_out() -> None:
-    first, last = map(chr, SELECTORS)
-    assert visible(f"x{first}{last}{first}") == "x\\ufe00\\ufe0f\\ufe00"
-    assert legible(f"x{first}{last}{first}") == "x\\u{fe00}\\u{fe0f}\\u{fe00}"
+    first, last = map(chr, escape.SELECTORS)
+    assert escape.visible(f"x{first}{last}{first}") == "x\\ufe00\\ufe0f\\ufe00"
+    assert escape.legible(f"x{first}{last}{first}") == "x\\u{fe00}\\u{fe0f}\\u{fe00}"
 
 
 def test_for_a_model_a_hidden_character_is_spelt_in_a_way_that_json_does_not_undo() -> None:
     for point in sorted({*MUST} - {9, 10}):
         text, spelt = f"a{chr(point)}b", f"a\\u{{{point:x}}}b"
-        assert (legible(text), hidden_in(text)) == (spelt, chr(point)), hex(point)
-        assert json.loads(json.dumps(legible(text))) == spelt
+        assert (escape.legible(text), escape.hidden_in(text)) == (spelt, chr(point)), hex(point)
+        assert json.loads(json.dumps(escape.legible(text))) == spelt
 
 
 def test_for_a_model_line_ends_and_tabs_stay() -> None:
     text = "a\tb\nc\r\nd\r\n"
-    assert legible(text) == text
-    assert legible("progress 1\rprogress 2") == "progress 1\\u{d}progress 2"
+    assert escape.legible(text) == text
+    assert escape.legible("progress 1\rprogress 2") == "progress 1\\u{d}progress 2"
 
 
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=()), max_size=40))
 def test_whatever_is_made_legible_hides_nothing_and_stays_what_it_is(text: str) -> None:
-    shown = legible(text)
-    assert not hidden_in(shown)
-    assert legible(shown) == shown
-    assert (shown == text) is (not hidden_in(text))
-    assert not set(visible(text)) & {chr(0x202E), "\x1b", "\n"}
+    shown = escape.legible(text)
+    assert not escape.hidden_in(shown)
+    assert escape.legible(shown) == shown
+    assert (shown == text) is (not escape.hidden_in(text))
+    assert not set(escape.visible(text)) & {chr(0x202E), "\x1b", "\n"}
 
 
 @cases("text", "shown")
 def test_the_spelling_is_pythons(text: str, shown: str) -> None:
-    assert visible(text) == shown
+    assert escape.visible(text) == shown
 
 
 def test_lines_and_tabs_can_be_kept_and_nothing_else() -> None:
-    assert visible("a\tb\nc\r\x1b\u2028", lines=True) == "a\tb\nc\\x0d\\x1b\\u2028"
+    assert escape.visible("a\tb\nc\r\x1b\u2028", lines=True) == "a\tb\nc\\x0d\\x1b\\u2028"
 
 
-@pytest.mark.parametrize("table", [HIDDEN, PICTURES, JOINING, VARIED, (JOINERS, SELECTORS)])
+@pytest.mark.parametrize(
+    "table", [escape.HIDDEN, escape.PICTURES, escape.JOINING, escape.VARIED, (escape.JOINERS, escape.SELECTORS)]
+)
 def test_the_ranges_are_in_order_and_apart(table: tuple[tuple[int, int], ...]) -> None:
     flat = [point for first, last in table for point in (first, last)]
     assert flat == sorted(flat)
 
 
-@pytest.mark.parametrize(("write", "lines"), [(document, True), (json_line, False)])
+@pytest.mark.parametrize(("write", "lines"), [(escape.document, True), (escape.json_line, False)])
 def test_json_means_the_same_and_hides_nothing(write: Callable[[object], str], lines: bool) -> None:
     odd = ["a\u202eb\n", "\x7f", "\x9b", "\U000e0041", "\ud800", "größer", "x\ufe00\ufe01", 'q"\\']
     text = write({"t\x1b": odd, "n": 1.5})
     assert json.loads(text) == {"t\x1b": odd, "n": 1.5}
     assert "größer" in text
-    assert visible(text, lines=lines) == text
+    assert escape.visible(text, lines=lines) == text
     assert text.startswith('{\n  "t') is lines

@@ -8,18 +8,11 @@ import pytest
 from daemon.config.parse import load
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
+from daemon.setup import moved_secrets
 from daemon.setup.adding import WordsError, pairs, wanted, with_versions
 from daemon.setup.clients.importing import drafted, find, plan
 from daemon.setup.clients.programs import PROGRAMS
 from daemon.setup.drafts import Draft, changed, read_present
-from daemon.setup.moved_secrets import (
-    Variables,
-    asked_as_variables,
-    references,
-    variable,
-    with_own_variables,
-    with_references,
-)
 from tests.unit.cases import cases
 from tests.unit.setup.machines import machine
 
@@ -155,14 +148,14 @@ MOVED_SECRETS_KEY = "bk-7Qm2xV9bT4Zr8Lw1"
 
 @cases("entry", "moved", "kept")
 def test_secrets_become_variables(entry: dict[str, Any], moved: dict[str, Any], kept: dict[str, str]) -> None:
-    variables = Variables(known={})
-    assert with_references(entry, "git-hub", {MOVED_SECRETS_KEY}, variables) == moved
+    variables = moved_secrets.Variables(known={})
+    assert moved_secrets.with_references(entry, "git-hub", {MOVED_SECRETS_KEY}, variables) == moved
     assert variables.kept == kept
     assert MOVED_SECRETS_KEY not in repr(variables)
 
 
 def test_a_name_that_has_another_value_gets_a_number() -> None:
-    variables = Variables(known={"A_B__API_KEY": "another"})
+    variables = moved_secrets.Variables(known={"A_B__API_KEY": "another"})
     assert variables.keep("a-b", "API_KEY", "mine") == "${A_B__API_KEY_2}"
     assert variables.keep("a-b", "API_KEY", "mine") == "${A_B__API_KEY_2}"
     assert variables.keep("a_b", "API_KEY", "another") == "${A_B__API_KEY}"
@@ -171,12 +164,14 @@ def test_a_name_that_has_another_value_gets_a_number() -> None:
 
 def test_references_are_found_by_name() -> None:
     entry = {"args": ["${A}", "$${B}", "${C:-default}", "${workspaceFolder}"], "env": {"X": "a${env:D}b${A}"}}
-    assert references(entry) == ["A", "D"]
+    assert moved_secrets.references(entry) == ["A", "D"]
 
 
 def test_what_a_client_would_ask_for_is_a_variable() -> None:
-    assert asked_as_variables({"env": {"K": "${input:perplexity-key}"}}) == {"env": {"K": "${PERPLEXITY_KEY}"}}
-    assert variable("9-lives") == "_9_LIVES"
+    assert moved_secrets.asked_as_variables({"env": {"K": "${input:perplexity-key}"}}) == {
+        "env": {"K": "${PERPLEXITY_KEY}"}
+    }
+    assert moved_secrets.variable("9-lives") == "_9_LIVES"
 
 
 # --- variables that servers share, divided among them --------------------------------------------------------
@@ -192,7 +187,7 @@ def test_each_server_gets_its_own_variables_and_nothing_else_changes(tmp_path: P
     env.write_text(case("kept.env"))
     env.chmod(0o600)
     before = load(path, {})
-    made = with_own_variables(read_present(path), {})
+    made = moved_secrets.with_own_variables(read_present(path), {})
     assert "tok-1" not in made.draft.diff()
     made.draft.write()
     assert path.read_text() == case("after.json")
@@ -209,7 +204,7 @@ def test_each_server_gets_its_own_variables_and_nothing_else_changes(tmp_path: P
     after = load(path, {})
     for name, server in before.mcp_servers.items():
         assert (after.mcp_servers[name].args, after.mcp_servers[name].env) == (server.args, server.env)
-    assert with_own_variables(read_present(path), {}).draft.diff() == ""
+    assert moved_secrets.with_own_variables(read_present(path), {}).draft.diff() == ""
 
 
 # --- what `mcpd add` is told of a server: commands, urls and packages, and which version they are p ----------

@@ -15,16 +15,9 @@ from daemon.catalog.loaded import anonymous_key
 from daemon.catalog.snapshot import fold
 from daemon.facts import Fact, ServerRecord
 from daemon.kit.waiting import ActorGone, Watch
+from daemon.state import poll
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.notes import SessionNotes
-from daemon.state.poll import (
-    BACKOFF_CAP,
-    BACKOFF_SECONDS,
-    DEAF_SECONDS,
-    LAST_SETTLE_SECONDS,
-    Listening,
-    Recalling,
-)
 from daemon.state.server_notes import ServerNotes
 from daemon.state.sql import Notification
 from daemon.state.store_access import Opener, StoreAccess, TrustedSwitches, Worker, opener_of
@@ -265,7 +258,7 @@ class Exchange:
         self.disk = Disk()
         opener = Opener(self.disk.open, where=WHERE, shared=True, listen=self.listen)
         self.access = StoreAccess(opener, patience=1.5, on_overdue=lambda _fault: None)
-        self.listening = Listening(self.access, opener.listen, lambda: 0.0)
+        self.listening = poll.Listening(self.access, opener.listen, lambda: 0.0)
 
     def listen(self) -> Any:
         """Called in a worker thread."""
@@ -278,7 +271,7 @@ class Exchange:
         return self.lines[-1]
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[Listening]:
+    async def running(self) -> AsyncIterator[poll.Listening]:
         """Listen while the store is open."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.listening.run)
@@ -288,7 +281,7 @@ class Exchange:
             nursery.cancel_scope.cancel()
 
 
-def take_news(listening: Listening) -> bool:
+def take_news(listening: poll.Listening) -> bool:
     """As whoever looks does."""
     news, listening.news = listening.news, False
     return news
@@ -328,11 +321,11 @@ async def test_a_connection_that_does_not_pass_on_what_is_said_is_made_anew(mock
     exchange = Exchange()
     async with exchange.running() as listening:
         assert listening.wants_heartbeat()
-        mock_clock.jump(DEAF_SECONDS)
+        mock_clock.jump(poll.DEAF_SECONDS)
         assert not listening.wants_heartbeat()
         await until(lambda: exchange.lines[0].closed)
         await calm()
-        mock_clock.jump(BACKOFF_SECONDS)
+        mock_clock.jump(poll.BACKOFF_SECONDS)
         await until(lambda: len(exchange.lines) == 2)
         await calm()
         assert listening.wants_heartbeat()
@@ -358,9 +351,9 @@ async def test_a_lost_connection_is_news_and_is_made_anew_later_and_later(mock_c
                 await calm()
             waits.append(trio.current_time() - begun)
         assert waits == sorted(waits)
-        assert BACKOFF_CAP / 2 <= waits[-1] <= BACKOFF_CAP
+        assert poll.BACKOFF_CAP / 2 <= waits[-1] <= poll.BACKOFF_CAP
         exchange.refuses = False
-        mock_clock.jump(BACKOFF_CAP)
+        mock_clock.jump(poll.BACKOFF_CAP)
         await until(lambda: len(exchange.lines) == 2)
         await calm()
         assert take_news(listening)
@@ -391,7 +384,7 @@ class Bench:
         self.settled = 0
         self.settling: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.catalog = Watch(catalog_of(CONFIG))
-        self.recalling = Recalling(
+        self.recalling = poll.Recalling(
             ServerNotes(), catalog=self.catalog, tell=self.told.append, settle=self.settle, where="disk"
         )
 
@@ -410,7 +403,7 @@ async def test_at_the_end_nobody_waits_for_a_catalog_that_does_not_settle(autoju
     bench.recalling.switches(frozenset(), certainly=True)
     bench.settling = trio.sleep_forever
     await bench.recalling.settle_at_last()
-    assert trio.current_time() == LAST_SETTLE_SECONDS
+    assert trio.current_time() == poll.LAST_SETTLE_SECONDS
     bench.settling = gone
     await bench.recalling.settle_at_last()
     assert bench.recalling.untaken

@@ -7,19 +7,11 @@ import trio
 import trio.testing
 
 from daemon.processes.marks import Effort
-from daemon.supervision.starts import (
-    BRIEF_SECONDS,
-    HOLD_SECONDS,
-    IDLE_LOOKS,
-    LOOK_SECONDS,
-    QueuedStart,
-    Rank,
-    StartQueue,
-)
+from daemon.supervision import starts
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
-QUICKLY = LOOK_SECONDS * (IDLE_LOOKS + 1)
+QUICKLY = starts.LOOK_SECONDS * (starts.IDLE_LOOKS + 1)
 """Seconds within which a start is seen to wait: a look to compare with, and as many as it takes."""
 
 
@@ -30,7 +22,7 @@ class Machine:
         self.uses: dict[int, Callable[[float], Effort]] = {}
         self.looks = 0
         self.broken = False
-        self.starts = StartQueue(places, self._look)
+        self.starts = starts.StartQueue(places, self._look)
         nursery.start_soon(self.starts.watch)
 
     async def _look(self, marks: frozenset[int]) -> dict[int, Effort]:
@@ -41,7 +33,9 @@ class Machine:
         now = trio.current_time()
         return {mark: self.uses[mark](now) for mark in marks if mark in self.uses}
 
-    def ask(self, rank: Rank = Rank.OTHER, *, mark: int | None = None, spawns: bool = True) -> QueuedStart:
+    def ask(
+        self, rank: starts.Rank = starts.Rank.OTHER, *, mark: int | None = None, spawns: bool = True
+    ) -> starts.QueuedStart:
         start = self.starts.ask(rank, lambda _before: None, spawns=spawns)
         if mark is not None:
             start.runs_as(mark)
@@ -52,15 +46,15 @@ def share(of_a_cpu: float) -> Callable[[float], Effort]:
     return lambda now: Effort(of_a_cpu * now, wants_more=False)
 
 
-async def within(seconds: float, start: QueuedStart) -> bool:
+async def within(seconds: float, start: starts.QueuedStart) -> bool:
     with trio.move_on_after(seconds):
         await start.granted.wait()
     return start.granted.is_set()
 
 
-@pytest.mark.parametrize("rank", [Rank.CALLED, Rank.SERVED])
+@pytest.mark.parametrize("rank", [starts.Rank.CALLED, starts.Rank.SERVED])
 async def test_who_is_missed_does_not_wait_for_those_that_nobody_misses(
-    rank: Rank, nursery: trio.Nursery
+    rank: starts.Rank, nursery: trio.Nursery
 ) -> None:
     machine = Machine(nursery, places=2)
     herd = [machine.ask() for _ in range(4)]
@@ -77,7 +71,7 @@ async def test_who_is_missed_does_not_wait_for_those_that_nobody_misses(
 
 async def test_no_more_than_may_start_of_many_that_are_lost_at_once(nursery: trio.Nursery) -> None:
     machine = Machine(nursery, places=4)
-    lost = [machine.ask(Rank.SERVED) for _ in range(50)]
+    lost = [machine.ask(starts.Rank.SERVED) for _ in range(50)]
     assert [start.granted.is_set() for start in lost] == [True] * 4 + [False] * 46
     while lost:
         lost.pop(0).leave()
@@ -88,16 +82,16 @@ async def test_who_is_called_at_its_place_takes_none_of_those_that_others_miss(n
     machine = Machine(nursery, places=2)
     for start in [machine.ask() for _ in range(2)]:
         start.hurry()
-    assert machine.ask(Rank.SERVED).granted.is_set()
+    assert machine.ask(starts.Rank.SERVED).granted.is_set()
 
 
 async def test_who_runs_elsewhere_waits_for_a_place_and_keeps_it_briefly(nursery: trio.Nursery) -> None:
     machine = Machine(nursery)
     machine.ask(spawns=False)
     following = machine.ask(spawns=False)
-    assert not await within(BRIEF_SECONDS - 0.01, following)
-    assert await within(LOOK_SECONDS, following)
-    assert await within(BRIEF_SECONDS + LOOK_SECONDS, machine.ask())
+    assert not await within(starts.BRIEF_SECONDS - 0.01, following)
+    assert await within(starts.LOOK_SECONDS, following)
+    assert await within(starts.BRIEF_SECONDS + starts.LOOK_SECONDS, machine.ask())
     assert machine.looks == 0
 
 
@@ -113,7 +107,7 @@ async def test_who_waits_gives_its_place_away_soon(used: float | None, nursery: 
 WORKING: dict[str, Callable[[float], Effort]] = {
     "it uses a quarter of a CPU": share(0.25),
     "it gets no CPU and would": lambda now: Effort(0.0, wants_more=True),
-    "it works at every other look": lambda now: Effort(now // (2 * LOOK_SECONDS), wants_more=False),
+    "it works at every other look": lambda now: Effort(now // (2 * starts.LOOK_SECONDS), wants_more=False),
     "its processes come and go": lambda now: Effort(-now, wants_more=False),
 }
 
@@ -123,19 +117,19 @@ async def test_who_works_keeps_its_place_until_it_is_over(work: str, nursery: tr
     machine = Machine(nursery)
     machine.uses[1] = WORKING[work]
     worker, waiting = machine.ask(mark=1), machine.ask()
-    assert not await within(HOLD_SECONDS - 1, waiting)
+    assert not await within(starts.HOLD_SECONDS - 1, waiting)
     worker.leave()
     assert waiting.granted.is_set()
 
 
-@pytest.mark.parametrize(("used", "keeps"), [(1.0, QUICKLY), (0.0, LOOK_SECONDS * IDLE_LOOKS)])
+@pytest.mark.parametrize(("used", "keeps"), [(1.0, QUICKLY), (0.0, starts.LOOK_SECONDS * starts.IDLE_LOOKS)])
 async def test_a_second_process_of_the_same_start_is_looked_at_afresh(
     used: float, keeps: float, nursery: trio.Nursery
 ) -> None:
     machine = Machine(nursery)
     machine.uses[1], machine.uses[2] = share(0.0), share(used)
     worker, waiting = machine.ask(mark=1), machine.ask()
-    await trio.sleep(QUICKLY - LOOK_SECONDS / 2)
+    await trio.sleep(QUICKLY - starts.LOOK_SECONDS / 2)
     worker.runs_as(2)
     assert not await within(keeps, waiting)
 
@@ -158,8 +152,8 @@ async def test_who_never_finishes_does_not_keep_its_place_for_ever(
     machine.uses[1] = share(1.0)
     machine.ask(mark=mark)
     waiting = machine.ask()
-    assert not await within(HOLD_SECONDS - 1, waiting)
-    assert await within(1 + LOOK_SECONDS, waiting)
+    assert not await within(starts.HOLD_SECONDS - 1, waiting)
+    assert await within(1 + starts.LOOK_SECONDS, waiting)
 
 
 async def test_nobody_looks_while_nobody_waits_for_a_place_and_then_looking_goes_on(

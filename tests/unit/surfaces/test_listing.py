@@ -8,14 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.facts import Fact
-from daemon.surfaces.calling import (
-    MOST_USUAL,
-    always_loaded,
-    core_names,
-    core_references,
-    core_tools,
-    usual_tools,
-)
+from daemon.surfaces import calling
 from daemon.surfaces.search import SearchSurface
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
@@ -26,7 +19,7 @@ MARK = {"anthropic/alwaysLoad": True}
 
 def test_a_definition_keeps_the_bytes_of_its_server_and_gets_one_member_more() -> None:
     raw = b'{ "name" : "x",  "inputSchema": {"type":"object", "n": 1.50}\n}'
-    marked = always_loaded(raw)
+    marked = calling.always_loaded(raw)
     assert marked.startswith(raw[:-1])
     assert json.loads(marked) == {**json.loads(raw), "_meta": MARK}
 
@@ -34,12 +27,12 @@ def test_a_definition_keeps_the_bytes_of_its_server_and_gets_one_member_more() -
 @cases("said", "merged")
 def test_what_a_server_says_in_its_meta_is_kept(said: object, merged: object) -> None:
     raw = json.dumps({"name": "x", "_meta": said, "inputSchema": {"type": "object"}}).encode()
-    assert json.loads(always_loaded(raw)) == {**json.loads(raw), "_meta": merged}
+    assert json.loads(calling.always_loaded(raw)) == {**json.loads(raw), "_meta": merged}
 
 
 @pytest.mark.parametrize("key", [b'"_meta"', b'"\\u005fmeta"', b'"_met\\u0061"'])
 def test_a_meta_is_found_however_it_is_written_and_stays_the_only_one(key: bytes) -> None:
-    marked = always_loaded(b'{"name":"x",%b:{"big":123456789012345678901234567890}}' % key)
+    marked = calling.always_loaded(b'{"name":"x",%b:{"big":123456789012345678901234567890}}' % key)
     pairs = json.loads(marked, object_pairs_hook=list)
     assert [name for name, _ in pairs] == ["name", "_meta"]
     assert b"123456789012345678901234567890" in marked
@@ -52,7 +45,7 @@ def test_a_meta_is_found_however_it_is_written_and_stays_the_only_one(key: bytes
 )
 def test_nothing_but_the_mark_is_added_whatever_else_there_is(members: dict[str, object]) -> None:
     raw = json.dumps({**members, "name": "x"}).encode()
-    found = json.loads(always_loaded(raw))
+    found = json.loads(calling.always_loaded(raw))
     said = members.get("_meta")
     expected = said if said is not None and not isinstance(said, dict) else MARK
     assert found == {**members, "name": "x", "_meta": expected}
@@ -77,13 +70,13 @@ UP = after(BEFORE, [status("a"), status("b"), listed("a", *NUMBERED, "off"), lis
 
 def usual(*called: tuple[str, str], profile: str = "default", catalog: Any = UP) -> list[str]:
     means = means_of(catalog, called=called)
-    return [tool for _server, tool in usual_tools(means, catalog, catalog.config.profiles[profile])]
+    return [tool for _server, tool in calling.usual_tools(means, catalog, catalog.config.profiles[profile])]
 
 
 def test_the_seven_tools_called_most_are_chosen_in_the_order_of_their_names() -> None:
     called = [("a", name) for name in reversed(NUMBERED)]
-    assert usual(*called) == NUMBERED[-MOST_USUAL:]
-    assert MOST_USUAL == 7
+    assert usual(*called) == NUMBERED[-calling.MOST_USUAL :]
+    assert calling.MOST_USUAL == 7
 
 
 def test_only_what_the_profile_shows_is_chosen() -> None:
@@ -95,20 +88,20 @@ def test_only_what_the_profile_shows_is_chosen() -> None:
 def test_what_a_server_will_list_is_chosen_and_waited_for() -> None:
     assert usual(("b", "only"), ("a", "off"), catalog=BEFORE) == ["only"]
     view = view_of(BEFORE, usual=[("b", "only")])
-    assert (list(core_tools(view)), list(core_names(view, ()))) == ([], ["only"])
+    assert (list(calling.core_tools(view)), list(calling.core_names(view, ()))) == ([], ["only"])
     assert SearchSurface().awaits(view) == ("b",)
 
 
 @pytest.mark.parametrize(("profile", "references"), [("none", []), ("named", ["b/only", "t01"])])
 def test_a_profile_that_names_core_tools_has_these_and_no_others(profile: str, references: list[str]) -> None:
     view = view_of(UP, profile, usual=[("a", "t05")])
-    assert list(core_references(view)) == references
-    assert [each.name for each in core_tools(view)] == [name.removeprefix("b/") for name in references]
+    assert list(calling.core_references(view)) == references
+    assert [each.name for each in calling.core_tools(view)] == [name.removeprefix("b/") for name in references]
 
 
 def test_until_a_tool_was_called_the_core_tools_are_those_of_the_source_as_far_as_servers_have_them() -> None:
     facts: list[Fact] = [status("s"), listed("s", "list_dir", "find_file", "rm")]
     catalog = after(catalog_of({"mcpServers": servers("s")}), facts)
     profile = catalog.config.profiles["default"]
-    assert usual_tools(means_of(catalog), catalog, profile) == (("s", "find_file"), ("s", "list_dir"))
-    assert usual_tools(means_of(catalog, called=[("s", "rm")]), catalog, profile) == (("s", "rm"),)
+    assert calling.usual_tools(means_of(catalog), catalog, profile) == (("s", "find_file"), ("s", "list_dir"))
+    assert calling.usual_tools(means_of(catalog, called=[("s", "rm")]), catalog, profile) == (("s", "rm"),)

@@ -7,14 +7,7 @@ import attrs
 import msgspec
 import pytest
 
-from daemon.errors import (
-    InvalidArguments,
-    ToolChanged,
-    ToolDisabled,
-    UnknownResource,
-    UnknownTool,
-    UpstreamUnavailable,
-)
+from daemon import errors
 from daemon.surfaces.additions import READ as READING_READ
 from daemon.surfaces.additions import as_tool_result
 from daemon.surfaces.surface import AwaitListing, Forward
@@ -86,7 +79,7 @@ def test_the_list_grows_by_little_and_not_where_a_profile_wants_none(surface: st
         reading,
         "read_resource",
     ]
-    refused(SURFACES[surface], without, *call(surface, reading, "read"), UnknownTool)
+    refused(SURFACES[surface], without, *call(surface, reading, "read"), errors.UnknownTool)
 
 
 @pytest.mark.parametrize("surface", NAMES)
@@ -104,7 +97,7 @@ def test_what_only_reads_goes_where_the_general_tool_would_send_it(surface: str,
 @pytest.mark.parametrize("surface", NAMES)
 def test_what_may_write_is_refused_with_the_tool_to_call(surface: str) -> None:
     general, reading = NAMES[surface]
-    error = refused(SURFACES[surface], view_of(up()), *call(surface, reading, "write"), InvalidArguments)
+    error = refused(SURFACES[surface], view_of(up()), *call(surface, reading, "write"), errors.InvalidArguments)
     assert f"Call {general} with the same arguments" in error.message
     assert error.details == {"tool": "write", "server": "fs", "call": general}
 
@@ -113,9 +106,11 @@ def test_what_may_write_is_refused_with_the_tool_to_call(surface: str) -> None:
 def test_what_an_operator_says_counts_before_what_a_server_says(surface: str) -> None:
     reading = NAMES[surface][1]
     asks, denies = ({"match": "fs/read", "then": then} for then in ("ask", "deny"))
-    error = refused(SURFACES[surface], view_of(up(asks)), *call(surface, reading, "read"), InvalidArguments)
+    error = refused(
+        SURFACES[surface], view_of(up(asks)), *call(surface, reading, "read"), errors.InvalidArguments
+    )
     assert "has the user asked about it" in error.message
-    refused(SURFACES[surface], view_of(up(denies)), *call(surface, reading, "read"), ToolDisabled)
+    refused(SURFACES[surface], view_of(up(denies)), *call(surface, reading, "read"), errors.ToolDisabled)
 
 
 @pytest.mark.parametrize("surface", NAMES)
@@ -125,7 +120,7 @@ def test_a_tool_that_no_longer_only_reads_has_changed(surface: str) -> None:
     shown = before.servers["fs"].tools["read"].schema_hash
     now = after(before, [listed("fs", tool("fs", "read"), "write")])
     view = attrs.evolve(view_of(now), shown=lambda _key: shown)
-    refused(SURFACES[surface], view, *call(surface, reading, "read"), ToolChanged)
+    refused(SURFACES[surface], view, *call(surface, reading, "read"), errors.ToolChanged)
 
 
 @pytest.mark.parametrize("surface", NAMES)
@@ -138,7 +133,7 @@ def test_a_server_that_has_not_listed_is_waited_for(surface: str) -> None:
 def test_a_tool_that_nothing_is_known_of_is_not_taken_to_read() -> None:
     view = view_of(catalog_of({"mcpServers": servers("fs")}))
     called = call("category", "call-read-only-tool", "read")
-    error = refused(SURFACES["category"], view, *called, InvalidArguments, patient=False)
+    error = refused(SURFACES["category"], view, *called, errors.InvalidArguments, patient=False)
     assert "has not listed it yet" in error.message
 
 
@@ -156,7 +151,7 @@ def test_what_is_denied_can_be_neither_seen_nor_called(surface: str) -> None:
     name, arguments = (
         ("write", {}) if surface in {"load", "full"} else call(surface, NAMES[surface][0], "write")
     )
-    error = refused(SURFACES[surface], view, name, arguments, ToolDisabled)
+    error = refused(SURFACES[surface], view, name, arguments, errors.ToolDisabled)
     assert "a rule of permission in profile default" in error.message
 
 
@@ -173,7 +168,7 @@ def test_a_category_does_not_call_what_it_cannot_judge() -> None:
     config = {"mcpServers": servers("fs"), "profiles": {"default": {"permissions": rules}}}
     view = view_of(after(catalog_of(config), [status("fs")]))
     called = call("category", "call-category-tool", "write")
-    refused(SURFACES["category"], view, *called, UpstreamUnavailable, patient=False)
+    refused(SURFACES["category"], view, *called, errors.UpstreamUnavailable, patient=False)
 
 
 # --- `read_resource`: a resource as the result of a tool, for clients that read none themselves --------------
@@ -209,9 +204,9 @@ def test_a_resource_that_a_result_has_linked_to_is_read_there() -> None:
 
 
 def test_a_resource_that_nobody_has_is_refused_with_what_helps() -> None:
-    error = refused(READING["category"], view_of(UP), READING_READ, {"uri": "blob:1"}, UnknownResource)
+    error = refused(READING["category"], view_of(UP), READING_READ, {"uri": "blob:1"}, errors.UnknownResource)
     assert "mcpd://SERVER/URI" in error.message
-    refused(READING["category"], view_of(UP), READING_READ, {}, InvalidArguments)
+    refused(READING["category"], view_of(UP), READING_READ, {}, errors.InvalidArguments)
 
 
 def test_other_calls_go_to_the_surface() -> None:

@@ -6,16 +6,7 @@ from typing import Any
 import pytest
 
 from daemon.operators.report_columns import SURFACES as WORDS
-from daemon.surfaces.table import (
-    MAX_TOLD,
-    SEARCHING_CLIENTS,
-    SURFACES,
-    ClientInfo,
-    by_profile,
-    chosen,
-    fitting,
-    may_defer,
-)
+from daemon.surfaces import table
 from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
 
@@ -24,12 +15,12 @@ def pick(
     profile: dict[str, Any], *, lazy: bool = True, surface: str | None = None, wish: bool | None = None
 ) -> str:
     config = config_of({"lazy": lazy, "profiles": {"p": profile}})
-    return chosen(config, config.profiles["p"], surface=surface, lazy=wish)
+    return table.chosen(config, config.profiles["p"], surface=surface, lazy=wish)
 
 
 def test_every_surface_has_its_words_for_operators() -> None:
-    assert list(WORDS) == ["auto", *SURFACES]
-    assert all(surface.name == name for name, surface in SURFACES.items())
+    assert list(WORDS) == ["auto", *table.SURFACES]
+    assert all(surface.name == name for name, surface in table.SURFACES.items())
 
 
 @pytest.mark.parametrize(("everywhere", "here"), list(product([True, False], repeat=2)))
@@ -55,12 +46,12 @@ def test_what_a_client_asks_for_comes_before_what_its_profile_says(
 
 def test_what_each_profile_shows_is_known_without_a_client() -> None:
     profiles = {"off": {"lazy": False}, "found": {"surface": "search"}}
-    assert by_profile(config_of({"profiles": profiles})) == {
+    assert table.by_profile(config_of({"profiles": profiles})) == {
         "default": "auto",
         "off": "full",
         "found": "search",
     }
-    assert set(by_profile(config_of({"lazy": False, "profiles": profiles})).values()) == {"full"}
+    assert set(table.by_profile(config_of({"lazy": False, "profiles": profiles})).values()) == {"full"}
 
 
 # --- which surface fits a client, by what it says it is ------------------------------------------------------
@@ -71,7 +62,7 @@ FEW = 84
 
 
 def fit(name: str, version: str, tools: int = FEW) -> tuple[str, str]:
-    choice = fitting(ClientInfo(name, version), lambda: tools)
+    choice = table.fitting(table.ClientInfo(name, version), lambda: tools)
     return choice.surface, str(choice.grounds)
 
 
@@ -85,12 +76,12 @@ def test_a_client_is_known_by_its_name_and_version(
     name: str, version: str, found: list[str], *, defers: bool
 ) -> None:
     assert list(fit(name, version)) == found
-    assert may_defer(ClientInfo(name, version)) is defers
+    assert table.may_defer(table.ClientInfo(name, version)) is defers
 
 
-@pytest.mark.parametrize("known", SEARCHING_CLIENTS, ids=lambda known: known.name)
+@pytest.mark.parametrize("known", table.SEARCHING_CLIENTS, ids=lambda known: known.name)
 def test_a_client_is_given_as_many_tools_as_it_can_take_and_else_categories(known: object) -> None:
-    client = next(each for each in SEARCHING_CLIENTS if each is known)
+    client = next(each for each in table.SEARCHING_CLIENTS if each is known)
     version = ".".join(map(str, client.since))
     assert fit(client.name, version, client.tools) == SEARCHES
     assert fit(client.name, version, client.tools + 1) == ("category", "too_many_tools")
@@ -101,11 +92,11 @@ def test_tools_are_counted_only_where_their_number_decides() -> None:
         raise AssertionError
 
     for name, version in (("opencode", "1"), ("claude-code", "2.1.197"), ("codex", "?"), ("", "")):
-        assert fitting(ClientInfo(name, version), count).surface == "category"
+        assert table.fitting(table.ClientInfo(name, version), count).surface == "category"
 
 
 def test_of_what_a_client_says_it_is_only_so_much_is_kept() -> None:
-    endless = ClientInfo("n" * 10_000, "v" * 10_000)
-    assert len(endless.name) == len(endless.version) == len(endless.text) == MAX_TOLD
-    assert ClientInfo("n", "1").text == "n 1"
-    assert ClientInfo("", "").text == ""
+    endless = table.ClientInfo("n" * 10_000, "v" * 10_000)
+    assert len(endless.name) == len(endless.version) == len(endless.text) == table.MAX_TOLD
+    assert table.ClientInfo("n", "1").text == "n 1"
+    assert table.ClientInfo("", "").text == ""

@@ -5,29 +5,22 @@ from typing import Any
 import msgspec
 import pytest
 
+from daemon import protocol
 from daemon.catalog.introduction import KnownEra, era_in, with_era
 from daemon.causes import Cause
 from daemon.config.tuning import Timeouts
 from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost
 from daemon.model import Era, Kind
-from daemon.protocol import (
-    CLIENT_CAPABILITIES,
-    HANDSHAKE_VERSIONS,
-    IDENTITY,
-    MODERN_VERSION,
-    SERVER_INFO_KEY,
-    UNSUPPORTED_VERSION,
-)
 from daemon.upstreams.handshake import ABOUT_CHARACTERS, LONGEST_START, Greeter, Greeting, initialize, probe
 from daemon.wire.requests import HttpRefusal, RemoteError
 from tests.unit.cases import cases
 from tests.unit.upstreams.transports.replies import DEATH, SILENCE, TableConnection, refusal
 
-NEWEST = HANDSHAKE_VERSIONS[-1]
+NEWEST = protocol.HANDSHAKE_VERSIONS[-1]
 DISCOVERED: dict[str, Any] = {
-    "supportedVersions": [*HANDSHAKE_VERSIONS, MODERN_VERSION],
+    "supportedVersions": [*protocol.HANDSHAKE_VERSIONS, protocol.MODERN_VERSION],
     "capabilities": {"tools": {"listChanged": True}},
-    "_meta": {SERVER_INFO_KEY: {"name": "git", "version": "2"}},
+    "_meta": {protocol.SERVER_INFO_KEY: {"name": "git", "version": "2"}},
 }
 INITIALIZED: dict[str, Any] = {
     "protocolVersion": NEWEST,
@@ -40,7 +33,7 @@ async def test_a_server_of_the_modern_era_is_recognised() -> None:
     connection = TableConnection(server__discover=[DISCOVERED])
     assert await probe(connection, 3.0) == Greeting(
         era=Era.MODERN,
-        version=MODERN_VERSION,
+        version=protocol.MODERN_VERSION,
         lists_tools=True,
         announced=("tools",),
         server_info="git 2",
@@ -52,7 +45,7 @@ async def test_a_server_of_the_modern_era_is_recognised() -> None:
     )
     assert connection.said == [("server/discover", {})]
     assert connection.patience == [3.0]
-    assert connection.adopted == [(Era.MODERN, MODERN_VERSION)]
+    assert connection.adopted == [(Era.MODERN, protocol.MODERN_VERSION)]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +73,7 @@ async def test_what_a_server_says_that_it_is_for_is_remembered(said: dict[str, A
         SILENCE,
         {},
         {"supportedVersions": []},
-        {"supportedVersions": list(HANDSHAKE_VERSIONS)},
+        {"supportedVersions": list(protocol.HANDSHAKE_VERSIONS)},
         {"supportedVersions": "2026-07-28"},
         {"supportedVersions": None},
     ],
@@ -96,7 +89,7 @@ async def test_an_answer_to_the_probe_that_is_no_object_means_the_older_era_too(
 
 
 def unsupported(data: bytes) -> RemoteError:
-    return RemoteError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+    return RemoteError(protocol.UNSUPPORTED_VERSION, "Unsupported protocol version", data)
 
 
 async def test_a_server_that_refuses_our_version_and_names_it_among_its_own_is_asked_once_more() -> None:
@@ -121,7 +114,7 @@ async def test_a_server_that_dies_of_the_probe_is_told_apart() -> None:
         await probe(TableConnection(server__discover=[DEATH]), 1.0)
 
 
-@pytest.mark.parametrize("version", HANDSHAKE_VERSIONS)
+@pytest.mark.parametrize("version", protocol.HANDSHAKE_VERSIONS)
 async def test_every_older_revision_is_accepted(version: str) -> None:
     connection = TableConnection(initialize=[{**INITIALIZED, "protocolVersion": version}])
     greeting = await initialize(connection, 30.0)
@@ -133,7 +126,11 @@ async def test_the_newest_revision_is_offered_with_what_some_client_may_have_and
     """Servers show fewer tools to a client that declares nothing."""
     connection = TableConnection(initialize=[INITIALIZED])
     await initialize(connection, 30.0)
-    params = {"protocolVersion": NEWEST, "capabilities": CLIENT_CAPABILITIES, "clientInfo": IDENTITY}
+    params = {
+        "protocolVersion": NEWEST,
+        "capabilities": protocol.CLIENT_CAPABILITIES,
+        "clientInfo": protocol.IDENTITY,
+    }
     assert connection.said == [("initialize", params), ("notifications/initialized", {})]
 
 

@@ -14,16 +14,7 @@ from daemon.config.tuning import Timeouts
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import DefinitionsListed, Fact
 from daemon.safety.redact import Redactor
-from daemon.upstreams.server_lists import (
-    CURRENT_PATIENCE,
-    DEBOUNCE,
-    EMPTY,
-    LONG,
-    LONG_DEBOUNCE,
-    RELIST_AFTER_FAILURE,
-    Listing,
-    ListingStatus,
-)
+from daemon.upstreams import server_lists
 from daemon.wire.requests import RemoteError
 from tests.unit.upstreams.listing_server import GREETING, ListingServer
 from tests.waiting import until
@@ -40,7 +31,7 @@ class Scene:
         self.connection = ListingServer()
         redact = Redactor(["s3cret"])
         server = Server(name="alpha", command="x", timeouts=Timeouts(**timeouts))
-        self.listing = Listing(
+        self.listing = server_lists.Listing(
             server, tell=self.facts.append, wall=lambda: 42.0, redact=redact, settle=self._settle
         )
         self.unsettled = trio.Event()
@@ -73,7 +64,7 @@ async def test_a_failure_is_told_without_secrets_and_tried_again_soon(nursery: t
     scene.connection.failure = None
     await until(lambda: bool(scene.problems), every=0.05)
     assert scene.problems[0] == HEALTHY
-    assert scene.connection.listed[1] - began == RELIST_AFTER_FAILURE
+    assert scene.connection.listed[1] - began == server_lists.RELIST_AFTER_FAILURE
 
 
 async def test_an_empty_list_is_no_failure_and_not_as_it_should_be(nursery: trio.Nursery) -> None:
@@ -81,15 +72,15 @@ async def test_an_empty_list_is_no_failure_and_not_as_it_should_be(nursery: trio
     scene.connection.tools = []
     await scene.start(nursery)
     await until(lambda: len(scene.problems) == 2, every=0.05)
-    assert scene.problems == [EMPTY, EMPTY]
+    assert scene.problems == [server_lists.EMPTY, server_lists.EMPTY]
     standing = scene.listing.status
-    assert (standing.problem, standing.attempt) == (EMPTY, 3)
+    assert (standing.problem, standing.attempt) == (server_lists.EMPTY, 3)
     assert standing.next_at is not None
-    assert 42.0 < standing.next_at <= 42.0 + DEBOUNCE + RELIST_AFTER_FAILURE
+    assert 42.0 < standing.next_at <= 42.0 + server_lists.DEBOUNCE + server_lists.RELIST_AFTER_FAILURE
     scene.connection.tools = ["echo"]
     await until(lambda: len(scene.problems) == 3, every=0.05)
     assert scene.problems[-1] == HEALTHY
-    assert scene.listing.status == ListingStatus()
+    assert scene.listing.status == server_lists.ListingStatus()
 
 
 async def test_a_word_is_obeyed_at_once_and_further_ones_together(nursery: trio.Nursery) -> None:
@@ -100,42 +91,44 @@ async def test_a_word_is_obeyed_at_once_and_further_ones_together(nursery: trio.
         scene.listing.is_asked_for()
     scene.connection.before_answer = scene.ask_four_times
     await until(lambda: len(scene.connection.listed) >= 3, every=0.05)
-    assert [at - began for at in scene.connection.listed[1:3]] == [0, DEBOUNCE]
+    assert [at - began for at in scene.connection.listed[1:3]] == [0, server_lists.DEBOUNCE]
 
 
 async def announce(scene: Scene) -> None:
     """Say all the time that the tools changed."""
     while True:
         scene.listing.is_asked_for()
-        await trio.sleep(DEBOUNCE * 0.9)
+        await trio.sleep(server_lists.DEBOUNCE * 0.9)
 
 
 async def test_a_long_list_that_changes_all_the_time_is_read_less_and_less(nursery: trio.Nursery) -> None:
     scene = Scene()
-    scene.connection.tools = [f"t{number}" for number in range(LONG + 1)]
+    scene.connection.tools = [f"t{number}" for number in range(server_lists.LONG + 1)]
     await scene.start(nursery)
     nursery.start_soon(announce, scene)
-    await trio.sleep(3 * RELIST_AFTER_FAILURE)
+    await trio.sleep(3 * server_lists.RELIST_AFTER_FAILURE)
     gaps = [later - earlier for earlier, later in pairwise(scene.connection.listed[1:])]
-    assert gaps[:3] == pytest.approx([LONG_DEBOUNCE, 2 * LONG_DEBOUNCE, 4 * LONG_DEBOUNCE])
-    assert gaps[-1] == pytest.approx(RELIST_AFTER_FAILURE)
+    assert gaps[:3] == pytest.approx(
+        [server_lists.LONG_DEBOUNCE, 2 * server_lists.LONG_DEBOUNCE, 4 * server_lists.LONG_DEBOUNCE]
+    )
+    assert gaps[-1] == pytest.approx(server_lists.RELIST_AFTER_FAILURE)
     # A call of one of its tools needs the list, and gets it.
     count = len(scene.connection.listed)
     await scene.listing.wait_current()
     assert len(scene.connection.listed) > count
-    assert LONG_DEBOUNCE < CURRENT_PATIENCE
+    assert server_lists.LONG_DEBOUNCE < server_lists.CURRENT_PATIENCE
 
 
 async def test_a_long_list_that_was_quiet_is_read_at_once(nursery: trio.Nursery) -> None:
     scene = Scene()
-    scene.connection.tools = [f"t{number}" for number in range(LONG + 1)]
+    scene.connection.tools = [f"t{number}" for number in range(server_lists.LONG + 1)]
     await scene.start(nursery)
     for _ in range(4):
         began = trio.current_time()
         scene.listing.is_asked_for()
         await scene.listing.wait_current()
         assert trio.current_time() == began
-        await trio.sleep(2 * LONG_DEBOUNCE)
+        await trio.sleep(2 * server_lists.LONG_DEBOUNCE)
 
 
 async def test_a_server_that_refuses_what_it_asks_for_is_obeyed_less_and_less(nursery: trio.Nursery) -> None:
@@ -143,20 +136,22 @@ async def test_a_server_that_refuses_what_it_asks_for_is_obeyed_less_and_less(nu
     await scene.start(nursery)
     scene.connection.failure = RemoteError(-32000, "no")
     nursery.start_soon(announce, scene)
-    await trio.sleep(4 * RELIST_AFTER_FAILURE)
+    await trio.sleep(4 * server_lists.RELIST_AFTER_FAILURE)
     listed = scene.connection.listed[1:]
     gaps = [later - earlier for earlier, later in pairwise(listed)]
-    assert gaps[:3] == pytest.approx([2 * DEBOUNCE, 4 * DEBOUNCE, 8 * DEBOUNCE])
-    assert gaps[-1] == pytest.approx(RELIST_AFTER_FAILURE)
+    assert gaps[:3] == pytest.approx(
+        [2 * server_lists.DEBOUNCE, 4 * server_lists.DEBOUNCE, 8 * server_lists.DEBOUNCE]
+    )
+    assert gaps[-1] == pytest.approx(server_lists.RELIST_AFTER_FAILURE)
     # An operator does not wait for that.
     began = trio.current_time()
     assert await scene.listing.refresh()
-    assert trio.current_time() - began <= DEBOUNCE
+    assert trio.current_time() - began <= server_lists.DEBOUNCE
     # Once it lists, its word counts as before.
     scene.connection.failure = None
-    await trio.sleep(RELIST_AFTER_FAILURE + 1)
+    await trio.sleep(server_lists.RELIST_AFTER_FAILURE + 1)
     *_, before, last = scene.connection.listed
-    assert last - before == pytest.approx(DEBOUNCE)
+    assert last - before == pytest.approx(server_lists.DEBOUNCE)
 
 
 async def test_a_word_while_a_list_is_under_way_keeps_it_stale(nursery: trio.Nursery) -> None:
@@ -178,7 +173,7 @@ async def test_nobody_waits_longer_than_promised_for_a_list_nor_goes_on_without_
     began = trio.current_time()
     with pytest.raises(UpstreamUnavailable, match="has not listed them for 2 s"):
         await scene.listing.wait_current()
-    assert trio.current_time() - began == CURRENT_PATIENCE
+    assert trio.current_time() - began == server_lists.CURRENT_PATIENCE
     scene.connection.release.set()
 
 
@@ -193,7 +188,7 @@ async def test_what_has_changed_and_cannot_be_listed_is_not_called_as_it_was(nur
         await scene.listing.wait_current()
     # Whoever needs the list has it tried again at once.
     scene.connection.failure = None
-    with trio.fail_after(RELIST_AFTER_FAILURE):
+    with trio.fail_after(server_lists.RELIST_AFTER_FAILURE):
         while scene.is_stale():
             with suppress(UpstreamUnavailable):
                 await scene.listing.wait_current()
@@ -207,7 +202,7 @@ async def test_where_changes_never_end_a_list_that_is_later_than_the_question_mu
     await scene.start(nursery)
     began = trio.current_time()
     await scene.listing.wait_current()
-    assert trio.current_time() - began == CURRENT_PATIENCE
+    assert trio.current_time() - began == server_lists.CURRENT_PATIENCE
     assert scene.is_stale()
 
 
@@ -249,7 +244,7 @@ async def test_an_old_list_is_made_anew(nursery: trio.Nursery) -> None:
     await scene.start(nursery)
     await trio.sleep(201)
     first = scene.connection.listed[0]
-    assert [at - first for at in scene.connection.listed[1:3]] == [100, 200 + DEBOUNCE]
+    assert [at - first for at in scene.connection.listed[1:3]] == [100, 200 + server_lists.DEBOUNCE]
 
 
 async def test_an_operator_waits_for_a_list_that_began_after_the_word(nursery: trio.Nursery) -> None:

@@ -10,14 +10,7 @@ from loguru import logger
 
 from daemon.causes import Reason
 from daemon.supervision.backoff import Ending, Run
-from daemon.upstreams.upstream_access import (
-    CHARACTERS,
-    KNOWN,
-    LINES,
-    SAID_AGAIN_FIRST,
-    SAID_AGAIN_LATEST,
-    RunLog,
-)
+from daemon.upstreams import upstream_access
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -34,7 +27,7 @@ class Stage:
     """A server's log, and the lines in it."""
 
     def __init__(self, lines: list[str]) -> None:
-        self.log = RunLog("one", stable_after=STABLE, wall=lambda: 0.0)
+        self.log = upstream_access.RunLog("one", stable_after=STABLE, wall=lambda: 0.0)
         self._numbers = itertools.count(1)
         self._lines = lines
 
@@ -93,8 +86,8 @@ async def test_what_goes_on_is_said_less_and_less_often_and_at_last_once_an_hour
             told_at.append(trio.current_time())
         await trio.sleep(60.0)
     gaps = [after - before for before, after in itertools.pairwise(told_at)]
-    assert gaps[:6] == [SAID_AGAIN_FIRST * 2**doubled for doubled in range(6)]
-    assert set(gaps[6:]) == {SAID_AGAIN_LATEST}
+    assert gaps[:6] == [upstream_access.SAID_AGAIN_FIRST * 2**doubled for doubled in range(6)]
+    assert set(gaps[6:]) == {upstream_access.SAID_AGAIN_LATEST}
 
 
 async def test_numbers_of_any_kind_do_not_make_a_line_another(stage: Stage) -> None:
@@ -168,11 +161,11 @@ async def test_who_comes_up_and_falls_again_and_again_is_told_of_once(stage: Sta
 
 async def test_what_is_remembered_is_bounded(stage: Stage) -> None:
     words = ("".join(letters) for letters in itertools.product("ghijklmn", repeat=5))
-    for _ in range(2 * KNOWN // LINES + 1):
-        stage.run(*itertools.islice(words, 2 * LINES), "x" * 10 * CHARACTERS)
-    assert len(stage.log._known) == KNOWN
-    assert len(stage.log._said) == LINES
-    assert max(map(len, stage.log._said)) <= CHARACTERS
+    for _ in range(2 * upstream_access.KNOWN // upstream_access.LINES + 1):
+        stage.run(*itertools.islice(words, 2 * upstream_access.LINES), "x" * 10 * upstream_access.CHARACTERS)
+    assert len(stage.log._known) == upstream_access.KNOWN
+    assert len(stage.log._said) == upstream_access.LINES
+    assert max(map(len, stage.log._said)) <= upstream_access.CHARACTERS
 
 
 async def test_a_long_line_without_a_number_takes_no_longer_than_it_is(stage: Stage) -> None:

@@ -19,17 +19,7 @@ from msgspec import Raw
 from trio.testing import wait_all_tasks_blocked
 
 from daemon.errors import ConnectionLost, ProtocolFault
-from daemon.wire.link import (
-    IOV_MAX,
-    JOIN_BELOW,
-    LINES_AT_ONCE,
-    LINES_PER_TURN,
-    LOOK_SECONDS,
-    READ_BYTES,
-    READS_PER_TURN,
-    SHORT_READ,
-    STUCK_SECONDS,
-)
+from daemon.wire import link
 from daemon.wire.outbox import Outbox
 from tests.unit.wire.linked import (
     MIB,
@@ -87,7 +77,7 @@ async def test_a_reset_ends_the_link_with_the_systems_own_words() -> None:
 
 async def test_a_peer_that_floods_gives_everybody_else_a_turn() -> None:
     seen_by_others = [0]
-    line = b"x" * (READ_BYTES // 16 - 1) + b"\n"
+    line = b"x" * (link.READ_BYTES // 16 - 1) + b"\n"
     async with running(pipe_link()) as (near, far_write, _):
         os.set_blocking(far_write, False)
         fcntl.fcntl(far_write, fcntl.F_SETPIPE_SZ, MIB)
@@ -100,13 +90,13 @@ async def test_a_peer_that_floods_gives_everybody_else_a_turn() -> None:
         # As fast as it is read, for the peer writes whenever a line of his is handed over.
         near.then = lambda _: refill()
         refill()
-        while seen_by_others[-1] < 16 * READS_PER_TURN * 16:
+        while seen_by_others[-1] < 16 * link.READS_PER_TURN * 16:
             await trio.lowlevel.checkpoint()
             seen_by_others.append(len(near.lines))
     turns = [later - earlier for earlier, later in itertools.pairwise(seen_by_others)]
     # A turn of the others may fall before ours in one round of the loop and after it in the next; and one of
     # ours may read twice, to catch up and because more has come.
-    assert max(turns) <= 4 * READS_PER_TURN * 17
+    assert max(turns) <= 4 * link.READS_PER_TURN * 17
 
 
 async def test_a_peer_that_says_nothing_but_line_ends_gives_everybody_else_a_turn() -> None:
@@ -122,7 +112,7 @@ async def test_a_peer_that_says_nothing_but_line_ends_gives_everybody_else_a_tur
     turns = [later - earlier for earlier, later in itertools.pairwise(seen_by_others)]
     assert len(near.lines) == 30_001
     # As above: the last portion of one read may be followed by the first of the next.
-    assert max(turns) <= 4 * LINES_PER_TURN
+    assert max(turns) <= 4 * link.LINES_PER_TURN
 
 
 async def test_what_the_owner_raises_ends_the_link_and_no_other() -> None:
@@ -144,26 +134,26 @@ async def test_what_the_owner_raises_in_a_later_portion_ends_the_link_too() -> N
     with trio.fail_after(30), socket_link() as (near, far):
 
         def fails_later(_: list[bytes]) -> None:
-            if len(near.lines) > LINES_PER_TURN:
+            if len(near.lines) > link.LINES_PER_TURN:
                 raise ProtocolFault("too much")
 
         near.then = fails_later
-        await far.send_all(b"\n" * LINES_PER_TURN * 3)
+        await far.send_all(b"\n" * link.LINES_PER_TURN * 3)
         with pytest.raises(ProtocolFault, match="too much"):
             await near.run()
-    assert len(near.lines) == LINES_PER_TURN + LINES_AT_ONCE
+    assert len(near.lines) == link.LINES_PER_TURN + link.LINES_AT_ONCE
 
 
 async def test_a_turn_ends_where_the_peer_had_said_all_that_it_had_to_say() -> None:
     turns: list[int] = []
     async with running(socket_link()) as (near, far):
         near.then = lambda lines: turns.extend([near.link.turns] * len(lines))
-        long = b"x" * SHORT_READ + b"\nlast\n"
-        many = b"\n" * LINES_PER_TURN * 2 + b"x" * SHORT_READ + b"\n"
+        long = b"x" * link.SHORT_READ + b"\nlast\n"
+        many = b"\n" * link.LINES_PER_TURN * 2 + b"x" * link.SHORT_READ + b"\n"
         for said in (b"one\ntwo\n", long, many, b"after many\n"):
             await far.send_all(said)
             await wait_all_tasks_blocked()
-    assert [len(list(same)) for _, same in itertools.groupby(turns)] == [2, 2, LINES_PER_TURN * 2 + 1, 1]
+    assert [len(list(same)) for _, same in itertools.groupby(turns)] == [2, 2, link.LINES_PER_TURN * 2 + 1, 1]
 
 
 async def test_who_was_not_read_from_for_a_while_has_ended_a_turn_when_he_had_said_all() -> None:
@@ -176,7 +166,7 @@ async def test_who_was_not_read_from_for_a_while_has_ended_a_turn_when_he_had_sa
 
         near.then = then
         for _ in range(2):
-            await far.send_all(b"x" * SHORT_READ + b"\n")
+            await far.send_all(b"x" * link.SHORT_READ + b"\n")
             await receive(far, 2 * MIB + 1)
             await wait_all_tasks_blocked()
     first, second = turns
@@ -241,7 +231,7 @@ async def test_a_server_waits_for_a_client_that_is_behind_and_nothing_is_lost() 
 async def test_a_server_is_read_again_when_the_client_that_was_behind_is_no_more(
     how: str, autojump_clock: trio.testing.MockClock
 ) -> None:
-    with trio.fail_after(3 * STUCK_SECONDS), served(clients=2) as (server, far, (slow, other)):
+    with trio.fail_after(3 * link.STUCK_SECONDS), served(clients=2) as (server, far, (slow, other)):
         async with trio.open_nursery() as nursery:
             for each in (server, slow.near, other.near):
                 nursery.start_soon(each.run)
@@ -271,13 +261,13 @@ async def test_a_server_that_goes_while_it_is_held_is_forgotten() -> None:
 
 
 async def test_a_client_that_asks_for_much_at_once_is_answered_as_it_reads() -> None:
-    asked = 4 * LINES_AT_ONCE
+    asked = 4 * link.LINES_AT_ONCE
     size = MIB // 8
     async with running(socket_link(pause_at=size)) as (near, far):
         near.then = answering(near, lambda _: b"y" * (size - 1))
         await far.send_all(b"more\n" * asked)
         await wait_all_tasks_blocked()
-        assert len(near.lines) == LINES_AT_ONCE
+        assert len(near.lines) == link.LINES_AT_ONCE
         assert await receive(far, asked * size)
         assert len(near.lines) == asked
 
@@ -290,7 +280,7 @@ async def test_a_client_that_holds_a_server_for_long_is_cut_off(autojump_clock: 
             nursery.start_soon(far.send_all, line_for(0, MIB) * 8)
             while not is_held(server):
                 await trio.lowlevel.checkpoint()
-            with trio.move_on_after(3 * LOOK_SECONDS):
+            with trio.move_on_after(3 * link.LOOK_SECONDS):
                 while not slow.near.ended:
                     await receive(slow.end, 16 * 1024)
                     await trio.sleep(1)
@@ -303,7 +293,7 @@ async def test_a_client_that_reads_a_little_is_not_cut_off(autojump_clock: trio.
     async with running(socket_link(max_queue=MIB, pause_at=MIB)) as (near, far):
         near.say(b"x" * 4 * MIB)
         for _ in range(20):
-            await trio.sleep(STUCK_SECONDS - 1)
+            await trio.sleep(link.STUCK_SECONDS - 1)
             await receive(far, 16 * 1024)
         assert not near.ended
 
@@ -325,11 +315,11 @@ async def test_what_a_peer_said_before_it_stopped_listening_is_taken_in() -> Non
         async with trio.open_nursery() as nursery:
             nursery.start_soon(near.run)
             await wait_all_tasks_blocked()
-            os.write(far_write, b"answer\n" * (LINES_PER_TURN + 1))
+            os.write(far_write, b"answer\n" * (link.LINES_PER_TURN + 1))
             os.close(far_read)
             near.say(b"one more?")
     assert near.ended == "writing failed: Broken pipe"
-    assert near.lines == [b"answer"] * (LINES_PER_TURN + 1)
+    assert near.lines == [b"answer"] * (link.LINES_PER_TURN + 1)
 
 
 async def test_a_link_that_cannot_be_waited_for_ends_and_the_others_are_flushed() -> None:
@@ -400,7 +390,7 @@ async def test_a_closed_link_never_touches_a_descriptor_that_took_its_number() -
 @pytest.mark.parametrize("how", ["hang up", "cancel", "cut off"])
 async def test_links_leak_no_descriptors_at_their_end(how: str, autojump_clock: trio.testing.MockClock) -> None:
     before = open_descriptors()
-    with trio.fail_after(100 * STUCK_SECONDS):
+    with trio.fail_after(100 * link.STUCK_SECONDS):
         for _ in range(3):
             with socket_link(max_queue=1) as (near, far):
                 async with trio.open_nursery() as nursery:
@@ -451,8 +441,8 @@ async def test_frames_are_written_whole_and_in_order_to_a_peer_that_reads_slowly
 
 
 async def test_a_queue_of_more_buffers_than_one_writev_takes_is_written_in_order() -> None:
-    pieces = tuple(b"%06d" % number for number in range(JOIN_BELOW))
-    assert len(pieces) > IOV_MAX
+    pieces = tuple(b"%06d" % number for number in range(link.JOIN_BELOW))
+    assert len(pieces) > link.IOV_MAX
     async with running(socket_link()) as (near, far):
         near.link.send(pieces)
         near.outbox.flush()
@@ -475,9 +465,9 @@ async def test_a_peer_that_takes_nothing_for_long_is_cut_off(autojump_clock: tri
             nursery.start_soon(near.run)
             for _ in range(4):
                 near.say(b"x" * MIB)
-            await trio.sleep(STUCK_SECONDS - 1)
+            await trio.sleep(link.STUCK_SECONDS - 1)
             assert not near.ended
-        assert trio.current_time() == STUCK_SECONDS
+        assert trio.current_time() == link.STUCK_SECONDS
         assert near.ended.startswith("the peer does not read")
         assert near.link.queued == 0
         near.say(b"too late")

@@ -4,20 +4,7 @@ import math
 
 import pytest
 
-from daemon.console.charts import (
-    MAX_SPANS,
-    ROWS,
-    Band,
-    Chart,
-    Quantity,
-    Span,
-    bands,
-    bars,
-    ceiling,
-    lines,
-    number,
-    spans_of,
-)
+from daemon.console import charts
 from daemon.history.event import Event, EventKind
 from tests.unit.cases import cases
 from tests.unit.console.charts.drawn import SVG, described, drawn, paths, rows
@@ -25,20 +12,26 @@ from tests.unit.console.charts.drawn import SVG, described, drawn, paths, rows
 
 @cases("value", "told")
 def test_numbers_have_three_digits_that_count(value: float | None, told: str) -> None:
-    assert number(value, "ms") == told
+    assert charts.number(value, "ms") == told
 
 
 @pytest.mark.parametrize(
     ("most", "top"), [(0, 1), (0.3, 0.5), (1, 1), (1.01, 2), (4, 5), (51, 100), (1e300, 1e300), (math.inf, 1)]
 )
 def test_an_axis_ends_at_a_round_number(most: float, top: float) -> None:
-    assert ceiling(most) == pytest.approx(top)
+    assert charts.ceiling(most) == pytest.approx(top)
 
 
 def test_foreign_text_stays_text() -> None:
     hostile = '<script>alert("x")</script>\u202e'
-    chart = lines(
-        Chart(id="c", title=hostile, moments=(1.0,), step=60.0, series=(Quantity(name=hostile, values=(1.0,)),))
+    chart = charts.lines(
+        charts.Chart(
+            id="c",
+            title=hostile,
+            moments=(1.0,),
+            step=60.0,
+            series=(charts.Quantity(name=hostile, values=(1.0,)),),
+        )
     )
     assert "<script>" not in chart
     assert "\u202e" not in chart
@@ -47,12 +40,14 @@ def test_foreign_text_stays_text() -> None:
 
 def test_a_long_chart_has_a_short_table_with_the_newest_first() -> None:
     moments = [60.0 * at for at in range(1440)]
-    chart = lines(
-        Chart(id="c", title="t", moments=moments, step=60.0, series=(Quantity(name="p50", values=moments),))
+    chart = charts.lines(
+        charts.Chart(
+            id="c", title="t", moments=moments, step=60.0, series=(charts.Quantity(name="p50", values=moments),)
+        )
     )
     told = rows(chart)
-    assert len(told) <= ROWS + 1
-    assert told[0][1] == number(moments[-1])
+    assert len(told) <= charts.ROWS + 1
+    assert told[0][1] == charts.number(moments[-1])
     assert len(chart) < 40_000
 
 
@@ -71,7 +66,7 @@ def test_the_states_of_a_server_follow_from_what_happened_to_it() -> None:
         25.0), happened(EventKind.STATE, 40.0, state="dormant"), happened(EventKind.DAEMON_STOPPED, 50.0),
         happened(EventKind.READY, 60.0),
     ]  # fmt: skip
-    assert [(span.state, span.since, span.until) for span in spans_of(events, until=70.0)] == [
+    assert [(span.state, span.since, span.until) for span in charts.spans_of(events, until=70.0)] == [
         ("ready", 2.0, 10.0),
         ("degraded", 10.0, 20.0),
         ("down", 20.0, 25.0),
@@ -79,22 +74,22 @@ def test_the_states_of_a_server_follow_from_what_happened_to_it() -> None:
         ("off", 40.0, 50.0),
         ("ready", 60.0, 70.0),
     ]
-    assert [span.why for span in spans_of(events, until=70.0)][1:3] == [
+    assert [span.why for span in charts.spans_of(events, until=70.0)][1:3] == [
         "pings go unanswered",
         "killed by SIGKILL",
     ]
 
 
 def test_a_server_that_flaps_has_a_bounded_band_that_ends_with_the_newest() -> None:
-    spans = [Span(state="ready" if at % 2 else "down", since=at, until=at + 1) for at in range(5000)]
-    chart = bands("states", "States", [Band(name="git", spans=spans)], since=0, until=5000)
+    spans = [charts.Span(state="ready" if at % 2 else "down", since=at, until=at + 1) for at in range(5000)]
+    chart = charts.bands("states", "States", [charts.Band(name="git", spans=spans)], since=0, until=5000)
     found = [*drawn(chart).iter(f"{SVG}rect")]
-    assert len(found) == MAX_SPANS
+    assert len(found) == charts.MAX_SPANS
     assert found[-1].attrib["x"] == "999.0"
 
 
 def test_names_of_servers_stay_text() -> None:
-    chart = bands("states", "<b>", [Band(name='"><script>', spans=())], since=0, until=1)
+    chart = charts.bands("states", "<b>", [charts.Band(name='"><script>', spans=())], since=0, until=1)
     assert "<script>" not in chart
     assert "<b>" not in chart
     drawn(chart)
@@ -103,18 +98,18 @@ def test_names_of_servers_stay_text() -> None:
 # --- bars: they stand on one another, and fit however many there are -----------------------------------------
 
 
-def chart_of(calls: list[float | None], errors: list[float | None]) -> Chart:
-    return Chart(
+def chart_of(calls: list[float | None], errors: list[float | None]) -> charts.Chart:
+    return charts.Chart(
         id="calls",
         title="Calls",
         moments=[60.0 * at for at in range(len(calls))],
         step=60.0,
-        series=(Quantity(name="answered", values=calls), Quantity(name="failed", values=errors)),
+        series=(charts.Quantity(name="answered", values=calls), charts.Quantity(name="failed", values=errors)),
     )
 
 
 def test_bars_stand_on_one_another() -> None:
-    chart = bars(chart_of([5.0, 0.0], [5.0, 10.0]))
+    chart = charts.bars(chart_of([5.0, 0.0], [5.0, 10.0]))
     assert paths(chart, "s1") == ["M0.0 200.0V100.0h425.0V200.0z"]
     assert paths(chart, "s2") == ["M0.0 100.0V0.0h425.0V100.0zM500.0 200.0V0.0h425.0V200.0z"]
     assert rows(chart)[0][1:] == ["0", "10"]
@@ -122,32 +117,32 @@ def test_bars_stand_on_one_another() -> None:
 
 
 def test_many_bars_stay_visible_and_apart() -> None:
-    (path,) = paths(bars(chart_of([1.0] * 500, [None] * 500)), "s1")
+    (path,) = paths(charts.bars(chart_of([1.0] * 500, [None] * 500)), "s1")
     assert path.count("h1.7V") == 500
 
 
 # --- lines: level for as long as their values are of, gaps stay gaps -----------------------------------------
 
 
-def chart_of_lines(*values: float | None) -> Chart:
-    return Chart(
+def chart_of_lines(*values: float | None) -> charts.Chart:
+    return charts.Chart(
         id="latency",
         title="Time of calls",
         unit="ms",
         moments=[60.0 * at for at in range(len(values))],
         step=60.0,
-        series=(Quantity(name="p95", values=values),),
+        series=(charts.Quantity(name="p95", values=values),),
     )
 
 
 def test_a_line_is_level_for_as_long_as_its_value_is_of() -> None:
-    chart = lines(chart_of_lines(0.0, 5.0, 10.0, 10.0))
+    chart = charts.lines(chart_of_lines(0.0, 5.0, 10.0, 10.0))
     assert paths(chart, "line") == ["M0.0 200.0H250.0V100.0H500.0V0.0H750.0V0.0H1000.0"]
     assert described(chart).endswith("p95: last 10 ms, between 0 ms and 10 ms.")
     assert [row[1] for row in rows(chart)] == ["10 ms", "10 ms", "5 ms", "0 ms"]
 
 
 def test_gaps_stay_gaps() -> None:
-    (path,) = paths(lines(chart_of_lines(1.0, 1.0, None, 1.0, math.nan, 1.0, 1.0)), "line")
+    (path,) = paths(charts.lines(chart_of_lines(1.0, 1.0, None, 1.0, math.nan, 1.0, 1.0)), "line")
     assert path.count("M") == 3
     assert path.count("H") == 5

@@ -9,27 +9,20 @@ import trio
 
 from daemon.causes import Cause
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth
-from daemon.upstreams.transports.network import (
-    connect,
-    host_and_port,
-    is_untrusted,
-    opening_error,
-    place_of,
-    refused,
-)
+from daemon.upstreams.transports import network
 from tests.unit.cases import cases
 from tests.unit.host.test_network_errors import wrapped
 
 
 @cases("url", "place")
 def test_where_a_url_points(url: str, place: str) -> None:
-    assert place_of(*host_and_port(url, "http", "https")) == place
+    assert network.place_of(*network.host_and_port(url, "http", "https")) == place
 
 
 @pytest.mark.parametrize("url", ["", "h", "ws://h", "http://", "http://h:99999/", "http://[::1/"])
 def test_a_url_that_points_nowhere(url: str) -> None:
     with pytest.raises(CannotStart):
-        host_and_port(url, "http", "https")
+        network.host_and_port(url, "http", "https")
 
 
 def unverified(code: int) -> ssl.SSLCertVerificationError:
@@ -53,24 +46,24 @@ def unverified(code: int) -> ssl.SSLCertVerificationError:
     ],
 )
 def test_the_root_of_a_failure_is_its_cause(error: BaseException, cause: Cause) -> None:
-    found = opening_error(wrapped(error), "h:443").reason
+    found = network.opening_error(wrapped(error), "h:443").reason
     assert (found.cause, found.data["place"]) == (cause, "h:443")
 
 
 def test_a_certificate_that_does_not_verify_is_no_outage() -> None:
     error = unverified(18)
-    assert is_untrusted(wrapped(error))
-    found = opening_error(wrapped(error), "h:443")
+    assert network.is_untrusted(wrapped(error))
+    found = network.opening_error(wrapped(error), "h:443")
     assert isinstance(found, CannotStart)
     assert str(found) == "tls: the certificate of h:443 is not trusted: self-signed certificate"
-    assert isinstance(opening_error(OSError(), "h:443"), ConnectionLost)
+    assert isinstance(network.opening_error(OSError(), "h:443"), ConnectionLost)
 
 
 def test_a_refusal_by_status() -> None:
-    assert isinstance(refused(401, "h:1"), NeedsAuth)
-    assert isinstance(refused(500, "h:1"), ConnectionLost)
-    assert refused(403, "h:1").reason.cause is Cause.FORBIDDEN
-    assert refused(404, "h:1").reason.data == {"place": "h:1", "status": 404}
+    assert isinstance(network.refused(401, "h:1"), NeedsAuth)
+    assert isinstance(network.refused(500, "h:1"), ConnectionLost)
+    assert network.refused(403, "h:1").reason.cause is Cause.FORBIDDEN
+    assert network.refused(404, "h:1").reason.data == {"place": "h:1", "status": 404}
 
 
 @pytest.mark.process
@@ -83,6 +76,6 @@ async def test_tls_to_a_server_that_speaks_none_is_a_lost_connection() -> None:
         nursery.start_soon(trio.serve_listeners, hang_up, [listener])
         expected = pytest.raises(ConnectionLost, match=r"cannot connect to 127\.0\.0\.1:")
         with trio.fail_after(30), expected as raised:
-            await connect("127.0.0.1", listener.socket.getsockname()[1], ssl.create_default_context())
+            await network.connect("127.0.0.1", listener.socket.getsockname()[1], ssl.create_default_context())
         nursery.cancel_scope.cancel()
     assert raised.value.reason.cause is Cause.NOT_TLS

@@ -10,16 +10,7 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from daemon.errors import (
-    CallError,
-    ConnectionLost,
-    Overloaded,
-    ProtocolFault,
-    RequestTooLarge,
-    RunError,
-    UpstreamLost,
-    UpstreamTimeout,
-)
+from daemon import errors
 from daemon.model import Era
 from daemon.ports import OwnCall
 from daemon.protocol import CAPABILITIES_KEY, CLIENT_INFO_KEY, MODERN_VERSION, VERSION_KEY
@@ -59,7 +50,7 @@ class TestLink:
             for line in lines:
                 if line.startswith(HUGE):
                     receiver.on_oversized(line[len(HUGE) :])
-        raise ConnectionLost("the peer closed the connection")
+        raise errors.ConnectionLost("the peer closed the connection")
 
     async def says(self, *lines: bytes) -> None:
         """The server says something, and it is taken in."""
@@ -80,13 +71,13 @@ class Pair:
 
     def __init__(self) -> None:
         self.link, self.listener = TestLink(), Listener()
-        self.end: RunError | None = None
+        self.end: errors.RunError | None = None
         self.connection = RawConnection(self.link, outbox=Outbox(), events=self.listener)
 
     async def run(self) -> None:
         try:
             await self.connection.run()
-        except RunError as error:
+        except errors.RunError as error:
             self.end = error
 
 
@@ -223,7 +214,7 @@ async def test_a_cancelled_call_is_told_to_the_server_and_its_late_answer_droppe
 async def test_calls_are_refused_while_the_server_does_not_read() -> None:
     async with pair() as found:
         found.link.queued = UPSTREAM_QUEUE_BYTES + 1
-        with pytest.raises(Overloaded, match="the server does not read"):
+        with pytest.raises(errors.Overloaded, match="the server does not read"):
             found.connection.call(tool_call(), Answer())
         assert (found.link.sent, found.connection.in_flight) == ([], 0)
 
@@ -251,7 +242,9 @@ async def test_all_that_wait_are_lost_when_the_server_hangs_up() -> None:
             found.connection.call(tool_call(), answer)
         found.link.hangs_up()
         for answer in answers:
-            with pytest.raises(UpstreamLost, match="the peer closed the connection; whether the call ran"):
+            with pytest.raises(
+                errors.UpstreamLost, match="the peer closed the connection; whether the call ran"
+            ):
                 await answer.wait()
 
 
@@ -260,7 +253,7 @@ async def test_the_owner_knows_of_the_loss_before_those_who_wait() -> None:
     order: list[str] = []
 
     class Waiting(Answer):
-        def lost(self, error: CallError) -> None:
+        def lost(self, error: errors.CallError) -> None:
             order.extend([*found.listener.lost, "call"])
 
     async with pair() as found:
@@ -292,7 +285,7 @@ async def test_a_request_without_an_answer_is_cancelled_at_the_server(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with pair() as found:
-        with pytest.raises(UpstreamTimeout, match="no answer to tools/list within 3 s"):
+        with pytest.raises(errors.UpstreamTimeout, match="no answer to tools/list within 3 s"):
             await found.connection.request("tools/list", {}, timeout=3.0)
         assert trio.current_time() == 3.0
         assert found.link.last["params"]["requestId"] == 1
@@ -300,7 +293,7 @@ async def test_a_request_without_an_answer_is_cancelled_at_the_server(
 
 async def test_the_handshake_is_given_up_without_a_word(autojump_clock: trio.testing.MockClock) -> None:
     async with pair() as found:
-        with pytest.raises(UpstreamTimeout):
+        with pytest.raises(errors.UpstreamTimeout):
             await found.connection.request("initialize", {}, timeout=3.0)
         assert [json.loads(frame)["method"] for frame in found.link.sent] == ["initialize"]
         await found.link.says(b'{"id":1,"result":{}}')
@@ -355,7 +348,7 @@ async def test_an_answer_over_the_limit_costs_its_call_only() -> None:
         found.connection.call(tool_call(), second)
         await found.link.says(HUGE + b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"text":"xxxxx')
         await found.link.says(b'{"id":2,"result":{"n":2}}')
-        with pytest.raises(RequestTooLarge):
+        with pytest.raises(errors.RequestTooLarge):
             await first.wait()
         assert await second.wait() == {"n": 2}
 
@@ -367,8 +360,8 @@ async def test_what_is_over_the_limit_and_of_unknown_purpose_ends_the_connection
         answer = Answer()
         found.connection.call(tool_call(), answer)
         await found.link.says(HUGE + head)
-        assert isinstance(found.end, ProtocolFault)
-        with pytest.raises(UpstreamLost):
+        assert isinstance(found.end, errors.ProtocolFault)
+        with pytest.raises(errors.UpstreamLost):
             await answer.wait()
 
 

@@ -9,20 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.clients.client import Principal
-from daemon.clients.doors.http.admission import (
-    FIRST_DELAY,
-    FORGET_SECONDS,
-    LONGEST_DELAY,
-    MAX_ADDRESSES,
-    MAX_AGE,
-    SENT,
-    WANTED,
-    Attempts,
-    allowances,
-    is_preflight,
-    neighbourhood,
-    origin_of,
-)
+from daemon.clients.doors.http import admission
 from daemon.clients.doors.http.exchange import Refusal
 from daemon.clients.doors.http.reading import Head
 from daemon.counting.tally import HTTP_REFUSALS
@@ -114,15 +101,15 @@ def test_no_token_and_a_wrong_one_are_answered_alike() -> None:
     none, wrong = refused(place, head()), refused(place, bearing("wrong-0123456789ab"))
     assert (none.status, none.text, dict(none.headers)) == (wrong.status, wrong.text, dict(wrong.headers))
     assert none.headers == {"WWW-Authenticate": "Bearer"}
-    assert none.text == WANTED
-    assert Redactor(())(WANTED) == WANTED
+    assert none.text == admission.WANTED
+    assert Redactor(())(admission.WANTED) == admission.WANTED
     assert place.counted == {"token_missing": 1, "token_wrong": 1}
 
 
 def test_who_shows_wrong_tokens_is_answered_later_and_later_and_others_are_not() -> None:
     place = hall()
     delays = [refused(place, bearing("wrong", peer=STRANGER)).delay for _ in range(8)]
-    assert delays == [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, LONGEST_DELAY, LONGEST_DELAY]
+    assert delays == [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, admission.LONGEST_DELAY, admission.LONGEST_DELAY]
     assert refused(place, bearing("wrong", peer="203.0.113.8")).delay == 0.0
     assert place.admission.visitor(bearing(ANN.value, peer=STRANGER)).token == "ann"
 
@@ -131,7 +118,7 @@ def test_who_shows_no_token_first_is_not_slowed() -> None:
     place = hall()
     assert {refused(place, head(peer=STRANGER)).delay for _ in range(20)} == {0.0}
     assert refused(place, bearing("wrong", peer=STRANGER)).delay == 0.0
-    assert refused(place, bearing("wrong", peer=STRANGER)).delay == FIRST_DELAY
+    assert refused(place, bearing("wrong", peer=STRANGER)).delay == admission.FIRST_DELAY
 
 
 def test_every_reason_is_one_that_is_counted() -> None:
@@ -241,22 +228,25 @@ def test_who_stays_away_long_enough_begins_anew() -> None:
     place, wrong = hall(), bearing("wrong", peer=STRANGER)
     for _ in range(9):
         refused(place, wrong)
-    for seconds, delay in ((FORGET_SECONDS, LONGEST_DELAY), (FORGET_SECONDS + 1, 0.0)):
+    for seconds, delay in (
+        (admission.FORGET_SECONDS, admission.LONGEST_DELAY),
+        (admission.FORGET_SECONDS + 1, 0.0),
+    ):
         place.now += seconds
         assert refused(place, wrong).delay == delay
 
 
 @cases("one", "other", "same")
 def test_whoever_has_an_address_of_ipv6_has_its_neighbours(one: str, other: str, same: bool) -> None:
-    assert (neighbourhood(one) == neighbourhood(other)) is same
+    assert (admission.neighbourhood(one) == admission.neighbourhood(other)) is same
 
 
 def test_so_many_addresses_are_remembered_and_the_latest_stay() -> None:
-    attempts = Attempts(lambda: 50.0)
-    for number in range(MAX_ADDRESSES + 100):
+    attempts = admission.Attempts(lambda: 50.0)
+    for number in range(admission.MAX_ADDRESSES + 100):
         attempts.failed(f"10.0.{number // 250}.{number % 250}")
-    assert len(attempts) == MAX_ADDRESSES
-    assert attempts.failed("10.0.0.200") == FIRST_DELAY
+    assert len(attempts) == admission.MAX_ADDRESSES
+    assert attempts.failed("10.0.0.200") == admission.FIRST_DELAY
     assert attempts.failed("10.0.0.1") == 0.0
 
 
@@ -265,11 +255,11 @@ PAGE = "https://app.example"
 
 @cases("one", "other", "same")
 def test_origins_are_compared_as_browsers_write_them(one: str, other: str, same: bool) -> None:
-    assert (origin_of(one) == origin_of(other)) is same
+    assert (admission.origin_of(one) == admission.origin_of(other)) is same
 
 
 def test_a_page_may_read_the_response_and_the_session_in_it() -> None:
-    told = allowances(head(origin=PAGE), PAGE)
+    told = admission.allowances(head(origin=PAGE), PAGE)
     assert told["Access-Control-Allow-Origin"] == PAGE
     assert "Mcp-Session-Id" in told["Access-Control-Expose-Headers"]
     assert told["Vary"] == "Origin"
@@ -279,21 +269,21 @@ def test_a_page_may_read_the_response_and_the_session_in_it() -> None:
 
 def preflight(**headers: str) -> dict[str, str]:
     request = head(method="OPTIONS", origin=PAGE, access_control_request_method="POST", **headers)
-    assert is_preflight(request)
-    return dict(allowances(request, PAGE))
+    assert admission.is_preflight(request)
+    return dict(admission.allowances(request, PAGE))
 
 
 def test_a_preflight_is_told_the_methods_and_all_headers_of_both_eras() -> None:
     told = preflight(access_control_request_headers="Authorization, Mcp-Param-Region, Mcp-Session-Id")
     assert told["Access-Control-Allow-Methods"] == "GET, POST, DELETE"
-    assert set(told["Access-Control-Allow-Headers"].split(", ")) == {*SENT, "mcp-param-region"}
-    assert told["Access-Control-Max-Age"] == str(MAX_AGE)
+    assert set(told["Access-Control-Allow-Headers"].split(", ")) == {*admission.SENT, "mcp-param-region"}
+    assert told["Access-Control-Max-Age"] == str(admission.MAX_AGE)
 
 
 @pytest.mark.parametrize("asked", ["x-forwarded-for", "mcp-param-a b", "mcp-param-", "mcp-param-ü", "", ",,"])
 def test_headers_that_no_page_needs_are_not_allowed(asked: str) -> None:
     told = preflight(access_control_request_headers=asked)
-    assert set(told["Access-Control-Allow-Headers"].split(", ")) == SENT
+    assert set(told["Access-Control-Allow-Headers"].split(", ")) == admission.SENT
 
 
 def test_a_page_from_elsewhere_may_reach_this_machine_only_if_it_asks() -> None:
@@ -303,5 +293,5 @@ def test_a_page_from_elsewhere_may_reach_this_machine_only_if_it_asks() -> None:
 
 
 def test_options_without_a_question_is_no_preflight() -> None:
-    assert not is_preflight(head(method="OPTIONS", origin=PAGE))
-    assert not is_preflight(head(access_control_request_method="POST"))
+    assert not admission.is_preflight(head(method="OPTIONS", origin=PAGE))
+    assert not admission.is_preflight(head(access_control_request_method="POST"))

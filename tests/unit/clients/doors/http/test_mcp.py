@@ -10,16 +10,9 @@ import trio.testing
 from msgspec import Raw
 
 from daemon import protocol
+from daemon.clients.doors.http import mcp
 from daemon.clients.doors.http.exchange import Refusal
 from daemon.clients.doors.http.http_sessions import RequestNames
-from daemon.clients.doors.http.mcp import (
-    CANCELLED,
-    HEADER_MISMATCH,
-    MAX_LINKS,
-    fault_of,
-    marked_fault_of,
-    named_in,
-)
 from daemon.protocol import CAPABILITIES_KEY, MODERN_VERSION, VERSION_KEY
 from daemon.wire.envelope import INVALID_PARAMS, METHOD_NOT_FOUND
 from tests.unit.cases import cases
@@ -89,7 +82,7 @@ async def test_each_client_of_a_shared_connection_has_a_link_of_its_own() -> Non
 
 async def test_links_of_a_connection_are_bounded() -> None:
     async with at_the_door() as (endpoint, visit):
-        for number in range(MAX_LINKS + 1):
+        for number in range(mcp.MAX_LINKS + 1):
             headers, body = modern("tools/list", 1)
             await visit.client.send("POST", "/mcp", {**headers, "mcpd-session": f"k{number}"}, body)
             await trio.testing.wait_all_tasks_blocked()
@@ -97,7 +90,7 @@ async def test_links_of_a_connection_are_bounded() -> None:
             endpoint.outbox.flush()
             await visit.client.response()
         await trio.testing.wait_all_tasks_blocked()
-        assert [bool(each.ends) for each in endpoint.served] == [True] + [False] * MAX_LINKS
+        assert [bool(each.ends) for each in endpoint.served] == [True] + [False] * mcp.MAX_LINKS
 
 
 async def test_progress_makes_the_answer_a_stream() -> None:
@@ -179,7 +172,7 @@ async def test_a_request_that_is_cancelled_in_a_session_gets_an_end() -> None:
             cancel = message(protocol.CANCEL, requestId=5)
             assert (await other.client.ask("POST", "/mcp", headers, cancel)).status == 202
         response = await visit.client.response()
-        assert (response.json["id"], response.json["error"]["code"]) == (5, CANCELLED)
+        assert (response.json["id"], response.json["error"]["code"]) == (5, mcp.CANCELLED)
         assert endpoint.served[0].notifications[-1][0] == protocol.CANCEL
 
 
@@ -221,14 +214,14 @@ async def test_half_characters_are_mended_as_on_every_door() -> None:
 
 @cases("header", "path")
 def test_a_workspace_may_be_percent_encoded(header: str, path: str) -> None:
-    assert named_in({"mcpd-workspace": header}) == RequestNames(None, path)
+    assert mcp.named_in({"mcpd-workspace": header}) == RequestNames(None, path)
 
 
 def test_a_key_is_checked_where_it_is_read() -> None:
-    assert named_in({"mcpd-session": "work"}) == RequestNames("work")
-    assert named_in({}) == RequestNames()
+    assert mcp.named_in({"mcpd-session": "work"}) == RequestNames("work")
+    assert mcp.named_in({}) == RequestNames()
     with pytest.raises(Refusal, match="printable"):
-        named_in({"mcpd-session": "\t"})
+        mcp.named_in({"mcpd-session": "\t"})
 
 
 META = {VERSION_KEY: MODERN_VERSION, CAPABILITIES_KEY: {}}
@@ -238,7 +231,7 @@ def judged(method: str = "tools/call", headers: dict[str, str] | None = None, **
     """The code of what is wrong with a request; None if nothing is."""
     sent = {"mcp-protocol-version": MODERN_VERSION, "mcp-method": method, **(headers or {})}
     body = Raw(json.dumps({"_meta": META, **params}).encode())
-    fault = fault_of({name: value for name, value in sent.items() if value}, method, body)
+    fault = mcp.fault_of({name: value for name, value in sent.items() if value}, method, body)
     return None if fault is None else fault[0]
 
 
@@ -255,7 +248,7 @@ def test_a_request_that_agrees_with_itself_passes() -> None:
 
 @cases("headers")
 def test_headers_that_contradict_the_body_are_refused(headers: dict[str, str]) -> None:
-    assert judged(headers=headers, name="echo") == HEADER_MISMATCH
+    assert judged(headers=headers, name="echo") == mcp.HEADER_MISMATCH
 
 
 def test_what_says_nothing_of_its_version_or_capabilities_is_refused() -> None:
@@ -263,7 +256,7 @@ def test_what_says_nothing_of_its_version_or_capabilities_is_refused() -> None:
     assert judged("tools/list", _meta={CAPABILITIES_KEY: {}}) == INVALID_PARAMS
     assert judged("tools/list", _meta=3) == INVALID_PARAMS
     assert judged(name=3) == INVALID_PARAMS
-    fault = fault_of({}, "tools/list", None)
+    fault = mcp.fault_of({}, "tools/list", None)
     assert fault is not None
     assert fault[0] == INVALID_PARAMS
 
@@ -291,9 +284,9 @@ def test_an_argument_that_a_header_repeats_must_be_the_same(
     headers: dict[str, str], arguments: dict[str, Any], *, is_right: bool
 ) -> None:
     params = Raw(json.dumps({"name": "t", "arguments": arguments}).encode())
-    fault = marked_fault_of(headers, {"t": TOOL}.__getitem__, params)
+    fault = mcp.marked_fault_of(headers, {"t": TOOL}.__getitem__, params)
     assert (fault is None) is is_right
-    assert marked_fault_of(headers, lambda _name: b'{"name":"t"}', params) is None
+    assert mcp.marked_fault_of(headers, lambda _name: b'{"name":"t"}', params) is None
 
 
 def test_a_call_that_names_no_tool_is_the_sessions_matter() -> None:
@@ -302,4 +295,4 @@ def test_a_call_that_names_no_tool_is_the_sessions_matter() -> None:
     def nothing(name: str) -> bytes:
         raise AssertionError(name)
 
-    assert marked_fault_of({}, nothing, Raw(b'{"arguments":{}}')) is None
+    assert mcp.marked_fault_of({}, nothing, Raw(b'{"arguments":{}}')) is None

@@ -8,17 +8,9 @@ import pytest
 import trio
 import trio.testing
 
+from daemon.clients.doors.http import replies
 from daemon.clients.doors.http.exchange import Refusal
 from daemon.clients.doors.http.http_sessions import IDLE_SECONDS, MAX_STREAMS, MAX_UNSENT, RequestNames
-from daemon.clients.doors.http.replies import (
-    LISTENING,
-    MAX_KEPT,
-    MAX_KEPT_BYTES,
-    EventLog,
-    UnknownEvent,
-    event,
-    priming,
-)
 from tests.unit.clients.doors.http.answering import ALICE, BOB, Endpoint, an_endpoint, begun, message
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
@@ -190,36 +182,36 @@ async def test_sessions_of_some_visitors_can_be_ended() -> None:
 
 
 def test_a_message_is_one_event_whatever_line_ends_are_in_it() -> None:
-    assert b"".join(map(bytes, event((b'{"a":\r\n', b"1}")))) == b'data: {"a":  1}\n\n'
-    assert b"".join(map(bytes, event((b"{}",), b"1-2"))) == b"id: 1-2\ndata: {}\n\n"
+    assert b"".join(map(bytes, replies.event((b'{"a":\r\n', b"1}")))) == b'data: {"a":  1}\n\n'
+    assert b"".join(map(bytes, replies.event((b"{}",), b"1-2"))) == b"id: 1-2\ndata: {}\n\n"
 
 
 def test_an_event_without_data_says_when_to_come_back() -> None:
-    assert priming(b"1-2") == b"id: 1-2\nretry: 1000\ndata: \n\n"
+    assert replies.priming(b"1-2") == b"id: 1-2\nretry: 1000\ndata: \n\n"
 
 
 @pytest.mark.parametrize(
     "never", ["", "x", "1", "1-", "-1", "9-1", "1-9", "1-0", "-1--1", "1-1-1", "1-²", "1" * 30]
 )
 def test_an_id_that_was_never_given_is_refused(never: str) -> None:
-    log = EventLog()
+    log = replies.EventLog()
     log.add(log.open_stream(), (b"a",))
-    with pytest.raises(UnknownEvent):
+    with pytest.raises(replies.UnknownEvent):
         log.after(never)
 
 
 def test_the_oldest_events_are_dropped() -> None:
-    log = EventLog()
-    ids = [log.add(LISTENING, (b"%d" % number,)) for number in range(MAX_KEPT + 10)]
+    log = replies.EventLog()
+    ids = [log.add(replies.LISTENING, (b"%d" % number,)) for number in range(replies.MAX_KEPT + 10)]
     missed = log.after(ids[0].decode())[1]
-    assert (len(missed), missed[0][1]) == (MAX_KEPT, b"10")
+    assert (len(missed), missed[0][1]) == (replies.MAX_KEPT, b"10")
 
 
 def test_so_are_many_bytes_and_one_event_that_is_too_long_is_not_kept() -> None:
-    log = EventLog()
-    first = log.add(LISTENING, (b"x",))
+    log = replies.EventLog()
+    first = log.add(replies.LISTENING, (b"x",))
     for _ in range(5):
-        log.add(LISTENING, (bytes(MAX_KEPT_BYTES // 2),))
+        log.add(replies.LISTENING, (bytes(replies.MAX_KEPT_BYTES // 2),))
     assert len(log.after(first.decode())[1]) == 2
-    log.add(LISTENING, (bytes(MAX_KEPT_BYTES + 1),))
+    log.add(replies.LISTENING, (bytes(replies.MAX_KEPT_BYTES + 1),))
     assert len(log.after(first.decode())[1]) == 2
