@@ -57,7 +57,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Real]:
     (place / "ü.txt").write_text('zwölf Boxkämpfer\t"jagen"\n')
     graph = {"MEMORY_FILE_PATH": str(place / "graph.json")}
     here = {"repo_path": str(place)}
-    zones = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
     return {
         "git": Real(
             {"command": program("mcp-server-git"), "args": ["--repository", str(place)]},
@@ -67,11 +66,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Real]:
                 ("git_log", {}),
                 ("git_show", {**here, "revision": "ü"}),
             ],
-        ),
-        "time": Real(
-            {"command": program("mcp-server-time"), "args": ["--local-timezone", "UTC"]},
-            modern=True,
-            calls=[("convert_time", zones), ("convert_time", {**zones, "time": "noon"})],
         ),
         "files": Real(
             node_server("server-filesystem", str(place)),

@@ -43,7 +43,7 @@ SOON: Json = {"base": 0.05, "cap": 0.05, "floor": 0, "intensity": 100_000}
 LATER: Json = {"base": 600, "cap": 600, "floor": 300, "freeAfter": 600}
 """The first failure is followed by a wait that outlasts the case."""
 
-CANARY_PAUSE = 0.05
+CANARY_PAUSE = 0.1
 """Seconds between calls to the neighbour: all the while, without taking the machine for itself."""
 
 
@@ -54,7 +54,7 @@ twice the time, and a door has little to do with what servers do."""
 DOOR = os.environ.get("MCPD_DOOR")
 """The one for all cases, to have them all by the same."""
 
-STATUS_SECONDS = 0.03
+STATUS_SECONDS = 0.1
 """Between looks at a status: each costs the daemon a description of every server."""
 
 
