@@ -23,7 +23,7 @@ from tests.waiting import WAIT, eventually
 
 run_as_users_do = partial(harness.running, forked=False)
 """A daemon that is run as users run it."""
-CALL = {"category": "everything", "name": "trigger-long-run_as_users_do-operation"}
+CALL = {"category": "everything", "name": "trigger-long-running-operation"}
 
 
 @pytest.fixture(scope="module")
