@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from daemon.surfaces.calling import find
 from daemon.surfaces.describing import position, starting, unavailable, unlisted
 from daemon.surfaces.surface import AwaitListing, View
 from daemon.surfaces.table import SURFACES
+from tests.pairwise import at_night, pairwise
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, answer, refused, text_of, view_of
@@ -134,29 +136,31 @@ def walked(surface: str, view: View, name: str, arguments: dict[str, Any]) -> It
         step = found.get("meta", {}).get("next")
 
 
+ASKED: list[tuple[str, str, dict[str, Any]]] = [
+    ("category", "get-category-tools", {"category": "large"}),
+    ("category", "get-category-tools", {"category": "large", "toolNames": NAMES}),
+    ("browse", "get_tools", {"category": "large"}),
+    ("browse", "get_tools", {"category": "large", "toolNames": NAMES[:9]}),
+    ("browse", "list_categories", {}),
+    ("search", "search_tools", {"query": "look for the thing"}),
+    ("search", "search_tools", {"query": "look for the thing", "max_results": 100}),
+    ("load", "load_mcp_server", {"name": "look for the thing"}),
+    ("load", "load_mcp_server", {"name": "large"}),
+    ("load", "load_mcp_tool", {"names": NAMES[:50]}),
+    ("load", "load_mcp_tool", {"names": ["no such thing at all, whatever it is"] * 3 + NAMES[:9]}),
+]
+STATES = (ServerState.READY, ServerState.FAILED)
+
+
 @pytest.mark.parametrize(
-    "tokens", [1000, *(pytest.param(n, marks=pytest.mark.nightly) for n in (2000, 8000)), 65_536]
-)
-@pytest.mark.parametrize("state", [ServerState.READY, ServerState.FAILED])
-@pytest.mark.parametrize(
-    ("surface", "name", "arguments"),
+    ("asked", "tokens", "state"),
     [
-        ("category", "get-category-tools", {"category": "large"}),
-        ("category", "get-category-tools", {"category": "large", "toolNames": NAMES}),
-        ("browse", "get_tools", {"category": "large"}),
-        ("browse", "get_tools", {"category": "large", "toolNames": NAMES[:9]}),
-        ("browse", "list_categories", {}),
-        ("search", "search_tools", {"query": "look for the thing"}),
-        ("search", "search_tools", {"query": "look for the thing", "max_results": 100}),
-        ("load", "load_mcp_server", {"name": "look for the thing"}),
-        ("load", "load_mcp_server", {"name": "large"}),
-        ("load", "load_mcp_tool", {"names": NAMES[:50]}),
-        ("load", "load_mcp_tool", {"names": ["no such thing at all, whatever it is"] * 3 + NAMES[:9]}),
+        *pairwise(range(len(ASKED)), (1000, 65_536), STATES),
+        *at_night(product(range(len(ASKED)), (2000, 8000), STATES)),
     ],
 )
-def test_no_answer_is_larger_than_the_profile_says(
-    surface: str, name: str, arguments: dict[str, Any], tokens: int, state: ServerState
-) -> None:
+def test_no_answer_is_larger_than_the_profile_says(asked: int, tokens: int, state: ServerState) -> None:
+    surface, name, arguments = ASKED[asked]
     for number, _found in enumerate(walked(surface, view(tokens, state), name, arguments)):
         assert number < MANY, "it goes on for ever"
 

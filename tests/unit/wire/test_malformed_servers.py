@@ -2,6 +2,7 @@
 
 import contextlib
 
+import pytest
 import trio
 import trio.testing
 
@@ -14,9 +15,10 @@ from tests.fuzz.listening import expected
 from tests.fuzz.mutation import FROM_CLIENTS, FROM_SERVERS, UID, Malformed, malformed
 from tests.fuzz.promises import Said, read
 from tests.fuzz.talking import Results, talk
+from tests.pairwise import at_night
 from tests.unit.wire.fakes import RecordingExchange, RecordingHandler, ScriptedLink
 
-INPUTS = 2000
+INPUTS = at_night([400, 2000], 400)
 SEED = 6
 
 
@@ -48,11 +50,12 @@ class Call:
         return ending
 
 
-async def test_a_call_ends_once_with_what_answered_it_whatever_else_its_server_says() -> None:
+@pytest.mark.parametrize("inputs", INPUTS)
+async def test_a_call_ends_once_with_what_answered_it_whatever_else_its_server_says(inputs: int) -> None:
     async with trio.open_nursery() as nursery:
         call = Call(nursery)
         await trio.testing.wait_all_tasks_blocked()
-        for each in malformed(SEED, FROM_SERVERS, INPUTS):
+        for each in malformed(SEED, FROM_SERVERS, inputs):
             wanted, _ = expected(each.data)
             how, what = call.says(each)
             assert any(fits(how, what, said, value) for said, value in wanted.answers), each
@@ -78,8 +81,9 @@ CALL = (
 )
 
 
+@pytest.mark.parametrize("inputs", INPUTS)
 async def test_every_malformed_input_gets_what_was_promised_and_the_next_call_is_answered(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, inputs: int
 ) -> None:
     stage = Stage()
 
@@ -93,9 +97,9 @@ async def test_every_malformed_input_gets_what_was_promised_and_the_next_call_is
         return stage.arrive(nursery).client.stream
 
     results = Results("clients", SEED)
-    await talk(connect, malformed(SEED, FROM_CLIENTS, INPUTS), results, call=CALL, sign=b"still here")
+    await talk(connect, malformed(SEED, FROM_CLIENTS, inputs), results, call=CALL, sign=b"still here")
     assert not results.faults
-    assert results.inputs == INPUTS
+    assert results.inputs == inputs
 
 
 async def _answer_soon(stage: Stage, sent: Sent) -> None:
