@@ -7,13 +7,10 @@ them, and restarts and advice depend on them (`supervision.lifecycle`).
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import attrs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 Datum = str | int | float
 

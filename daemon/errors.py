@@ -7,16 +7,12 @@ call that was certainly not sent is "safe to retry".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import attrs
 
-from daemon.causes import Cause, Reason
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from daemon.causes import Datum
+from daemon.causes import Cause, Datum, Reason
 
 
 class McpdError(Exception):

@@ -5,21 +5,18 @@ A newer fact replaces an unread older one of its kind about the same server.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 import attrs
 import msgspec
 
-from daemon.causes import Reason
-from daemon.model import Kind
+from daemon.causes import Cause, Datum, Reason, Remedy
+from daemon.model import Definition, GivenName, Kind, Summary, Tool
 from daemon.states import COMING, ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from daemon.causes import Cause, Datum, Remedy
     from daemon.config.config_model import Config
-    from daemon.model import Definition, GivenName, Summary, Tool
 
 
 @attrs.frozen(kw_only=True)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ToolKey = tuple[str, str]
 """Server's configured name, tool's bare name."""

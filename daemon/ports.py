@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import attrs
 import msgspec
 
-from daemon.model import Kind
+from daemon.model import Era, Kind, StandingWishes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-
     from msgspec import Raw
 
     from daemon.catalog.authorship import UnsafeQuestion
     from daemon.catalog.snapshot import Catalog
     from daemon.config.config_model import Config
     from daemon.kit.waiting import Watch
-    from daemon.model import Era, StandingWishes
     from daemon.wire.envelope import Buffer
     from daemon.wire.requests import Exchange, GivenUp, PeerRequest, RemoteError
 

@@ -6,15 +6,12 @@ envelope in each request's `_meta`, `resultType`, `ttlMs`, `cacheScope`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """With `initialize`, oldest first; the newest is offered."""

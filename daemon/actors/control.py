@@ -5,6 +5,7 @@ Commands that wait for a server run in the connection's nursery, and end with it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -14,15 +15,12 @@ from loguru import logger
 from msgspec import Raw
 
 from daemon.errors import ConfigError, ConnectionLost, McpdError, leaf
-from daemon.operators.base import OperatorPeer
+from daemon.operators.base import Command, OperatorContext, OperatorPeer
 from daemon.operators.command_table import COMMANDS
 from daemon.wire import envelope
 from daemon.wire.peer import Peer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from daemon.operators.base import Command, OperatorContext
     from daemon.wire.envelope import BadMessage
     from daemon.wire.outbox import Link
 

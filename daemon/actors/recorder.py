@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,17 +24,14 @@ from daemon.state.health import Health
 from daemon.state.notes import EventNotes, HourlyCounts, SessionNotes, StoredEvents, Totals, hours_since
 from daemon.state.poll import Listening, Recalling, StorePoll
 from daemon.state.server_notes import ServerNotes
-from daemon.state.store_access import KEPT_OPEN, StoreAccess, own_fault
+from daemon.state.store_access import KEPT_OPEN, Opener, StoreAccess, own_fault
 from daemon.state.sync import EVENTS, TOUCH, Expiry, Notes, Sync
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-
     from daemon.catalog.loaded import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
     from daemon.kit.waiting import Watch
-    from daemon.state.store_access import Opener
 
 OPERATION_SECONDS = 1.5
 """Most seconds that a caller waits for one operation: a client that loads a tool must not notice more."""

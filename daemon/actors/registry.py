@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
 from loguru import logger
 
 from daemon.catalog.permissions import pointless
-from daemon.catalog.snapshot import begin, fold_all, with_settled_names
-from daemon.facts import Configured, DefinitionsListed, NamesRecalled, ServerRecord, Switched
+from daemon.catalog.snapshot import Catalog, begin, fold_all, with_settled_names
+from daemon.facts import Configured, DefinitionsListed, Fact, NamesRecalled, ServerRecord, Switched
 from daemon.kit.waiting import Mailbox, Watch
 from daemon.operators.news import changed, news
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from daemon.catalog.snapshot import Catalog
     from daemon.config.config_model import Config
-    from daemon.facts import Fact
     from daemon.history.event import Event
 
 

@@ -6,6 +6,7 @@ disconnects while a configuration is applied leaves nothing half done.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -19,8 +20,6 @@ from daemon.host.notify import SERVING, reloading
 from daemon.operators.base import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from daemon.config.config_model import Config
     from daemon.config.parse import Plan
 

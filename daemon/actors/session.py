@@ -5,6 +5,7 @@ A call's meaning is up to its surface; its way to a server and back is in `clien
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,29 +15,24 @@ import trio
 from daemon import protocol
 from daemon.catalog.extensions import may_pass
 from daemon.clients.attachments import MAX_HELD
-from daemon.clients.client import LOCAL_USER
+from daemon.clients.client import LOCAL_USER, Principal
 from daemon.clients.connection import ClientConnection
-from daemon.clients.context import SessionStatistics
+from daemon.clients.context import SessionContext, SessionStatistics
 from daemon.clients.dispatch import plain_call
 from daemon.clients.requests.forwarding import ask_about_uri, complete, get_prompt, pass_on, read_resource
 from daemon.clients.requests.initialize import accept_version, declared, discover, hello, initialize, ping
 from daemon.clients.requests.subscriptions import cancel, listen, set_level, subscribe, unsubscribe
 from daemon.clients.requests.tasks import ask_about_task, list_tasks
 from daemon.clients.requests.tools import NOT_FOUND, call_tool, list_definitions, list_tools
-from daemon.errors import RunError, leaf
+from daemon.errors import CallError, RunError, leaf
 from daemon.model import Kind
 from daemon.wire import envelope
 from daemon.wire.peer import Peer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from msgspec import Raw
 
     from daemon.clients.attachment import Attachment, Request
-    from daemon.clients.client import Principal
-    from daemon.clients.context import SessionContext
-    from daemon.errors import CallError
     from daemon.wire.envelope import BadMessage
     from daemon.wire.frames import Line
     from daemon.wire.outbox import Link

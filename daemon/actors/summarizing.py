@@ -5,6 +5,7 @@ Where loading on demand is switched off, no summary is shown, and no description
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
@@ -15,8 +16,6 @@ from loguru import logger
 from daemon.surfaces.table import shows_summaries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from daemon.catalog.snapshot import Catalog
     from daemon.config.config_model import Config, Summaries
     from daemon.kit.waiting import Watch

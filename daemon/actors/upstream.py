@@ -6,13 +6,14 @@ Callers reach the server by `upstreams.upstream_access`; `upstreams.events` take
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
 from daemon.causes import HEALTHY, Cause, Reason
-from daemon.config.config_model import EraWish
+from daemon.config.config_model import EraWish, Server
 from daemon.errors import Busy, ConnectionLost, RunError, UpstreamLost, leaf
 from daemon.model import Era
 from daemon.upstreams.call_admission import Admission
@@ -24,9 +25,6 @@ from daemon.upstreams.transports.server_connection import OpenContext, connector
 from daemon.upstreams.upstream_access import UpstreamAccess
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from daemon.config.config_model import Server
     from daemon.facts import Fact
     from daemon.ports import Subscribers, UpstreamConnection
     from daemon.safety.redact import Redactor

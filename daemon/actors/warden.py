@@ -9,6 +9,7 @@ leak. Processes in a container are not seen: its engine started them, not the ch
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import trio
@@ -20,8 +21,6 @@ from daemon.kit.wording import bytes_in_words
 from daemon.processes.marks import memory_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from daemon.upstreams.upstream_access import UpstreamAccess
 
 WALK_SECONDS = 2.0

@@ -19,9 +19,10 @@ import re
 import socket
 import ssl
 import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from ipaddress import ip_address, ip_network
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
@@ -30,16 +31,10 @@ import httpx2
 import msgspec
 import trio
 
-from daemon.authorization.logins import LoginsTrouble
+from daemon.authorization.logins import Login, Logins, LoginsTrouble
 from daemon.config.listen import is_loopback, numeric
 from daemon.errors import McpdError
 from daemon.protocol import IDENTITY
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-
-    from daemon.authorization.logins import Login, Logins
-
 
 MARGIN_SECONDS = 60.0  # renew this long before a token ends: time for a request to arrive, and for clock skew
 

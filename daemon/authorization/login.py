@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -19,7 +20,7 @@ import msgspec
 import trio
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
 from mcp.client.auth.utils import issuers_match
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 
 from daemon.authorization.guarded_http import (
@@ -31,17 +32,12 @@ from daemon.authorization.guarded_http import (
     refuse_unsafe,
     times,
 )
-from daemon.authorization.logins import MAX_HEADER, DeviceCode, Login, LoginPage, NoLogin
+from daemon.authorization.logins import MAX_HEADER, DeviceCode, Login, LoginPage, NoLogin, Wish
 from daemon.config.listen import is_loopback
 from daemon.host.sockets import reason
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from mcp.shared.auth import OAuthToken
-
-    from daemon.authorization.logins import Wish
     from daemon.authorization.redirect import Redirect
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -18,6 +18,8 @@ from daemon.authorization.logins import (
     Answer,
     Done,
     Failed,
+    Login,
+    Logins,
     LoginsTrouble,
     MachineWish,
     NoLogin,
@@ -29,11 +31,6 @@ from daemon.authorization.logins import (
 )
 from daemon.authorization.machine_login import MachineLogin
 from daemon.authorization.redirect import Redirect, listen
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from daemon.authorization.logins import Login, Logins
 
 LOGIN_SECONDS = 600.0  # longest login: a user may look for a password and a telephone, and no link lasts longer
 

@@ -13,6 +13,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,12 +29,14 @@ from daemon.authorization.logins import (
     Done,
     Failed,
     FileLogins,
+    Login,
     LoginPage,
     LoginsTrouble,
     MachineWish,
     NoLogin,
     NotNow,
     Said,
+    ServerLogins,
     Wish,
     login_url,
     union,
@@ -42,9 +45,6 @@ from daemon.errors import McpdError, RunError
 from daemon.history.event import Event, EventKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from daemon.authorization.logins import Login, ServerLogins
     from daemon.config.config_model import Server
     from daemon.processes.children import Children
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx2
 import msgspec
@@ -37,6 +36,7 @@ from daemon.authorization.login import (
     FORBIDDEN,
     SECRET_METHODS,
     UNAUTHORIZED,
+    ServerMetadata,
     TransientStorage,
     answered,
     carry_out,
@@ -44,14 +44,10 @@ from daemon.authorization.login import (
     metadata_in,
     place,
 )
-from daemon.authorization.logins import Login, NoLogin, NotNow
+from daemon.authorization.logins import Login, MachineWish, NoLogin, NotNow
 from daemon.config.expand import read_file
 from daemon.config.login_keys import AuthType
 from daemon.host.sockets import reason
-
-if TYPE_CHECKING:
-    from daemon.authorization.login import ServerMetadata
-    from daemon.authorization.logins import MachineWish
 
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"

@@ -7,6 +7,7 @@ the `Script` first: the hello, the handshake and the subscriptions of the client
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from time import CLOCK_BOOTTIME, clock_gettime, time
 
@@ -24,13 +25,9 @@ from daemon.bridge.requests import (
     OpenRequests,
     Waiting,
 )
-from daemon.bridge.stand_in import FULL, absent, refuse
+from daemon.bridge.stand_in import FULL, Refusal, absent, refuse
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from daemon.bridge.stand_in import Refusal
 
 
 INITIALIZED_LINE = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'

@@ -11,12 +11,10 @@ import os
 import select
 import stat
 
-from daemon.bridge.starting import doubled, jittered
+from daemon.bridge.starting import Starting, doubled, jittered
 from daemon.host.paths import distrust
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from daemon.bridge.starting import Starting
 
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 

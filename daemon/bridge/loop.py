@@ -9,6 +9,7 @@ from __future__ import annotations
 import _socket
 import os
 import select
+from collections.abc import Callable
 from time import monotonic
 
 from daemon.bridge.conversation import Conversation
@@ -19,8 +20,6 @@ from daemon.bridge.sides import ClientSide, DaemonSide
 from daemon.bridge.starting import Starting
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 READ_BYTES = 256 * 1024
 """Bytes of one read: the largest size that helps, and the default buffer of a unix socket."""

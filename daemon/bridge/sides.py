@@ -7,14 +7,13 @@ answers back, opens the conversation with each new daemon, and settles open requ
 from __future__ import annotations
 
 from daemon.bridge import peek, stand_in
-from daemon.bridge.conversation import CANCELLED, INITIALIZED, Beginning
+from daemon.bridge.conversation import CANCELLED, INITIALIZED, Beginning, Conversation
 from daemon.bridge.lines import Cutter, Gatherer, cut
 from daemon.bridge.requests import CALL, INITIALIZE, MAX_OPEN, WAIT_SECONDS, Item
 from daemon.bridge.stand_in import LOST, TORN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from daemon.bridge.conversation import Conversation
     from daemon.bridge.peek import Seen
 
 

@@ -18,13 +18,12 @@ from daemon.bridge.requests import (
     TEMPLATES_LIST,
     TOOLS_LIST,
     WAIT_SECONDS,
+    Item,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from daemon.bridge.requests import Item
 
     Json = dict[str, Any]
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 MAX_DOUBLINGS = 30  # 2^30 s exceeds any cap; a higher power would overflow a float

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from daemon.host.paths import CONTROL
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _PLACES = (
     "/etc/systemd/user",

@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -20,9 +21,6 @@ from msgspec import Raw
 from daemon.config.labels import server_of
 from daemon.protocol import LIST_ROOTS
 from daemon.safety.escape import legible
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 OURS = "mcpd asks: "
 """Starts each of mcpd's own questions."""

@@ -12,6 +12,7 @@ import hashlib
 import re
 from base64 import b64encode
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
@@ -21,12 +22,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
-from daemon.config.config_model import SchemaForm
+from daemon.config.config_model import SchemaForm, Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from daemon.config.config_model import Server
     from daemon.model import Definition, Tool
 
     Marks = Mapping[tuple[str, ...], str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
 import attrs
@@ -20,21 +21,18 @@ from daemon.causes import HEALTHY, Reason
 from daemon.facts import (
     DefinitionsListed,
     SelfDescription,
+    ServerFact,
     ServerRecord,
     ServerStatus,
     StatusChanged,
     Summarized,
 )
-from daemon.model import Kind
+from daemon.model import Definition, Kind, Summary, Tool
 from daemon.safety.legible import screened
 from daemon.states import SERVING, ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from daemon.config.config_model import Server
-    from daemon.facts import ServerFact
-    from daemon.model import Definition, Summary, Tool
 
 
 EMPTIED = (

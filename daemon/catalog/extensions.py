@@ -7,9 +7,9 @@ could never fetch.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -18,9 +18,6 @@ from msgspec import Raw
 from daemon import protocol
 from daemon.catalog.kinds import CHANGED
 from daemon.protocol import GET_SKILL, READ_DIRECTORY, SKILLS, TASKS_EXTENSION, UI
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 class Reach(IntEnum):

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from daemon.model import Kind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from daemon.model import ToolKey
+from daemon.model import Kind, ToolKey
 
 
 class ListOf(msgspec.Struct, frozen=True):

@@ -7,8 +7,8 @@ and rarely differ: equal bytes in the same server's list are one object, decoded
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Literal, overload
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, overload
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -19,9 +19,6 @@ from daemon.catalog.kinds import LISTS
 from daemon.catalog.qualifying import META, app_link, skill_fault
 from daemon.config.names import TOOL_BYTES
 from daemon.model import Definition, Kind, Tool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MAX_DEFINITION_BYTES = 256 * 1024
 """Bytes of a definition: the longest of 1,519 real ones has 100 kB. Bounds answers about single tools."""

@@ -7,6 +7,7 @@ validity, at each request and in bulk when an epoch rises.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Container, Iterable, Mapping
 from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -17,8 +18,6 @@ import msgspec
 from daemon.config.names import spellings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping
-
     from daemon.catalog.snapshot import Catalog
     from daemon.model import Tool, ToolKey
 

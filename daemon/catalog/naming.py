@@ -11,22 +11,16 @@ hijack references; a new server withdraws names that now mislead. Prompts and UR
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 import attrs
 import msgspec
 
 from daemon.config.names import CLIENT_PREFIX, SERVER_NAME, read_reference, read_shown, spellings
-from daemon.model import GivenName, Kind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-
-    from daemon.model import ToolKey
-
+from daemon.model import GivenName, Kind, ToolKey
 
 MCPD = "mcpd://"
 """The scheme of self-describing URIs."""

@@ -6,7 +6,7 @@ most clients see few tools, and a change of one server's list leaves the others'
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, overload
@@ -15,28 +15,22 @@ import attrs
 import msgspec
 from msgspec import Raw
 
-from daemon.catalog.categories import Lazily, Table
+from daemon.catalog.categories import Lazily, Member, Table, ToolCategory
 from daemon.catalog.definitions import shown_parts
-from daemon.catalog.entry import of_models
+from daemon.catalog.entry import ServerEntry, of_models
 from daemon.catalog.kinds import BESIDE_TOOLS, LISTS, SHARING_NAMES
 from daemon.catalog.naming import Template, among
 from daemon.catalog.permissions import Permissions
 from daemon.catalog.qualifying import META, skill_uri, with_own_page, with_uris
 from daemon.catalog.snapshot import in_order
-from daemon.config.config_model import Permission, SchemaForm
+from daemon.config.config_model import Permission, Profile, SchemaForm
 from daemon.config.names import read_reference, read_shown
 from daemon.kit.waiting import keep_latest
-from daemon.model import Kind
+from daemon.model import Definition, Kind, Tool, ToolKey
 from daemon.safety.legible import legible_definition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from daemon.catalog.categories import Member, ToolCategory
-    from daemon.catalog.entry import ServerEntry
     from daemon.catalog.snapshot import Catalog, Lists
-    from daemon.config.config_model import Profile
-    from daemon.model import Definition, Tool, ToolKey
 
 
 class ProfileRules:

@@ -6,21 +6,19 @@ unless it says otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from daemon.config.config_model import Annotations, Permission
+from daemon.config.config_model import Annotations, Permission, PermissionRule
 from daemon.config.names import matches
 from daemon.config.validate import server_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from daemon.catalog.entry import ServerEntry
-    from daemon.config.config_model import PermissionRule
     from daemon.model import Tool
 
 KEPT = 4096

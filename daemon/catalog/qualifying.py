@@ -5,18 +5,14 @@ Two servers may have the same URI and need not list either, so a collision stays
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw
 
 from daemon.catalog.naming import MCPD, app_uri, is_page, mcpd_uri
 from daemon.model import NO_APP, AppLink
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
 
 META = "_meta"
 UI = "ui"

@@ -8,20 +8,18 @@ goes to another that links to it or whose template fits.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from daemon.catalog.categories import NO_TOOLS
 from daemon.catalog.definitions import NEVER
 from daemon.catalog.kinds import SHARING_NAMES, switch_of
 from daemon.catalog.naming import Template, fitting, is_mcpd, read_mcpd_uri
-from daemon.model import Kind
+from daemon.model import Kind, Tool, ToolKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from daemon.catalog.offer import Offer, OfferedTools
     from daemon.catalog.snapshot import Catalog
-    from daemon.model import Tool, ToolKey
 
 
 def locate(catalog: Catalog, offer: Offer, uri: str, linked: Mapping[str, str]) -> ToolKey | None:

@@ -7,6 +7,7 @@ parts of unchanged servers, so that a fact costs as much as it changes.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -15,15 +16,11 @@ from daemon.catalog.categories import ToolCategory, concerned, of_server, resolv
 from daemon.catalog.entry import ServerEntry, changed_by, fresh, reconfigured
 from daemon.catalog.kinds import BESIDE_TOOLS, NAMED_AS, SHARING_NAMES, switch_of, tools_switched_by
 from daemon.catalog.naming import NO_NAMES, Claims, Names, assign
-from daemon.facts import Configured, NamesRecalled, ServerRecord, Switched
-from daemon.model import Kind
+from daemon.facts import Configured, Fact, NamesRecalled, ServerFact, ServerRecord, Switched
+from daemon.model import Definition, Kind, ToolKey
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
     from daemon.config.config_model import Config, Server
-    from daemon.facts import Fact, ServerFact
-    from daemon.model import Definition, ToolKey
 
     Lists = Mapping[Kind, Mapping[str, Mapping[str, Definition]]]
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os.path
 import time
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.checks import addresses, entries
-from daemon.checks.findings import Level, found
-from daemon.config.config_model import WRITTEN, TransportType
+from daemon.checks.findings import Finding, Level, found
+from daemon.config.config_model import WRITTEN, Category, Config, Server, TransportType
 from daemon.config.jsonc import ROOT, below
 from daemon.config.listen import is_loopback, split_authority
 from daemon.config.names import matches, read_reference
@@ -21,11 +22,8 @@ from daemon.host import paths
 from daemon.surfaces.table import shows_summaries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from daemon.checks.findings import Finding
-    from daemon.config.config_model import Category, Config, Server
     from daemon.config.parse import CheckedConfig
     from daemon.model import ToolKey
 

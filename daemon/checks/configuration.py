@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from daemon.checks.advice import OF_COMMAND, missing_key
-from daemon.checks.findings import found
+from daemon.checks.findings import Finding, Running, Scene, found
 from daemon.config.jsonc import ROOT, below
 from daemon.config.redaction import in_arguments, names_credential
 from daemon.documents.files import DocumentError
@@ -22,9 +23,6 @@ from daemon.setup.clients.rules import held_rules, listed
 from daemon.setup.drafts import read_present
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from daemon.checks.findings import Finding, Running, Scene
     from daemon.config.config_model import Config, Server
     from daemon.config.listen import HttpListen
 

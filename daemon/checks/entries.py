@@ -12,11 +12,12 @@ import re
 import shlex
 import shutil
 import socket
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from daemon.checks.findings import Level, found
+from daemon.checks.findings import Finding, Level, Running, Scene, found
 from daemon.config.command_lines import (
     advice,
     fetches,
@@ -26,18 +27,12 @@ from daemon.config.command_lines import (
     started,
 )
 from daemon.config.command_lines import warnings as container_warnings
-from daemon.config.config_model import PORTS, WRITTEN, Share, TransportType
+from daemon.config.config_model import PORTS, WRITTEN, Server, Share, TransportType
 from daemon.host import paths
 from daemon.processes import proc
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import TypeAlias
-
-    from daemon.checks.findings import Finding, Running, Scene
-    from daemon.config.config_model import Server
-
     Environ: TypeAlias = Mapping[str, str]
 
 CONNECT_SECONDS = 1.0

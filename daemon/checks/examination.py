@@ -5,19 +5,17 @@ from __future__ import annotations
 import importlib.util
 import os
 import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from daemon.checks import addresses, configuration, entries, host
-from daemon.checks.findings import found
+from daemon.checks.findings import Finding, Scene, found
 from daemon.config.redaction import Redactors
 from daemon.kit.wording import MIB
 from daemon.processes import proc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
-
-    from daemon.checks.findings import Finding, Scene
 
 
 FULL = 8 * MIB

@@ -6,25 +6,22 @@ import contextlib
 import os
 import pwd
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.checks.entries import most_instances
-from daemon.checks.findings import TABLE, found
+from daemon.checks.findings import TABLE, Finding, Scene, found
 from daemon.config.config_model import TransportType
 from daemon.errors import McpdError
 from daemon.kit.wording import short_size, span
 from daemon.processes import leftovers, proc
 from daemon.setup.running.service import LINGER, written_by_us
-from daemon.setup.running.systemctl import SCOPES, SERVICE, SOCKET, systemctl
+from daemon.setup.running.systemctl import SCOPES, SERVICE, SOCKET, Unit, systemctl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from daemon.checks.findings import Finding, Scene
     from daemon.processes.leftovers import Leftover
     from daemon.processes.proc import Process
-    from daemon.setup.running.systemctl import Unit
 
 OWN_FILES = 64
 """Descriptors of the daemon itself: loop, sockets, locks, database, log, reader threads."""

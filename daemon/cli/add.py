@@ -11,7 +11,7 @@ import attrs
 from daemon.cli.command import UsageError
 from daemon.cli.control import EX_FAULT, CommandFailed, note
 from daemon.cli.taking_effect import come_up, failure, in_lines, reloaded
-from daemon.config.command_lines import completed
+from daemon.config.command_lines import Advice, completed
 from daemon.config.parse import parse
 from daemon.config.redaction import secrets_of
 from daemon.config.translation import SERVERS
@@ -19,17 +19,13 @@ from daemon.errors import ConfigError
 from daemon.host.paths import config_file, home
 from daemon.kit.wording import suggestion
 from daemon.safety.escape import document, visible
-from daemon.setup.adding import WordsError, newest, pairs, wanted, with_versions
-from daemon.setup.drafts import changed, read_present
+from daemon.setup.adding import WantedServer, WordsError, newest, pairs, wanted, with_versions
+from daemon.setup.drafts import Draft, changed, read_present
 from daemon.setup.moved_secrets import Variables, references, with_references
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
-
-    from daemon.config.command_lines import Advice
-    from daemon.setup.adding import WantedServer
-    from daemon.setup.drafts import Draft
 
 
 def add(options: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.command import CommandLine, argument, asking, drawn
@@ -15,7 +16,6 @@ from daemon.safety.escape import json_line, visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
 
     from daemon.operators.reports import CallInFlight, CallsReport, EndedCall
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from daemon.checks.advice import warnings
 from daemon.cli.command import UsageError
 from daemon.cli.table import EX_CONFIG
 from daemon.config.parse import load_with_notes
-from daemon.errors import ConfigError
+from daemon.errors import ConfigError, Fault
 from daemon.host.paths import config_file
 from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
@@ -18,9 +19,6 @@ from daemon.surfaces.table import SURFACES
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
-
-    from daemon.errors import Fault
 
 
 def check(options: argparse.Namespace) -> int:

@@ -8,18 +8,16 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daemon.cli.control import EX_FAULT, ask_with, guarded, note
+from daemon.cli.control import EX_FAULT, Message, ask_with, guarded, note
 from daemon.cli.options import ANSWER_SECONDS, add_control, add_json, parser
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping
-
-    from daemon.cli.control import Message
 
     AddArgument = Callable[[Any], object]
 

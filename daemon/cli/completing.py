@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,6 @@ from daemon.host.paths import control_socket
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     Answer = Mapping[str, Any]
     Names = tuple[str, Callable[[Answer], Iterable[str]]]
     """The question to the daemon, if any, and the names in its answer."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 from daemon import __version__
 from daemon.bridge.loop import Bridge
@@ -18,7 +19,6 @@ from daemon.bridge.loop import Bridge
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
 MAX_KEY = 200
 """Characters of a session key, as in `catalog.loaded`, which this module cannot afford to import."""

@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from daemon.bridge.unreachable import OPERATORS, explain
@@ -22,7 +23,6 @@ from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
 
     from daemon.operators.reports import ServerReport
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -11,16 +12,13 @@ from rich.text import Text
 from daemon.cli.terminal import Column, Screen, draw, first_sentence, listing, paragraph, safe
 from daemon.kit.wording import short_size
 from daemon.operators.report_words import change_in_words
-from daemon.operators.schema_words import arguments_of
+from daemon.operators.schema_words import Argument, arguments_of
 from daemon.safety.escape import json_line, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from rich.console import RenderableType
 
     from daemon.operators.reports import DefinitionReport, PromptsReport, ResourcesReport, ToolReport
-    from daemon.operators.schema_words import Argument
 
 EFFECTS = (
     ("readOnlyHint", True, "only reads"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,8 @@ from daemon.cli.command import drawn
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask
 from daemon.config.listen import Listen
 from daemon.config.parse import load, load_with_notes
-from daemon.config.state_url import of_file, resolve
-from daemon.errors import ConfigError
+from daemon.config.state_url import StateUrl, of_file, resolve
+from daemon.errors import ConfigError, Fault
 from daemon.host import paths
 from daemon.processes import proc
 from daemon.safety.escape import document
@@ -23,11 +24,8 @@ from daemon.surfaces.table import SURFACES
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
 
     from daemon.config.config_model import Config
-    from daemon.config.state_url import StateUrl
-    from daemon.errors import Fault
 
 
 ASK_SECONDS = 3.0

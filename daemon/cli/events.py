@@ -9,21 +9,20 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, timedelta
 from datetime import time as clock_time
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli import EX_PIPE
 from daemon.cli.command import CommandLine, argument
-from daemon.cli.control import DaemonUnreachable, ask_with, note
+from daemon.cli.control import DaemonUnreachable, Message, ask_with, note
 from daemon.cli.options import add_follow, add_last, length_in
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable
 
-    from daemon.cli.control import Message
     from daemon.operators.reports import EventReport
 
 

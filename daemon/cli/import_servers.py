@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +18,16 @@ from daemon.cli.terminal import Screen, draw, grid, paragraph, safe
 from daemon.host.paths import abbreviated, config_file
 from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
-from daemon.setup.clients.importing import drafted, find, plan
-from daemon.setup.drafts import read_present
+from daemon.setup.clients.importing import ClientServers, ImportPlan, Origin, PlannedServer, drafted, find, plan
+from daemon.setup.drafts import Draft, Present, read_present
 from daemon.setup.moved_secrets import with_own_variables
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import RenderableType
 
-    from daemon.setup.clients.importing import ClientServers, ImportPlan, Origin, PlannedServer
-    from daemon.setup.drafts import Draft, Present
 
 # --- what is shown ----------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,20 +17,24 @@ from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 from daemon.host.paths import abbreviated, config_file, home, state_dir
 from daemon.safety.escape import visible
-from daemon.setup.clients.file_plans import apply, difference, install_plans, preview, uninstall_plans
+from daemon.setup.clients.file_plans import (
+    FileChange,
+    FilePlan,
+    apply,
+    difference,
+    install_plans,
+    preview,
+    uninstall_plans,
+)
 from daemon.setup.clients.importing import ConfiguredServers
 from daemon.setup.clients.installing import Installation, Records, own_command
-from daemon.setup.clients.programs import PROGRAMS, Machine, named
-from daemon.setup.clients.rules import held_rules, keeping, listed
+from daemon.setup.clients.programs import PROGRAMS, ClientProgram, Machine, named
+from daemon.setup.clients.rules import ToolRule, held_rules, keeping, listed
 from daemon.setup.drafts import read_present
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
 
-    from daemon.setup.clients.file_plans import FileChange, FilePlan
-    from daemon.setup.clients.programs import ClientProgram
-    from daemon.setup.clients.rules import ToolRule
 
 # --- which clients, and where -----------------------------------------------------------------------------
 

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed, is_coloured
 from daemon.cli.command import browse, has_screen
-from daemon.cli.control import CommandFailed, ask_with
+from daemon.cli.control import CommandFailed, Message, Wire, ask_with
 from daemon.cli.options import ANSWER_SECONDS
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse
 
-    from daemon.cli.control import Message, Wire
     from daemon.operators.change_reports import LoginReport
 
 SHOWN_TOOLS = 8

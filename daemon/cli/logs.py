@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.command import CommandLine, UsageError, argument, asking
-from daemon.cli.control import ask_with, note
+from daemon.cli.control import Message, ask_with, note
 from daemon.cli.events import EventLines, end_without_reader, follow, moment, news
 from daemon.cli.options import add_follow, add_last
 from daemon.host.paths import control_socket
@@ -18,7 +18,6 @@ from daemon.safety.escape import visible
 if TYPE_CHECKING:
     import argparse
 
-    from daemon.cli.control import Message
 
 NO_STDERR = "it is reached over a connection (type {type}) and has no stderr here: see its log where it runs"
 """Remark on a server that is not a child of the daemon."""

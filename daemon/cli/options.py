@@ -5,10 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import textwrap
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
 
 _SOCKET = (
     "the daemon's socket for clients (default: $MCPD_SOCKET, else mcpd.sock in $XDG_RUNTIME_DIR/mcpd, or the"

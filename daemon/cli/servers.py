@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ from daemon.safety.escape import document, json_line, visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
 
     from daemon.operators.change_reports import (
         LogoutReport,

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.cli.command import UsageError, agreed, has_terminal
 from daemon.cli.control import EX_FAULT, say
-from daemon.documents.files import unified_diff
+from daemon.documents.files import Edit, unified_diff
 from daemon.safety.escape import document, visible
 from daemon.setup.clients.installing import own_command
 from daemon.setup.running import service
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
-    from daemon.documents.files import Edit
     from daemon.setup.running.service import ServiceState
 
 

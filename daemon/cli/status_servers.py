@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from daemon.cli.terminal import ROOMY, SEVERITIES, grid, paragraph, safe
+from daemon.cli.terminal import ROOMY, SEVERITIES, Screen, grid, paragraph, safe
 from daemon.kit.wording import counted, short_size, span
 from daemon.operators.report_columns import MINUTES, SERVERS
 from daemon.operators.report_words import is_coming, oddities, remark_lines
@@ -16,12 +17,9 @@ from daemon.safety.escape import visible
 from daemon.states import WELL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from rich.console import RenderableType
     from rich.table import Table
 
-    from daemon.cli.terminal import Screen
     from daemon.operators.reports import ServerReport
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import textwrap
 import time
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from daemon.cli.status_servers import STYLES, below, legend, remark_paragraphs, remarks, table
-from daemon.cli.terminal import Column, ago, columns_of, draw, listing, numbers, paragraph, safe
+from daemon.cli.terminal import Column, Screen, ago, columns_of, draw, listing, numbers, paragraph, safe
 from daemon.cli.views import in_flight
 from daemon.kit.wording import DAY, HOUR, bytes_in_words, counted, span
 from daemon.operators.report_columns import CONNECTIONS, milliseconds
@@ -18,12 +19,9 @@ from daemon.safety.escape import visible
 from daemon.states import WELL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from rich.console import RenderableType
     from rich.table import Table
 
-    from daemon.cli.terminal import Screen
     from daemon.operators.reports import (
         ConnectionReport,
         DaemonReport,

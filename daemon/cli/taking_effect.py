@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +14,6 @@ from daemon.states import COMING, WAITING, WELL
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
 
     from daemon.operators.reports import ServerReport
 

@@ -5,23 +5,17 @@ from __future__ import annotations
 import io
 import re
 import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from daemon.kit.wording import span
-from daemon.operators.report_columns import chosen
+from daemon.operators.report_columns import ReportColumn, chosen
 from daemon.safety.escape import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from rich.console import RenderableType
-
-    from daemon.operators.report_columns import ReportColumn
 
 UNBOUNDED = 10_000
 """Columns without a terminal: programs that read lines must get each of them whole."""

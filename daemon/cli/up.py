@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,22 +25,19 @@ from daemon.host.paths import config_file
 from daemon.kit.wording import counted
 from daemon.safety.escape import visible
 from daemon.setup.clients.file_plans import SCOPES
-from daemon.setup.clients.importing import ConfiguredServers, drafted, find, plan
+from daemon.setup.clients.importing import ClientServers, ConfiguredServers, ImportPlan, drafted, find, plan
 from daemon.setup.clients.installing import Installation, own_command
-from daemon.setup.drafts import read_present
+from daemon.setup.drafts import Draft, Present, read_present
 from daemon.setup.running import service
 from daemon.setup.running.systemctl import installed
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
 
     from daemon.cli.taking_effect import Servers
     from daemon.operators.reports import ServerReport
-    from daemon.setup.clients.importing import ClientServers, ImportPlan
     from daemon.setup.clients.programs import ClientProgram
-    from daemon.setup.drafts import Draft, Present
     from daemon.setup.running.service import UnitPlan
 
 DAEMON_SECONDS = 60.0

@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TextIO
@@ -13,16 +14,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TextIO
 from daemon.cli.asking.companion import CallCompanion, add_conversation, converse
 from daemon.cli.asking.elicitation import Declined, Interrupted, missing
 from daemon.cli.command import CommandLine, UsageError, argument, asking, drawn
-from daemon.cli.control import EX_FAULT, CommandFailed, RemoteFault, ask_with
+from daemon.cli.control import EX_FAULT, CommandFailed, Message, RemoteFault, ask_with
 from daemon.cli.tools import read_tool, tool_name
 from daemon.config.labels import split_off, split_off_uri
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Iterator
 
-    from daemon.cli.control import Message
 
 CALL_SECONDS = 660.0
 """Seconds to wait for a result, without questions to a person: longer than the daemon waits for a call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,6 @@ from daemon.operators.report_columns import CALLS_IN_FLIGHT, ENDED_CALLS, LOADED
 from daemon.operators.report_words import advice, change_in_words, session_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from rich.console import RenderableType
 
     from daemon.operators.reports import (

@@ -10,27 +10,23 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
-from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.output import ColorDepth, Output
 
-from daemon.cli.watch_view import Size, WatchChoices, WatchPage, frame
+from daemon.cli.watch_view import Picture, Size, StatusPoll, WatchChoices, WatchPage, frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import TextIO
-
     from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.input import Input
-    from prompt_toolkit.output import Output
     from rich.style import Style
 
-    from daemon.cli.watch_view import Picture, StatusPoll
 
 CLOCK_SECONDS = 1.0
 """Seconds between two frames, for the clock and the ages."""

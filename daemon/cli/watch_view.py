@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import threading
 import time
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
@@ -24,10 +25,6 @@ from daemon.safety.escape import visible
 from daemon.states import WORST_FIRST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from rich.console import RenderableType
-
     from daemon.operators.reports import OneStatusReport, ServerReport, StatusReport
 
 

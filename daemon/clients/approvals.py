@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,8 +26,6 @@ from daemon.safety.escape import legible
 from daemon.surfaces.calling import label_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from daemon.clients.calls import ClientCall
     from daemon.config.config_model import Profile
     from daemon.model import Tool

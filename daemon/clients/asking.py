@@ -7,6 +7,7 @@ the questions and a state as its result, and repeats its request with both (`hol
 from __future__ import annotations
 
 import hashlib
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self
 
@@ -22,7 +23,6 @@ from daemon.protocol import CALL_TOOL, LIST_ROOTS
 from daemon.wire.requests import PeerRequest, RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Hashable, Mapping
     from types import TracebackType
 
     from daemon.clients.calls import CallsInFlight, ClientCall

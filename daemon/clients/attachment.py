@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,25 +13,20 @@ from daemon.catalog.loaded import MAX_LOADED, Source
 from daemon.catalog.shown import Shown, shown_since
 from daemon.clients.links import links_of
 from daemon.clients.server_requests import declared_in, has
-from daemon.config.config_model import USUAL
+from daemon.config.config_model import USUAL, Profile
 from daemon.errors import CallError, ToolDisabled
-from daemon.ports import Holder
+from daemon.ports import Holder, Upstream
 from daemon.protocol import CALL_TOOL, UI
 from daemon.surfaces.answers import with_text
-from daemon.surfaces.surface import Loading, View
+from daemon.surfaces.surface import Forward, Loading, Surface, View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.client import Client, Selection
     from daemon.clients.context import SessionContext
     from daemon.clients.sessions import SessionState
-    from daemon.config.config_model import Profile
     from daemon.model import ToolKey
-    from daemon.ports import Upstream
-    from daemon.surfaces.surface import Forward, Surface
     from daemon.wire.envelope import Buffer
 
 

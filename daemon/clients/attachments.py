@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -10,16 +11,13 @@ import msgspec
 from daemon import protocol
 from daemon.catalog.loaded import anonymous_key
 from daemon.clients.attachment import Attachment
-from daemon.clients.sessions import fault_of_key
+from daemon.clients.sessions import SessionState, fault_of_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from msgspec import Raw
 
     from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
-    from daemon.clients.sessions import SessionState
 
 MAX_KEYS = 64
 """Sessions of one connection; beyond, the one joined first without a call in flight is left. A client with

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,11 +33,9 @@ from daemon.errors import CallError, InternalError, Overloaded, UpstreamCallErro
 from daemon.history.event import Event, EventKind
 from daemon.surfaces.answers import error_result
 from daemon.surfaces.calling import call_by_app
-from daemon.wire.envelope import is_utf8
+from daemon.wire.envelope import Buffer, is_utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
     from daemon.clients.attachment import Request
     from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from daemon.counting.tally import Tally
     from daemon.ports import Upstream
     from daemon.surfaces.surface import Action, Forward, View
-    from daemon.wire.envelope import Buffer
     from daemon.wire.peer import Peer
     from daemon.wire.requests import PeerRequest
 

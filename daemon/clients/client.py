@@ -7,6 +7,7 @@ or for the connection without a key, until the next move or the daemon's end.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -16,7 +17,7 @@ from daemon.catalog.loaded import OTHERS
 from daemon.clients.rates import is_metered
 from daemon.clients.server_requests import NOTHING
 from daemon.clients.workspace import OwnWorkspace
-from daemon.config.listen import DEFAULT_PROFILE
+from daemon.config.listen import DEFAULT_PROFILE, ConsoleRole
 from daemon.config.names import read_reference
 from daemon.kit.waiting import keep_latest
 from daemon.surfaces.answers import choices, quoted
@@ -35,13 +36,10 @@ from daemon.surfaces.table import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-
     from msgspec import Raw
 
     from daemon.catalog.snapshot import Catalog
     from daemon.config.config_model import Category, Config, Profile
-    from daemon.config.listen import ConsoleRole
     from daemon.model import ToolKey
     from daemon.ports import Upstream
     from daemon.surfaces.surface import Services, Surface

@@ -7,6 +7,7 @@ another server. Tasks lost with a connection are kept as failed until they would
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -18,15 +19,12 @@ from msgspec import Raw, Struct
 
 from daemon.errors import Overloaded
 from daemon.protocol import RELATED_TASK_KEY, TASK_STATUS
-from daemon.wire.envelope import INTERNAL_ERROR
+from daemon.wire.envelope import INTERNAL_ERROR, Buffer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
-
     from daemon.clients.notifications import ConnectedClient
     from daemon.ports import TaskOwner
     from daemon.surfaces.surface import View
-    from daemon.wire.envelope import Buffer
     from daemon.wire.requests import PeerRequest
 
 MAX_OWN_TASKS = 256

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 from loguru import logger
 
 from daemon.clients.attachments import Attachments
-from daemon.clients.client import Client
+from daemon.clients.client import Client, Principal, Selection
 from daemon.clients.dispatch import Dispatch
 from daemon.clients.list_changes import ListChanges, Savings
 from daemon.clients.notifications import ConnectedClient
@@ -23,10 +24,7 @@ from daemon.wire import envelope
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from daemon.catalog.snapshot import Catalog
-    from daemon.clients.client import Principal, Selection
     from daemon.clients.context import SessionContext
     from daemon.clients.subscribers import Following
     from daemon.config.config_model import Profile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -14,8 +15,6 @@ from daemon.clients.input_required import RequestStates
 from daemon.clients.rates import CallRates
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Mapping
-
     from daemon.authorization.login_runs import LoginRuns
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.list_changes import Habit

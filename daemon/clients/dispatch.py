@@ -6,6 +6,7 @@ in its connection's nursery. A surface's decision is reused while its view is va
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,21 +35,17 @@ from daemon.errors import (
     UpstreamUnavailable,
 )
 from daemon.protocol import CALL_TOOL
-from daemon.surfaces.surface import AwaitListing, Forward, Reply
+from daemon.surfaces.surface import AwaitListing, Forward, Reply, View
 from daemon.wire import envelope
-from daemon.wire.envelope import MAX_DEPTH, opens_many
+from daemon.wire.envelope import MAX_DEPTH, Buffer, opens_many
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
     from daemon.clients.attachment import Request
     from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
     from daemon.clients.list_changes import Announcement, ListChanges, Savings
     from daemon.clients.sessions import SessionState
     from daemon.ports import Upstream
-    from daemon.surfaces.surface import View
-    from daemon.wire.envelope import Buffer
     from daemon.wire.frames import Line
     from daemon.wire.peer import Peer
 

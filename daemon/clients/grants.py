@@ -6,6 +6,7 @@ clients reconnect.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,8 +16,6 @@ from daemon.clients.input_required import TTL
 from daemon.kit.waiting import keep_latest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
     from daemon.model import Tool, ToolKey
 
 

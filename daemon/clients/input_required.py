@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import attrs
@@ -16,8 +17,6 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from daemon.errors import UpstreamUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
-
     from daemon.surfaces.surface import Forward
     from daemon.wire.envelope import Buffer
     from daemon.wire.requests import PeerRequest

@@ -7,6 +7,7 @@ client, to the same server or not at all.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from daemon.clients.input_required import (
     RESPONSES,
     STATE,
     InputRequest,
+    InputRequired,
     RequestStates,
     Round,
     WaitingCall,
@@ -43,14 +45,10 @@ from daemon.errors import (
     UpstreamTimeout,
 )
 from daemon.protocol import ASKED_OF_CLIENTS, LIST_ROOTS, members_before
-from daemon.wire.envelope import INVALID_PARAMS, INVALID_REQUEST
+from daemon.wire.envelope import INVALID_PARAMS, INVALID_REQUEST, Buffer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from daemon.clients.calls import ClientCall
-    from daemon.clients.input_required import InputRequired
-    from daemon.wire.envelope import Buffer
     from daemon.wire.requests import PeerRequest
 
 MAX_ASKED = 16

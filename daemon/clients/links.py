@@ -5,6 +5,7 @@ Results are searched only if their server has resources, and decoded only if the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,8 +14,6 @@ from daemon.catalog.qualifying import app_link
 from daemon.kit.waiting import keep_latest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from daemon.wire.envelope import Buffer
 
 MAX_LINKS = 1000

@@ -6,6 +6,7 @@ the profile alone, so all sessions of a connection have the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -14,17 +15,13 @@ import trio
 from loguru import logger
 
 from daemon import protocol
-from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
-from daemon.counting.tally import tokens_in
+from daemon.catalog.kinds import BESIDE_TOOLS, LISTS, ListOf
+from daemon.counting.tally import Tally, tokens_in
 from daemon.kit.waiting import keep_latest
 from daemon.model import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from daemon.catalog.kinds import ListOf
     from daemon.clients.client import Client
-    from daemon.counting.tally import Tally
     from daemon.wire.outbox import Outbox
     from daemon.wire.peer import Peer
 

@@ -17,8 +17,8 @@ import msgspec
 import trio
 from msgspec import Raw, Struct
 
-from daemon.authorization.login_runs import LoginRefused
-from daemon.authorization.logins import DeviceCode, Done, Failed
+from daemon.authorization.login_runs import LoginRefused, LoginRun
+from daemon.authorization.logins import DeviceCode, Done, Failed, LoginPage
 from daemon.catalog.authorship import OURS
 from daemon.causes import CURED_BY_LOGIN
 from daemon.clients.asking import ELICIT, Questions, can_elicit, hold, patient
@@ -28,8 +28,6 @@ from daemon.errors import UpstreamUnavailable
 from daemon.states import COMING, ServerState
 
 if TYPE_CHECKING:
-    from daemon.authorization.login_runs import LoginRun
-    from daemon.authorization.logins import LoginPage
     from daemon.clients.calls import ClientCall
     from daemon.clients.context import SessionContext
     from daemon.config.config_model import Server

@@ -6,6 +6,7 @@ wait longer than `timeouts.queue` is refused and takes no token.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,8 +16,6 @@ from daemon.errors import Overloaded
 from daemon.kit.waiting import keep_latest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from daemon.config.config_model import Config, Profile
 
 BURST_SECONDS = 10.0

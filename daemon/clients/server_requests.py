@@ -5,6 +5,7 @@ A request goes out on the stream of the call that caused it and ends with it (`u
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion, authored_elicitation, words_of
-from daemon.errors import InputRefused, UpstreamCallError
+from daemon.errors import CallError, InputRefused, UpstreamCallError
 from daemon.kit.waiting import keep_latest
 from daemon.protocol import ASKED_OF_CLIENTS, TASKS_EXTENSION
 from daemon.wire.envelope import (
@@ -23,21 +24,17 @@ from daemon.wire.envelope import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    Buffer,
     is_error_object,
     read_error,
 )
-from daemon.wire.requests import OwnExchange, RemoteError
+from daemon.wire.requests import OwnExchange, PeerRequest, RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping
-
     import trio
 
     from daemon.clients.input_required import InputRequest
-    from daemon.errors import CallError
-    from daemon.wire.envelope import Buffer
     from daemon.wire.peer import Peer
-    from daemon.wire.requests import PeerRequest
 
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

@@ -7,6 +7,7 @@ After a failed recall it begins empty, is stored as partial, and is recalled aga
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,18 +15,24 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.catalog.loaded import MAX_KEY, OTHERS, TOKENS, Loaded, SessionRecord, is_anonymous, judge_in
+from daemon.catalog.loaded import (
+    MAX_KEY,
+    OTHERS,
+    TOKENS,
+    Loaded,
+    LoadedStatus,
+    SessionRecord,
+    Source,
+    is_anonymous,
+    judge_in,
+)
 from daemon.catalog.shown import Shown
 from daemon.clients.grants import Grants, SessionGrants
 from daemon.errors import McpdError
-from daemon.kit.waiting import keep_latest
+from daemon.kit.waiting import Watch, keep_latest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-
-    from daemon.catalog.loaded import LoadedStatus, Source
     from daemon.catalog.snapshot import Catalog, ServerEntry
-    from daemon.kit.waiting import Watch
     from daemon.model import Tool, ToolKey
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from daemon.errors import Overloaded
 from daemon.protocol import LOG_MESSAGE, RESOURCE_UPDATED, SUBSCRIPTION_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from daemon.clients.notifications import ConnectedClient
     from daemon.wire.requests import Exchange, RemoteError
 

@@ -7,6 +7,7 @@ mcpd polls, asks what the task asks, and answers the call with the result.
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,18 +33,15 @@ from daemon.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from daemon.ports import OwnCall
+from daemon.ports import OwnCall, Upstream
 from daemon.wire.requests import AwaitedAnswer, RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
-
     from daemon.clients.attachment import Request
     from daemon.clients.calls import ClientCall
     from daemon.clients.client import Client
     from daemon.clients.client_tasks import Task
     from daemon.clients.context import SessionContext
-    from daemon.ports import Upstream
     from daemon.wire.envelope import Buffer
 
 MAX_CREATED = 64 * 1024

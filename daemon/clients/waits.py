@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,8 +14,6 @@ from daemon.model import Kind
 from daemon.surfaces.describing import has_listed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.attachment import Attachment
     from daemon.clients.calls import ClientCall

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import trio
@@ -19,10 +19,6 @@ from daemon.errors import CallError
 from daemon.host import paths
 from daemon.safety.escape import visible
 from daemon.wire.requests import RemoteError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
 
 MAX_PATH = 4096
 """Bytes of the longest path examined: PATH_MAX of Linux."""

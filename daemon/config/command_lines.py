@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import dropwhile, pairwise
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 import msgspec
 
 from daemon.config.client_keys import read_table
-from daemon.config.config_model import WRITTEN, Share
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from daemon.config.config_model import Server
-
+from daemon.config.config_model import WRITTEN, Server, Share
 
 Words: TypeAlias = tuple[str, ...]
 

@@ -8,18 +8,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.config.expand import ENV_FILE, read_env, read_file
 from daemon.config.jsonc import ROOT, below, decode, is_within, placed
 from daemon.errors import ConfigError, Fault
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
 
 MAX_LINKS = 40
 """Symbolic links to follow: the kernel's own limit (path_resolution(7))."""

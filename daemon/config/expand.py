@@ -8,8 +8,9 @@ from __future__ import annotations
 import errno
 import re
 import stat
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -19,10 +20,6 @@ from daemon.config.redaction import is_setting, names_credential
 from daemon.errors import Fault
 from daemon.kit.wording import quoted
 from daemon.safety.redact import nested
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-
 
 _IGNORED = re.compile(r"[ \t]*(?:[#;][^\n]*)?(?:\n|\Z)")
 _ASSIGNMENT = re.compile(

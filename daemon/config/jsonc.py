@@ -9,17 +9,14 @@ import json
 import math
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 from urllib.parse import unquote
 
 import attrs
 import msgspec
 
 from daemon.errors import ConfigError, Fault
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
 
 MAX_HOPS = 16
 """References followed in a row: ends circles."""

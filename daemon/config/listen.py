@@ -6,17 +6,15 @@ No fault quotes a token, or a path that may be a key's content.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import attrs
 
 from daemon.config.tuning import Patience, Problems, Rule, UserId, like
 from daemon.kit.wording import quoted, suggestion
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s\[\]:/@]+))(?::([0-9]{1,5}))?", re.ASCII)
 """HOST or HOST:PORT, IPv6 in brackets (RFC 3986, section 3.2)."""

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import attrs
 
 from daemon.config.listen import is_loopback
-from daemon.config.tuning import like
+from daemon.config.tuning import Problems, like
 from daemon.kit.wording import camel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from daemon.config.tuning import Problems
 
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 """RFC 6749, section 3.3."""

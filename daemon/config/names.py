@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Collection
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import re2
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 SERVER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 """Safe in paths, log lines, URLs and clients' prefixes; use `fullmatch`."""

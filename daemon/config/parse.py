@@ -6,8 +6,9 @@ Steps: jsonc, translation, expand, structure, validate. Each works on whatever t
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
@@ -40,10 +41,6 @@ from daemon.config.tuning import Restart
 from daemon.config.validate import Named, check, eager_faults, infer_type
 from daemon.errors import ConfigError, Fault
 from daemon.kit.wording import MAX_QUOTED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
 
 FIXED = ("listen", "state", "limits", "search")
 """Keys that the daemon was built with: a change needs a restart."""

@@ -9,20 +9,14 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, unquote_plus, urlsplit
 
-from daemon.config.config_model import WORKSPACE, OAuth
+from daemon.config.config_model import WORKSPACE, Config, OAuth, Server
 from daemon.config.labels import server_of
 from daemon.config.state_url import passwords
 from daemon.safety.redact import SHORTEST, SHOWN, Redactor, nested, tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from daemon.config.config_model import Config, Server
-
 
 _CREDENTIAL = re.compile(
     r".*(?:password|passwd|passphrase|pwd|token|secret|credential|authorization|cookie|mnemonic)s?"

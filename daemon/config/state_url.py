@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, unquote_plus
 
 import attrs
 
 from daemon.config.listen import MAX_PORT
 from daemon.kit.wording import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 DATABASE = "state.db"
 """The default file in the state directory."""

@@ -6,10 +6,10 @@ cattrs alone would turn 3 into "3" and "no" into True: strict hooks refuse and k
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import attrs
 from cattrs import Converter
@@ -20,9 +20,6 @@ from daemon.config.jsonc import below, echoes
 from daemon.config.tuning import OrText, Rule
 from daemon.errors import Fault
 from daemon.kit.wording import camel, quoted, suggestion
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 T = TypeVar("T")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import attrs
 
@@ -14,10 +15,6 @@ from daemon.config.structure import keys
 from daemon.config.tuning import Timeouts
 from daemon.errors import Fault
 from daemon.kit.wording import camel
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
 
 MILLISECONDS_FROM = 1000
 """A limit from this number on is in milliseconds if its unit is unknown: nobody waits 17 minutes for a call."""

@@ -6,8 +6,8 @@ A rule yields trails within its object, each with a message.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -16,7 +16,11 @@ from daemon.config.config_model import (
     DEFAULT_SURFACE,
     LOGIN_TYPES,
     WORKSPACE,
+    Category,
+    Config,
     OAuth,
+    PermissionRule,
+    Profile,
     Server,
     Share,
     StartMode,
@@ -35,15 +39,9 @@ from daemon.config.names import (
     title_is_sound,
     tool_name_is_sound,
 )
-from daemon.config.tuning import ServerLimits
+from daemon.config.tuning import Problems, ServerLimits
 from daemon.errors import Fault
 from daemon.kit.wording import camel, quoted, suggestion
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from daemon.config.config_model import Category, Config, PermissionRule, Profile
-    from daemon.config.tuning import Problems
 
 ANY_SERVER = "*"
 """No server can have this name."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from starlette.exceptions import HTTPException
 from daemon.config.listen import split_authority
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     import trio
     from starlette.requests import Request
     from starlette.responses import Response

@@ -6,6 +6,7 @@ form token of its session. Streams send a page's changes as server-sent events (
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlencode
@@ -17,23 +18,27 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Match, Route
 
-from daemon.console.access import Notice, cookie_in, refuse_foreign, refuse_foreign_form, secured, set_cookie
-from daemon.console.live import Snapshot
-from daemon.console.page import Viewer, part
+from daemon.console.access import (
+    ConsoleSession,
+    ConsoleSessions,
+    Notice,
+    cookie_in,
+    refuse_foreign,
+    refuse_foreign_form,
+    secured,
+    set_cookie,
+)
+from daemon.console.live import LiveView, Snapshot, Views
+from daemon.console.page import ConsoleAction, ConsolePage, Fragment, Viewer, part
 from daemon.console.page_table import ACTIONS, PAGES
 from daemon.console.rendering import Rendering, sent, sent_in_json
 from daemon.errors import McpdError
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from daemon.console.access import ConsoleSession, ConsoleSessions
-    from daemon.console.live import LiveView, Views
-    from daemon.console.page import ConsoleAction, ConsolePage, Fragment
     from daemon.operators.base import OperatorContext
 
     Tell = Callable[[str], Awaitable[None]]

@@ -8,27 +8,20 @@ drawing, so they stay readable on a phone.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import attrs
 import msgspec
-from jinja2 import Environment, PackageLoader
+from jinja2 import Environment, PackageLoader, Template
 from markupsafe import Markup
 
-from daemon.history.event import EventKind
+from daemon.history.event import Event, EventKind
 from daemon.kit.wording import counted
 from daemon.safety.escape import visible
 from daemon.states import SERVING, ServerState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from jinja2 import Template
-
-    from daemon.history.event import Event
-
 
 WIDTH, HEIGHT = 1000, 200
 """Units of a drawing, which the browser stretches."""

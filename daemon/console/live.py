@@ -7,6 +7,7 @@ snapshot for all; a slow follower gets the newest one, so nothing queues up.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
@@ -20,8 +21,6 @@ import trio
 from daemon.kit.waiting import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-
     from daemon.console.page import Fragment, Holders
 
 EVERY_SECONDS = 1.0

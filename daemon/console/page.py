@@ -6,6 +6,7 @@ changed fragments (`live`).
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote, urlencode
 
@@ -13,8 +14,6 @@ import attrs
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
     from daemon.operators.base import OperatorContext
 
 

@@ -10,6 +10,7 @@ import hashlib
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from markupsafe import Markup, escape
 
-from daemon.console.page import server_page, session_page, tool_page, with_query
+from daemon.console.page import Fragment, server_page, session_page, tool_page, with_query
 from daemon.history.event_words import phrase
 from daemon.kit.wording import bytes_in_words, counted, span
 from daemon.operators.report_columns import (
@@ -34,12 +35,9 @@ from daemon.operators.report_words import advice, session_name
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from jinja2.runtime import Context
 
     from daemon.console.live import Snapshot
-    from daemon.console.page import Fragment
 
 FORM_TOKEN, HERE = (f"mcpd-{secrets.token_hex(16)}" for _ in range(2))
 """Markers of the form token and the page's address, replaced on sending."""

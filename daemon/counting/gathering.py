@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from daemon.history.event import Event, EventKind
 
 GATHER_SECONDS = 60.0

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from itertools import count, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import attrs
 import msgspec
 
 from daemon.kit.wording import bytes_in_words
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 STDERR_BYTES = 64 * 1024
 """Most bytes of a server's stderr that are kept: the chattiest real one writes 25 kB before its first call."""

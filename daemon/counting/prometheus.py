@@ -7,26 +7,20 @@ Importing the client library takes 0.1 s: `readings` imports this module on the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from daemon.counting.readings import Distribution
+from daemon.counting.readings import Distribution, Reading
 from daemon.counting.tally import LATENCY_BOUNDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from prometheus_client.core import Metric as Family
-
-    from daemon.counting.readings import Reading
 
 
 class MetricKind(StrEnum):

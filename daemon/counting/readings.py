@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,17 +16,14 @@ import attrs
 import msgspec
 import trio
 
-from daemon.counting.tally import MAX_SERVERS, OPERATOR, OTHER, tokens_in
+from daemon.counting.tally import MAX_SERVERS, OPERATOR, OTHER, ServerCalls, Tally, tokens_in
 from daemon.errors import InvalidArguments
 from daemon.model import Kind
 from daemon.processes.marks import memory_by_mark
 from daemon.states import ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-
     from daemon.catalog.snapshot import Catalog, ServerEntry
-    from daemon.counting.tally import ServerCalls, Tally
     from daemon.kit.waiting import Watch
     from daemon.ports import Instances
     from daemon.processes.peers import Connections

@@ -7,6 +7,7 @@ kept. Names of tools, and texts of errors, are kept verbatim, bounded: reports t
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
@@ -19,8 +20,6 @@ from daemon.counting.tally import MAX_SERVERS
 from daemon.kit.waiting import Watch, keep_latest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     Digest = tuple[int, list["RecentCall"]]
 
     """Counts ended calls, and keeps the newest."""

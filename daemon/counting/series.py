@@ -8,14 +8,11 @@ skipped one is left out.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from daemon.counting.tally import MAX_SERVERS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
 
 KEPT = 24 * 60
 """Minutes that are kept: a day."""

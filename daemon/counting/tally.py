@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -19,13 +20,7 @@ from daemon import errors, protocol
 from daemon.catalog.loaded import LoadedStatus, Source
 from daemon.errors import CallError
 from daemon.kit.wording import BYTES_PER_TOKEN
-from daemon.model import Repair
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from daemon.model import ToolKey
-
+from daemon.model import Repair, ToolKey
 
 LATENCY_BOUNDS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),

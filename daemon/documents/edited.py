@@ -5,16 +5,14 @@ from __future__ import annotations
 import copy
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from daemon.config.jsonc import MAX_DEPTH, ROOT, below
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 Trail = tuple[str | int, ...]
 """Keys and indices from the root to a value."""

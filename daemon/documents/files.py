@@ -9,16 +9,13 @@ import shutil
 import stat
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.errors import McpdError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MAX_FILE = 32 * 1024 * 1024
 """Bytes: clients keep histories of some MiB next to servers; more is no configuration."""

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from daemon.config.jsonc import blank, decode
-from daemon.documents.edited import EditedText, leading, value_at
-
-if TYPE_CHECKING:
-    from daemon.documents.edited import Trail
-
+from daemon.documents.edited import EditedText, Trail, leading, value_at
 
 WIDTH = 80
 """Columns for a list of plain values on one line, as people write arguments."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from daemon.config.jsonc import ROOT
-from daemon.documents.edited import TOO_DEEP, EditedText, is_too_deep, leading
+from daemon.documents.edited import TOO_DEEP, EditedText, Trail, is_too_deep, leading
 from daemon.errors import ConfigError, Fault
-
-if TYPE_CHECKING:
-    from daemon.documents.edited import Trail
 
 _TOKEN = re.compile(
     r'''(?P<text>"""(?:[^\\]|\\.)*?"{3,5}|\'\'\'.*?'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')|(?P<comment>\#[^\n]*)'''

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,13 +15,10 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
 from daemon.config.jsonc import ROOT
-from daemon.documents.edited import TOO_DEEP, EditedText, is_too_deep
+from daemon.documents.edited import TOO_DEEP, EditedText, Trail, is_too_deep
 from daemon.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from daemon.documents.edited import Trail
     from daemon.documents.files import DocumentError
 
 

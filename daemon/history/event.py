@@ -6,14 +6,13 @@ Events are worded where they are shown; `text` quotes others.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from daemon.causes import Cause, Datum
 
     Detail = str | int | float | bool | None | Sequence["Detail"] | Mapping[str, "Detail"]

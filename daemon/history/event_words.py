@@ -5,18 +5,12 @@ Servers are quoted verbatim: the place that shows a sentence makes it safe.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from daemon.history.event import EventKind
+from daemon.history.event import Event, EventKind
 from daemon.kit.wording import counted, span
 from daemon.states import ServerState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from daemon.history.event import Event
-
 
 NAMED = 10
 """Most names of a list in a sentence; the event has up to a hundred."""

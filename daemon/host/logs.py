@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, TextIO, TypeAlias
@@ -21,20 +22,18 @@ from typing import TYPE_CHECKING, TextIO, TypeAlias
 import msgspec
 from loguru import logger
 
-from daemon.history.event import EventKind
+from daemon.history.event import Event, EventKind
 from daemon.history.event_words import phrase, sentence
 from daemon.host.private_files import own_file
 from daemon.host.sockets import private_directory
 from daemon.safety.escape import json_line, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from loguru import Message, Record
 
     from daemon.config.redaction import Redactors
-    from daemon.history.event import Event
     from daemon.safety.redact import Redactor
 
 

@@ -12,15 +12,12 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Awaitable, Callable, MutableMapping
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, MutableMapping
-
 
 ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
 

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import _socket
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from stat import S_ISLNK
 from sys import byteorder
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 OTHERS_WRITE = 0o022
 """Mode bits of a directory in which others can create a socket, even if it is sticky."""

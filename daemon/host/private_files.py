@@ -8,12 +8,8 @@ import fcntl
 import os
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 FORK_SECONDS = 10.0
 """Seconds to wait for the lock of a dead holder: a child that a killed daemon was starting holds it until its

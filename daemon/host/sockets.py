@@ -14,13 +14,13 @@ import socket
 import ssl
 import stat
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from daemon.errors import DaemonRunning
 from daemon.host.private_files import own_file, take
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 

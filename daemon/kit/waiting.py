@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import attrs
@@ -10,8 +11,6 @@ import trio
 from daemon.kit.later import later
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
     import tenacity
 
 

@@ -7,18 +7,15 @@ import shutil
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TextIO
 
 from daemon.host import paths
 from daemon.host.logs import LOG, previous
 from daemon.safety.escape import visible
 from daemon.setup.running.starting import listener
 from daemon.setup.running.systemctl import SERVICE, installed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TextIO
 
 LAST = 200
 """Lines shown by default: the last start of the daemon and its outcome."""

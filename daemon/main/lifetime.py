@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
@@ -23,8 +24,6 @@ from daemon.tree.running import Tree
 from daemon.wire.frames import LineBuffer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from daemon.config.config_model import Config
     from daemon.ports import WatchedFile
     from daemon.tree.core import Surroundings

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ from daemon.host.sockets import bind, unbind
 if TYPE_CHECKING:
     import socket
     import ssl
-    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from daemon.config.config_model import Config
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import attrs
@@ -11,13 +12,12 @@ from msgspec import Raw
 
 from daemon.clients.server_requests import ServerRequests
 from daemon.config.labels import server_of
-from daemon.errors import McpdError, UnknownServer
+from daemon.errors import CallError, Fault, McpdError, UnknownServer
 from daemon.kit.wording import hint
 from daemon.protocol import PROGRESS
 from daemon.states import COMING, ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from daemon.authorization.login_runs import LoginRuns
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from daemon.counting.recent_calls import RecentCalls
     from daemon.counting.series import Series
     from daemon.counting.tally import Tally
-    from daemon.errors import CallError, Fault
     from daemon.facts import Fact
     from daemon.history.journal import History
     from daemon.kit.waiting import Watch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, Annotated
@@ -10,19 +11,15 @@ import msgspec
 import trio
 
 from daemon.config.labels import server_of
-from daemon.counting.recent_calls import KEPT, named_key
+from daemon.counting.recent_calls import KEPT, RecentCall, named_key
 from daemon.counting.tally import OK, OPERATOR
 from daemon.errors import CallCancelled, InvalidArguments
-from daemon.operators.base import Command, OperatorCall
+from daemon.operators.base import Command, OperatorCall, OperatorContext
 from daemon.operators.event_commands import refuse_unknown_session
 from daemon.operators.session_commands import numbered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from daemon.clients.calls import ClientCall
-    from daemon.counting.recent_calls import RecentCall
-    from daemon.operators.base import OperatorContext
     from daemon.operators.reports import CallInFlight, CallsReport, EndedCall
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -13,19 +14,15 @@ from daemon.catalog.shown import locate as owner_of
 from daemon.config.config_model import Profile
 from daemon.errors import InvalidArguments, PromptDisabled, ResourceDisabled, UnknownPrompt
 from daemon.kit.wording import suggestion
-from daemon.model import Kind
-from daemon.operators.base import Command, Refused
+from daemon.model import Definition, Kind
+from daemon.operators.base import Command, OperatorContext, Refused
 from daemon.operators.own_requests import Forwarding, forward, known_server
 from daemon.protocol import GET_PROMPT, READ_RESOURCE
 from daemon.states import ServerState
 from daemon.surfaces.answers import choices, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from daemon.catalog.entry import KnownList, ServerEntry
-    from daemon.model import Definition
-    from daemon.operators.base import OperatorContext
     from daemon.operators.reports import DefinitionReport, ListedReport, PromptsReport, ResourcesReport
 
 

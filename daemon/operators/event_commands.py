@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, cast
 
 import attrs
@@ -15,17 +16,13 @@ import trio
 
 from daemon.config.labels import server_of
 from daemon.errors import InvalidArguments
-from daemon.history.event import TOLD, EventKind
+from daemon.history.event import TOLD, Event, EventKind
 from daemon.history.journal import EventQuery, as_json
 from daemon.kit.wording import hint
-from daemon.operators.base import Command
+from daemon.operators.base import Command, OperatorContext
 from daemon.operators.session_commands import loaded_by, numbered, session_named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from daemon.history.event import Event
-    from daemon.operators.base import OperatorContext
     from daemon.operators.reports import EventReport, EventsReport
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,17 +10,13 @@ import msgspec
 import trio
 
 from daemon.config.labels import server_of
-from daemon.counting.measures import STDERR_LINES
+from daemon.counting.measures import STDERR_LINES, StderrLine
 from daemon.history.event import TOLD
-from daemon.operators.base import Command
+from daemon.operators.base import Command, OperatorContext
 from daemon.operators.event_commands import MAX_WAIT, Cursor, EventsParams, events
 from daemon.operators.server_changes import is_divided, named
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from daemon.counting.measures import StderrLine
-    from daemon.operators.base import OperatorContext
     from daemon.upstreams.upstream_access import UpstreamAccess
 
 

@@ -11,20 +11,17 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-from daemon.authorization.login_runs import LOGIN_SECONDS
-from daemon.authorization.logins import Failed, LoginPage, login_url
+from daemon.authorization.login_runs import LOGIN_SECONDS, LoginRun
+from daemon.authorization.logins import DeviceCode, Done, Failed, LoginPage, login_url
 from daemon.config.names import SERVER_NAME
 from daemon.history.event import Event, EventKind
 from daemon.kit.later import later
-from daemon.operators.base import OUTCOME_SECONDS, Command, Refused
+from daemon.operators.base import OUTCOME_SECONDS, Command, OperatorContext, Refused
 from daemon.operators.server_changes import named
 
 if TYPE_CHECKING:
     from daemon.authorization.guarded_http import end_login
-    from daemon.authorization.login_runs import LoginRun
-    from daemon.authorization.logins import DeviceCode, Done
     from daemon.config.config_model import Server
-    from daemon.operators.base import OperatorContext
 
 
 LINK = "notifications/login/link"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,8 +11,6 @@ from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
 from daemon.history.event import Event, EventKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Definition, Kind, Tool
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,25 +24,19 @@ from daemon.errors import (
     UpstreamUnavailable,
 )
 from daemon.model import Kind
-from daemon.operators.base import Command, OperatorCall
+from daemon.operators.base import Command, OperatorCall, OperatorContext, OperatorPeer
 from daemon.operators.server_changes import Whereabouts, own_instance
 from daemon.operators.tool_reports import tools_like
-from daemon.ports import OwnCall
+from daemon.ports import CallToSend, OwnCall, Upstream
 from daemon.protocol import ASKED_OF_CLIENTS, CALL_TOOL, CAPABILITIES_KEY, members_before, tool_params
 from daemon.surfaces.answers import error_result
 from daemon.surfaces.explaining import refusal
 from daemon.surfaces.validators import Validators
-from daemon.wire.envelope import INVALID_REQUEST
-from daemon.wire.requests import NO_CLIENT
+from daemon.wire.envelope import INVALID_REQUEST, Buffer
+from daemon.wire.requests import NO_CLIENT, PeerRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from daemon.catalog.entry import ServerEntry
-    from daemon.operators.base import OperatorContext, OperatorPeer
-    from daemon.ports import CallToSend, Upstream
-    from daemon.wire.envelope import Buffer
-    from daemon.wire.requests import PeerRequest
 
 
 ASKS = b'"input_required"'

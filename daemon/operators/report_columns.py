@@ -5,14 +5,13 @@ Tables show a selection, and may draw a cell in a way of their own, as a link or
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daemon.kit.wording import TWO_DIGITS
 from daemon.operators.report_words import AWAITED, SOURCES, STATUSES, session_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     Cell = Callable[[Mapping[str, Any]], str]
 
 MINUTES = 5

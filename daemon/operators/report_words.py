@@ -6,14 +6,13 @@ Standard library only: `mcpd status` loads it.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from daemon.kit.wording import span
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from daemon.operators.reports import ServerReport
 
 

@@ -7,10 +7,8 @@ them into classes would cost `mcpd status` a fifth more, as neither attrs nor ms
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Any, NotRequired, TypedDict
 
 
 class CallInFlight(TypedDict):

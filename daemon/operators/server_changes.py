@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -13,18 +14,14 @@ from daemon.clients.workspace import OwnWorkspace
 from daemon.config.labels import server_of
 from daemon.errors import CallError, InvalidArguments
 from daemon.kit.wording import camel
-from daemon.operators.base import OUTCOME_SECONDS, PASSED_THROUGH, Command, NoParams
+from daemon.operators.base import OUTCOME_SECONDS, PASSED_THROUGH, Command, NoParams, OperatorContext
 from daemon.operators.news import difference
-from daemon.ports import Holder
+from daemon.ports import Holder, Instances, Upstream
 from daemon.states import WAITING
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from daemon.catalog.snapshot import ServerEntry
     from daemon.facts import ServerStatus
-    from daemon.operators.base import OperatorContext
-    from daemon.ports import Instances, Upstream
     from daemon.upstreams.upstream_access import UpstreamAccess
 
 

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 from loguru import logger
 
-from daemon.clients.grants import MAX_GRANTS
+from daemon.clients.grants import MAX_GRANTS, Grants
 from daemon.config.names import matches, pattern_problem, read_shown, spellings
 from daemon.errors import InvalidArguments
 from daemon.kit.waiting import keep_latest
-from daemon.operators.base import Command
+from daemon.operators.base import Command, LiveSession, OperatorContext
 from daemon.operators.session_commands import session_named
 from daemon.surfaces.answers import choices, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-
-    from daemon.clients.grants import Grants
     from daemon.model import Tool, ToolKey
-    from daemon.operators.base import LiveSession, OperatorContext
 
 
 MAX_MOVED = 1000

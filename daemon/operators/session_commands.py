@@ -6,30 +6,26 @@ The current catalog judges loaded tools; the session's last list may be older.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
-from daemon.catalog.loaded import LoadedStatus, is_anonymous, judge_in
+from daemon.catalog.loaded import LoadedStatus, LoadedTool, SessionRecord, is_anonymous, judge_in
 from daemon.errors import CallError, InvalidArguments, McpdError
 from daemon.history.event import EventKind
-from daemon.operators.base import Command
+from daemon.operators.base import Archive, Command, OperatorContext
 from daemon.operators.tool_reports import explain
 from daemon.surfaces.answers import choices, quoted
-from daemon.surfaces.table import Grounds
+from daemon.surfaces.table import Grounds, SurfaceChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from daemon.catalog.loaded import LoadedTool, SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.context import SessionStatistics
     from daemon.model import ToolKey
-    from daemon.operators.base import Archive, OperatorContext
     from daemon.operators.reports import ConnectionReport, LoadedToolReport, SessionReport, SessionsReport
-    from daemon.surfaces.table import SurfaceChoice
 
 
 _WORDS: Mapping[Grounds, str] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,11 +13,11 @@ from daemon.catalog.kinds import BESIDE_TOOLS, switch_of
 from daemon.causes import Cause
 from daemon.config.labels import server_of
 from daemon.counting.tally import in_all, summary, tokens_in
-from daemon.history.event import EventKind
+from daemon.history.event import Event, EventKind
 from daemon.history.event_words import phrase
 from daemon.history.journal import EventQuery
 from daemon.kit.wording import camel
-from daemon.operators.base import Command, NoParams
+from daemon.operators.base import Command, NoParams, OperatorContext
 from daemon.operators.call_commands import in_flight
 from daemon.operators.event_commands import LOOKED_AT, for_people, recent
 from daemon.operators.session_commands import connection_status
@@ -28,12 +29,8 @@ from daemon.surfaces.table import by_profile
 from daemon.upstreams.transports.stdio import child_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.facts import ServerStatus
-    from daemon.history.event import Event
-    from daemon.operators.base import OperatorContext
     from daemon.operators.reports import (
         BesideToolsReport,
         DaemonReport,

@@ -7,14 +7,14 @@ supervisor follows them; a command tells the registry and waits for the effect.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 import msgspec
 import trio
 from loguru import logger
 
 from daemon.catalog.kinds import switch_of, switched_by
-from daemon.catalog.snapshot import WHOLE
+from daemon.catalog.snapshot import WHOLE, Catalog, ServerEntry
 from daemon.config.labels import server_of
 from daemon.config.names import read_reference, tool_name_is_sound
 from daemon.errors import InvalidArguments, UnknownTool
@@ -22,16 +22,9 @@ from daemon.facts import Switched
 from daemon.history.event import Event, EventKind
 from daemon.kit.wording import closest, hint, quoted
 from daemon.model import Kind
-from daemon.operators.base import OUTCOME_SECONDS, PASSED_THROUGH, Command, Refused
+from daemon.operators.base import OUTCOME_SECONDS, PASSED_THROUGH, Command, OperatorContext, Refused
 from daemon.state.server_notes import NAME_BYTES
 from daemon.states import ServerState
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from daemon.catalog.snapshot import Catalog, ServerEntry
-    from daemon.operators.base import OperatorContext
-
 
 MAX_LISTED = 50
 """Most prompts or URIs that an error names: a server may list ten thousand."""

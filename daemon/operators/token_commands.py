@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -10,13 +11,10 @@ from loguru import logger
 from daemon.config.listen import TOKEN_NAME, ConsoleRole, without_values
 from daemon.errors import InvalidArguments
 from daemon.kit.wording import quoted, suggestion
-from daemon.operators.base import Command, Refused
+from daemon.operators.base import Command, OperatorContext, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from daemon.clients.doors.http.valid_tokens import Tokens
-    from daemon.operators.base import OperatorContext
 
 
 NO_HTTP = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,27 +11,23 @@ from msgspec import Raw
 
 from daemon.config.listen import DEFAULT_PROFILE
 from daemon.errors import InvalidArguments, UnknownTool
-from daemon.history.event import EventKind
+from daemon.history.event import Event, EventKind
 from daemon.history.event_words import of_tool
 from daemon.history.journal import EventQuery
 from daemon.kit.wording import closest, meant
-from daemon.operators.base import Command
+from daemon.operators.base import Command, OperatorContext
 from daemon.operators.report_words import change_in_words
 from daemon.surfaces.answers import MAX_NAMED, choices, quoted
 from daemon.surfaces.calling import scored, usual_tools
 from daemon.surfaces.explaining import example_of
-from daemon.surfaces.surface import View
+from daemon.surfaces.surface import Surface, View
 from daemon.surfaces.table import SURFACES, of_anyone
-from daemon.surfaces.validators import Validators
+from daemon.surfaces.validators import Validator, Validators
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from daemon.catalog.categories import Member
     from daemon.catalog.snapshot import Catalog
-    from daemon.history.event import Event
     from daemon.model import Tool, ToolKey
-    from daemon.operators.base import OperatorContext
     from daemon.operators.reports import (
         ChangeReport,
         LoadedToolReport,
@@ -39,8 +36,6 @@ if TYPE_CHECKING:
         ToolReport,
         ToolsReport,
     )
-    from daemon.surfaces.surface import Surface
-    from daemon.surfaces.validators import Validator
 
 
 class ToolsParams(msgspec.Struct):

@@ -16,18 +16,15 @@ import select
 import signal
 import threading
 import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import attrs
 import msgspec
 from loguru import logger
 
 from daemon.processes import marks, proc
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
 
 FOLDER = "starts"
 """The directory of the files, in the state directory."""

@@ -11,12 +11,10 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from daemon.processes import proc
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 MARK_BITS = 60
 """Bits of a mark: unique, and a signed 64-bit limit."""

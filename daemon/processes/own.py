@@ -10,15 +10,12 @@ import contextlib
 import ctypes
 import os
 import resource
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from loguru import logger
 
 from daemon.processes import marks, proc
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36

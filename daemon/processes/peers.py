@@ -15,6 +15,7 @@ import socket
 import struct
 import time
 from collections import Counter
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
@@ -27,8 +28,6 @@ from daemon.history.event import Event, EventKind
 from daemon.processes import marks, proc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     from daemon.history.event import Detail
 
 

@@ -12,14 +12,12 @@ import os
 import resource
 import stat
 import sys
+from collections.abc import Collection, Iterable
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from daemon.kit.wording import KIB
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
 
 RLIMIT_LOCKS = 10
 """The resource that carries a server's mark (asm-generic/resource.h); Python's module has no name for it."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -17,9 +17,6 @@ from msgspec import Raw
 from daemon.kit.wording import counted
 from daemon.model import Definition, Tool
 from daemon.safety.escape import hidden_in, legible, visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 NOTE = r"[mcpd: this definition has hidden characters; they are spelt out, as \u{202e}.]"
 """Tells a model that a tool's definition hid something."""

@@ -9,11 +9,8 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode, urlsafe_b64encode
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 _NO_WORD = "(?=[a-z+/=._~-]*(?:[0-9]|(?-i:[a-z][A-Z])))"
 _PREFIXES = (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,8 +15,6 @@ import msgspec
 from daemon.search.language import terms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from daemon.model import Summary, Tool, ToolKey
 
 K1 = 1.4

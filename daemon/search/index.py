@@ -10,6 +10,7 @@ fused in.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Container, Iterable, Mapping, Sequence
 from copy import copy
 from itertools import islice
 from math import fsum, log, sqrt
@@ -23,8 +24,6 @@ from daemon.search.queries import BEYOND_CHANCE, Phrase, Query, is_chance, read
 from daemon.search.segment import Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
-
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import ToolKey
     from daemon.search.vectors import Vectors

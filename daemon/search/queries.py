@@ -6,16 +6,12 @@ Rarity includes public tools, so scores are comparable between small and large c
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from math import log2
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from daemon.search.language import ANY_ACTION, Asked, actions_of, plain, terms
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
 
 MAX_PHRASINGS = 16
 """Phrasings of one need; a model writes three or four."""

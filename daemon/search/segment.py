@@ -7,21 +7,19 @@ per word and tool, where dictionaries take a hundred.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from operator import add, mul
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from daemon.search.documents import DEPRECATED, deprecated, digest_of, document
+from daemon.search.documents import DEPRECATED, SearchDocument, deprecated, digest_of, document
 from daemon.search.language import ANY_ACTION, action_of, plain, terms, worth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Summary, Tool, ToolKey
-    from daemon.search.documents import SearchDocument
     from daemon.search.queries import Phrase
 
 COVERAGE = 0.8

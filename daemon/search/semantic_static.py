@@ -7,6 +7,7 @@ package `wordllama`, without running its code, or a folder in model2vec's format
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -17,8 +18,6 @@ from tokenizers import Tokenizer
 from daemon.search.vectors import INSTALL, SemanticUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from daemon.search.vectors import Passage

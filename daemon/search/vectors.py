@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,8 +19,6 @@ from daemon.errors import McpdError
 from daemon.search.documents import without_praise
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
-
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Tool, ToolKey
 

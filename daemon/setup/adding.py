@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -14,7 +15,6 @@ from daemon.config.command_lines import Unpinned, started, unpinned
 from daemon.config.names import SERVER_NAME, slug
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     Newest = Callable[[Unpinned], str | None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -10,20 +11,15 @@ import attrs
 from daemon.config.expand import ENV_FILE, MAX_FILE, read_env, with_variable, without_variable
 from daemon.config.parse import MAX_CONFIG, load, parse
 from daemon.config.redaction import secrets
-from daemon.config.translation import SERVERS, normalized
-from daemon.documents.edited import spelt
-from daemon.documents.files import DocumentError, Edit, look, undo_all, unified_diff, write_all
+from daemon.config.translation import SERVERS, Normalized, normalized
+from daemon.documents.edited import EditedText, spelt
+from daemon.documents.files import DocumentError, Edit, FoundFile, look, undo_all, unified_diff, write_all
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
 from daemon.safety.redact import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
-
-    from daemon.config.translation import Normalized
-    from daemon.documents.edited import EditedText
-    from daemon.documents.files import FoundFile
 
 
 @attrs.frozen(kw_only=True)

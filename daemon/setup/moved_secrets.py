@@ -6,23 +6,17 @@ Servers share no variable, and no name means something to a loader, an interpret
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import attrs
 
 from daemon.config.expand import with_variable
 from daemon.config.redaction import in_arguments, names_credential
-from daemon.documents.edited import with_texts
+from daemon.documents.edited import EditedText, Trail, with_texts
 from daemon.documents.formats import Format, read_document
 from daemon.setup.clients.installing import at
-from daemon.setup.drafts import changed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from daemon.documents.edited import EditedText, Trail
-    from daemon.setup.drafts import Draft, Present
-
+from daemon.setup.drafts import Draft, Present, changed
 
 _REFERENCES = re.compile(r"(\$\{[^}]*\})")
 _ASKED = re.compile(r"(?<!\$)\$\{input:([^}]+)\}")

@@ -5,6 +5,7 @@ Profiles in `profiles.d` are changed in their own files.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -14,19 +15,15 @@ import attrs
 from daemon.config.config_files import FOLDER
 from daemon.config.jsonc import ROOT
 from daemon.config.parse import MAX_CONFIG, load_changed
-from daemon.documents.edited import spelt
-from daemon.documents.files import DocumentError, Edit, look, undo_all, write_all
+from daemon.documents.edited import EditedText, spelt
+from daemon.documents.files import DocumentError, Edit, FoundFile, look, undo_all, write_all
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
 from daemon.setup.clients.installing import at
 from daemon.surfaces.table import SURFACES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
-
-    from daemon.documents.edited import EditedText
-    from daemon.documents.files import FoundFile
 
 
 class Unset(Enum):

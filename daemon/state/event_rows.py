@@ -6,21 +6,16 @@ They have no stamps (`writer.StampedRows`): nobody changes one, and each is of o
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from daemon.history.event import EventKind
-from daemon.history.journal import body_of, stored_event
-from daemon.state.sql import among, clean
+from daemon.history.event import Event, EventKind
+from daemon.history.journal import EventQuery, body_of, stored_event
+from daemon.state.sql import Transaction, among, clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from daemon.history.event import Event
-    from daemon.history.journal import EventQuery
-    from daemon.state.sql import Transaction
-
     Increments = Mapping[tuple[int, str], int]
     """Counts by the number of the hour since the epoch and the name of the count."""
 

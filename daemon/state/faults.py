@@ -6,14 +6,13 @@ import contextlib
 import errno
 import re
 import sqlite3
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from daemon.errors import McpdError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from daemon.safety.redact import Redactor
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import attrs
 from loguru import logger
@@ -12,9 +12,6 @@ from loguru import logger
 from daemon.kit.waiting import RetryPolicy, Watch
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.notes import MAX_SESSIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 BACKOFF_SECONDS = 1.0
 """Seconds until the first retry after a failure; doubles with each further failure."""

@@ -7,13 +7,14 @@ record that changed meanwhile is another object, and stays.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.catalog.loaded import is_anonymous
+from daemon.catalog.loaded import SessionRecord, is_anonymous
 from daemon.history.event import Event, EventKind
 from daemon.kit.waiting import keep_latest
 from daemon.state.event_rows import (
@@ -28,9 +29,6 @@ from daemon.state.event_rows import (
 from daemon.state.faults import StoreFault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
-    from daemon.catalog.loaded import SessionRecord
     from daemon.history.journal import EventQuery, History
     from daemon.state.event_rows import Increments
     from daemon.state.store_access import Broadcast, StoreAccess

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import closing
 from functools import partial
 from math import inf
@@ -23,17 +24,13 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.facts import NamesRecalled, ServerRecord, Switched
-from daemon.kit.waiting import ActorGone, RetryPolicy
+from daemon.facts import Fact, NamesRecalled, ServerRecord, Switched
+from daemon.kit.waiting import ActorGone, RetryPolicy, Watch
 from daemon.state.faults import StoreFault
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-
     from daemon.catalog.loaded import SessionRecord
     from daemon.catalog.snapshot import Catalog
-    from daemon.facts import Fact, ServerRecord
-    from daemon.kit.waiting import Watch
     from daemon.model import GivenName
     from daemon.state.notes import SessionNotes
     from daemon.state.postgres import PostgresNotifications

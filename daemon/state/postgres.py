@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from concurrent.futures import Future
 from functools import lru_cache
 from math import ceil
@@ -23,7 +24,6 @@ from psycopg.sql import SQL, Identifier
 from daemon.state.sql import Notification, SqlDialect, Transaction, unused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterator, Mapping
     from contextlib import AbstractContextManager
 
 CONNECT_SECONDS = 1.2

@@ -6,6 +6,7 @@ SQLite stores any type in any column, so every cell is checked.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -14,15 +15,12 @@ import msgspec
 from daemon.catalog.listing import read_definitions
 from daemon.catalog.loaded import Loaded, LoadedStatus, LoadedTool, SessionRecord, Source, Verdict
 from daemon.facts import SelfDescription, ServerRecord
-from daemon.model import GivenName, Kind, Summary
+from daemon.model import Definition, GivenName, Kind, Summary, Tool, ToolKey
 from daemon.state.sql import among, chunks
 
 # ruff: noqa: S608 - only our own names are formatted into statements; every value is bound
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
-    from daemon.model import Definition, Tool, ToolKey
     from daemon.state.sql import Row, Transaction
 
 

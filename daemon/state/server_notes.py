@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain, islice
 from math import inf
@@ -13,15 +14,12 @@ import msgspec
 
 from daemon.catalog.loaded import judge_stored
 from daemon.facts import ServerRecord
-from daemon.model import GivenName, Kind
+from daemon.model import GivenName, Kind, Tool, ToolKey
 from daemon.state.sql import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from daemon.catalog.naming import Names
     from daemon.catalog.snapshot import Catalog, ServerEntry
-    from daemon.model import Tool, ToolKey
 
 
 NAME_BYTES = 2000

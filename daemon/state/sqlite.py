@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import sqlite3
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,6 @@ from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.sql import SqlDialect, Transaction, unused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
 BUSY_SECONDS = 1.0

@@ -9,6 +9,7 @@ import contextlib
 import sqlite3
 import threading
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from loguru import logger
 
-from daemon.catalog.loaded import ANONYMOUS, OTHERS
+from daemon.catalog.loaded import ANONYMOUS, OTHERS, SessionRecord
 from daemon.kit.later import later
 from daemon.safety.redact import Redactor
 from daemon.state import sqlite
@@ -26,7 +27,9 @@ from daemon.state.faults import StoreCause, StoreFault, translated
 from daemon.state.reader import Reader
 from daemon.state.sql import (
     FORGOTTEN_AT_ONCE,
+    Batch,
     Changes,
+    Database,
     Recollection,
     Transaction,
     Written,
@@ -39,14 +42,10 @@ from daemon.state.writer import Writer
 # ruff: noqa: S608 - only our own names are formatted into statements; every value is bound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from daemon.catalog.loaded import SessionRecord
     from daemon.config.state_url import StateUrl
     from daemon.state import postgres
     from daemon.state.postgres import PostgresNotifications
     from daemon.state.server_notes import Switches
-    from daemon.state.sql import Batch, Database
 
     Step = Sequence[str]
 

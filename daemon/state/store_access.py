@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -25,8 +26,6 @@ from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.store import Store, listen, set_aside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from daemon.config.state_url import StateUrl
     from daemon.state.postgres import PostgresNotifications
     from daemon.state.server_notes import Switches

@@ -6,6 +6,7 @@ nothing, and the next one does the same again.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,20 +17,15 @@ from loguru import logger
 
 from daemon.kit.wording import counted
 from daemon.state.event_rows import FORGOTTEN_EVENTS, KEPT_SECONDS, forget_events
-from daemon.state.notes import GATHER_SECONDS
-from daemon.state.server_notes import Difference
-from daemon.state.sql import FORGOTTEN_AT_ONCE
+from daemon.state.notes import GATHER_SECONDS, EventNotes, HourlyCounts, SessionNotes, Totals
+from daemon.state.server_notes import Difference, ServerNotes
+from daemon.state.sql import FORGOTTEN_AT_ONCE, Batch, Written
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
     from daemon.catalog.snapshot import Catalog
     from daemon.kit.waiting import Watch
     from daemon.state.health import Health
-    from daemon.state.notes import EventNotes, HourlyCounts, SessionNotes, Totals
     from daemon.state.poll import Recalling, StorePoll
-    from daemon.state.server_notes import ServerNotes
-    from daemon.state.sql import Batch, Written
     from daemon.state.store import Store
     from daemon.state.store_access import Opened, StoreAccess
 

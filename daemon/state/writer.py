@@ -7,6 +7,7 @@ serializes writers, so the rows that were read stay true until the transaction e
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +15,14 @@ import msgspec
 
 from daemon.catalog.definitions import tools_digest
 from daemon.state.reader import moment
-from daemon.state.sql import among, chunks, clean
+from daemon.state.sql import Transaction, among, chunks, clean
 
 # ruff: noqa: S608 - only our own names are formatted into statements; every value is bound
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from daemon.facts import ServerRecord
-    from daemon.state.sql import Transaction
 
     Values = dict[str, Any]
-    from collections.abc import Iterable, Iterator, Mapping
 
     from daemon.catalog.loaded import LoadedStatus, LoadedTool, SessionRecord, Verdict
     from daemon.model import Definition, GivenName, Summary, Tool

@@ -7,6 +7,7 @@ it.
 from __future__ import annotations
 
 import importlib
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
@@ -20,8 +21,6 @@ from daemon.summaries.prompt import INSTRUCTIONS, SAMPLE, SENDS, UnreadableAnswe
 from daemon.upstreams.transports.network import host_and_port, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-
     from daemon.config.config_model import Config, Summaries
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
@@ -18,10 +19,6 @@ import msgspec
 from daemon.errors import McpdError
 from daemon.model import Tool
 from daemon.safety.escape import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
 
 MAX_TOOL = 160
 """Most characters of a sentence about a tool: as long as a line in a list may be."""

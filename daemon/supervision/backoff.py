@@ -6,6 +6,7 @@ after proven health), equal jitter (`kit.waiting.RetryPolicy`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,6 @@ from daemon.kit.waiting import RetryPolicy
 from daemon.states import ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from daemon.causes import Reason
     from daemon.config.tuning import Restart
 

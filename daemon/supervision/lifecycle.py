@@ -10,6 +10,7 @@ import math
 import re
 import signal
 import tomllib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,14 +25,11 @@ from daemon.errors import RunError, leaf
 from daemon.facts import ServerStatus
 from daemon.kit.waiting import Watch
 from daemon.states import SERVING, WAITING, ServerState, move
-from daemon.supervision.backoff import Ending
+from daemon.supervision.backoff import Ending, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
     from daemon.config.tuning import Restart
     from daemon.history.event import Detail
-    from daemon.supervision.backoff import Run
     from daemon.supervision.starts import QueuedStart
 
 

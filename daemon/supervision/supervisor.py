@@ -6,6 +6,7 @@ becomes the reason of a finished `Run`; `backoff` decides about the next one, af
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from daemon.history.event import Event, EventKind
 from daemon.states import SERVING, WAITING, WAKEABLE, ServerState
 from daemon.supervision.backoff import Ending, Run, Streak, is_stable, wants_restart
 from daemon.supervision.lifecycle import (
+    ChildSpec,
     ChildStatus,
     Lifecycle,
     Pause,
@@ -26,16 +28,12 @@ from daemon.supervision.lifecycle import (
     needs_words,
     reason_of,
 )
-from daemon.supervision.starts import Rank, StartQueue
+from daemon.supervision.starts import Look, QueuedStart, Rank, StartQueue
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-
     from daemon.facts import ServerStatus
     from daemon.history.event import Detail
     from daemon.processes.marks import Effort
-    from daemon.supervision.lifecycle import ChildSpec
-    from daemon.supervision.starts import Look, QueuedStart
 
 
 NO_DETAILS: Mapping[str, Detail] = {}

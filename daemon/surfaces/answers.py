@@ -6,23 +6,21 @@ against the profile's `answerTokens`, at four bytes a token.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from daemon.causes import CURED_BY_LOGIN
+from daemon.causes import CURED_BY_LOGIN, Reason
 from daemon.errors import CallError, InvalidArguments
 from daemon.kit.wording import BYTES_PER_TOKEN, closest, log_in, meant
 from daemon.safety.escape import legible
 from daemon.safety.legible import legible_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from daemon.catalog.snapshot import ServerEntry
-    from daemon.causes import Reason
     from daemon.surfaces.surface import View
 
 

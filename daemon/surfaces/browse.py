@@ -6,6 +6,7 @@ category, for clients that hide tools until their own search finds them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,6 @@ from daemon.surfaces.summing import category_line, topics
 from daemon.surfaces.surface import Action, AwaitListing, MetaTool, Reply, Surface, View
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from daemon.catalog.categories import Member, ToolCategory
 
 LIST = "list_categories"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -23,24 +24,32 @@ from daemon.errors import (
     UpstreamUnavailable,
 )
 from daemon.kit.wording import closest
-from daemon.model import Kind
+from daemon.model import Kind, Tool, ToolKey
 from daemon.protocol import tool_head
 from daemon.safety.legible import legible_tool
 from daemon.surfaces import answers
 from daemon.surfaces.additions import read_only
 from daemon.surfaces.describing import definition, find_category, shown, starting, unlisted
-from daemon.surfaces.surface import ALWAYS_LOAD, RUNS_ANYTHING, AwaitListing, Forward, MetaTool, Target, renamed
-from daemon.surfaces.wrapped import Wrapper
+from daemon.surfaces.surface import (
+    ALWAYS_LOAD,
+    RUNS_ANYTHING,
+    Action,
+    AwaitListing,
+    Does,
+    Forward,
+    Loading,
+    MetaTool,
+    Services,
+    Target,
+    View,
+    renamed,
+)
+from daemon.surfaces.wrapped import Wrapped, Wrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
     from daemon.catalog.offer import Offer, Offered
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.config_model import Profile
-    from daemon.model import Tool, ToolKey
-    from daemon.surfaces.surface import Action, Does, Loading, Services, View
-    from daemon.surfaces.wrapped import Wrapped
 
 
 CALL_TOOL = "call_tool"

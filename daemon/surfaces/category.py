@@ -6,9 +6,7 @@ the catalog; a call keeps the client's payload bytes unless they need repair.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from daemon.catalog.categories import prospect
+from daemon.catalog.categories import Member, ToolCategory, prospect
 from daemon.config.config_model import Permission
 from daemon.config.names import own_name
 from daemon.errors import ToolDisabled, UnknownTool
@@ -26,9 +24,6 @@ from daemon.surfaces.describing import (
 )
 from daemon.surfaces.surface import RUNS_ANYTHING, Action, AwaitListing, MetaTool, Surface, Target, View
 from daemon.surfaces.wrapped import Wrapper
-
-if TYPE_CHECKING:
-    from daemon.catalog.categories import Member, ToolCategory
 
 GET = "get-category-tools"
 CALL = "call-category-tool"

@@ -5,6 +5,7 @@ Schemas come without white space and empty fields. Where they do not fit into on
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +15,7 @@ from daemon.catalog.definitions import compact, shown_parts
 from daemon.config.names import own_name
 from daemon.errors import InvalidArguments, SchemaFetchError, UnknownCategory, UnknownTool
 from daemon.kit.wording import closest
-from daemon.model import Kind
+from daemon.model import Kind, Tool
 from daemon.safety.legible import legible_schema
 from daemon.states import ServerState
 from daemon.surfaces import answers
@@ -22,12 +23,9 @@ from daemon.surfaces.summing import category_line, first_instructions, tool_line
 from daemon.surfaces.surface import Action, AwaitListing, Reply, View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from daemon.catalog.categories import Member, ToolCategory
     from daemon.catalog.snapshot import ServerEntry
     from daemon.facts import ServerStatus
-    from daemon.model import Tool
 
 
 HASH_DIGITS = 12

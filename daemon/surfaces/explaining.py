@@ -5,6 +5,7 @@ The client's values are never repeated, except for short valid ones in the examp
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,6 @@ from daemon.kit.later import later
 from daemon.kit.wording import closest, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from jsonschema_rs import ValidationError
     from jsonschema_rs import ValidationErrorKind as Kind
 

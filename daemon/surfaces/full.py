@@ -7,6 +7,7 @@ which is listed only while a server is down.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,8 +19,6 @@ from daemon.surfaces.describing import unlisted
 from daemon.surfaces.surface import Action, AwaitListing, MetaTool, Reply, Surface, View
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
     from daemon.causes import Reason

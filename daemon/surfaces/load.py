@@ -6,6 +6,7 @@ tool. Only loaded tools are listed and can be called.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,6 @@ from daemon.surfaces.surface import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
     from daemon.search.index import ServerHit

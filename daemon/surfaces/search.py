@@ -7,6 +7,7 @@ Every tool can be called by name, listed or not, and through `call_tool` by clie
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,6 @@ from daemon.surfaces.summing import category_line, first_instructions, topics
 from daemon.surfaces.surface import Action, AwaitListing, Forward, Loading, MetaTool, Reply, Surface, View
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import ToolKey

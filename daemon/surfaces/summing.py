@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -17,8 +18,6 @@ from daemon.search.language import stem_of
 from daemon.surfaces.answers import MAX_LINE, MAX_NAME, cut, index_lines, one_line, share_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from daemon.catalog.categories import ToolCategory
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Tool

@@ -6,8 +6,9 @@ A surface only decides. The session and the call path wait, send, load and answe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 import attrs
 import msgspec
@@ -15,22 +16,17 @@ import msgspec
 from daemon.catalog.definitions import hashes, shown_meta_tool
 from daemon.catalog.loaded import Loaded, Source
 from daemon.config.names import read_reference
-from daemon.model import Kind
+from daemon.model import Kind, Repair, Tool, ToolKey
 from daemon.protocol import CALL_TOOL
 from daemon.safety.legible import legible_tool
-from daemon.surfaces.validators import WRAPPERS
+from daemon.surfaces.validators import WRAPPERS, Validator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Self
-
     from daemon.catalog.categories import ToolCategory
     from daemon.catalog.offer import Offer, Offered, Offers
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.config.config_model import Profile
-    from daemon.model import Repair, Tool, ToolKey
     from daemon.search.index import Index
-    from daemon.surfaces.validators import Validator
     from daemon.surfaces.wrapped import Checker, Wrapper
 
 

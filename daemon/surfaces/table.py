@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
 
-from daemon.config.config_model import DEFAULT_SURFACE
+from daemon.config.config_model import DEFAULT_SURFACE, Config, Profile
 from daemon.surfaces.additions import READ_RESOURCE
 from daemon.surfaces.browse import BrowseSurface
 from daemon.surfaces.category import CategorySurface
@@ -21,9 +22,6 @@ from daemon.surfaces.load import LoadSurface
 from daemon.surfaces.search import SearchSurface
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from daemon.config.config_model import Config, Profile
     from daemon.surfaces.surface import Surface
 
 

@@ -8,6 +8,7 @@ bounded beforehand: the most visits of one value, times the number of values.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -17,8 +18,6 @@ from daemon.config.jsonc import target
 from daemon.kit.later import later
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     import jsonschema_rs
 
     from daemon.model import Tool

@@ -7,21 +7,16 @@ exactly one fits the schema, and accounts for everything sent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
 from daemon.errors import InvalidArguments
-from daemon.model import Repair
+from daemon.model import Repair, Tool
 from daemon.surfaces.explaining import refusal
 from daemon.surfaces.validators import WRAPPERS, Object, Validator, Validators
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from daemon.model import Tool
-
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import trio
@@ -22,8 +23,6 @@ from daemon.host.notify import SERVING, Readiness, feed_watchdog, stopping
 from daemon.tree.wiring import Wiring
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     from daemon.actors.session import Session
     from daemon.config.config_model import Config
     from daemon.history.event import Detail

@@ -13,30 +13,25 @@ makes the next request certain. A request that none of them can answer sets nobo
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 from loguru import logger
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from daemon import protocol
 from daemon.counting.measures import Pace
 from daemon.errors import CallError, Overloaded, RequestTooLarge, UpstreamUnavailable
 from daemon.protocol import ROOTS_CHANGED
-from daemon.wire.envelope import INVALID_REQUEST
-from daemon.wire.requests import NO_CLIENT
+from daemon.wire.envelope import INVALID_REQUEST, Buffer
+from daemon.wire.requests import NO_CLIENT, Exchange, GivenUp, PeerRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from msgspec import Raw
-
     from daemon.config.tuning import ServerLimits
     from daemon.ports import CallToSend, UpstreamConnection
-    from daemon.wire.envelope import Buffer
-    from daemon.wire.requests import Exchange, GivenUp, PeerRequest
 
 
 UNCERTAIN = (

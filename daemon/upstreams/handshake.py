@@ -9,6 +9,7 @@ probe has failed, and the next goes without, in case the server died of it; afte
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from daemon.catalog.extensions import bounded, passed_on
 from daemon.catalog.introduction import KnownEra, era_in, introduction_in, with_era
 from daemon.catalog.kinds import LISTS
 from daemon.causes import HEALTHY, Cause, Reason, of_status
-from daemon.config.config_model import EraWish
+from daemon.config.config_model import EraWish, Server
 from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost, UpstreamTimeout
 from daemon.kit.wording import counted, span
 from daemon.model import Era, Kind
@@ -38,9 +39,6 @@ from daemon.protocol import (
 from daemon.wire.requests import HttpRefusal, RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from daemon.config.config_model import Server
     from daemon.config.tuning import Timeouts
     from daemon.ports import UpstreamConnection
     from daemon.upstreams.call_admission import Admission

@@ -9,27 +9,24 @@ where the configuration names the era, these calls use the first connection. Lis
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
-from daemon.causes import HEALTHY, Cause
+from daemon.causes import HEALTHY, Cause, Reason
 from daemon.errors import ConnectionLost, McpdError, ProtocolFault, UpstreamUnavailable, leaf
 from daemon.model import Era
 from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.events import ServerEvents, keep_level
 from daemon.upstreams.handshake import Keepalive, capabilities_of, initialize, keep_expiring
-from daemon.upstreams.transports.server_connection import connector
+from daemon.upstreams.transports.server_connection import OpenContext, connector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from daemon.catalog.snapshot import Catalog
-    from daemon.causes import Reason
     from daemon.ports import CallToSend, Instances, Upstream, UpstreamConnection
     from daemon.safety.redact import Redactor
-    from daemon.upstreams.transports.server_connection import OpenContext
     from daemon.upstreams.upstream_access import UpstreamAccess
     from daemon.wire.requests import Exchange
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
@@ -10,15 +11,12 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from daemon.config.config_model import StartMode, TransportType
+from daemon.config.config_model import Server, StartMode, TransportType
 from daemon.host import paths
 from daemon.states import ServerState
 from daemon.supervision.lifecycle import LINES, ChildSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from daemon.config.config_model import Server
     from daemon.config.redaction import Redactors
     from daemon.facts import Fact, ServerStatus
     from daemon.history.event import Event

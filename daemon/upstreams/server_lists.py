@@ -6,6 +6,7 @@ once its tools are listed, and its other lists are too, or have had a moment's t
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from loguru import logger
 from msgspec import Raw
 
 from daemon.catalog.kinds import LISTS
-from daemon.catalog.listing import MAX_DEFINITION_BYTES, MAX_LISTED, read_definitions, read_page
+from daemon.catalog.listing import MAX_DEFINITION_BYTES, MAX_LISTED, ListPage, read_definitions, read_page
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.errors import (
     ListingFault,
@@ -25,23 +26,18 @@ from daemon.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from daemon.facts import DefinitionsListed, SelfDescription
+from daemon.facts import DefinitionsListed, Fact, SelfDescription
 from daemon.kit.waiting import Watch
 from daemon.kit.wording import counted
 from daemon.model import Kind
 from daemon.safety.legible import ScreenedList
-from daemon.safety.redact import HIDDEN, REASON
+from daemon.safety.redact import HIDDEN, REASON, Redactor
 from daemon.wire.envelope import MAX_ERROR_BYTES
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-
-    from daemon.catalog.listing import ListPage
     from daemon.config.config_model import Server
-    from daemon.facts import Fact
     from daemon.ports import UpstreamConnection
-    from daemon.safety.redact import Redactor
     from daemon.upstreams.handshake import Greeting
 
 

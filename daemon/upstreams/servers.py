@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 import tempfile
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,14 +18,14 @@ import trio
 from loguru import logger
 
 from daemon.catalog.definitions import fingerprint
-from daemon.catalog.snapshot import WHOLE
-from daemon.config.config_model import Share, StartMode
-from daemon.config.parse import in_force, plan, same
+from daemon.catalog.snapshot import WHOLE, Catalog
+from daemon.config.config_model import Config, Server, Share, StartMode
+from daemon.config.parse import Plan, in_force, plan, same
 from daemon.counting.measures import CallStats, Noise, StderrTail
 from daemon.errors import CallError, UpstreamUnavailable
-from daemon.facts import Configured, StatusChanged
-from daemon.ports import Holder
-from daemon.processes.marks import efforts
+from daemon.facts import Configured, Fact, ServerStatus, StatusChanged
+from daemon.ports import CallToSend, Holder, Upstream
+from daemon.processes.marks import Effort, efforts
 from daemon.safety.redact import REASON
 from daemon.states import COMING, SERVING, ServerState
 from daemon.supervision.starts import Rank
@@ -35,15 +36,7 @@ from daemon.upstreams.server_instances import FIRST_LIST, ServerInstances
 from daemon.upstreams.server_lists import ListingStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
-
-    from daemon.catalog.snapshot import Catalog
-    from daemon.config.config_model import Config, Server
-    from daemon.config.parse import Plan
-    from daemon.facts import Fact, ServerStatus
     from daemon.kit.waiting import Watch
-    from daemon.ports import CallToSend, Upstream
-    from daemon.processes.marks import Effort
     from daemon.upstreams.handshake import Greeting, Keepalive
     from daemon.upstreams.upstream_access import UpstreamAccess
     from daemon.wire.requests import Exchange

@@ -9,13 +9,10 @@ from __future__ import annotations
 import math
 import socket
 import ssl
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
 
 import trio
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 COPY_BYTES = 64 * 1024  # one read: four TLS records
 

@@ -8,20 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from daemon.wire.frames import MAX_ID_BYTES, NO_ID, id_among_members, is_id
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from daemon.wire.frames import Line
-
+from daemon.wire.frames import MAX_ID_BYTES, NO_ID, Line, id_among_members, is_id
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600

@@ -23,6 +23,7 @@ import os
 import select
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,8 +31,6 @@ import trio
 from loguru import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from daemon.wire.envelope import Buffer, Envelope
     from daemon.wire.frames import Line
 

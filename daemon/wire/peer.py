@@ -5,6 +5,7 @@ Our ids are integers that never repeat on a connection; each doubles as progress
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from secrets import randbelow
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,13 +17,10 @@ from daemon.causes import Cause
 from daemon.errors import ProtocolFault, RequestTooLarge, RunError, UpstreamTimeout
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Buffer
-from daemon.wire.frames import id_answered, id_in_head, id_of_unreadable, mended
+from daemon.wire.frames import Line, id_answered, id_in_head, id_of_unreadable, mended
 from daemon.wire.requests import AwaitedAnswer, Exchange, Requests, as_uid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from daemon.wire.frames import Line
     from daemon.wire.outbox import Link, Outbox
 
 

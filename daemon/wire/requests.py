@@ -7,6 +7,7 @@ withdrawn.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,12 +17,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.errors import CallError, UpstreamLost
 from daemon.wire import envelope
-from daemon.wire.envelope import INVALID_REQUEST, read_error
+from daemon.wire.envelope import INVALID_REQUEST, Buffer, read_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from daemon.wire.envelope import Buffer
     from daemon.wire.frames import Line
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import socket
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -20,22 +21,17 @@ import trio
 from trio_websocket import CloseReason, ConnectionClosed, WebSocketConnection
 from wsproto import ConnectionType, WSConnection
 from wsproto.connection import Connection
-from wsproto.events import CloseConnection, Event, Ping, TextMessage
+from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
 
 from daemon import protocol
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault
 from daemon.wire.frames import as_line
 from daemon.wire.link import CLOSED, FdWriter
-from daemon.wire.outbox import IN, OUT, TURN_SECONDS
+from daemon.wire.outbox import IN, OUT, TURN_SECONDS, Outbox, Receiver
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
-
-    from wsproto.events import BytesMessage, Pong
-
     from daemon.wire.envelope import Buffer
-    from daemon.wire.outbox import Outbox, Receiver
 
     Headers = Iterable[tuple[str, str]]
 

@@ -10,19 +10,18 @@ import math
 import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from daemon.cli.asking.elicitation import Interrupted, Terminal, answer, forget_typed, is_coloured
 from daemon.cli.command import browse
-from daemon.cli.control import DaemonSilent, RemoteFault, ask_with, explained
+from daemon.cli.control import DaemonSilent, Message, RemoteFault, Wire, ask_with, explained
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
 
-    from daemon.cli.control import Message, Wire
 
 MAX_ROUNDS = 20
 """Rounds in which a server of MCP 2026-07-28 may ask before it answers."""

@@ -5,18 +5,16 @@ from __future__ import annotations
 import ipaddress
 import os
 import select
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from daemon.cli.asking.forms import Field, Unaskable, Unfit, fields_of, read, shown, wanted
 from daemon.config.redaction import names_credential
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from urllib.parse import SplitResult
-
     from daemon.cli.control import Message
 
 

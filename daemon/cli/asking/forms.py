@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,8 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daemon.kit.wording import suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from daemon.cli.control import Message
 
 MAX_FIELDS = 100

@@ -9,20 +9,19 @@ from __future__ import annotations
 import errno
 import os
 import resource
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeVar
 
 import trio
 from loguru import logger
 
-from daemon.clients.client import local_user
+from daemon.clients.client import Principal, local_user
 from daemon.errors import RunError, leaf
 from daemon.wire.link import FdLink
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable
 
-    from daemon.clients.client import Principal
     from daemon.config.tuning import Limits
     from daemon.processes.peers import PeerCredentials, Peers
     from daemon.wire.outbox import Link, Outbox

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import ssl
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -13,7 +14,6 @@ from daemon.wire.copying import plain_end
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable
 
     from daemon.config.listen import Tls
 

@@ -7,6 +7,7 @@ and key as from a bridge's hello.
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,7 +27,6 @@ from daemon.wire.websocket_link import (
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable, Mapping
 
     from daemon.clients.client import Principal
     from daemon.config.tuning import Limits

@@ -5,6 +5,7 @@ Only the name is replaced: all other members of the params travel on unchanged.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,24 +21,18 @@ from daemon.catalog.qualifying import skill_uri, with_skill, with_uris
 from daemon.catalog.shown import locate
 from daemon.clients.calls import ClientCall
 from daemon.clients.dispatch import MAX_RETURNS
-from daemon.errors import PromptDisabled, ResourceDisabled, UnknownPrompt, UnknownResource
+from daemon.errors import CallError, PromptDisabled, ResourceDisabled, UnknownPrompt, UnknownResource
 from daemon.kit.wording import closest
-from daemon.model import Kind
+from daemon.model import Kind, ToolKey
 from daemon.surfaces.describing import unlisted
 from daemon.surfaces.full import tool_in_words
-from daemon.surfaces.surface import AwaitListing, Forward
-from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, read_error
+from daemon.surfaces.surface import Action, AwaitListing, Forward, View
+from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Buffer, read_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from daemon.catalog.offer import Offer
     from daemon.clients.attachment import Request
     from daemon.clients.connection import ClientConnection
-    from daemon.errors import CallError
-    from daemon.model import ToolKey
-    from daemon.surfaces.surface import Action, View
-    from daemon.wire.envelope import Buffer
 
 
 NO_COMPLETION = b'{"completion":{"values":[]}}'

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 import trio
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from daemon import protocol
 from daemon.catalog.extensions import bounded, joined, may_extend, passed_on
-from daemon.catalog.introduction import read_introduction
+from daemon.catalog.introduction import Introduction, read_introduction
 from daemon.clients.client_tasks import offers_tasks
 from daemon.clients.requests.tools import answer_after, patience_of
 from daemon.clients.server_requests import NOTHING
@@ -21,19 +22,13 @@ from daemon.safety.legible import legible_json
 from daemon.surfaces.describing import may_list
 from daemon.surfaces.full import down_lines
 from daemon.surfaces.summing import server_lines
-from daemon.surfaces.surface import AwaitListing
+from daemon.surfaces.surface import AwaitListing, View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from msgspec import Raw
-
     from daemon.catalog.entry import ServerEntry
-    from daemon.catalog.introduction import Introduction
     from daemon.clients.client import Selection
     from daemon.clients.connection import ClientConnection
     from daemon.config.config_model import Profile
-    from daemon.surfaces.surface import View
 
 
 TITLE = "mcpd, the init system for MCP servers"

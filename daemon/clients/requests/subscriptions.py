@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,8 +29,6 @@ from daemon.wire import envelope
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from daemon.clients.attachment import Attachment, Request
     from daemon.clients.connection import ClientConnection
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,25 +14,27 @@ from msgspec import Raw
 from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.clients.calls import ClientCall
-from daemon.clients.client_tasks import RequestedTask, Task, renamed, renamed_result
+from daemon.clients.client_tasks import ClientTasks, RequestedTask, Task, renamed, renamed_result
 from daemon.clients.requests.forwarding import ForwardedRequest, begin, text_in
 from daemon.clients.server_requests import MISSING_CAPABILITY
 from daemon.clients.task_results import LONGEST_POLL, ask_server, declares_tasks, owner_in, poll_seconds, told
 from daemon.errors import CallError, UpstreamCallError, UpstreamUnavailable
 from daemon.protocol import TASK_RESULT
-from daemon.surfaces.surface import Forward
-from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, read_error
+from daemon.surfaces.surface import Forward, View
+from daemon.wire.envelope import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    Buffer,
+    read_error,
+)
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from daemon.clients.attachment import Request
-    from daemon.clients.client_tasks import ClientTasks
     from daemon.clients.connection import ClientConnection
     from daemon.clients.notifications import ConnectedClient
-    from daemon.surfaces.surface import View
-    from daemon.wire.envelope import Buffer
 
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import trio
 
 from daemon import protocol
 from daemon.catalog.kinds import LISTS
-from daemon.clients.connection import UnknownCursor
+from daemon.clients.connection import ClientConnection, UnknownCursor
 from daemon.clients.requests.tasks import call_as_task
 from daemon.clients.waits import wait_known
 from daemon.model import Kind
@@ -19,12 +20,9 @@ from daemon.surfaces.surface import AwaitListing
 from daemon.wire.envelope import METHOD_NOT_FOUND, made_error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
     from msgspec import Raw
 
     from daemon.clients.attachment import Request
-    from daemon.clients.connection import ClientConnection
     from daemon.clients.list_changes import ListPlace
     from daemon.surfaces.table import ClientInfo
 

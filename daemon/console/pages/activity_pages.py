@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from daemon.console.page import ConsoleAction, ConsolePage, element_id, page_number, part, steady, with_query
+from daemon.console.page import (
+    ConsoleAction,
+    ConsolePage,
+    Fragment,
+    Holders,
+    Viewer,
+    element_id,
+    page_number,
+    part,
+    steady,
+    with_query,
+)
 from daemon.counting.recent_calls import KEPT
 from daemon.errors import InvalidArguments
 from daemon.history.event import MAY_BE_BAD, Event, EventKind
@@ -17,9 +29,6 @@ from daemon.operators.call_commands import CallsParams, CancelParams, calls, can
 from daemon.operators.event_commands import condensed, recent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from daemon.console.page import Fragment, Holders, Viewer
     from daemon.operators.base import OperatorContext
 
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from daemon.console.charts import Chart, Quantity, bars, lines
-from daemon.console.page import ConsolePage, element_id, part, session_page
+from daemon.console.page import ConsolePage, Fragment, Holders, Viewer, element_id, part, session_page
 from daemon.counting.tally import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, OTHER, SPARED, in_all, tokens_in
 from daemon.kit.wording import BYTES_PER_TOKEN, DAY, HOUR, MINUTE, camel
 from daemon.operators.tool_reports import view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from markupsafe import Markup
 
-    from daemon.console.page import Fragment, Holders, Viewer
     from daemon.operators.base import OperatorContext
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,17 @@ import trio
 from daemon.authorization.logins import LoginPage
 from daemon.config.labels import server_of
 from daemon.console.charts import TELLING, Band, Chart, Quantity, bands, known, lines, spans_of
-from daemon.console.page import ConsoleAction, ConsolePage, element_id, part, steady, with_query
+from daemon.console.page import (
+    ConsoleAction,
+    ConsolePage,
+    Fragment,
+    Holders,
+    Viewer,
+    element_id,
+    part,
+    steady,
+    with_query,
+)
 from daemon.history.event import EventKind
 from daemon.kit.wording import counted
 from daemon.operators.call_commands import in_flight
@@ -35,11 +46,8 @@ from daemon.processes.marks import memory_by_mark
 from daemon.states import WELL, WORST_FIRST, ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from markupsafe import Markup
 
-    from daemon.console.page import Fragment, Holders, Viewer
     from daemon.operators.base import OperatorContext
 
 

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
 from daemon.config.config_files import files_of
-from daemon.config.config_model import DEFAULT_SURFACE
+from daemon.config.config_model import DEFAULT_SURFACE, Profile
 from daemon.config.listen import without_values
-from daemon.config.parse import load_with_notes
-from daemon.console.page import ConsoleAction, ConsolePage, element_id, part
-from daemon.errors import ConfigError, InvalidArguments
+from daemon.config.parse import CheckedConfig, load_with_notes
+from daemon.console.page import ConsoleAction, ConsolePage, Fragment, Holders, Viewer, element_id, part
+from daemon.errors import ConfigError, Fault, InvalidArguments
 from daemon.kit.wording import counted, span
-from daemon.operators.base import NoParams
+from daemon.operators.base import DaemonFacts, NoParams, OperatorContext
 from daemon.operators.config_changes import LazyParams, SummariesParams, lazy, summaries
 from daemon.operators.report_columns import SURFACES as SURFACE_WORDS
 from daemon.operators.report_words import RISKS
 from daemon.operators.server_changes import reload
 from daemon.surfaces.table import SURFACES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from daemon.config.config_model import Profile
-    from daemon.config.parse import CheckedConfig
-    from daemon.console.page import Fragment, Holders, Viewer
-    from daemon.errors import Fault
-    from daemon.operators.base import DaemonFacts, OperatorContext
-
 
 MAX_NOTES = 50
 """Faults, warnings and notes of the configuration, each: a file with more is no configuration."""

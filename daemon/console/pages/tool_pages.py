@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from daemon.catalog.categories import Member
-from daemon.catalog.loaded import is_anonymous, judge_in
+from daemon.catalog.loaded import LoadedTool, is_anonymous, judge_in
 from daemon.catalog.permissions import annotations_of
 from daemon.config.listen import DEFAULT_PROFILE
-from daemon.console.page import ConsoleAction, ConsolePage, element_id, page_number, part, with_query
+from daemon.console.page import (
+    ConsoleAction,
+    ConsolePage,
+    Fragment,
+    Holders,
+    Viewer,
+    element_id,
+    page_number,
+    part,
+    with_query,
+)
 from daemon.console.pages.activity_pages import changes
 from daemon.errors import InvalidArguments, McpdError, UnknownCategory
 from daemon.kit.wording import counted
@@ -24,11 +35,7 @@ from daemon.safety.escape import document
 from daemon.surfaces.answers import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from daemon.catalog.loaded import LoadedTool
     from daemon.catalog.snapshot import Catalog
-    from daemon.console.page import Fragment, Holders, Viewer
     from daemon.model import Tool, ToolKey
     from daemon.operators.base import OperatorContext
 

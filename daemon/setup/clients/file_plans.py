@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,22 +13,28 @@ import attrs
 from daemon.config.config_model import Server
 from daemon.config.redaction import names_credential, secrets_of
 from daemon.documents import files
-from daemon.documents.files import DocumentError, unified_diff
+from daemon.documents.files import DocumentError, FoundFile, unified_diff
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError
 from daemon.safety.escape import visible
 from daemon.safety.redact import Redactor
-from daemon.setup.clients.installing import Record, at, command_line, is_own, put_in, without_own
-from daemon.setup.clients.programs import OWN_NAME
+from daemon.setup.clients.installing import (
+    Installation,
+    NamedEntry,
+    Record,
+    Records,
+    at,
+    command_line,
+    is_own,
+    put_in,
+    without_own,
+)
+from daemon.setup.clients.programs import OWN_NAME, ClientPlace, ClientProgram, Known, Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from daemon.documents.edited import EditedText
-    from daemon.documents.files import FoundFile
-    from daemon.setup.clients.installing import Installation, NamedEntry, Records
-    from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine
 
 
 ATTEMPTS = 5

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from glob import escape
 from pathlib import Path, PurePath
 from shlex import quote
@@ -13,18 +14,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from daemon.config.command_lines import completed, isolating, runners
-from daemon.config.config_model import WRITTEN, Share
+from daemon.config.command_lines import Advice, completed, isolating, runners
+from daemon.config.config_model import WRITTEN, Server, Share
 from daemon.config.names import slug
 from daemon.config.parse import parse
 from daemon.config.redaction import secrets_of
-from daemon.config.translation import SERVERS, translated
+from daemon.config.translation import SERVERS, Note, translated
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
 from daemon.errors import ConfigError
 from daemon.setup.clients.installing import at, is_own, left_out
-from daemon.setup.clients.programs import NotTaken
-from daemon.setup.drafts import changed
+from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine, NotTaken
+from daemon.setup.drafts import Draft, Present, changed
 from daemon.setup.moved_secrets import (
     Variables,
     asked_as_variables,
@@ -36,14 +37,7 @@ from daemon.setup.moved_secrets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from daemon.config.command_lines import Advice
-    from daemon.config.config_model import Server
-    from daemon.config.translation import Note
     from daemon.documents.edited import EditedText
-    from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine
-    from daemon.setup.drafts import Draft, Present
 
 
 MOST_READS = 3

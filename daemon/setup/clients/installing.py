@@ -9,6 +9,7 @@ import hashlib
 import os
 import shutil
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path, PurePath
@@ -22,13 +23,10 @@ from daemon.documents.files import DocumentError
 from daemon.documents.formats import Format, read_document
 from daemon.errors import McpdError
 from daemon.host import private_files
-from daemon.setup.clients.programs import OWN_NAME
+from daemon.setup.clients.programs import OWN_NAME, ClientPlace, Known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from daemon.documents.edited import EditedText, Trail
-    from daemon.setup.clients.programs import ClientPlace, Known
 
 
 class NoProgram(McpdError):

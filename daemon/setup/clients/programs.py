@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os.path
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import msgspec
@@ -16,10 +17,6 @@ from daemon.documents.edited import with_texts
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import Format
 from daemon.kit.wording import quoted, suggestion
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
 
 OWN_NAME = "mcpd"
 """mcpd's name among a client's servers."""

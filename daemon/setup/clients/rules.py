@@ -6,6 +6,7 @@ The affected servers keep their own entries (`Installation.apart`).
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,9 @@ from daemon.config.client_keys import fold, keys_of_servers
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
 from daemon.setup.clients.file_plans import SCOPES, without_mcpd
-from daemon.setup.clients.installing import NamedEntry, at, members
+from daemon.setup.clients.installing import Installation, NamedEntry, Records, at, members
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from daemon.setup.clients.installing import Installation, Records
     from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine, RulePlace
 
 MOST_APART = 64

@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,16 +27,14 @@ from daemon.setup.running.systemctl import (
     SERVICE,
     SHOW_JOURNAL,
     SOCKET,
+    Systemctl,
     SystemdRefused,
     answer,
     systemctl,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from importlib.resources.abc import Traversable
-
-    from daemon.setup.running.systemctl import Systemctl
 
 
 SHELL_SECONDS = 15.0

@@ -17,9 +17,10 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import attrs
 
@@ -35,16 +36,13 @@ from daemon.setup.running.systemctl import (
     SERVICE,
     SHOW_JOURNAL,
     SOCKET,
+    Systemctl,
     SystemdRefused,
     installed,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import NoReturn
-
     from daemon.config.config_model import Config
-    from daemon.setup.running.systemctl import Systemctl
 
 
 EX_FAULT, EX_CONFIG = 1, 78

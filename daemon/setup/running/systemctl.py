@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from daemon.bridge.unreachable import is_installed
 from daemon.errors import McpdError
 from daemon.host.paths import USER_RUNTIME
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SERVICE, SOCKET, HTTP_SOCKET = "mcpd.service", "mcpd.socket", "mcpd-http.socket"
 """The units, as they are named for users and for the system."""

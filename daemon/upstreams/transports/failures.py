@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import causes
 from daemon.catalog.definitions import MARK, encoded, marked_headers, marks_in
-from daemon.causes import Cause
+from daemon.causes import Cause, Datum
 from daemon.errors import (
     Busy,
     CallError,
@@ -33,10 +34,7 @@ from daemon.wire import envelope
 from daemon.wire.envelope import read_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from daemon.catalog.definitions import Marks
-    from daemon.causes import Datum
 
 
 SESSION_HEADER = "mcp-session-id"

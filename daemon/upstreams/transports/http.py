@@ -6,7 +6,8 @@ First, one connection is made and dropped: "refused" and "not trusted" are bette
 
 from __future__ import annotations
 
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -37,17 +38,14 @@ from daemon.upstreams.transports.http_client import (
     trusted_certificates,
 )
 from daemon.upstreams.transports.network import connect, host_and_port, place_of
-from daemon.upstreams.transports.posting import ERROR_BYTES, PostConnection, PostLink
+from daemon.upstreams.transports.posting import ERROR_BYTES, Post, PostConnection, PostLink
 from daemon.wire.envelope import INTERNAL_ERROR, INVALID_REQUEST, error_line, made_error
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator
-    from contextlib import AbstractAsyncContextManager
 
     from daemon.config.config_model import Server
-    from daemon.upstreams.transports.posting import Post
     from daemon.upstreams.transports.server_connection import OpenContext
 
 GOODBYE_SECONDS = 1.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import ssl
 import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -22,23 +23,21 @@ import trio
 from daemon.authorization.guarded_http import LoginOver, fresh
 from daemon.authorization.logins import (
     INSUFFICIENT_SCOPE,
+    Challenge,
+    Login,
     LoginsTrouble,
     NoLogin,
     NotNow,
     bearer_challenge,
     login_url,
 )
-from daemon.causes import Cause
+from daemon.causes import Cause, Datum
 from daemon.host.sockets import reason
 from daemon.kit.wording import log_in
 from daemon.protocol import IDENTITY
 from daemon.upstreams.transports.failures import Failure, LoginFailed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-
-    from daemon.authorization.logins import Challenge, Login
-    from daemon.causes import Datum
     from daemon.config.config_model import Server
     from daemon.upstreams.transports.server_connection import OpenContext
 

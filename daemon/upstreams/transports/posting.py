@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -16,24 +17,24 @@ from daemon.causes import Cause
 from daemon.errors import ConnectionLost, RequestTooLarge, UpstreamLost, UpstreamUnavailable, leaf
 from daemon.protocol import CANCEL
 from daemon.upstreams.transports.failures import Failure, LinkState, McpHeaders, error_in, of_error, of_status
-from daemon.upstreams.transports.http_client import NETWORK_ERRORS, exchange, not_followed, read_body
-from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, RawConnection
+from daemon.upstreams.transports.http_client import (
+    NETWORK_ERRORS,
+    ServerLogin,
+    exchange,
+    not_followed,
+    read_body,
+)
+from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, OpenContext, RawConnection
 from daemon.wire import envelope
-from daemon.wire.envelope import error_line, made_error
+from daemon.wire.envelope import Buffer, error_line, made_error
 from daemon.wire.frames import as_line
-from daemon.wire.requests import HttpRefusal
+from daemon.wire.requests import Exchange, HttpRefusal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from daemon.model import Era
     from daemon.ports import CallToSend
-    from daemon.upstreams.transports.http_client import ServerLogin
-    from daemon.upstreams.transports.server_connection import OpenContext
-    from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import Receiver
     from daemon.wire.peer import Peer
-    from daemon.wire.requests import Exchange
 
 NOTE_SECONDS = 10.0
 """For the POST of a notification or an answer: they keep their order, so later ones wait."""

@@ -8,7 +8,8 @@ answer handed back as the server's bytes; nothing in between is parsed or re-ser
 from __future__ import annotations
 
 import importlib
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -19,23 +20,18 @@ from msgspec import Raw
 from daemon import protocol
 from daemon.catalog.kinds import CHANGED
 from daemon.causes import Cause
-from daemon.config.config_model import TransportType
+from daemon.config.config_model import Server, TransportType
 from daemon.errors import Overloaded, RunError
 from daemon.model import Era
 from daemon.wire.envelope import INVALID_REQUEST, JOINED_BYTES, METHOD_NOT_FOUND, BadMessage, Buffer
 from daemon.wire.peer import Peer
-from daemon.wire.requests import NO_CLIENT, PeerRequest
+from daemon.wire.requests import NO_CLIENT, Exchange, PeerRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from contextlib import AbstractAsyncContextManager
-
     from daemon.authorization.logins import ServerLogins
-    from daemon.config.config_model import Server
     from daemon.ports import CallToSend, ConnectionEvents, UpstreamConnection
     from daemon.processes.children import Children
     from daemon.wire.outbox import Link, Outbox
-    from daemon.wire.requests import Exchange
 
 
 MODULES = {kind: f"daemon.upstreams.transports.{kind}" for kind in TransportType}

@@ -6,6 +6,7 @@ names the target of POSTs, which must be of the url's own origin, because our he
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import httpx2
 import trio
 
 from daemon.causes import Cause
-from daemon.errors import ConnectionLost, ProtocolFault
+from daemon.errors import ConnectionLost, ProtocolFault, RunError
 from daemon.upstreams.transports.failures import of_error, of_status
 from daemon.upstreams.transports.http_client import (
     NETWORK_ERRORS,
@@ -26,13 +27,9 @@ from daemon.upstreams.transports.http_client import (
     trusted_certificates,
 )
 from daemon.upstreams.transports.network import host_and_port, place_of, refused
-from daemon.upstreams.transports.posting import PostConnection, PostLink
+from daemon.upstreams.transports.posting import Post, PostConnection, PostLink
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
-
-    from daemon.errors import RunError
-    from daemon.upstreams.transports.posting import Post
     from daemon.upstreams.transports.server_connection import OpenContext
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -16,14 +17,11 @@ import trio
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, leaf
 from daemon.host import paths
-from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, RawConnection
+from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, OpenContext, RawConnection
 from daemon.wire.link import FdLink
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-
     from daemon.processes.children import ChildProcess
-    from daemon.upstreams.transports.server_connection import OpenContext
 
 INHERITED = (
     *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"),

@@ -8,21 +8,16 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import trio
 
 from daemon.causes import Cause, of_errno
 from daemon.errors import CannotStart, ConnectionLost
-from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, RawConnection
+from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, OpenContext, RawConnection
 from daemon.wire.link import FdLink
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from daemon.upstreams.transports.server_connection import OpenContext
 
 _OF_SOCKETS = {errno.ENOENT: Cause.SOCKET_MISSING, errno.EACCES: Cause.SOCKET_DENIED}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import ssl
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -22,15 +23,12 @@ from daemon.errors import ConnectionLost, leaf
 from daemon.upstreams.transports.failures import LoginFailed
 from daemon.upstreams.transports.http_client import ServerLogin
 from daemon.upstreams.transports.network import connect, host_and_port, place_of, refused
-from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, RawConnection
+from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, OpenContext, RawConnection
 from daemon.wire.copying import plain_end
 from daemon.wire.websocket_link import NORMAL, PacedConnection, WebSocketLink, WebSocketStream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from daemon.config.config_model import Server
-    from daemon.upstreams.transports.server_connection import OpenContext
 
 MAX_HEAD = 64 * 1024
 """Bytes of an answer to the opening handshake: ten times those of a server with long cookies."""

@@ -7,6 +7,7 @@ never comes.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -14,14 +15,11 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.clients.doors.http.exchange import PLAIN, Refusal
+from daemon.clients.doors.http.exchange import PLAIN, HttpExchange, Refusal
 from daemon.errors import leaf
 from daemon.wire.link import STUCK_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-
-    from daemon.clients.doors.http.exchange import HttpExchange
     from daemon.clients.doors.http.reading import Head
     from daemon.wire.outbox import Outbox
 

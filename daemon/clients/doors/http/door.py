@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, NoReturn
 
@@ -9,7 +10,7 @@ import msgspec
 import trio
 from loguru import logger
 
-from daemon.clients.client import fault_of_choice
+from daemon.clients.client import Principal, fault_of_choice
 from daemon.clients.doors.http.admission import HttpAdmission
 from daemon.clients.doors.http.binding import LOOPBACK, address_of
 from daemon.clients.doors.http.server import HttpOffer, HttpServer
@@ -21,12 +22,10 @@ from daemon.host.tokens import TokenFile
 if TYPE_CHECKING:
     import socket
     import ssl
-    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from daemon.catalog.offer import Offers
     from daemon.catalog.snapshot import Catalog
-    from daemon.clients.client import Principal
     from daemon.clients.doors.http.asgi import WebApplication
     from daemon.clients.doors.http.http_sessions import Place
     from daemon.config.redaction import Redactors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -15,8 +16,6 @@ from daemon.config.listen import is_loopback, split_authority
 from daemon.errors import ConnectionLost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from daemon.clients.doors.http.reading import Head, RequestReader
     from daemon.wire.envelope import Buffer
     from daemon.wire.link import FdWriter

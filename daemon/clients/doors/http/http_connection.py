@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import math
 import socket
+from collections.abc import Callable
 from http import HTTPStatus
 from select import EPOLLRDHUP
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import trio
 from loguru import logger
@@ -27,13 +28,7 @@ from daemon.clients.doors.http.exchange import CONTINUE, PLAIN, HttpExchange, Re
 from daemon.clients.doors.http.reading import HEAD_BYTES, BadRequest, RequestReader
 from daemon.errors import ConnectionLost, RunError
 from daemon.wire.link import CLOSED, STUCK_SECONDS, FdWriter
-from daemon.wire.outbox import GUESTS_SECONDS, IN, OUT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from daemon.wire.outbox import Outbox
-
+from daemon.wire.outbox import GUESTS_SECONDS, IN, OUT, Outbox
 
 PIPELINED_BYTES = HEAD_BYTES  # bytes of later requests read during a response; MCP clients send none
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import msgspec
 import trio
 from loguru import logger
 
-from daemon.clients.doors.http.exchange import Refusal
+from daemon.clients.doors.http.exchange import HttpExchange, Refusal
 from daemon.clients.doors.http.replies import (
     COMMENT,
     COMMENT_SECONDS,
@@ -29,10 +30,7 @@ from daemon.clients.doors.http.replies import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from daemon.clients.client import Principal
-    from daemon.clients.doors.http.exchange import HttpExchange
     from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import Link, Outbox
 

@@ -8,6 +8,7 @@ DNS rebinding.
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NoReturn
 
@@ -15,9 +16,9 @@ import msgspec
 import trio
 from loguru import logger
 
-from daemon.clients.doors.http.asgi import BODY_BYTES, AsgiRequest, is_console, is_own_page
+from daemon.clients.doors.http.asgi import BODY_BYTES, AsgiRequest, WebApplication, is_console, is_own_page
 from daemon.clients.doors.http.binding import peer_of
-from daemon.clients.doors.http.exchange import PLAIN, Refusal, require_loopback
+from daemon.clients.doors.http.exchange import PLAIN, HttpExchange, Refusal, require_loopback
 from daemon.clients.doors.http.http_connection import HttpConnection
 from daemon.clients.doors.listening import Listener, Strangers
 from daemon.config.listen import numeric, split_authority
@@ -26,11 +27,8 @@ from daemon.host.notify import Readiness
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable, Mapping
 
     from daemon.clients.client import Principal
-    from daemon.clients.doors.http.asgi import WebApplication
-    from daemon.clients.doors.http.exchange import HttpExchange
     from daemon.clients.doors.http.reading import Head
     from daemon.wire.outbox import Outbox
 

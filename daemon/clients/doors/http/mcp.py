@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import protocol
 from daemon.catalog.definitions import MARK, marked_headers, marks_in
-from daemon.clients.doors.http.exchange import Refusal
+from daemon.clients.doors.http.exchange import HttpExchange, Refusal, ResponseWriter
 from daemon.clients.doors.http.http_sessions import HttpSession, HttpSessions, Place, RequestNames
 from daemon.clients.doors.http.replies import (
     JSON,
@@ -33,14 +34,10 @@ from daemon.clients.doors.http.replies import (
 from daemon.clients.sessions import fault_of_key
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Envelope
-from daemon.wire.frames import as_line, mended
+from daemon.wire.frames import Line, as_line, mended
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from daemon.clients.client import Principal
-    from daemon.clients.doors.http.exchange import HttpExchange, ResponseWriter
-    from daemon.wire.frames import Line
     from daemon.wire.outbox import Link, Outbox
 
 

@@ -9,15 +9,12 @@ proxy could read differently is refused, because proxy and mcpd would disagree w
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import attrs
 import httptools
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 HEAD_BYTES = 16 * 1024  # longest head; agents send 500 bytes, browsers up to 8 KiB with cookies
 

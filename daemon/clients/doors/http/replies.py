@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -15,18 +16,13 @@ import msgspec
 import trio
 
 from daemon import protocol
-from daemon.clients.doors.http.exchange import PLAIN
+from daemon.clients.doors.http.exchange import PLAIN, HttpExchange
 from daemon.errors import ConnectionLost
 from daemon.wire import envelope
-from daemon.wire.envelope import error_code
-from daemon.wire.frames import as_line
+from daemon.wire.envelope import Buffer, Envelope, error_code
+from daemon.wire.frames import Line, as_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from daemon.clients.doors.http.exchange import HttpExchange
-    from daemon.wire.envelope import Buffer, Envelope
-    from daemon.wire.frames import Line
     from daemon.wire.outbox import Outbox, Receiver
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hmac
 import time
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,15 +23,22 @@ from loguru import logger
 
 from daemon.catalog.loaded import TOKENS
 from daemon.clients.client import Principal
-from daemon.host.tokens import MAX_TOKENS, Kept, KeptToken, TokenTrouble, decoded, digest, encoded, new_value
+from daemon.host.tokens import (
+    MAX_TOKENS,
+    Kept,
+    KeptToken,
+    TokenFile,
+    TokenTrouble,
+    decoded,
+    digest,
+    encoded,
+    new_value,
+)
 from daemon.kit.wording import quoted, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
     from daemon.config.listen import ConsoleRole, HttpListen
     from daemon.config.redaction import Redactors
-    from daemon.host.tokens import TokenFile
 
 
 @attrs.frozen
