@@ -34,7 +34,7 @@ _KEPT = re.compile(r"(?:ui|skill)://", re.IGNORECASE)
 _OURS = re.compile(r"mcpd://|(?:ui|skill)://mcpd\+", re.IGNORECASE)
 
 _OWN = re.compile(rf"(?!{_OURS.pattern})(?:[a-z][a-z0-9+.-]*:|[^{{]*\{{)", re.IGNORECASE)
-"""Names kept unchanged: URIs and templates that are not of ours."""
+"""Names kept unchanged: URIs and templates of servers."""
 
 _QUOTED = tuple(quote(bytes([byte]), safe="") for byte in range(256))
 """Percent-encoded bytes; `quote` takes ten times as long, and there may be ten thousand URIs."""
@@ -109,7 +109,7 @@ def app_uri(server: str, own: str) -> str:
 
 
 def is_mcpd(uri: str) -> bool:
-    """Whether a URI is of ours, in any case: clients may lower it."""
+    """Whether a URI is mcpd's own form, in upper or lower case: clients may lower it."""
     return _OURS.match(uri) is not None
 
 

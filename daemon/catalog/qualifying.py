@@ -18,7 +18,7 @@ META = "_meta"
 UI = "ui"
 RESOURCE_URI = "resourceUri"
 FLAT = "ui/resourceUri"
-"""The form of `_meta.ui.resourceUri` before 2026, which servers still write beside it."""
+"""The form of `_meta.ui.resourceUri` before 2026, which servers still write as well."""
 
 _decode = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_many = msgspec.json.Decoder(list[dict[str, Raw]]).decode

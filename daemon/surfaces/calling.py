@@ -103,7 +103,7 @@ def direct(
         arguments=arguments,
         label=label_of(tool),
         loading=loading,
-        # Each call is decided anew that opens an app, and one by a name that the last opened app decides.
+        # Not remembered: a call that opens an app, and one by a name that the last opened app decides.
         verbatim=not tool.app.page and tool.name not in contested,
         ask=tool if offered.asks else None,
         page=tool.app.page,

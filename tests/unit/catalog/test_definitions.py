@@ -128,7 +128,7 @@ INDECISIVE: dict[str, dict[str, Any]] = {
 }
 READ_INTO_OTHERS = {"name", "substituted", "credentials", "instance", "env_file", "faults"}
 """What is no key of an entry, or whose content is read into another one."""
-OF_LOGINS = {"oauth"}
+OF_LOGINS = {"oauth", "auth"}
 """How to log in, which decides nothing about who answers."""
 
 
