@@ -204,8 +204,13 @@ class Session:
         return method in OF_CONNECTIONS or method in OF_SESSIONS
 
     def _passes(self, method: str) -> bool:
-        """Whether a method that mcpd does not know is for the only server of this client."""
-        return self._connection.selection.is_single and may_pass(method, (*OF_CONNECTIONS, *OF_SESSIONS))
+        """Whether a method that mcpd does not know is for the only server of this client.
+
+        A profile with permissions passes none: its rules judge tools, and cannot judge what a method does.
+        """
+        selection = self._connection.selection
+        free = selection.is_single and not selection.profile.permissions
+        return free and may_pass(method, (*OF_CONNECTIONS, *OF_SESSIONS))
 
     def _lacks(self, method: str) -> bool:
         """Whether the client's profile lacks the capability behind a method."""

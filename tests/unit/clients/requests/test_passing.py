@@ -51,6 +51,13 @@ async def test_an_unknown_request_and_its_answer_pass_as_they_are(nursery: trio.
     assert (await client.get())["error"] == error
 
 
+async def test_a_profile_with_permissions_passes_no_unknown_request(nursery: trio.Nursery) -> None:
+    stage = Stage(profiles={"default": {"permissions": [{"match": "alpha/echo", "then": "deny"}]}})
+    client = await chosen(stage, nursery, "alpha")
+    assert (await client.request("com.example/draw", {}))["error"]["code"] == -32601
+    assert not stage.alpha.sent
+
+
 @pytest.mark.parametrize("method", ["com.example/draw", "resources/com.example/draw"])
 @pytest.mark.parametrize("servers", [(), ("alpha", "beta")])
 async def test_where_there_are_several_servers_it_goes_to_none(
