@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from functools import lru_cache
 
-import attrs
 import msgspec
 from msgspec import Raw
 
@@ -28,8 +27,7 @@ class Reach(IntEnum):
     SHARED = 2
 
 
-@attrs.frozen
-class Extension:
+class Extension(msgspec.Struct, frozen=True):
     """A known extension: metadata if it has no methods."""
 
     reach: Reach

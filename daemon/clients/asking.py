@@ -94,8 +94,7 @@ class Questions:
             await self.over.wait()
 
 
-@attrs.frozen(eq=False)
-class _Answer:
+class _Answer(msgspec.Struct, frozen=True, eq=False):
     """`wire.requests.Responder` for one question."""
 
     _questions: Questions

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import attrs
 import msgspec
 import trio
 from msgspec import Raw, Struct
@@ -115,8 +114,7 @@ async def _wait(login: _SharedLogin, retry: ClientCall) -> None:
         login.run.leave()
 
 
-@attrs.frozen(eq=False)
-class _SharedLogin:
+class _SharedLogin(msgspec.Struct, frozen=True, eq=False):
     """A login under way, and the error that the waiting call gets without it."""
 
     _context: SessionContext

@@ -12,7 +12,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-import attrs
 import msgspec
 import trio
 from msgspec import Raw, Struct
@@ -133,8 +132,7 @@ def _begin(call: ClientCall, created: _Polled, result: bytes) -> None:
     PolledTask(upstream, _encode(created.taskId), longest, outlives).follow(call, created)
 
 
-@attrs.define(eq=False)
-class PolledTask:
+class PolledTask(Struct, eq=False):
     """A task that mcpd polls for a client without the extension."""
 
     _upstream: Upstream
@@ -142,7 +140,7 @@ class PolledTask:
     _longest: float
     """Seconds for the task, from one answer of its client to the next question (`timeouts.callMax`)."""
     _outlives: bool
-    _answered: set[str] = attrs.field(factory=set, init=False)
+    _answered: set[str] = msgspec.field(default_factory=set)
     """The keys of questions that are answered: a server may repeat them for a while."""
 
     def follow(self, call: ClientCall, state: _Polled, answers: Mapping[str, Raw] = NO_ANSWERS) -> None:

@@ -130,8 +130,7 @@ class RequestsOfServer:
         return request
 
 
-@attrs.frozen(eq=False)
-class _WayBack:
+class _WayBack(msgspec.Struct, frozen=True, eq=False):
     _peer: Peer
     _request_id: bytes
     _end: Callable[[bytes], PeerRequest | None]
