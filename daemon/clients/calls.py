@@ -137,7 +137,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     convert: Callable[[Buffer], bytes] | None = None
     """Converts the server's answer; None passes it on unchanged (`surfaces.surface.Forward`)."""
     polls: bool = False
-    """Whether mcpd polls a task of the server in its client's name (`clients.task_results`)."""
+    """Whether mcpd declares tasks, and polls one, in its client's name (`clients.task_results`)."""
     in_line: bool = False
     shown_as: tuple[int, float] | None = None
     """Its number for operators and its start in seconds since the epoch; None until listed
@@ -159,7 +159,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     @property
     def is_unsent(self) -> bool:
         """Whether nothing was sent to the server, so that another daemon may take the call."""
-        asked = self.round is not None or self.parked is not None
+        asked = self.round is not None or self.parked is not None or (self.polls and self.key is None)
         return (self.key is None or self.in_line) and self.finished is None and not asked
 
     def decide(self, view: View, *, patient: bool) -> Action:

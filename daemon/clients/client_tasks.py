@@ -57,17 +57,20 @@ ID_BYTES = 32
 
 @attrs.define(eq=False, kw_only=True)
 class Task:
-    """One task of a client at a server, which the client polls (SEP-2663)."""
+    """One task of a client at a server."""
 
     id: str
     server: str
     theirs: str
     owner: Hashable
-    """The session that made the task (`requests.tasks.owner_in`)."""
+    """The session that made the task (`task_results.owner_in`)."""
     expires: float
     """On trio's clock."""
     state: dict[str, Raw] = attrs.field(factory=dict, repr=False)
+    made: float = attrs.field(factory=trio.current_time, init=False)
     gone: bool = False
+    unwanted: bool = False
+    """Whether its client has cancelled it, and need not poll it any more."""
     outlives: bool = False
     """Whether the server may keep the task when its connection ends: the server is no child of mcpd's."""
     convert: Callable[[Buffer], bytes] | None = attrs.field(default=None, repr=False)
@@ -80,11 +83,17 @@ class Task:
             return self.gone or _decode_text(self.state.get("status", Raw(b'""'))) in ENDED
         return self.gone
 
+    @property
+    def is_known_to_end(self) -> bool:
+        """Whether the final state is here with its result, which may have been too large to keep."""
+        return self.has_ended and ("result" in self.state or bytes(self.state["status"]) != b'"completed"')
+
     def note_lost(self, text: str) -> None:
         """Record that the task has failed with its server's connection."""
         error = {"code": INTERNAL_ERROR, "message": text}
         failed = {"status": "failed", "statusMessage": text, "error": error}
         self.state |= {key: Raw(_encode(value)) for key, value in failed.items()}
+        self.state.pop("inputRequests", None)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -95,6 +104,11 @@ class RequestedTask(Task):
     """The connection of the session that last asked about the task."""
     waiting: TaskOwner | None = None
     """The `tasks/result` that waits for the task and carries the server's requests."""
+
+    @property
+    def is_known_to_end(self) -> bool:
+        """Whether the state is final: the result has a request of its own."""
+        return self.has_ended
 
     def note_lost(self, text: str) -> None:
         """Record that the task has failed, and notify its client."""
@@ -126,6 +140,8 @@ class ClientTasks:
     def __init__(self) -> None:
         self._known: dict[str, Task] = {}
         self._theirs: dict[tuple[str, str], Task] = {}
+        self.polled: dict[object, str] = {}
+        """The servers of tasks that mcpd polls itself (`task_results.PolledTask`)."""
 
     def __len__(self) -> int:
         return len(self._known)
@@ -166,7 +182,8 @@ class ClientTasks:
             # A server that repeats an id has one task of that id.
             self.forget(before)
         ours = secrets.token_urlsafe(ID_BYTES)
-        task = make(id=ours, server=server, theirs=theirs, owner=owner, expires=_expiry(members))
+        expires = trio.current_time() + _lifetime(members)
+        task = make(id=ours, server=server, theirs=theirs, owner=owner, expires=expires)
         self._known[ours] = self._theirs[server, theirs] = task
         self.note(task, members)
         return task
@@ -186,7 +203,9 @@ class ClientTasks:
     def are_open(self, server: str) -> bool:
         """Whether a server works on a task."""
         self._forget_old()
-        return any(task.server == server and not task.has_ended for task in self._known.values())
+        return server in self.polled.values() or any(
+            task.server == server and not (task.unwanted or task.has_ended) for task in self._known.values()
+        )
 
     def note(self, task: Task, members: Mapping[str, Raw]) -> dict[str, Raw]:
         """Record a task's state; returns its members with mcpd's id."""
@@ -197,6 +216,9 @@ class ClientTasks:
         if "status" in kept:
             # Copied: a view would keep the whole message in memory.
             task.state = {key: value.copy() for key, value in kept.items()}
+        if "ttlMs" in members:
+            # It may change, and counts from the creation.
+            task.expires = task.made + _lifetime(members)
         return named
 
     def leave(self, client: object) -> None:
@@ -230,10 +252,10 @@ class ClientTasks:
         return None
 
     def lost(self, server: str, *, wholly: bool = False) -> None:
-        """Record that a server's tasks have failed: its connection has ended, or all of it (`wholly`)."""
+        """Record that a server's tasks have failed: its connection has ended, or it is gone (`wholly`)."""
         for task in list(self._known.values()):
             if task.server == server and not task.gone and (wholly or not task.outlives):
-                was_over, task.gone = task.has_ended, True
+                was_over, task.gone = task.is_known_to_end, True
                 self._theirs.pop((server, task.theirs), None)
                 if not was_over:
                     task.note_lost(f"the connection to server {server} was lost, and the task with it")
@@ -276,13 +298,13 @@ def _required_of(members: Mapping[str, Raw]) -> dict[str, Raw]:
     return {key: members[key] for key in _REQUIRED if key in members and len(members[key]) < MAX_TASK_BYTES}
 
 
-def _expiry(members: Mapping[str, Raw]) -> float:
+def _lifetime(members: Mapping[str, Raw]) -> float:
     seconds: float | None = None
     with suppress(msgspec.MsgspecError):
         milliseconds = _decode_ttl(members.get("ttlMs", members.get("ttl", Raw(b"null"))))
         seconds = None if milliseconds is None else milliseconds / 1000
     seconds = LONGEST_SECONDS if seconds is None else seconds
-    return trio.current_time() + min(max(seconds, 0.0), LONGEST_SECONDS)
+    return min(max(seconds, 0.0), LONGEST_SECONDS)
 
 
 class _Execution(Struct):

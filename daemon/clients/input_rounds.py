@@ -199,7 +199,7 @@ def goes_on(call: ClientCall, result: Buffer) -> bool:
         return True
     if needed is None:
         return False
-    if not call.request.modern or _asks_workspace(call, needed):
+    if not call.request.modern or asks_workspace(call, needed):
         calls.act_after(call, partial(_take_round, call, needed))
         return True
     if call.agreed is not None:
@@ -212,7 +212,7 @@ def goes_on(call: ClientCall, result: Buffer) -> bool:
     return True
 
 
-def _asks_workspace(call: ClientCall, needed: InputRequired) -> bool:
+def asks_workspace(call: ClientCall, needed: InputRequired) -> bool:
     """Whether an instance asks for the roots of a client that has none: its workspace is the answer."""
     if call.upstream is None or call.upstream.roots is None or has(call.declared or NOTHING, "roots"):
         return False

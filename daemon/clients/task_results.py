@@ -7,22 +7,23 @@ mcpd polls, asks what the task asks, and answers the call with the result.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 import trio
+from loguru import logger
 from msgspec import Raw, Struct
 
 from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.clients import input_rounds
 from daemon.clients.asking import answer_with, client_of, owner_of, patient
-from daemon.clients.input_required import REQUESTS, RESPONSES, InputRequest, WaitingCall, fits
+from daemon.clients.input_required import REQUESTS, RESPONSES, InputRequest, InputRequired, WaitingCall, fits
 from daemon.clients.input_rounds import authored_questions
-from daemon.clients.server_requests import NOTHING, has, lacking
+from daemon.clients.server_requests import NOTHING, has, lacking, read_refusal, with_author
 from daemon.errors import (
     CallError,
     InputRefused,
@@ -47,10 +48,10 @@ MAX_CREATED = 64 * 1024
 """Bytes of the longest result searched for a new task, which holds a status, times and a message."""
 
 FIRST_POLL = 0.25
-"""Seconds until mcpd polls a new task, doubled up to the server's `pollIntervalMs`: most tasks are short."""
+"""Seconds before the first poll; each pause is twice the last, up to `pollIntervalMs`: most tasks are short."""
 
 USUAL_POLL, LONGEST_POLL = 1.0, 30.0
-"""Seconds between polls of a server that names no interval, and at most."""
+"""Seconds between polls: without an interval of the server's, and at most."""
 
 _SAYS_TASK = re.compile(rb'"task"')
 """Results without a match, nearly all, need not be decoded."""
@@ -73,16 +74,31 @@ class _Polled(Struct):
     pollIntervalMs: object = None  # noqa: N815 - the wire's name
     result: Raw = Raw(b"{}")
     error: Raw = Raw(b'{"code":-32603,"message":"the task failed"}')
-    inputRequests: dict[str, InputRequest] = {}  # noqa: N815 - the wire's name
+    inputRequests: dict[str, InputRequest] | None = None  # noqa: N815 - the wire's name
 
 
 _decode_polled = msgspec.json.Decoder(_Polled).decode
 
 
+class _Tagged(Struct):
+    resultType: str = "complete"  # noqa: N815 - the wire's name
+
+
+_decode_tag = msgspec.json.Decoder(_Tagged).decode
+
+
+def _final(result: Raw) -> bytes:
+    """The result of a task. Raises MsgspecError: it is no answer, but asks, or is another task."""
+    if _decode_tag(result).resultType != "complete":
+        raise msgspec.ValidationError("its result is no final one")
+    return bytes(result)
+
+
 def poll_seconds(milliseconds: object) -> float:
     """Seconds between polls of a task, by the server's `pollIntervalMs`."""
-    seconds = milliseconds / 1000 if isinstance(milliseconds, int | float) else USUAL_POLL
-    return min(max(seconds, FIRST_POLL), LONGEST_POLL)
+    asked = milliseconds if isinstance(milliseconds, int | float) else 1000 * USUAL_POLL
+    # Bounded first: a large integer is no float.
+    return min(max(asked, 1000 * FIRST_POLL), 1000 * LONGEST_POLL) / 1000
 
 
 def declares_tasks(capabilities: Raw | None) -> bool:
@@ -100,19 +116,24 @@ def owner_in(request: Request, client: Client) -> Hashable:
 def goes_on(call: ClientCall, result: Buffer) -> bool:
     """Handle a result that is a task or asks for input. Returns False if the result is an answer."""
     if len(result) <= MAX_CREATED and _SAYS_TASK.search(result) is not None:
-        try:
-            created = _decode_polled(bytes(result))
-        except _UNREADABLE:
-            created = None
-        if created is not None and created.resultType == "task":
-            _begin(call, created, bytes(result))
-            return True
+        with suppress(*_UNREADABLE):
+            if _decode_tag(bytes(result)).resultType == "task":
+                _take(call, bytes(result))
+                return True
     return input_rounds.goes_on(call, result)
 
 
-def _begin(call: ClientCall, created: _Polled, result: bytes) -> None:
+def _take(call: ClientCall, result: bytes) -> None:
+    """Hand a task out, or begin to poll the task."""
     context, upstream = call.calls.context, call.upstream
     assert upstream is not None, "only a server makes tasks"
+    try:
+        if call.method != protocol.CALL_TOOL:
+            raise msgspec.ValidationError(f"{call.method} cannot be one")
+        created = _decode_polled(result)
+    except _UNREADABLE as error:
+        call.lost(UpstreamCallError(f"server {upstream.of} has made a task that cannot be used: {error}"))
+        return
     configured = context.catalog.value.config.mcp_servers.get(upstream.of)
     outlives = configured is not None and configured.command is None
     if call.request.modern and declares_tasks(call.declared):
@@ -138,7 +159,7 @@ class PolledTask(Struct, eq=False):
     _upstream: Upstream
     _id: bytes
     _longest: float
-    """Seconds for the task, from one answer of its client to the next question (`timeouts.callMax`)."""
+    """Seconds from the request, or its retry, to the task's end or next question (`timeouts.callMax`)."""
     _outlives: bool
     _answered: set[str] = msgspec.field(default_factory=set)
     """The keys of questions that are answered: a server may repeat them for a while."""
@@ -149,11 +170,15 @@ class PolledTask(Struct, eq=False):
         call.calls.act_after(call, partial(self._follow, call, state, answers))
 
     async def _follow(self, call: ClientCall, state: _Polled, answers: Mapping[str, Raw]) -> None:
-        server, ended, failure = self._upstream.of, None, None
-        text = f"server {server} has not finished the task of this call in time (timeouts.callMax)"
+        if not call.calls.is_open(call):
+            # Cancelled in the turn in which the wait began.
+            self._cancel(call)
+            return
+        call.calls.context.subscribers.tasks.polled[self] = self._upstream.name
+        ended, failure = None, None
         try:
             with trio.move_on_at(call.started + self._longest):
-                async with patient(call, f"server {server} works on a task for this call"):
+                async with patient(call, f"server {self._upstream.of} works on a task for this call"):
                     try:
                         ended = await self._end(call, state, answers)
                     except (CallError, RemoteError, *_UNREADABLE) as error:
@@ -161,44 +186,64 @@ class PolledTask(Struct, eq=False):
         finally:
             if ended is None:
                 self._cancel(call)
-        if isinstance(failure, CallError):
-            raise failure
-        if failure is not None:
-            raise UpstreamCallError(f"server {server} does not tell the state of this call's task: {failure}")
         if ended is None:
-            raise UpstreamTimeout(f"{text}. mcpd asked it to cancel the task.", server=server)
-        if ended.status == "completed":
-            result = bytes(ended.result)
-            call.calls.finish(call, result if call.convert is None else call.convert(result), "ok")
-        elif ended.status == "failed":
-            call.refused(bytes(ended.error))
-        elif ended.status != ASKED:
-            raise UpstreamCallError(f"server {server} has ended the task of this call as {ended.status!r}")
+            raise self._error(call, failure)
+        if ended.status != ASKED:
+            self._answer(call, ended)
 
     async def _end(self, call: ClientCall, state: _Polled, answers: Mapping[str, Raw]) -> _Polled:
         """The final state of the task, or the state in which a client of MCP 2026-07-28 was asked."""
         pause = FIRST_POLL
         while True:
+            refused: RemoteError | None = None
             if answers:
                 self._answered |= answers.keys()
                 given = b',"%b":%b' % (RESPONSES.encode(), _encode(answers))
-                await self._ask(call, protocol.UPDATE_TASK, given)
+                try:
+                    await self._ask(call, protocol.UPDATE_TASK, given)
+                except RemoteError as error:
+                    # The task may have ended while its client was asked.
+                    refused = error
             await trio.sleep(min(pause, poll_seconds(state.pollIntervalMs)))
             answers, pause = {}, 2 * pause
-            try:
-                state = _decode_polled(await self._ask(call, protocol.GET_TASK))
-            except (UpstreamUnavailable, UpstreamLost):
-                if not self._outlives:
-                    raise
-                continue
+            state = _decode_polled(await self._ask(call, protocol.GET_TASK))
             if state.status not in {"working", ASKED}:
+                _final(state.result)
                 return state
-            asked = {key: each for key, each in state.inputRequests.items() if key not in self._answered}
-            if asked and call.request.modern:
+            if refused is not None:
+                raise refused
+            asked = dict(state.inputRequests or {})
+            for key in self._answered:
+                asked.pop(key, None)
+            if not asked:
+                continue
+            if call.request.modern and not input_rounds.asks_workspace(call, InputRequired(asked)):
                 self._put(call, state, asked)
                 return state
-            if asked:
-                answers = await input_rounds.ask_all(call, asked)
+            answers = await input_rounds.ask_all(call, asked)
+
+    def _answer(self, call: ClientCall, ended: _Polled) -> None:
+        """Answer the call with the task's end. Raises UpstreamCallError: the server has cancelled the task."""
+        call.calls.context.subscribers.tasks.polled.pop(self, None)
+        if ended.status == "completed":
+            result = bytes(ended.result)
+            call.calls.finish(call, result if call.convert is None else call.convert(result), "ok")
+        elif ended.status == "failed":
+            call.refused(bytes(ended.error))
+        else:
+            text = f"server {self._upstream.of} has ended the task of this call as {ended.status!r}"
+            raise UpstreamCallError(text)
+
+    def _error(self, call: ClientCall, failure: Exception | None) -> CallError:
+        """The error of a call whose task has no end; `failure` is None after the time is up."""
+        server = self._upstream.of
+        if isinstance(failure, CallError):
+            return failure
+        if failure is None:
+            text = f"server {server} has not finished the task of this call in time (timeouts.callMax)"
+            return UpstreamTimeout(f"{text}. mcpd asked it to cancel the task.", server=server)
+        why = call.calls.context.redact.of(server)(str(failure))
+        return UpstreamCallError(f"server {server} does not tell the state of this call's task: {why}")
 
     def _put(self, call: ClientCall, state: _Polled, questions: Mapping[str, InputRequest]) -> None:
         """Answer a client of MCP 2026-07-28 with questions; its retry goes on with the task."""
@@ -208,15 +253,19 @@ class PolledTask(Struct, eq=False):
         except UnsafeQuestion as error:
             raise call.calls.server_requests.withheld(server, error) from None
         for each in asked.values():
+            if each.method not in protocol.ASKED_OF_CLIENTS:
+                text = f"server {server} asks {each.method!r} for this call, which no client can be asked"
+                raise InputRefused(text, server=server, method=each.method)
             if lacks := lacking(call.declared or NOTHING, each):
                 text = f"server {server} needs {each.method} of the client for this call, and it lacks {lacks}"
                 raise InputRefused(text, server=server, method=each.method)
 
         def resume(retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
             retry.upstream, retry.convert = self._upstream, call.convert
-            retry.label, retry.tool = call.label, call.tool
+            retry.label, retry.tool, retry.others = call.label, call.tool, call.others
             answers = {key: each for key, each in responses.items() if key in asked}
             fitting = {key: each for key, each in answers.items() if fits(asked[key].method, each)}
+            call.calls.context.subscribers.tasks.polled.pop(self, None)
             self.follow(retry, state, fitting)
             return True
 
@@ -226,15 +275,38 @@ class PolledTask(Struct, eq=False):
             raise Overloaded("too many calls wait for the input of their clients")
 
     async def _ask(self, call: ClientCall, method: str, more: bytes = b"") -> bytes:
-        return await ask_server(call.calls.context, self._upstream, method, self._id + more, call.envelope)
+        """Ask the server, again if there is no answer: a repeated `tasks/update` does nothing more.
+
+        Raises:
+            UpstreamLost: the task is lost with the server. Its call has run: nothing may send the call again.
+            RemoteError: the server refuses.
+        """
+        while True:
+            upstream = self._present(call)
+            try:
+                about = self._id + more
+                return await ask_server(call.calls.context, upstream, method, about, call.envelope)
+            except (UpstreamUnavailable, UpstreamLost) as error:
+                if not self._outlives or upstream.is_gone:
+                    text = f"server {self._upstream.name} was lost, and the task of this call with it"
+                    raise UpstreamLost(text) from error
+            except (Overloaded, UpstreamTimeout) as error:
+                logger.debug("a poll of a task is repeated: {}", error.message)
+            await trio.sleep(USUAL_POLL)
+
+    def _present(self, call: ClientCall) -> Upstream:
+        """The server, which may have been replaced by a reload if it keeps the task."""
+        present = call.calls.context.upstreams.get(self._upstream.name) if self._outlives else None
+        return present or self._upstream
 
     def _cancel(self, call: ClientCall) -> None:
         """Ask the server to end the task, for which nobody waits."""
-        about = (b'"taskId":', self._id)
-        ending = OwnCall(method=protocol.CANCEL_TASK, params=about, envelope=call.envelope)
+        context, about = call.calls.context, (b'"taskId":', self._id)
+        context.subscribers.tasks.polled.pop(self, None)
         with suppress(CallError):
-            self._upstream.send(ending, AwaitedAnswer())
-            call.calls.context.outbox.flush()
+            ending = OwnCall(method=protocol.CANCEL_TASK, params=about, envelope=call.envelope)
+            self._present(call).send(ending, AwaitedAnswer())
+            context.outbox.flush()
 
 
 async def ask_server(
@@ -259,7 +331,7 @@ async def ask_server(
             upstream.cancel(key, "no longer wanted")
 
 
-def told(task: Task, members: Mapping[str, Raw]) -> dict[str, Raw]:
+def told(task: Task, members: Mapping[str, Raw], redact: Callable[[str], str]) -> dict[str, Raw]:
     """A task's state for its client: mcpd's id, questions under the server's name, a result as for a call.
 
     Raises:
@@ -269,6 +341,11 @@ def told(task: Task, members: Mapping[str, Raw]) -> dict[str, Raw]:
     ours = {**members, "taskId": Raw(_encode(task.id))}
     if REQUESTS in members:
         ours[REQUESTS] = Raw(_encode(authored_questions(task.server, _decode_asked(members[REQUESTS]))))
-    if task.convert is not None and "result" in members:
-        ours["result"] = Raw(task.convert(bytes(members["result"])))
+    if "result" in members:
+        result = _final(members["result"])
+        ours["result"] = Raw(result if task.convert is None else task.convert(result))
+    if "error" in members:
+        code, message, data = with_author(task.server, read_refusal(members["error"], redact))
+        error = {"code": code, "message": message, "data": data}
+        ours["error"] = Raw(_encode({key: each for key, each in error.items() if each is not None}))
     return ours

@@ -253,7 +253,7 @@ def listen(connection: ClientConnection, params: Raw | None, request: Request) -
         known, owner = connection.context.subscribers.tasks, owner_in(request, connection.client)
         tasks = [task for each in dict.fromkeys(task_ids) if (task := known.find(each, owner)) is not None]
         honoured["taskIds"] = [task.id for task in tasks]
-        watch = partial(watch_tasks, connection, request, tasks, said)
+        watch = partial(watch_tasks, connection, request, tasks, honoured, said)
         connection.serve_later(request.id, "subscriptions/listen", watch)
     uris = protocol.texts_in(wanted.get("resourceSubscriptions")) if "resources" in offered else []
     if uris:

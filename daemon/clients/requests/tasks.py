@@ -17,7 +17,7 @@ from daemon.clients.calls import ClientCall
 from daemon.clients.client_tasks import ClientTasks, RequestedTask, Task, renamed, renamed_result
 from daemon.clients.requests.forwarding import ForwardedRequest, begin, text_in
 from daemon.clients.server_requests import MISSING_CAPABILITY
-from daemon.clients.task_results import LONGEST_POLL, ask_server, declares_tasks, owner_in, poll_seconds, told
+from daemon.clients.task_results import ask_server, declares_tasks, owner_in, poll_seconds, told
 from daemon.errors import CallError, UpstreamCallError, UpstreamUnavailable
 from daemon.protocol import TASK_RESULT
 from daemon.surfaces.surface import Forward, View
@@ -48,8 +48,11 @@ class TaskCall(ClientCall, eq=False, kw_only=True):
     tasks: ClientTasks
 
     def answered(self, result: Buffer) -> None:
-        """Answer with the result, in which the task has mcpd's id."""
-        self.calls.finish(self, _adopted(self, result), "ok")
+        """Answer with the result, in which the task has mcpd's id; a modern server's tasks are polled."""
+        if self.upstream is not None and self.upstream.is_modern:
+            super().answered(result)
+        else:
+            self.calls.finish(self, _adopted(self, result), "ok")
 
     def code_of(self, error: CallError) -> int | None:
         """The code of any error: a client that expects a task cannot use a result."""
@@ -82,10 +85,12 @@ class PolledTaskRequest(ForwardedRequest, eq=False, kw_only=True):
     def answered(self, result: Buffer) -> None:
         """Answer with the task's state in the client's terms; `tasks/update` and `tasks/cancel` have none."""
         if self.method != protocol.GET_TASK:
+            self.task.unwanted |= self.method == protocol.CANCEL_TASK
             self.calls.finish(self, result, "ok")
             return
+        redact = self.calls.context.redact.of(self.task.server)
         try:
-            state = told(self.task, self.tasks.note(self.task, _decode_members(bytes(result))))
+            state = told(self.task, self.tasks.note(self.task, _decode_members(bytes(result))), redact)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             self.lost(
                 UpstreamCallError(f"server {self.task.server} tells a state that cannot be read: {error}")
@@ -189,7 +194,8 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
     if isinstance(task, RequestedTask):
         task.notifier = connection.notifier
     if task.gone and method == protocol.GET_TASK:
-        state = _encode(task.state)
+        redact = connection.context.redact.of(task.server)
+        state = _encode(task.state if isinstance(task, RequestedTask) else told(task, task.state, redact))
         connection.peer.answer(request.id, protocol.completed(state) if request.modern else state)
         return
     del others["taskId"]
@@ -257,40 +263,59 @@ async def _refresh(connection: ClientConnection, task: Task) -> None:
         connection.context.subscribers.tasks.note(task, _decode_members(state))
 
 
-async def watch_tasks(connection: ClientConnection, request: Request, tasks: list[Task], declared: Raw) -> None:
+async def watch_tasks(
+    connection: ClientConnection, request: Request, tasks: list[Task], honoured: object, declared: Raw
+) -> None:
     """Notify a client of its tasks while its `subscriptions/listen` is open (SEP-2663, status notifications).
 
     mcpd polls, for servers need not push. `declared`: the client's capabilities.
     """
-    shown: dict[Task, dict[str, Raw]] = {}
-    opened, pending = connection.lists.open, connection.listens
-    while tasks and (request.id in opened or request.id in pending):
-        pause = LONGEST_POLL
-        for task in list(tasks) if request.id in opened else ():
+    async with trio.open_nursery() as nursery:
+        for task in tasks:
+            nursery.start_soon(_watch, connection, request, task, honoured, declared)
+
+
+async def _watch(
+    connection: ClientConnection, request: Request, task: Task, honoured: object, declared: Raw
+) -> None:
+    """Notify a client of one task, at its own interval, until it has ended."""
+    shown: dict[str, Raw] = {}
+    opened, pending, known = connection.lists.open, connection.listens, connection.context.subscribers.tasks
+    while opened.get(request.id) is honoured or request.id in pending:
+        state: dict[str, Raw] | None = {}
+        if known.find(task.id, task.owner) is None:
+            return
+        if request.id in opened:
             state = await _told_now(connection, task, declared)
-            if state and state != shown.get(task):
-                shown[task] = state
+            if state and state != shown and opened.get(request.id) is honoured:
+                shown = state
                 about = _encode({**state, "_meta": {protocol.SUBSCRIPTION_KEY: Raw(request.id)}})
                 connection.notifier.enqueue((request.id, task), protocol.TASK_CHANGED, about, request.id)
+                connection.context.outbox.flush()
             if state is None or task.has_ended:
-                tasks.remove(task)
-            asked_for = msgspec.json.decode((state or {}).get("pollIntervalMs", b"null"))
-            pause = min(pause, poll_seconds(asked_for))
-        connection.context.outbox.flush()
-        await trio.sleep(pause)
+                return
+        await trio.sleep(poll_seconds(msgspec.json.decode((state or {}).get("pollIntervalMs", b"null"))))
 
 
 async def _told_now(connection: ClientConnection, task: Task, declared: Raw) -> dict[str, Raw] | None:
-    """A task's present state for its client; empty while the server is down, None once it has none."""
-    context = connection.context
-    upstream = context.upstreams.get(task.server)
-    if task.gone or upstream is None:
-        return task.state if task.gone else None
+    """A task's present state for its client; empty while the server is down, None once there is none."""
+    context, known = connection.context, connection.context.subscribers.tasks
+    upstream, state = context.upstreams.get(task.server), task.state
     try:
-        envelope = {protocol.CAPABILITIES_KEY: bytes(declared)}
-        state = await ask_server(context, upstream, protocol.GET_TASK, _encode(task.theirs), envelope)
-        return told(task, context.subscribers.tasks.note(task, _decode_members(state)))
+        if not task.gone:
+            if upstream is None:
+                return None
+            envelope = {protocol.CAPABILITIES_KEY: bytes(declared)}
+            said = await ask_server(context, upstream, protocol.GET_TASK, _encode(task.theirs), envelope)
+            if known.find(task.id, task.owner) is None:
+                # The server may have given its id to another client's task meanwhile.
+                return None
+            state = known.note(task, _decode_members(said))
+        return told(task, state, context.redact.of(task.server))
     except CallError:
         return {}
-    except (RemoteError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, UnsafeQuestion):
-        return None
+    except UnsafeQuestion as error:
+        connection.calls.server_requests.unsafe(task.server, error)
+    except (RemoteError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass
+    return None

@@ -164,7 +164,7 @@ async def test_only_a_server_that_is_no_child_may_be_away_for_a_while(
     await begun(stage, client)
     stage.lose(await stage.alpha.wait_sent(2), UpstreamUnavailable("server alpha is down", server="alpha"))
     if child:
-        assert error_of(await client.get())["code"] == "UpstreamUnavailable"
+        assert error_of(await client.get())["code"] == "UpstreamLost"
     else:
         tell(stage, await stage.alpha.wait_sent(3), DONE)
         assert (await client.get())["result"] == RESULT
