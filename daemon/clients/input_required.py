@@ -232,13 +232,18 @@ class Round(msgspec.Struct, eq=False):
             raise UpstreamUnavailable(text, server=self.server)
 
 
+def result_type(result: Buffer) -> str:
+    """The `resultType` of a result, or empty. Raises MsgspecError: unreadable."""
+    return _decode_tag(result).resultType
+
+
 def input_required_by(result: Buffer) -> InputRequired | None:
     """The input that a result asks for; None for an answer. Raises MsgspecError: it is malformed."""
     raw = memoryview(result)
     if _SAYS_SO.search(raw) is None:
         return None
     try:
-        if _decode_tag(raw).resultType != "input_required":
+        if result_type(raw) != "input_required":
             return None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

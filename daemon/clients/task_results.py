@@ -21,7 +21,15 @@ from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.clients import input_rounds
 from daemon.clients.asking import answer_with, client_of, owner_of, patient
-from daemon.clients.input_required import REQUESTS, RESPONSES, InputRequest, InputRequired, WaitingCall, fits
+from daemon.clients.input_required import (
+    REQUESTS,
+    RESPONSES,
+    InputRequest,
+    InputRequired,
+    WaitingCall,
+    fits,
+    result_type,
+)
 from daemon.clients.input_rounds import authored_questions
 from daemon.clients.server_requests import NOTHING, has, lacking, read_refusal, with_author
 from daemon.errors import (
@@ -80,16 +88,9 @@ class _Polled(Struct):
 _decode_polled = msgspec.json.Decoder(_Polled).decode
 
 
-class _Tagged(Struct):
-    resultType: str = "complete"  # noqa: N815 - the wire's name
-
-
-_decode_tag = msgspec.json.Decoder(_Tagged).decode
-
-
 def _final(result: Raw) -> bytes:
     """The result of a task. Raises MsgspecError: it is no answer, but asks, or is another task."""
-    if _decode_tag(result).resultType != "complete":
+    if result_type(result) not in {"", "complete"}:
         raise msgspec.ValidationError("its result is no final one")
     return bytes(result)
 
@@ -117,7 +118,7 @@ def goes_on(call: ClientCall, result: Buffer) -> bool:
     """Handle a result that is a task or asks for input. Returns False if the result is an answer."""
     if len(result) <= MAX_CREATED and _SAYS_TASK.search(result) is not None:
         with suppress(*_UNREADABLE):
-            if _decode_tag(bytes(result)).resultType == "task":
+            if result_type(result) == "task":
                 _take(call, bytes(result))
                 return True
     return input_rounds.goes_on(call, result)
