@@ -288,7 +288,7 @@ class PolledTask(Struct, eq=False):
                 about = self._id + more
                 return await ask_server(call.calls.context, upstream, method, about, call.envelope)
             except (UpstreamUnavailable, UpstreamLost) as error:
-                if not self._outlives or upstream.is_gone:
+                if not self._outlives or self._present(call).is_gone:
                     text = f"server {self._upstream.name} was lost, and the task of this call with it"
                     raise UpstreamLost(text) from error
             except (Overloaded, UpstreamTimeout) as error:
