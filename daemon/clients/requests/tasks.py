@@ -88,15 +88,14 @@ class PolledTaskRequest(ForwardedRequest, eq=False, kw_only=True):
             self.task.unwanted |= self.method == protocol.CANCEL_TASK
             self.calls.finish(self, result, "ok")
             return
-        redact = self.calls.context.redact.of(self.task.server)
+        server = self.task.server
         try:
-            state = told(self.task, self.tasks.note(self.task, _decode_members(bytes(result))), redact)
+            state = self.tasks.note(self.task, _decode_members(bytes(result)))
+            state = told(self.task, state, self.calls.context.redact.of(server))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            self.lost(
-                UpstreamCallError(f"server {self.task.server} tells a state that cannot be read: {error}")
-            )
+            self.lost(UpstreamCallError(f"server {server} tells a state that cannot be read: {error}"))
         except UnsafeQuestion as error:
-            self.lost(self.calls.server_requests.withheld(self.task.server, error))
+            self.lost(self.calls.server_requests.withheld(server, error))
         else:
             self.calls.finish(self, _encode(state), "ok")
 
@@ -225,9 +224,8 @@ def lacks_tasks(connection: ClientConnection, params: Raw | None, request: Reque
     """Refuse a client that has not declared the tasks extension in a request (SEP-2663, error handling)."""
     declared = declares_tasks(protocol.meta_of(params).get(protocol.CAPABILITIES_KEY))
     if not declared:
-        connection.peer.refuse(
-            request.id, MISSING_CAPABILITY, "Missing required client capability", _NEEDS_TASKS
-        )
+        text = "Missing required client capability"
+        connection.peer.refuse(request.id, MISSING_CAPABILITY, text, _NEEDS_TASKS)
     return not declared
 
 
@@ -272,25 +270,21 @@ async def watch_tasks(
     """
     async with trio.open_nursery() as nursery:
         for task in tasks:
-            nursery.start_soon(_watch, connection, request, task, honoured, declared)
+            nursery.start_soon(_watch, connection, request.id, task, honoured, declared)
 
 
-async def _watch(
-    connection: ClientConnection, request: Request, task: Task, honoured: object, declared: Raw
-) -> None:
+async def _watch(connection: ClientConnection, listen: bytes, task: Task, honoured: object, said: Raw) -> None:
     """Notify a client of one task, at its own interval, until it has ended."""
     shown: dict[str, Raw] = {}
     opened, pending, known = connection.lists.open, connection.listens, connection.context.subscribers.tasks
-    while opened.get(request.id) is honoured or request.id in pending:
+    while known.find(task.id, task.owner) and (opened.get(listen) is honoured or listen in pending):
         state: dict[str, Raw] | None = {}
-        if known.find(task.id, task.owner) is None:
-            return
-        if request.id in opened:
-            state = await _told_now(connection, task, declared)
-            if state and state != shown and opened.get(request.id) is honoured:
+        if listen in opened:
+            state = await _told_now(connection, task, said)
+            if state and state != shown and opened.get(listen) is honoured:
                 shown = state
-                about = _encode({**state, "_meta": {protocol.SUBSCRIPTION_KEY: Raw(request.id)}})
-                connection.notifier.enqueue((request.id, task), protocol.TASK_CHANGED, about, request.id)
+                about = _encode({**state, "_meta": {protocol.SUBSCRIPTION_KEY: Raw(listen)}})
+                connection.notifier.enqueue((listen, task), protocol.TASK_CHANGED, about, listen)
                 connection.context.outbox.flush()
             if state is None or task.has_ended:
                 return
