@@ -177,7 +177,8 @@ def test_daemons_are_told_again_after_their_listening_connections_were_ended(
     postgres: Server, url: str
 ) -> None:
     with two(url) as (one, other):
-        assert listeners(postgres, url) == 2
+        # Both serve before they listen.
+        eventually(lambda: listeners(postgres, url) == 2, other.said)
         ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
         assert postgres.run(f"{ended} WHERE query LIKE 'LISTEN%' AND datname = '{name_of(url)}'") == [(2,)]
         # Also before they listen again nothing is missed, only later.
