@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 from mcp import ClientSession, McpError
-from mcp.types import CancelledNotification, CancelledNotificationParams, ClientNotification
+from mcp.types import CallToolResult, CancelledNotification, CancelledNotificationParams, ClientNotification
 from wire import Changes, pause, transport
-
-if TYPE_CHECKING:
-    from mcp.types import CallToolResult
 
 Json = dict[str, Any]
 
@@ -43,6 +40,8 @@ async def take(session: ClientSession, step: Json, changes: Changes) -> Json:
         await changes.wait()
     elif "pause" in step:
         await pause()
+    elif "link" in step:
+        await anyio.Path(step["link"]).symlink_to(step["to"])
     else:
         try:
             return await ask(session, step)
