@@ -148,7 +148,6 @@ class ClientTasks:
 
     def require_room(self, owner: Hashable) -> None:
         """Check that a session may make one more task. Raises Overloaded: there are too many."""
-        self._forget_old()
         if len(self.of(owner)) >= MAX_OWN_TASKS or len(self._known) >= MAX_TASKS:
             text = "too many tasks are known. Wait until some of them are forgotten (their ttl)."
             raise Overloaded(text, bound="tasks that are known")

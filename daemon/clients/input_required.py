@@ -232,20 +232,18 @@ class Round(msgspec.Struct, eq=False):
             raise UpstreamUnavailable(text, server=self.server)
 
 
-def result_type(result: Buffer) -> str:
-    """The `resultType` of a result, or empty. Raises MsgspecError: unreadable."""
-    return _decode_tag(result).resultType
+def result_type(result: Buffer) -> str | None:
+    """The `resultType` of a result, empty without one; None: unreadable."""
+    try:
+        return _decode_tag(result).resultType
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def input_required_by(result: Buffer) -> InputRequired | None:
     """The input that a result asks for; None for an answer. Raises MsgspecError: it is malformed."""
     raw = memoryview(result)
-    if _SAYS_SO.search(raw) is None:
-        return None
-    try:
-        if result_type(raw) != "input_required":
-            return None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    if _SAYS_SO.search(raw) is None or result_type(raw) != "input_required":
         return None
     return _decode_required(bytes(raw))
 

@@ -116,11 +116,9 @@ def owner_in(request: Request, client: Client) -> Hashable:
 
 def goes_on(call: ClientCall, result: Buffer) -> bool:
     """Handle a result that is a task or asks for input. Returns False if the result is an answer."""
-    if len(result) <= MAX_CREATED and _SAYS_TASK.search(result) is not None:
-        with suppress(*_UNREADABLE):
-            if result_type(result) == "task":
-                _take(call, bytes(result))
-                return True
+    if len(result) <= MAX_CREATED and _SAYS_TASK.search(result) is not None and result_type(result) == "task":
+        _take(call, bytes(result))
+        return True
     return input_rounds.goes_on(call, result)
 
 

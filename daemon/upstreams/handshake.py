@@ -157,8 +157,8 @@ class Greeting:
     others: tuple[str, ...] = ()
     """Its declared capabilities among `OTHERS`."""
     logs: bool = False
-    updates: bool = False
-    skills: bool = False  # whether it declares `logging`, `resources.subscribe`, and skills
+    updates: bool = False  # `resources.subscribe`
+    skills: bool = False
     announced: tuple[str, ...] = ()
     """Those, `tools` included, with `listChanged`."""
     about: str = attrs.field(default="", repr=False)

@@ -274,7 +274,9 @@ def _declare(connection: ClientConnection, capabilities: Raw) -> None:
     usable, dropped = bounded(capabilities)
     connection.client.capabilities = usable.copy()
     if dropped:
-        connection.client_log.warning("mcpd drops of what the client declares: {}", dropped)
+        # Without a session each request repeats it.
+        level = "WARNING" if connection.client.principal.keeps else "DEBUG"
+        connection.client_log.log(level, "mcpd drops of what the client declares: {}", dropped)
 
 
 def hello(connection: ClientConnection, said: dict[str, object]) -> None:
