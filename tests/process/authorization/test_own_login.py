@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -12,16 +13,11 @@ import trio
 
 from daemon.authorization import login_runs
 from daemon.authorization.login_runs import LoginRuns
-from daemon.authorization.logins import FileLogins, NoLogin, NotNow, ServerLogins
+from daemon.authorization.logins import FileLogins, Login, NoLogin, NotNow, ServerLogins
 from daemon.config.config_model import Server, TransportType
 from daemon.config.login_keys import Auth, AuthType
 from daemon.processes.children import Children
 from tests.process.authorization.test_running import PROGRAM, SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from daemon.authorization.logins import Login
 
 SECRET = "s3cret-of-the-client"
 

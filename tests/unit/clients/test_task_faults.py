@@ -8,11 +8,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from daemon.clients.client import Principal
 from daemon.clients.connected_clients import ConnectedClients
 from daemon.errors import CallError, Overloaded, UpstreamTimeout, UpstreamUnavailable
 from daemon.history.event import Event, EventKind
 from daemon.model import Kind
-from daemon.protocol import CAPABILITIES_KEY, TASKS_EXTENSION
+from daemon.protocol import CAPABILITIES_KEY, SESSION_KEY, TASKS_EXTENSION
 from tests.fakes_upstream import MODERN, Client, FakeUpstream, Guest, Stage, error_of
 from tests.unit.clients.inputs import ACCEPTED, META, QUESTION
 from tests.unit.clients.test_rounds import answer, called, greeted
@@ -300,6 +301,55 @@ async def test_the_kept_result_of_a_lost_task_is_converted(stage: Stage, polling
     stage.context.subscribers.lost("alpha")
     await about(polling, "tasks/get", task)
     assert [each["result"]["result"] for each in (told, await polling.get())] == [{"converted": True}] * 2
+
+
+async def test_a_result_that_mcpd_has_polled_for_is_converted(stage: Stage, guest: Guest) -> None:
+    await begun(stage, guest.client)
+    guest.session.calls.open[b"1"].convert = lambda _result: b'{"converted":true}'
+    tell(stage, await stage.alpha.wait_sent(2), DONE)
+    assert (await guest.client.get())["result"] == {"converted": True}
+
+
+async def test_a_task_at_a_server_that_is_no_child_outlives_its_connection(
+    remote: Stage, away: Client, nursery: trio.Nursery
+) -> None:
+    polling = (await remote.connect(nursery)).client
+    task, clients = await handed_out(remote, polling), remote.context.subscribers
+    clients.lost("alpha")
+    assert (await told_of(remote, polling, task, 2, WORKING))["result"]["status"] == "working"
+    clients.gone("alpha")
+    await about(polling, "tasks/get", task)
+    assert (await polling.get())["result"]["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("token", "key", "finds"), [("a", None, True), ("b", None, False), ("b", "k", False), ("a", "k", False)]
+)
+async def test_over_http_the_token_or_the_session_finds_a_task(
+    stage: Stage, nursery: trio.Nursery, token: str, key: str | None, finds: bool
+) -> None:
+    stage.alpha.is_modern = True
+
+    async def connected(token: str) -> Client:
+        principal = Principal(owner=f"token {token}: ", token=token, keeps=False)
+        return (await stage.connect(nursery, principal)).client
+
+    task = await handed_out(stage, await connected("a"))
+    meta = {**META, SESSION_KEY: key} if key else META
+    asking = await connected(token)
+    await asking.ask("tasks/get", {"taskId": task, "_meta": meta})
+    if finds:
+        tell(stage, await stage.alpha.wait_sent(2), DONE)
+    assert ("result" in await asking.get()) is finds
+
+
+async def test_a_session_finds_its_task_over_another_connection(stage: Stage, nursery: trio.Nursery) -> None:
+    stage.alpha.is_modern, meta = True, {**META, SESSION_KEY: "k"}
+    task = await handed_out(stage, (await stage.connect(nursery)).client, meta)
+    other = (await stage.connect(nursery)).client
+    await other.ask("tasks/get", {"taskId": task, "_meta": meta})
+    tell(stage, await stage.alpha.wait_sent(2), DONE)
+    assert (await other.get())["result"]["result"] == RESULT
 
 
 @pytest.mark.parametrize("is_asked", [False, True])

@@ -180,9 +180,9 @@ async def polling(stage: Stage, nursery: trio.Nursery) -> Client:
     return (await stage.connect(nursery)).client
 
 
-async def handed_out(stage: Stage, client: Client) -> str:
+async def handed_out(stage: Stage, client: Client, meta: object = META) -> str:
     """The id of a task."""
-    await begun(stage, client, _meta=META)
+    await begun(stage, client, _meta=meta)
     result = (await client.get())["result"]
     assert result == {**WORKING, "resultType": "task", "taskId": result["taskId"]}
     assert len(result["taskId"]) == 43

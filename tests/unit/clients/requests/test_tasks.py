@@ -73,6 +73,12 @@ async def test_what_is_asked_about_a_task_goes_to_its_server(
     assert result["taskId"] == ("theirs" if method == "tasks/result" else task_id)
 
 
+async def test_a_task_of_2025_11_25_takes_no_answers(stage: Stage, client: Client) -> None:
+    asked = {"taskId": await task_of(stage, client), "inputResponses": {}}
+    assert (await client.request("tasks/update", asked))["error"]["code"] == -32602
+    assert len(stage.alpha.sent) == 1
+
+
 async def test_a_result_is_waited_for_as_long_as_the_task_is_kept(stage: Stage, client: Client) -> None:
     task_id = await task_of(stage, client)
     for number, method in enumerate(("tasks/result", "tasks/get")):
