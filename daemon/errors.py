@@ -50,6 +50,10 @@ class DaemonRunning(McpdError):
     """Another daemon serves the socket."""
 
 
+class CannotApprove(McpdError):
+    """The lock that approves cannot be read or written."""
+
+
 class CoreFailed(McpdError):
     """The daemon ends because of its own, logged fault."""
 
@@ -103,6 +107,17 @@ class PermissionDenied(CallError):
     """The user did not agree to the call."""
 
     code = "PermissionDenied"
+
+
+class ToolHeld(CallError):
+    """The tool, prompt or template waits for approval. Nothing was sent."""
+
+    code = "ToolHeld"
+
+    def __init__(self, message: str, *, kind: str, key: tuple[str, str], form: str, **details: object) -> None:
+        super().__init__(message, **details)
+        self.kind, self.key, self.form = kind, key, form
+        """Its list, its server and name, and the hash of the form that waits."""
 
 
 class UnknownPrompt(CallError):

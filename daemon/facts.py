@@ -6,13 +6,14 @@ A newer fact replaces an unread older one of its kind about the same server.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from typing import TYPE_CHECKING, cast
 
 import attrs
 import msgspec
 
 from daemon.causes import Cause, Datum, Reason, Remedy
-from daemon.model import Definition, GivenName, Kind, Summary, Tool
+from daemon.model import Approval, Definition, GivenName, Kind, Summary, Tool
 from daemon.states import COMING, ServerState
 
 if TYPE_CHECKING:
@@ -139,6 +140,17 @@ class Switched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @attrs.frozen(kw_only=True)
+class Approved:
+    """Approvals that count besides those known before; also that the store was read."""
+
+    approvals: tuple[Approval, ...] = attrs.field(default=(), repr=False)
+    at: float = 0.0
+    """Seconds since the epoch."""
+    number: int = attrs.field(factory=count().__next__)
+    """No later fact replaces this one: approvals are added."""
+
+
+@attrs.frozen(kw_only=True)
 class Configured:
     """The present configuration."""
 
@@ -156,4 +168,4 @@ class Summarized:
 
 
 ServerFact = StatusChanged | DefinitionsListed | ServerRecord | Summarized
-Fact = ServerFact | NamesRecalled | Switched | Configured
+Fact = ServerFact | NamesRecalled | Switched | Approved | Configured

@@ -105,6 +105,24 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     at: float = 0.0
 
 
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """The approval of one form of a definition."""
+
+    identity: str
+    """`config.lock_file.identity_of` the server."""
+    kind: Kind
+    name: str
+    """Empty: the first list of this kind was taken, and what comes later is new."""
+    raw: bytes = b""
+    by: str = ""
+    at: float = 0.0
+    """Seconds since the epoch."""
+
+
+Known = Mapping[tuple[Kind, str], tuple[Approval, ...]]
+"""The approvals of one identity, oldest first."""
+
+
 class Repair(StrEnum):
     """The repair of arguments; of several, the outermost."""
 

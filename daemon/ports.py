@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 import msgspec
 
-from daemon.model import Era, Kind, StandingWishes
+from daemon.model import Definition, Era, Kind, StandingWishes
 
 if TYPE_CHECKING:
     from msgspec import Raw
@@ -275,3 +275,10 @@ class WatchedFile(Protocol):
 
     def read(self) -> Config:
         """Read the configuration, with the command line's additions. Raises `ConfigError`: it is faulty."""
+
+
+class Approving(Protocol):
+    """The part of `setup.approving.Approver` that a client's calls use."""
+
+    async def approve(self, definitions: Sequence[Definition], by: str) -> list[Definition]:
+        """Approve what is still held in this form; returns that. Raises CannotApprove."""

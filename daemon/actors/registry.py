@@ -10,13 +10,18 @@ from loguru import logger
 
 from daemon.catalog.permissions import pointless
 from daemon.catalog.snapshot import Catalog, begin, fold_all, with_settled_names
-from daemon.facts import Configured, DefinitionsListed, Fact, NamesRecalled, ServerRecord, Switched
-from daemon.kit.waiting import Mailbox, Watch
-from daemon.operators.news import changed, news
+from daemon.facts import Approved, Configured, DefinitionsListed, Fact, NamesRecalled, ServerRecord, Switched
+from daemon.history.event_words import sentence
+from daemon.kit.waiting import Mailbox, Watch, keep_latest
+from daemon.operators.news import changed, newly_held, news
 
 if TYPE_CHECKING:
     from daemon.config.config_model import Config
     from daemon.history.event import Event
+
+
+MAX_HELD = 10_000
+"""Definitions whose holding was told, latest first to stay: each is told once, however often it changes."""
 
 
 class Registry:
@@ -37,6 +42,7 @@ class Registry:
         # Reported in the next turn; at most the facts of one turn.
         self._news: Watch[tuple[tuple[Catalog, Catalog], ...]] = Watch(())
         self._warned: set[str] = set()
+        self._held: dict[tuple[str, str], None] = {}
         self._summed_up = False
 
     def tell(self, fact: Fact) -> None:
@@ -91,9 +97,17 @@ class Registry:
         for before, catalog in untold:
             for name, entry in catalog.servers.items():
                 was = before.servers.get(name)
-                if was is not None and was is not entry and (text := news(was, entry)):
+                if was is None or was is entry:
+                    continue
+                if text := news(was, entry):
                     logger.bind(server=name, event=True).info("{}", text)
                     self._note(changed(was, entry))
+                if (found := newly_held(was, entry, self._held)) is not None:
+                    held, words = found
+                    logger.bind(server=name, event=True).warning("{}", sentence(held))
+                    self._note(held)
+                    for word in words:
+                        keep_latest(self._held, (name, word), None, MAX_HELD)
 
     def _warn_unresolved(self, catalog: Catalog) -> None:
         """Warn, once per name, of a configured tool that its server does not list."""
@@ -146,6 +160,8 @@ def _subject(fact: Fact) -> tuple[str, str]:
     """The key of a fact: a newer fact of the same sort about the same server replaces it."""
     if isinstance(fact, Switched | Configured | NamesRecalled):
         return type(fact).__name__, ""
+    if isinstance(fact, Approved):
+        return type(fact).__name__, str(fact.number)
     # A fact with an epoch alone must not replace one with what is remembered for it.
     bare = isinstance(fact, ServerRecord) and not fact.lists
     kind = f"{fact.kind} {bool(fact.problem)}" if isinstance(fact, DefinitionsListed) else ""

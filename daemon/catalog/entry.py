@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 import attrs
@@ -17,6 +17,7 @@ from daemon.catalog.definitions import (
     say_the_same,
     since_when,
 )
+from daemon.catalog.trust import OPEN, Gate, HeldDefinition, Judged, judged
 from daemon.causes import HEALTHY, Reason
 from daemon.facts import (
     DefinitionsListed,
@@ -49,6 +50,11 @@ class KnownList:
     """The last known tools, prompts, resources or templates of a server."""
 
     definitions: Mapping[str, Definition] = attrs.field(factory=dict)
+    """Those that nothing holds, in the server's order."""
+    held: Mapping[str, HeldDefinition] = attrs.field(factory=dict, repr=False)
+    """Those that wait for approval, by name."""
+    everything: Mapping[str, Definition] | None = attrs.field(default=None, eq=False, repr=False)
+    """Both in the server's order; None if none is held."""
     listed: bool = True
     """False: only the problem is known."""
     quarantined: Mapping[str, str] = attrs.field(factory=dict)
@@ -70,13 +76,37 @@ class KnownList:
     at: float = attrs.field(default=0.0, eq=False)
     """When the list last differed, in seconds since the epoch; 0 in an earlier run."""
 
+    @property
+    def all(self) -> Mapping[str, Definition]:
+        """All definitions, held ones too, in the server's order."""
+        return self.definitions if self.everything is None else self.everything
+
+    def split(self, found: Judged, since: float) -> KnownList:
+        """The list with what is held apart; `since` is the time that new forms count from."""
+        before = self.definitions
+        same = say_the_same(before, found.offered)
+        offered = before if same else found.offered
+        return attrs.evolve(
+            self,
+            definitions=offered,
+            held=found.held,
+            everything=found.listed if found.held else None,
+            since=since_when(offered, before, self.since, since),
+            renamed=self.renamed if same else renames(before, offered, self.renamed),
+        )
+
 
 UNKNOWN_LIST = KnownList(listed=False)
 """Before the first list."""
 
 
-def after_listing(known: KnownList | None, fact: DefinitionsListed, since: float = 0.0) -> KnownList:
-    """The list after a fact; the same object if unchanged. `since` is the time that new forms count from."""
+def after_listing(
+    known: KnownList | None, fact: DefinitionsListed, since: float = 0.0, gate: Gate = OPEN
+) -> tuple[KnownList, Gate]:
+    """The list after a fact, the same object if unchanged, and the gate with what a first list approves.
+
+    `since` is the time that new forms count from.
+    """
     before = known or UNKNOWN_LIST
     if fact.problem:
         after = attrs.evolve(before, problem=fact.problem, declared=fact.declared, refusal=fact.refusal)
@@ -85,23 +115,25 @@ def after_listing(known: KnownList | None, fact: DefinitionsListed, since: float
         quarantined = {**fact.quarantined, **looked.refused}
         # A server may declare tools only after its backend has warmed up.
         may_come = fact.first and (fact.declared or fact.kind is Kind.TOOL)
-        if may_come and before.definitions and not looked.usable:
+        if may_come and before.all and not looked.usable:
             after = attrs.evolve(before, problem=EMPTIED.format(fact.kind), quarantined=quarantined)
         else:
-            same = say_the_same(before.definitions, looked.usable)
-            listed = before.definitions if same else looked.usable
-            after = KnownList(
-                definitions=listed,
+            listed = before.all if say_the_same(before.all, looked.usable) else looked.usable
+            found = judged(gate, fact.kind, listed, fact.at)
+            gate = gate.approving(found.approved)
+            plain = KnownList(
+                definitions=before.definitions,
                 quarantined=quarantined,
                 hidden=looked.hidden,
                 completed=looked.completed,
                 refusal=fact.refusal,
                 declared=fact.declared,
-                since=since_when(listed, before.definitions, before.since, since),
-                renamed=before.renamed if same else renames(before.definitions, listed, before.renamed),
+                since=before.since,
+                renamed=before.renamed,
                 at=fact.at or before.at,
             )
-    return known if after == known else after
+            after = plain.split(found, since)
+    return (known if known is not None and after == known else after), gate
 
 
 def look_alike(kind: Kind, one: KnownList | None, other: KnownList | None) -> bool:
@@ -136,6 +168,8 @@ class ServerEntry:
     begun: float = 0.0
     """When this run of the daemon began, in seconds since the epoch."""
     fingerprint: str = attrs.field(default="", repr=False)
+    gate: Gate = attrs.field(default=OPEN, repr=False)
+    """Holds its definitions until somebody approves them."""
     enabled: bool = True
     switched_off: bool = False
     said: SelfDescription = attrs.field(factory=SelfDescription, repr=False)
@@ -163,6 +197,10 @@ class ServerEntry:
     def list_of(self, kind: Kind) -> KnownList:
         """The list of one kind; `UNKNOWN_LIST` if unknown."""
         return self.lists.get(kind, UNKNOWN_LIST)
+
+    def held(self, kind: Kind, name: str) -> HeldDefinition | None:
+        """A definition that waits for approval; None for any other name."""
+        return self.list_of(kind).held.get(name)
 
     @property
     def available(self) -> bool:
@@ -233,7 +271,7 @@ def with_memory(entry: ServerEntry, fact: ServerRecord) -> ServerEntry:
         return _at_least(entry, fact.epoch)
     if entry.fingerprint not in {"", fact.fingerprint}:
         return entry if fact.by_another else _at_least(entry, fact.epoch)
-    stored = {kind: _stored(kind, definitions, fact) for kind, definitions in fact.lists.items()}
+    entry, stored = _with_stored(entry, fact)
     lists = {**entry.lists, **{kind: _recalled(entry, fact, kind, each) for kind, each in stored.items()}}
     epoch = entry.epoch
     if all(look_alike(kind, lists.get(kind), stored.get(kind)) for kind in Kind):
@@ -258,10 +296,39 @@ def with_memory(entry: ServerEntry, fact: ServerRecord) -> ServerEntry:
     return _with_remembered_summaries(entry if after == entry else after, fact, same=same)
 
 
-def _stored(kind: Kind, definitions: Iterable[Definition], fact: ServerRecord) -> KnownList:
-    looked = screened(definitions)
-    since = {name: fact.since.get(name, NEVER) for name in looked.usable} if kind is Kind.TOOL else {}
-    return KnownList(definitions=looked.usable, hidden=looked.hidden, recalled=True, since=since)
+def _with_stored(entry: ServerEntry, fact: ServerRecord) -> tuple[ServerEntry, dict[Kind, KnownList]]:
+    """The stored lists behind the entry's gate, and the entry with what the first of them approve."""
+    gate, stored = entry.gate, {}
+    for kind, definitions in fact.lists.items():
+        looked = screened(definitions)
+        found = judged(gate, kind, looked.usable, fact.refreshed_at)
+        gate = gate.approving(found.approved)
+        since = {name: fact.since.get(name, NEVER) for name in found.offered} if kind is Kind.TOOL else {}
+        stored[kind] = KnownList(
+            definitions=found.offered,
+            held=found.held,
+            everything=found.listed if found.held else None,
+            hidden=looked.hidden,
+            recalled=True,
+            since=since,
+        )
+    return (entry if gate is entry.gate else attrs.evolve(entry, gate=gate)), stored
+
+
+def with_gate(entry: ServerEntry, gate: Gate, now: float) -> ServerEntry:
+    """The entry with its lists judged again; `now` in seconds since the epoch."""
+    lists = {}
+    for kind, known in entry.lists.items():
+        lists[kind] = known
+        if known.listed:
+            found = judged(gate, kind, known.all, now)
+            gate = gate.approving(found.approved)
+            after = known.split(found, now)
+            lists[kind] = known if after == known else after
+    if all(lists[kind] is known for kind, known in entry.lists.items()):
+        return attrs.evolve(entry, gate=gate)
+    same = _lists_look_alike(entry.lists, lists)
+    return attrs.evolve(entry, gate=gate, lists=lists, epoch=entry.epoch + (not same))
 
 
 def _recalled(entry: ServerEntry, fact: ServerRecord, kind: Kind, stored: KnownList) -> KnownList:
@@ -375,7 +442,9 @@ def _with_list(entry: ServerEntry, fact: DefinitionsListed) -> ServerEntry:
         entry = attrs.evolve(entry, said=said)
     known = entry.lists.get(fact.kind)
     # Before the first list, no client saw anything in this run of the daemon.
-    after = after_listing(known, fact, fact.at if entry.epoch else entry.begun)
+    after, gate = after_listing(known, fact, fact.at if entry.epoch else entry.begun, entry.gate)
+    if gate is not entry.gate:
+        entry = attrs.evolve(entry, gate=gate)
     if after is known:
         return entry
     news = attrs.evolve(entry, lists={**entry.lists, fact.kind: after})

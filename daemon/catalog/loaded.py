@@ -16,6 +16,7 @@ import attrs
 import msgspec
 
 from daemon.config.names import spellings
+from daemon.model import Kind
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
@@ -83,6 +84,7 @@ class LoadedStatus(StrEnum):
     INVALID_DISABLED = "invalid_disabled"
     INVALID_SERVER_DISABLED = "invalid_server_disabled"
     INVALID_RENAMED = "invalid_renamed"
+    INVALID_HELD = "invalid_held"
 
 
 @attrs.frozen(kw_only=True)
@@ -190,6 +192,8 @@ class Standing:
     schema_hash: str | None = None
     """None if the server has no such tool."""
     enabled: bool = True
+    held: bool = False
+    """Whether it waits for approval."""
     renamed_to: str | None = None
     """The only tool with its contents now."""
 
@@ -205,6 +209,7 @@ def judge(loaded_hash: str, server: str, tool: str, now: Standing) -> Verdict:
         ),
         (not now.server_enabled, _S.INVALID_SERVER_DISABLED, "server {server} is switched off"),
         (not now.listed, _S.VALID, ""),
+        (now.held, _S.INVALID_HELD, "{tool} of server {server} waits for an operator's approval"),
         (gone and now.renamed_to, _S.INVALID_RENAMED, "server {server} calls it {renamed_to} now"),
         (gone, _S.INVALID_DELETED, "server {server} no longer has it"),
         (not now.enabled, _S.INVALID_DISABLED, "{tool} is switched off"),
@@ -236,6 +241,7 @@ def standing(catalog: Catalog, key: ToolKey) -> Standing:
         server_enabled=not entry.disabled,
         listed=entry.tools is not None,
         schema_hash=None if tool is None else tool.schema_hash,
+        held=entry.held(Kind.TOOL, name) is not None,
         enabled=key not in catalog.off or _is_wanted(catalog, key),
         renamed_to=entry.tool_list.renamed.get(name),
     )

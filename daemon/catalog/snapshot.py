@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.catalog.categories import ToolCategory, concerned, of_server, resolve
-from daemon.catalog.entry import ServerEntry, changed_by, fresh, reconfigured
+from daemon.catalog.entry import ServerEntry, changed_by, fresh, reconfigured, with_gate
 from daemon.catalog.kinds import BESIDE_TOOLS, NAMED_AS, SHARING_NAMES, switch_of, tools_switched_by
 from daemon.catalog.naming import NO_NAMES, Claims, Names, assign
-from daemon.facts import Configured, Fact, NamesRecalled, ServerFact, ServerRecord, Switched
-from daemon.model import Definition, Kind, ToolKey
+from daemon.catalog.trust import HeldDefinition, gate_of, joined
+from daemon.facts import Approved, Configured, Fact, NamesRecalled, ServerFact, ServerRecord, Switched
+from daemon.model import Approval, Definition, Kind, Known, ToolKey
 
 if TYPE_CHECKING:
     from daemon.config.config_model import Config, Server
@@ -66,7 +67,7 @@ def claims(
 
 def _own_names(entry: ServerEntry, kind: Kind) -> Mapping[str, object] | None:
     known = entry.list_of(kind)
-    return known.definitions if known.listed else None
+    return known.all if known.listed else None
 
 
 def _has_names(was: ServerEntry, now: ServerEntry, kind: Kind) -> bool:
@@ -115,6 +116,8 @@ class Catalog:
     """The selected servers of a narrowed catalog (`catalog.offer`)."""
     elsewhere: frozenset[str] = frozenset()
     """Servers left out because their clients work in other directories (`catalog.offer`)."""
+    approvals: Mapping[str, Known] | None = attrs.field(default=None, repr=False)
+    """Approvals by a server's identity; None until the store was read."""
     departed: Mapping[str, int] = attrs.field(factory=dict, repr=False)
     """Epochs of removed servers, to continue from if they return."""
 
@@ -122,6 +125,11 @@ class Catalog:
     def names(self) -> Names:
         """The tools' names."""
         return self.naming[Kind.TOOL]
+
+    def held(self, key: ToolKey, kind: Kind = Kind.TOOL) -> HeldDefinition | None:
+        """A definition that waits for approval; None for any other."""
+        entry = self.servers.get(key[0])
+        return None if entry is None else entry.held(kind, key[1])
 
     def names_of(self, kind: Kind) -> Names:
         """The names of one kind; templates share those of resources."""
@@ -139,7 +147,7 @@ def begin(config: Config, now: float, reserved: frozenset[str] = frozenset()) ->
         reserved=reserved,
         begun=now,
     )
-    return _assembled(catalog)
+    return _assembled(_gated(catalog, now))
 
 
 def fold(catalog: Catalog, fact: Fact) -> Catalog:
@@ -158,6 +166,8 @@ def fold_all(catalog: Catalog, facts: Iterable[Fact]) -> Catalog:
             catalog = after = _with_config(_drawn(after, catalog), fact.config, fact.now)
         elif isinstance(fact, NamesRecalled):
             catalog = after = _with_recalled_names(_drawn(after, catalog), fact)
+        elif isinstance(fact, Approved):
+            after = _with_approvals(after, fact.approvals, fact.at)
         else:
             after = _with_fact(after, fact)
     return _drawn(after, catalog)
@@ -168,9 +178,40 @@ def _with_fact(catalog: Catalog, fact: ServerFact) -> Catalog:
     if entry is None:
         return _with_departed(catalog, fact)
     changed = changed_by(entry, fact)
-    return (
-        catalog if changed is entry else attrs.evolve(catalog, servers={**catalog.servers, entry.name: changed})
-    )
+    if changed is entry:
+        return catalog
+    after = attrs.evolve(catalog, servers={**catalog.servers, entry.name: changed})
+    known, identity = changed.gate.known, changed.gate.identity
+    if known is entry.gate.known or known is None:
+        return after
+    # Another entry may mean the same server.
+    return _gated(attrs.evolve(after, approvals={**(catalog.approvals or {}), identity: known}), after.begun)
+
+
+def _with_approvals(catalog: Catalog, approvals: Iterable[Approval], now: float) -> Catalog:
+    by_identity: dict[str, list[Approval]] = {}
+    for each in approvals:
+        by_identity.setdefault(each.identity, []).append(each)
+    known = catalog.approvals or {}
+    merged = {identity: joined(known.get(identity, {}), each) for identity, each in by_identity.items()}
+    if catalog.approvals is not None and all(known.get(identity) is each for identity, each in merged.items()):
+        return catalog
+    return _gated(attrs.evolve(catalog, approvals={**known, **merged}), now)
+
+
+def _gated(catalog: Catalog, now: float) -> Catalog:
+    """Judge the lists of servers whose gates are others again; what a first list approves is added."""
+    servers, approvals = dict(catalog.servers), catalog.approvals
+    for name, entry in catalog.servers.items():
+        gate = gate_of(catalog.config.mcp_servers[name], catalog.config, approvals)
+        if gate.is_open and entry.gate.is_open:
+            continue
+        if not gate.same_as(entry.gate):
+            servers[name] = after = with_gate(entry, gate, now)
+            if after.gate.known is not gate.known and after.gate.known is not None:
+                approvals = {**(approvals or {}), gate.identity: after.gate.known}
+    same = all(each is catalog.servers[name] for name, each in servers.items())
+    return catalog if same else attrs.evolve(catalog, servers=servers, approvals=approvals)
 
 
 def _drawn(after: Catalog, before: Catalog) -> Catalog:
@@ -232,7 +273,7 @@ def _with_config(catalog: Catalog, config: Config, now: float) -> Catalog:
         for server in config.mcp_servers.values()
     }
     departed = {name: epoch for name, epoch in epochs.items() if name not in servers and epoch}
-    after = attrs.evolve(catalog, config=config, servers=servers, departed=departed)
+    after = _gated(attrs.evolve(catalog, config=config, servers=servers, departed=departed), now)
     return _risen(catalog, _assembled(after, catalog))
 
 

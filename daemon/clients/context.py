@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from daemon.counting.tally import Tally
     from daemon.history.event import Event
     from daemon.kit.waiting import Watch
-    from daemon.ports import Upstream
+    from daemon.ports import Approving, Upstream
     from daemon.search.index import Index
     from daemon.surfaces.surface import Services, Surface
     from daemon.surfaces.table import SurfaceChoice
@@ -67,6 +67,8 @@ class SessionContext:
     """Logins at servers; None where links are not handed out."""
     offered: dict[str, float] = attrs.field(factory=dict)
     """By server, when the next login link may be handed out (`login_links`)."""
+    approver: Approving | None = None
+    """Approves what a client's user agreed to; None where users are not asked."""
     look: Callable[[], Awaitable[None]] | None = None
     """Returns once what other daemons have written is known here; None without other daemons. A tool just
     loaded at one daemon may be called at the next."""

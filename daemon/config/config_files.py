@@ -15,6 +15,7 @@ import attrs
 
 from daemon.config.expand import ENV_FILE, read_env, read_file
 from daemon.config.jsonc import ROOT, below, decode, is_within, placed
+from daemon.config.lock_file import LOCK, MAX_LOCK, Lock, lock_in
 from daemon.errors import ConfigError, Fault
 
 MAX_LINKS = 40
@@ -218,6 +219,22 @@ def at_once(path: str, flags: int) -> int:
 
 def _place(name: str) -> str:
     return f"{FOLDER}/{name}.json"
+
+
+def read_lock(config: Path) -> Lock | None:
+    """The lock next to a configuration; None without one."""
+    path = config.parent / LOCK
+    try:
+        with open(path, "rb", opener=at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return Lock(problem="it is no regular file")
+            if faults := open_to_others(path):
+                return Lock(problem=faults[0].message)
+            return lock_in(file.read(MAX_LOCK + 1))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return Lock(problem=f"it cannot be read: {error.strerror}")
 
 
 @attrs.frozen(kw_only=True)

@@ -16,6 +16,7 @@ import attrs
 
 from daemon.config import state_url
 from daemon.config.listen import DEFAULT_PROFILE, MAX_PORT, Listen, MetricsAddress
+from daemon.config.lock_file import Lock
 from daemon.config.login_keys import Auth, Scope
 from daemon.config.tuning import (
     AnswerTokens,
@@ -269,6 +270,14 @@ PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 """Default ports of URL schemes."""
 
 
+class Trust(StrEnum):
+    """The definitions that need no approval (docs/trust.md)."""
+
+    ALL = "all"
+    CHANGES = "changes"
+    NONE = "none"
+
+
 class StartMode(StrEnum):
     """The time of a server's start."""
 
@@ -328,6 +337,9 @@ class Server:
     start: StartMode = StartMode.EAGER
     """eager: start with the daemon. lazy: start with the first call to a tool. If clients do not share an
     instance, each instance starts with its first client, and lazy also skips the initial listing of tools."""
+    trust: Trust | None = None
+    """all: models are offered what the server lists. changes: its first list, and later what somebody approves
+    (`mcpd approve`). none: what somebody approves. When absent: as `trust` of the configuration."""
     share: Share | None = None
     """all: one instance for all clients. workspace: one for each directory that clients work in. session: one
     for each session. When absent: workspace if command, args, env or cwd contain ${workspace}, otherwise all.
@@ -353,6 +365,8 @@ class Server:
     """Values of ${...} references."""
     credentials: frozenset[str] = from_the_key(default=frozenset(), repr=False)
     """Values or defaults of ${...} references that are credentials, for redaction."""
+    identity: str = from_the_key(default="", repr=False)
+    """Which server the entry means (`lock_file.identity_of`): approvals are kept by it."""
     faults: tuple[Fault, ...] = from_the_key(default=())
     """Faults of the entry. With any, the server is `failed` and never starts."""
     instance: Instance | None = attrs.field(default=None, metadata={"in_file": False})
@@ -538,6 +552,10 @@ class Config:
 
     mcp_servers: Mapping[str, Server] = attrs.field(factory=dict)
     """Servers by name. Paste `mcpServers` of another MCP client here."""
+    trust: Trust = Trust.ALL
+    """Default of `trust` of servers: all, changes or none."""
+    lock: Lock | None = attrs.field(default=None, metadata={"in_file": False}, repr=False)
+    """The lock next to the file (`mcpd lock`)."""
     categories: Mapping[str, Category] = attrs.field(factory=dict)
     """Categories by name. When absent: one category for each server."""
     lazy: bool = True

@@ -19,6 +19,7 @@ from daemon.config.config_files import (
     at_once,
     open_to_others,
     read_env_file_of,
+    read_lock,
     read_profiles,
 )
 from daemon.config.config_model import (
@@ -34,6 +35,7 @@ from daemon.config.config_model import (
 from daemon.config.expand import HTTP_KEYS, Sources, expand_entry, read_file, with_env_file
 from daemon.config.jsonc import ROOT, below, decode, outward, placed
 from daemon.config.listen import DEFAULT_PROFILE, Tls
+from daemon.config.lock_file import identity_of
 from daemon.config.names import SERVER_NAME
 from daemon.config.structure import expected, keys, read
 from daemon.config.translation import Normalized, normalized
@@ -45,7 +47,7 @@ from daemon.kit.wording import MAX_QUOTED
 FIXED = ("listen", "state", "limits", "search")
 """Keys that the daemon was built with: a change needs a restart."""
 
-APPLIED = ("autostart", "categories", "idle", "lazy", "metrics", "profiles", "summaries", "watch")
+APPLIED = ("autostart", "categories", "idle", "lazy", "metrics", "profiles", "summaries", "trust", "watch")
 """Other keys that the daemon reads on each use: a change applies at once."""
 
 
@@ -101,7 +103,7 @@ def _what_became(old: Server | None, new: Server) -> str:
 
 def _built_with(server: Server) -> Server:
     """The server without keys that its actor does not depend on; a new key counts by default."""
-    plain = attrs.evolve(server, title="", description="", workspaces=())
+    plain = attrs.evolve(server, title="", description="", workspaces=(), trust=None, identity="")
     return attrs.evolve(plain, substituted=frozenset(), credentials=frozenset())
 
 
@@ -182,7 +184,8 @@ def _load(path: Path, environ: Mapping[str, str], surfaces: Collection[str], *, 
         raise ConfigError(source, faults)
     text, variables = _text(content, source), read_env_file_of(path)
     sources = Sources(environ=environ, kept=variables.values, base=path.parent, read_file=read_file)
-    return _parse(text, source, sources, surfaces, read_profiles(path), variables, strict=strict)
+    read = _parse(text, source, sources, surfaces, read_profiles(path), variables, strict=strict)
+    return attrs.evolve(read, config=attrs.evolve(read.config, lock=read_lock(path)))
 
 
 def load_changed(
@@ -198,7 +201,8 @@ def load_changed(
         text = changed[path] if path in changed else _text(path.read_bytes(), source)
     except OSError as error:
         raise ConfigError(source, [Fault(path=ROOT, message=f"cannot be read: {error.strerror}")]) from None
-    return _parse(text, source, sources, surfaces, files, variables, strict=False).config
+    read = _parse(text, source, sources, surfaces, files, variables, strict=False).config
+    return attrs.evolve(read, lock=read_lock(path))
 
 
 def parse(
@@ -340,6 +344,7 @@ def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) 
     trail = below(below(ROOT, "mcpServers"), name)
     found: frozenset[str] = frozenset()
     credentials: frozenset[str] = frozenset()
+    identity = identity_of(raw) if isinstance(raw, dict) else ""
     if isinstance(raw, dict):
         # A disabled server may refer to variables that are not set yet.
         if raw.get("enabled") is not False:
@@ -358,7 +363,8 @@ def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) 
     cwd, auth = server.cwd and _absolute(server.cwd, sources.base), server.auth
     if auth is not None and auth.token_file:
         auth = attrs.evolve(auth, token_file=_absolute(auth.token_file, sources.base))
-    return attrs.evolve(server, substituted=found, credentials=credentials, cwd=cwd, auth=auth)
+    server = attrs.evolve(server, cwd=cwd, auth=auth, identity=identity)
+    return attrs.evolve(server, substituted=found, credentials=credentials)
 
 
 def _absolute(path: str, base: Path) -> str:

@@ -68,6 +68,13 @@ def translated(entry: Mapping[str, Any], *, milliseconds: bool | None = None) ->
     return Translated(entry=work.entry, notes=tuple(work.notes))
 
 
+def _is_ours(key: str, value: object) -> bool:
+    """Whether a key that other clients have, too, has a value of mcpd's own."""
+    if key == "auth":
+        return isinstance(value, dict) and "type" in value
+    return key != "trust" or not isinstance(value, bool)
+
+
 class _Work:
     def __init__(self, entry: dict[str, Any], *, milliseconds: bool | None) -> None:
         self.entry = entry
@@ -78,8 +85,7 @@ class _Work:
     def take(self, key: str) -> None:
         """Translate one key; unknown ones and mcpd's own stay."""
         value = self.entry[key]
-        # Other clients have this key, too, without a type.
-        is_ours = key in _OURS and (key != "auth" or (isinstance(value, dict) and "type" in value))
+        is_ours = key in _OURS and _is_ours(key, value)
         meant = None if is_ours else client_keys.keys_of_servers().get(client_keys.fold(key))
         if is_ours:
             self._own(key)

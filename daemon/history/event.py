@@ -48,7 +48,13 @@ class EventKind(StrEnum):
     EPOCH = "epoch"
     """The version of the offer has risen for another reason. `epoch`, `before`."""
 
+    HELD = "held"
+    """Definitions wait for approval. `definitions`: by operators' words (`catalog.kinds.switch_of`),
+    `because` (`catalog.trust.HeldBecause`) and the `change`; `more`: the number of others."""
+
     # What people and programs did.
+    APPROVED = "approved"
+    """Somebody approved definitions. `names`: operators' words for them; `by`."""
     LOGIN = "login"
     """A login at a server has begun, succeeded, failed or ended. `outcome`."""
     SWITCHED = "switched"
@@ -89,6 +95,7 @@ _BAD = frozenset(
         EventKind.REFUSED,
         EventKind.OVERLOADED,
         EventKind.QUESTION_REFUSED,
+        EventKind.HELD,
         EventKind.LOST,
     }
 )

@@ -207,6 +207,30 @@ def _differences(found: object) -> str:
     return ", ".join([*members, *told])
 
 
+_HELD = {
+    "new": "nobody approved it yet",
+    "changed": "it changed",
+    "lock": "mcpd.lock does not approve it",
+    "unknown": "the approvals are not read yet",
+}
+
+
+def of_held(because: str, change: Mapping[str, Sequence[str]]) -> str:
+    """Why a definition is held (`catalog.trust`), as `it changed: description, argument place added`."""
+    what = _differences(change)
+    why = _HELD.get(because, because)
+    return f"{why}: {what}" if what else why
+
+
+def _held(_event: Event, details: Mapping[str, object]) -> str:
+    found, more = details.get("definitions"), _number(details, "more")
+    told = [
+        f"{name} ({of_held(str(each.get('because')), each.get('change') or {})})"
+        for name, each in (found if isinstance(found, Mapping) else {}).items()
+    ]
+    return f"waits for approval (`mcpd approve`): {_some(told, int(more or 0))}"
+
+
 def _some(names: Sequence[object], more: int = 0) -> str:
     more += max(0, len(names) - NAMED)
     return ", ".join(map(str, names[:NAMED])) + (f" and {more} more" if more else "")
@@ -286,6 +310,8 @@ _WORDED: Mapping[EventKind, Callable[[Event, Mapping[str, object]], str]] = {
     _K.LISTS_CHANGED: _lists_changed,
     _K.EPOCH: _epoch,
     _K.LOGIN: lambda event, details: _with_reason(f"login {details.get('outcome')}", event),
+    _K.HELD: _held,
+    _K.APPROVED: lambda _event, details: f"{details.get('by')} approved {_some(_names(details.get('names')))}",
     _K.SWITCHED: _switched,
     _K.RELOADED: _reloaded,
     _K.SIGNAL: lambda _event, details: f"mcpd got {details.get('signal')}",

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from daemon.operators.reports import StateReport
     from daemon.ports import OwnCall, Upstream
     from daemon.processes.peers import Connections
+    from daemon.setup.approving import Approver
     from daemon.state.health import Persistence
     from daemon.state.notes import Totals
     from daemon.supervision.supervisor import Child
@@ -302,6 +303,7 @@ class OperatorContext:
     """The supervisor's view of `actors`."""
     reload: Callable[[], Awaitable[Plan]]
     """Reads the configuration and applies it (`actors.reloader`)."""
+    approver: Approver
     archive: Archive
     clients: Clients
     counters: Counters

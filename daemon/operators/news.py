@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
+from daemon.catalog.kinds import BESIDE_TOOLS, LISTS, switch_of
+from daemon.catalog.trust import HeldBecause
+from daemon.config.lock_file import MEMBERS
 from daemon.history.event import Event, EventKind
 
 if TYPE_CHECKING:
@@ -117,6 +120,30 @@ def changed(before: ServerEntry, after: ServerEntry) -> Event:
         details["renamed"] = found["renamed"]
     kind = EventKind.LISTS_CHANGED if lists else EventKind.EPOCH
     return Event(kind=kind, server=after.name, run=after.status.incarnation, details=details)
+
+
+NOTED = 20
+"""Most held definitions in one event."""
+
+
+def newly_held(
+    before: ServerEntry, after: ServerEntry, noted: Collection[tuple[str, str]]
+) -> tuple[Event, list[str]] | None:
+    """The event of definitions that wait for approval, with their words; None if all are `noted` by these."""
+    found = {
+        switch_of(kind, name): {"because": str(held.because), "change": held.change}
+        for kind in MEMBERS
+        for name, held in after.list_of(kind).held.items()
+        if name not in before.list_of(kind).held and held.because is not HeldBecause.UNKNOWN
+    }
+    new = {word: each for word, each in found.items() if (after.name, word) not in noted}
+    if not new:
+        return None
+    details: dict[str, Any] = {
+        "definitions": dict(islice(new.items(), NOTED)),
+        "more": max(0, len(new) - NOTED),
+    }
+    return Event(kind=EventKind.HELD, server=after.name, run=after.status.incarnation, details=details), [*new]
 
 
 def _compared(before: ServerEntry, after: ServerEntry, names: Sequence[str]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ ADVICE = {
     "invalid_disabled": "Switch it on: `mcpd enable {server}/{name}`, or in the configuration.",
     "invalid_server_disabled": "Switch it on: `mcpd enable {server}`, or in the configuration.",
     "invalid_renamed": "Load it under its new name: {renamedTo}.",
+    "invalid_held": "Approve it: `mcpd approve {server}/{name}`.",
 }
 """The remedy for a loaded tool, by its status."""
 
@@ -32,6 +33,7 @@ STATUSES = {
     "invalid_disabled": "switched off",
     "invalid_server_disabled": "its server is switched off",
     "invalid_renamed": "has another name now",
+    "invalid_held": "waits for approval",
 }
 
 SOURCES = {

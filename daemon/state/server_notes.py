@@ -240,9 +240,7 @@ class ServerNotes:
             sentences=entry.sentences,
             since=entry.tool_list.since,
             said=attrs.evolve(entry.said, instructions=""),
-            lists={
-                kind: tuple(known.definitions.values()) for kind, known in entry.lists.items() if known.listed
-            },
+            lists={kind: tuple(known.all.values()) for kind, known in entry.lists.items() if known.listed},
         )
 
     def _is_held(self, entry: ServerEntry) -> bool:

@@ -30,6 +30,7 @@ from daemon.safety.legible import legible_tool
 from daemon.surfaces import answers
 from daemon.surfaces.additions import read_only
 from daemon.surfaces.describing import definition, find_category, shown, starting, unlisted
+from daemon.surfaces.held import refusal_of_held
 from daemon.surfaces.surface import (
     ALWAYS_LOAD,
     RUNS_ANYTHING,
@@ -183,6 +184,7 @@ def find(view: View, name: str, *, patient: bool, chosen: bool = False) -> Offer
     Raises:
         ToolChanged: the tool differs from the one that this client saw.
         ToolDisabled: the tool exists, but this profile does not offer it.
+        ToolHeld: the tool waits for approval.
         UpstreamUnavailable: the name includes its server, which never listed its tools.
         UnknownTool: no server has the tool.
     """
@@ -194,6 +196,8 @@ def find(view: View, name: str, *, patient: bool, chosen: bool = False) -> Offer
         return offered
     if key is not None and _is_off(view, key):
         raise disabled(view, key, name)
+    if key is not None and (waiting_for := refusal_of_held(view, Kind.TOOL, key, name)) is not None:
+        raise waiting_for
     # A bare unknown name wakes no server; a name with its server's prefix wakes that one.
     entries = list(view.servers.values()) if key is None else [catalog.servers[key[0]]]
     is_wanted = chosen or key is not None

@@ -20,6 +20,7 @@ from daemon.host.notify import TOKENS, Readiness, handover
 from daemon.kit.later import later
 from daemon.operators.base import Clients, Counters, OperatorContext
 from daemon.processes.peers import Peers, TcpPeers, own_and, shares
+from daemon.setup.approving import Approver
 from daemon.surfaces.table import AUTO, SURFACES
 from daemon.tree.core import Core
 
@@ -61,6 +62,7 @@ class Wiring(Core):
             redact=around.redact,
             note=self.history.note,
         )
+        self.approver = _approver(self)
         self.front, self.exporter = _front(self), _exporter(self)
         self.exposition = Exposition(
             self.registry.catalog, self.exporter.text, readiness=lambda: self.readiness, outbox=self.outbox
@@ -152,10 +154,23 @@ def _front(wiring: Wiring) -> Front[Session]:
         logins=wiring.around.logins,
         look=wiring.recorder.look if wiring.recorder.shared else None,
         moves=wiring.moves,
+        approver=wiring.approver,
         note=wiring.history.note,
         gather=wiring.gathering.add,
     )
     return Front(lambda link, number, principal: Session(link, number, context, principal))
+
+
+def _approver(wiring: Wiring) -> Approver:
+    facts = wiring.around.facts
+    return Approver(
+        catalog=wiring.registry.catalog,
+        tell=wiring.registry.tell,
+        settle=wiring.registry.settle,
+        note=wiring.history.note,
+        wall=time.time,
+        directory=Path(facts.directory or ".", facts.config).parent,
+    )
 
 
 def _http(wiring: Wiring, listener: socket.socket) -> HttpDoor:
@@ -214,6 +229,7 @@ def _context(wiring: Wiring) -> OperatorContext:
         actors=wiring.servers.actors,
         children=wiring.supervisor.children,
         reload=wiring.reloader.reload,
+        approver=wiring.approver,
         archive=wiring.recorder,
         clients=Clients(
             live=wiring.front.sessions.values,

@@ -125,8 +125,9 @@ INDECISIVE: dict[str, dict[str, Any]] = {
     "era": {"era": "handshake"},
     "workspaces": {"workspaces": ["/srv/*"]},
     "workspace_programs": {"workspacePrograms": True},
+    "trust": {"trust": "none"},
 }
-READ_INTO_OTHERS = {"name", "substituted", "credentials", "instance", "env_file", "faults"}
+READ_INTO_OTHERS = {"name", "substituted", "credentials", "identity", "instance", "env_file", "faults"}
 """What is no key of an entry, or whose content is read into another one."""
 OF_LOGINS = {"oauth", "auth"}
 """How to log in, which decides nothing about who answers."""

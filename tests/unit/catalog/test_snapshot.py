@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemon.catalog import entry as entries
 from daemon.catalog.definitions import MAX_RENAMED, NEVER
-from daemon.catalog.entry import after_listing
+from daemon.catalog.entry import KnownList
 from daemon.catalog.kinds import BESIDE_TOOLS
 from daemon.catalog.snapshot import Catalog, _assembled, fold, fold_all
 from daemon.facts import DefinitionsListed, Fact, ServerRecord, Summarized, Switched
@@ -509,6 +510,12 @@ def test_a_server_that_begins_with_its_first_use_is_of_use_before_it_has_ever_li
 
 
 PLAN = definition(Kind.PROMPT, "git", "plan")
+
+
+def after_listing(known: KnownList | None, fact: DefinitionsListed) -> KnownList:
+    return entries.after_listing(known, fact)[0]
+
+
 KNOWN = after_listing(None, prompts("git", PLAN))
 
 

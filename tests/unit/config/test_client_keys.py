@@ -14,7 +14,7 @@ KEYS = [key for meant in client_keys.table().server for key in meant.keys]
 def test_no_key_stands_there_twice_and_none_is_ours() -> None:
     folded = [client_keys.fold(key) for key in KEYS]
     assert len(folded) == len(set(folded))
-    assert not set(folded) & {key.lower() for key in keys(Server)} - {"envfile", "auth"}
+    assert not set(folded) & {key.lower() for key in keys(Server)} - {"envfile", "auth", "trust"}
     assert not {*client_keys.table().sections, *client_keys.top_level_keys()} & set(keys(Config))
 
 

@@ -32,6 +32,7 @@ from daemon.model import ToolKey
 from daemon.operators.base import Clients, Counters, DaemonFacts, OperatorContext
 from daemon.ports import Holder, Upstream
 from daemon.processes.children import Children
+from daemon.setup.approving import Approver
 from daemon.state.health import Condition, Persistence
 from daemon.state.notes import Totals
 from daemon.supervision.lifecycle import ChildSpec, Lifecycle
@@ -259,9 +260,18 @@ async def nobody_unloads(_identity: Hashable, _keys: Collection[ToolKey]) -> boo
 
 def operator_context(stage: Stage, **changed: Any) -> OperatorContext:
     """A context over a stage; what is not changed is idle, empty or well."""
+    registry, history = StageRegistry(stage), History(time.time)
     given: dict[str, Any] = {
         "facts": FACTS,
-        "registry": StageRegistry(stage),
+        "registry": registry,
+        "approver": Approver(
+            catalog=stage.catalog,
+            tell=stage.learn,
+            settle=trio.lowlevel.checkpoint,
+            note=history.note,
+            wall=time.time,
+            directory=Path("/nowhere"),
+        ),
         "upstreams": {},
         "children": {},
         "reload": _no_reload,
@@ -282,7 +292,7 @@ def operator_context(stage: Stage, **changed: Any) -> OperatorContext:
             ServerLogins(FileLogins(Path("/nowhere"))), Path("/nowhere"), Children.__new__(Children)
         ),
         "wall": time.time,
-        "history": History(time.time),
+        "history": history,
     }
     given |= changed
     return OperatorContext(**{"actors": given["upstreams"], **given})

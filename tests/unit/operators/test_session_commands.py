@@ -13,7 +13,7 @@ import pytest
 from daemon.catalog.loaded import Loaded, LoadedStatus, SessionRecord, Source, Verdict, anonymous_key
 from daemon.clients.context import SessionStatistics
 from daemon.errors import CallError, InvalidArguments, McpdError
-from daemon.facts import Configured, Switched
+from daemon.facts import Approved, Configured, Switched
 from daemon.operators import session_commands
 from daemon.operators.base import OperatorContext
 from daemon.surfaces.table import ClientInfo, Grounds, SurfaceChoice, fitting
@@ -106,13 +106,16 @@ def statuses(stage: Stage, loaded: Loaded) -> dict[str, tuple[str, str | None]]:
 
 def test_every_status_is_judged_anew_by_the_catalog_of_this_moment() -> None:
     servers = {name: {"command": "x"} for name in ("alpha", "beta", "gamma")}
+    servers["delta"] = {"command": "y", "trust": "changes"}
     stage = Stage(config_of({"mcpServers": servers}))
+    stage.learn(Approved())
     one, other = tool("one"), tool("old", inputSchema={"type": "object", "maxProperties": 3})
     stage.lists("alpha", one, "two", "three", "four", other)
     keys = [("alpha", name) for name in ("one", "two", "three", "four", "old")]
-    loaded = loaded_of(stage, *keys, ("beta", "echo"), ("gamma", "echo"))
+    loaded = loaded_of(stage, *keys, ("beta", "echo"), ("gamma", "echo"), ("delta", "echo"))
     assert set(statuses(stage, loaded).values()) == {("valid", None)}
     stage.lists("alpha", tool("one", description="Other."), "two", "four", {**other, "name": "new"})
+    stage.lists("delta", tool("echo", description="Other."))
     stage.learn(Switched(off=frozenset({("alpha", "two"), ("beta", "")})))
     left = {name: entry for name, entry in servers.items() if name != "gamma"}
     stage.learn(Configured(config=config_of({"mcpServers": left}), now=NOW))
@@ -125,6 +128,7 @@ def test_every_status_is_judged_anew_by_the_catalog_of_this_moment() -> None:
         "alpha/old": ("invalid_renamed", "new"),
         "beta/echo": ("invalid_server_disabled", None),
         "gamma/echo": ("invalid_deleted", None),
+        "delta/echo": ("invalid_held", None),
     }
     assert {status for status, _ in after.values()} == set(map(str, LoadedStatus))
     # Of a server that was never listed nothing is known; one may not exist at all.

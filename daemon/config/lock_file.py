@@ -1,0 +1,100 @@
+"""`mcpd.lock`, a team's agreement next to the configuration, and the identity of a server (docs/trust.md)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import msgspec
+
+from daemon.model import Kind
+
+LOCK = "mcpd.lock"
+
+VERSION = 1
+"""The version of the file's form, and of the rules that make the hashes (`catalog.forms`)."""
+
+MAX_LOCK = 16 * 1024 * 1024
+"""Bytes of the file: some 30,000 tools."""
+
+MEMBERS: Mapping[Kind, str] = {
+    Kind.PROMPT: "prompts",
+    Kind.TEMPLATE: "resourceTemplates",
+    Kind.TOOL: "tools",
+}
+"""The kinds of definitions that wait for approval, with their member of a server in the file."""
+
+
+class LockedLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One definition, a line of the file."""
+
+    hash: str
+    """`catalog.forms.SteadyForm.digest`."""
+    parts: Mapping[str, str] = {}
+    says: str = ""
+    """The beginning of its description, for readers."""
+
+
+class LockedServer(msgspec.Struct, frozen=True, kw_only=True):
+    """One server in the file."""
+
+    identity: str
+    """As `identity_of`: the agreement holds for this entry alone."""
+    tools: Mapping[str, LockedLine] = {}
+    prompts: Mapping[str, LockedLine] = {}
+    resource_templates: Mapping[str, LockedLine] = msgspec.field(default={}, name="resourceTemplates")
+
+    def line(self, kind: Kind, name: str) -> LockedLine | None:
+        """The line of a definition."""
+        return self.lines(kind).get(name)
+
+    def lines(self, kind: Kind) -> Mapping[str, LockedLine]:
+        """The lines of one kind by name."""
+        return {Kind.TOOL: self.tools, Kind.PROMPT: self.prompts}.get(kind, self.resource_templates)
+
+
+class Lock(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of the file; with a `problem`, nothing in it counts."""
+
+    version: int = msgspec.field(default=VERSION, name="lockfileVersion")
+    servers: Mapping[str, LockedServer] = {}
+    problem: str = ""
+    """Why it cannot be read."""
+
+
+def lock_in(content: bytes) -> Lock:
+    """The lock in a file's content."""
+    if len(content) > MAX_LOCK:
+        return Lock(problem=f"it has more than {MAX_LOCK // 1024**2} MiB")
+    try:
+        version = msgspec.json.decode(content, type=_Version).version
+        if version != VERSION:
+            return Lock(problem=f"it has version {version}, this mcpd knows {VERSION}")
+        return msgspec.structs.replace(msgspec.json.decode(content, type=Lock), problem="")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return Lock(problem=f"it is no {LOCK}: {error}")
+
+
+class _Version(msgspec.Struct):
+    version: int = msgspec.field(name="lockfileVersion")
+
+
+def identity_of(entry: Mapping[str, Any]) -> str:
+    """Hex SHA-256 of the settings that say which server an entry means, as written, without a URL's secrets."""
+    decisive = {key: entry.get(key) for key in ("command", "args", "url")}
+    if isinstance(decisive["url"], str):
+        decisive["url"] = _without_secrets(decisive["url"])
+    # What is faulty has an identity, too: its entry is mended later.
+    text = msgspec.json.encode(decisive, enc_hook=repr, order="sorted")
+    return hashlib.sha256(text).hexdigest()
+
+
+def _without_secrets(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    query = urlencode([(name, "") for name, _ in parse_qsl(parts.query, keep_blank_values=True)])
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query, fragment=""))

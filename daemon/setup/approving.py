@@ -1,0 +1,105 @@
+"""Approval of held definitions: by an operator, the console, or a client's user (docs/trust.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+from loguru import logger
+
+from daemon.catalog.kinds import switch_of
+from daemon.catalog.trust import approval
+from daemon.config.config_files import read_lock
+from daemon.config.lock_file import LOCK, Lock
+from daemon.documents.files import DocumentError
+from daemon.errors import CannotApprove
+from daemon.facts import Approved, Configured, Fact
+from daemon.history.event import Event, EventKind
+from daemon.setup import locking
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from daemon.catalog.snapshot import Catalog
+    from daemon.kit.waiting import Watch
+    from daemon.model import Definition
+
+LOCK_SECONDS = 10.0
+"""Seconds for reading and writing the lock, as for the configuration."""
+
+
+@attrs.frozen(kw_only=True)
+class Approver:
+    """Approves definitions in the form in which somebody saw them."""
+
+    catalog: Watch[Catalog]
+    tell: Callable[[Fact], None]
+    settle: Callable[[], Awaitable[None]]
+    """Returns once every fact told is in the catalog."""
+    note: Callable[[Event], None]
+    wall: Callable[[], float]
+    """Seconds since the epoch."""
+    directory: Path
+    """The configuration's."""
+    writing: trio.Lock = attrs.field(factory=trio.Lock)
+    """Held while the lock is written: each writer must see the result of the last."""
+
+    async def approve(self, definitions: Sequence[Definition], by: str) -> list[Definition]:
+        """Approve what is still held in this form; returns that. `by` says who, for people.
+
+        A form that changed meanwhile stays held. Where a lock approves, the lock is written.
+
+        Raises:
+            CannotApprove: the lock cannot be read or written.
+        """
+        catalog = self.catalog.value
+        found = [
+            each
+            for each in definitions
+            if (held := catalog.held((each.server, each.name), each.kind)) is not None
+            and held.definition.schema_hash == each.schema_hash
+        ]
+        if not found:
+            return []
+        if catalog.config.lock is not None:
+            await self._lock(found)
+        gates = {name: entry.gate for name, entry in catalog.servers.items()}
+        approvals = tuple(approval(gates[each.server], each, by, self.wall()) for each in found)
+        self.tell(Approved(approvals=approvals, at=self.wall()))
+        await self.settle()
+        for server in dict.fromkeys(each.server for each in found):
+            names = [switch_of(each.kind, each.name) for each in found if each.server == server]
+            self.note(Event(kind=EventKind.APPROVED, server=server, details={"names": names, "by": by}))
+            logger.bind(server=server, event=True).info("{} approved {}", by, ", ".join(names))
+        return found
+
+    async def _lock(self, definitions: Sequence[Definition]) -> None:
+        async with self.writing:
+            catalog = self.catalog.value
+            if catalog.config.lock is not None and catalog.config.lock.problem:
+                text = f"{self.directory / LOCK} approves, and cannot be read: {catalog.config.lock.problem}."
+                raise CannotApprove(f"{text} Mend it, or take it away, then `mcpd reload`")
+            identities = {name: entry.gate.identity for name, entry in catalog.servers.items()}
+            work = partial(_write, self.directory, definitions, identities)
+            try:
+                with trio.fail_after(LOCK_SECONDS):
+                    lock = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+            except (DocumentError, trio.TooSlowError) as error:
+                why = str(error) or f"no answer from its file system within {LOCK_SECONDS:g} s"
+                raise CannotApprove(f"the approvals stand in {self.directory / LOCK}: {why}") from None
+            config = attrs.evolve(self.catalog.value.config, lock=lock)
+            self.tell(Configured(config=config, now=self.wall()))
+            await self.settle()
+
+
+def _write(directory: Path, definitions: Sequence[Definition], identities: Mapping[str, str]) -> Lock | None:
+    def approve(content: locking.Content) -> None:
+        for server in dict.fromkeys(each.server for each in definitions):
+            its = [each for each in definitions if each.server == server]
+            locking.approve(content, server, identities[server], its)
+
+    locking.changed(directory / LOCK, approve)
+    return read_lock(directory / "mcpd.json")
