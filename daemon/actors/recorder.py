@@ -112,17 +112,16 @@ class Recorder:
         """Returns the hourly counts since a time in seconds since the epoch (`state.notes`)."""
         self._listening = Listening(self._access, opener.listen, timing.rng)
         recalling = Recalling(
-            self._notes.servers, catalog=catalog, tell=tell, settle=settle, where=opener.where
+            self._notes.servers,
+            catalog=catalog,
+            tell=tell,
+            settle=settle,
+            where=opener.where,
+            wall=timing.wall,
         )
         self._poll = StorePoll(self._access, self._notes.sessions, recalling, self._listening)
-        self._sync = Sync(
-            self._access,
-            self._notes,
-            recalling,
-            Expiry(self._notes.sessions, self._access, idle=timing.session_idle, wall=timing.wall),
-            self._health,
-            self._poll,
-        )
+        expiry = Expiry(self._notes.sessions, self._access, idle=timing.session_idle, wall=timing.wall)
+        self._sync = Sync(self._access, self._notes, recalling, expiry, self._health, self._poll)
         self._retry_at: float | None = None
 
     def statistics(self) -> RecorderStatistics:

@@ -134,7 +134,8 @@ def newly_held(
         switch_of(kind, name): {"because": str(held.because), "change": held.change}
         for kind in MEMBERS
         for name, held in after.list_of(kind).held.items()
-        if name not in before.list_of(kind).held and held.because is not HeldBecause.UNKNOWN
+        if held.because is not HeldBecause.UNKNOWN
+        and ((was := before.held(kind, name)) is None or was.because is HeldBecause.UNKNOWN)
     }
     new = {word: each for word, each in found.items() if (after.name, word) not in noted}
     if not new:

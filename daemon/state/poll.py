@@ -24,14 +24,14 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.facts import Fact, NamesRecalled, ServerRecord, Switched
+from daemon.facts import Approved, Fact, NamesRecalled, ServerRecord, Switched
 from daemon.kit.waiting import ActorGone, RetryPolicy, Watch
 from daemon.state.faults import StoreFault
 
 if TYPE_CHECKING:
     from daemon.catalog.loaded import SessionRecord
     from daemon.catalog.snapshot import Catalog
-    from daemon.model import GivenName
+    from daemon.model import Approval, GivenName
     from daemon.state.notes import SessionNotes
     from daemon.state.postgres import PostgresNotifications
     from daemon.state.server_notes import ServerNotes, Switches
@@ -53,8 +53,9 @@ class Recalling:
         tell: Callable[[Fact], None],
         settle: Callable[[], Awaitable[None]],
         where: str,
+        wall: Callable[[], float],
     ) -> None:
-        """Start without facts; `settle` returns once every fact is in the catalog."""
+        """Start without facts; `settle` returns once every fact is in the catalog, `wall` the present time."""
         self.untaken = False
         """Whether the catalog may lack a fact, whose subject would then look as if it had been removed."""
         self._notes = notes
@@ -62,6 +63,7 @@ class Recalling:
         self._tell = tell
         self._settle = settle
         self._where = where
+        self._wall = wall
         self._complained: set[str] = set()
 
     async def settle(self) -> None:
@@ -86,6 +88,11 @@ class Recalling:
             if text not in self._complained:
                 self._complained.add(text)
                 logger.warning("skipped an unreadable row of the store {}: {}", self._where, text)
+
+    def approvals(self, stored: Iterable[Approval] = ()) -> None:
+        """Send the store's approvals; also that it was read, on which the judgement of every list waits."""
+        self._tell(Approved(approvals=tuple(stored), at=self._wall()))
+        self.untaken = True
 
     def names(self, stored: Iterable[GivenName], *, shared: bool) -> None:
         """Send the store's names and URIs; `shared` says that other daemons give names, too."""

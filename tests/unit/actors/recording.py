@@ -102,10 +102,11 @@ def begin(
     history: History | None = None,
     count_hourly: Callable[[], Mapping[str, int]] = dict,
     trusted: TrustedSwitches | None = None,
+    trust: str = "all",
     **timing: Any,
 ) -> Stage:
     """A recorder that has done nothing yet."""
-    config = config_of({"mcpServers": servers(*(names or ("a", "b")))})
+    config = config_of({"trust": trust, "mcpServers": servers(*(names or ("a", "b")))})
     made = Stage(Registry(config, wall=lambda: START), [], set(), [])
     chosen: dict[str, Any] = {"session_idle": 30 * DAY, "patience": UNHURRIED, **timing}
     made.recorder = Recorder(

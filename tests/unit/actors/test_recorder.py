@@ -22,7 +22,7 @@ from daemon.state.store_access import TrustedSwitches
 from daemon.states import ServerState
 from tests.unit.actors.recording import DAY, START, Stage, begin, life, session, tools_of
 from tests.unit.actors.test_recorder_shared import SLACK, two, url
-from tests.unit.catalog.samples import servers
+from tests.unit.catalog.samples import listed, servers
 from tests.unit.config.reading import config_of
 from tests.unit.state.postgres import postgres
 from tests.unit.state.samples import definition
@@ -128,6 +128,25 @@ async def test_a_life_that_ends_at_once_takes_nothing_back(disk: Disk) -> None:
     assert disk.off == {("b", "")}
     assert "key" in disk.sessions
     assert disk.open_stores == 0
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_first_list_is_offered_once_the_store_was_read_whichever_comes_first(
+    early: bool, disk: Disk
+) -> None:
+    stage = begin(disk.open, trust="changes")
+    if early:
+        stage.registry.tell(listed("a", "read"))
+    else:
+        disk.fails("open", StoreCause.UNAVAILABLE)
+    async with life(stage, disk):
+        if not early:
+            await stage.lists("a", "read")
+            assert list(tools_of(stage.entry())) == []
+            disk.works()
+            await stage.recorder.open()
+            await stage.registry.settle()
+        assert list(tools_of(stage.entry())) == ["read"]
 
 
 async def test_a_server_that_only_comes_and_goes_is_not_written(disk: Disk) -> None:

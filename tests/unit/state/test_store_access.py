@@ -385,7 +385,12 @@ class Bench:
         self.settling: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.catalog = Watch(catalog_of(CONFIG))
         self.recalling = poll.Recalling(
-            ServerNotes(), catalog=self.catalog, tell=self.told.append, settle=self.settle, where="disk"
+            ServerNotes(),
+            catalog=self.catalog,
+            tell=self.told.append,
+            settle=self.settle,
+            where="disk",
+            wall=lambda: 0.0,
         )
 
     async def settle(self) -> None:
