@@ -50,7 +50,7 @@ class EventKind(StrEnum):
 
     HELD = "held"
     """Definitions wait for approval. `definitions`: by operators' words (`catalog.kinds.switch_of`),
-    `because` (`catalog.trust.HeldBecause`) and the `change`; `more`: the number of others."""
+    `because` (`catalog.trust.HeldBecause`) with the members of the change; `more`: the number of others."""
 
     # What people and programs did.
     APPROVED = "approved"

@@ -223,12 +223,20 @@ def of_held(because: str, change: Mapping[str, Sequence[str]]) -> str:
 
 
 def _held(_event: Event, details: Mapping[str, object]) -> str:
-    found, more = details.get("definitions"), _number(details, "more")
+    given = details.get("definitions")
+    found = given if isinstance(given, Mapping) else {}
     told = [
-        f"{name} ({of_held(str(each.get('because')), each.get('change') or {})})"
-        for name, each in (found if isinstance(found, Mapping) else {}).items()
+        f"{name} ({of_held(str(each.get('because')), each)})"
+        for name, each in found.items()
+        if isinstance(each, Mapping)
     ]
-    return f"waits for approval (`mcpd approve`): {_some(told, int(more or 0))}"
+    more = sum(int(_number(each, "more") or 0) for each in (details, found))
+    return f"waits for approval (`mcpd approve`): {_some(told, more)}"
+
+
+def _approved(_event: Event, details: Mapping[str, object]) -> str:
+    more = int(_number(details, "namesMore") or 0)
+    return f"{details.get('by')} approved {_some(_names(details.get('names')), more)}"
 
 
 def _some(names: Sequence[object], more: int = 0) -> str:
@@ -311,7 +319,7 @@ _WORDED: Mapping[EventKind, Callable[[Event, Mapping[str, object]], str]] = {
     _K.EPOCH: _epoch,
     _K.LOGIN: lambda event, details: _with_reason(f"login {details.get('outcome')}", event),
     _K.HELD: _held,
-    _K.APPROVED: lambda _event, details: f"{details.get('by')} approved {_some(_names(details.get('names')))}",
+    _K.APPROVED: _approved,
     _K.SWITCHED: _switched,
     _K.RELOADED: _reloaded,
     _K.SIGNAL: lambda _event, details: f"mcpd got {details.get('signal')}",

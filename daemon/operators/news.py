@@ -131,7 +131,8 @@ def newly_held(
 ) -> tuple[Event, list[str]] | None:
     """The event of definitions that wait for approval, with their words; None if all are `noted` by these."""
     found = {
-        switch_of(kind, name): {"because": str(held.because), "change": held.change}
+        # Flat: details of an event have few levels.
+        switch_of(kind, name): {"because": str(held.because), **held.change}
         for kind in MEMBERS
         for name, held in after.list_of(kind).held.items()
         if held.because is not HeldBecause.UNKNOWN

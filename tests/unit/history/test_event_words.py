@@ -47,6 +47,24 @@ CRASHLOOP = " next start in 1m (crashloop)"
             "ended for a restart after 5.0s",
         ),
         (
+            K.HELD,
+            "",
+            {
+                "definitions": {
+                    "log": {"because": "changed", "members": ["title"], "argumentsCame": ["a"]},
+                    "prompt:review": {"because": "new"},
+                    "more": 2,
+                },
+                "more": 3,
+            },
+            (
+                "waits for approval (`mcpd approve`): log (it changed: title, argument a added),"
+                " prompt:review (nobody approved it yet) and 5 more"
+            ),
+        ),
+        (K.APPROVED, "", {"names": ["log"], "by": "me"}, "me approved log"),
+        (K.APPROVED, "", {"names": ["log"], "namesMore": 4, "by": "me"}, "me approved log and 4 more"),
+        (
             K.QUESTION_REFUSED,
             "its url is none",
             {"reason": "url", "count": 1},

@@ -1,8 +1,14 @@
 """What operators are told has changed, and what was meant."""
 
 from daemon.catalog.entry import ServerEntry
-from daemon.operators.news import COMPARED, MOST, changed, difference, differing
+from daemon.catalog.snapshot import Catalog
+from daemon.facts import Approved
+from daemon.history.event_words import sentence
+from daemon.history.journal import History
+from daemon.operators.news import COMPARED, MOST, NOTED, changed, difference, differing, newly_held
 from tests.fakes_upstream import Stage, tool, tools_of
+from tests.unit.catalog.samples import after, catalog_of, listed
+from tests.unit.catalog.samples import tool as listed_tool
 
 
 def entry(stage: Stage, server: str = "alpha") -> ServerEntry:
@@ -59,3 +65,40 @@ def test_another_order_is_no_difference_and_there_are_not_too_many() -> None:
     assert differences(schema({"a": {}, "b": {}}), schema({"b": {}, "a": {}})) == {}
     many = differences(schema({}), schema({f"a{number}": {} for number in range(MOST + 5)}))
     assert len(many["argumentsCame"]) == MOST
+
+
+def held_after(*lists: list[str], text: str = "Another.") -> tuple[Catalog, Catalog]:
+    """The catalogs before and after a server lists tools of these names, then others in another form."""
+    first, then = lists
+    trusting = catalog_of({"mcpServers": {"git": {"command": "x", "trust": "changes"}}})
+    before = after(trusting, [Approved(), listed("git", *(listed_tool("git", name) for name in first))])
+    changed_tools = (listed_tool("git", name, description=text) for name in then)
+    return before, after(before, [listed("git", *changed_tools)])
+
+
+def test_an_event_of_held_tools_is_told_as_it_was_kept() -> None:
+    before, now = held_after(["log"], ["log", "diff"])
+    found = newly_held(before.servers["git"], now.servers["git"], ())
+    assert found is not None
+    event, words = found
+    assert words == ["log", "diff"]
+    history = History(lambda: 1.0)
+    history.note(event)
+    assert history.newest.value is not None
+    assert sentence(history.newest.value) == (
+        "git: waits for approval (`mcpd approve`): log (it changed: description), diff (nobody approved it yet)"
+    )
+    assert newly_held(before.servers["git"], now.servers["git"], {("git", word) for word in words}) is None
+
+
+def test_an_event_of_many_held_tools_with_long_names_is_cut_and_told() -> None:
+    names = [f"{number}{'n' * 120}" for number in range(NOTED + 5)]
+    arguments = {"type": "object", "properties": {f"{'a' * 200}{number}": {} for number in range(MOST)}}
+    before, _ = held_after(names, names)
+    other = (listed_tool("git", name, inputSchema=arguments) for name in names)
+    found = newly_held(before.servers["git"], after(before, [listed("git", *other)]).servers["git"], ())
+    assert found is not None
+    history = History(lambda: 1.0)
+    history.note(found[0])
+    assert history.newest.value is not None
+    assert sentence(history.newest.value).endswith(f" and {NOTED + 5 - 10} more")
