@@ -185,6 +185,15 @@ async def test_an_instance_with_a_workspace_gets_that_for_roots_which_its_client
         assert error_of(await client.get())["code"] == "InputRefused"
 
 
+async def test_a_state_without_questions_goes_to_a_modern_client_although_its_instance_has_a_workspace(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    stage.alpha.roots = b'{"roots":[]}'
+    client = (await greeted(stage, nursery, {})).client
+    needs(stage, await called(stage, client, _meta={**META, CAPABILITIES_KEY: {}}), {})
+    assert (await client.get())["result"]["resultType"] == "input_required"
+
+
 async def test_roots_of_its_own_are_passed_on_as_they_are(stage: Stage, nursery: trio.Nursery) -> None:
     stage.alpha.roots = b'{"roots":[]}'
     client = (await greeted(stage, nursery)).client
