@@ -152,9 +152,9 @@ class ProfileFiles:
 
 
 def files_of(config: Path) -> list[Path]:
-    """The profile files and the variable file that a configuration has. Raises OSError."""
-    variables = config.parent / ENV_FILE
-    return [*_profile_files(config), *([variables] if variables.exists() else [])]
+    """The profile files, the variable file and the lock that a configuration has. Raises OSError."""
+    others = (config.parent / name for name in (ENV_FILE, LOCK))
+    return [*_profile_files(config), *(each for each in others if each.exists())]
 
 
 def _profile_files(config: Path) -> list[Path]:

@@ -269,6 +269,8 @@ def test_they_belong_to_what_is_watched(config: Path) -> None:
     assert files_of(config) == []
     config.with_name("env").touch()
     assert files_of(config) == [config.with_name("env")]
+    config.with_name("mcpd.lock").write_text("{}")
+    assert files_of(config) == [config.with_name("env"), config.with_name("mcpd.lock")]
 
 
 def test_kept_variables_that_others_can_read_are_noted_with_what_to_type(config: Path) -> None:
