@@ -29,10 +29,11 @@ from daemon.console.access import (
     set_cookie,
 )
 from daemon.console.live import LiveView, Snapshot, Views
-from daemon.console.page import ConsoleAction, ConsolePage, Fragment, Viewer, part
+from daemon.console.page import ConsoleAction, ConsolePage, Holders, Viewer, part
 from daemon.console.page_table import ACTIONS, PAGES
 from daemon.console.rendering import Rendering, sent, sent_in_json
 from daemon.errors import McpdError
+from daemon.operators.news import waiting
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -311,16 +312,20 @@ async def drawn(
     page: ConsolePage, viewer: Viewer, rendering: Rendering, before: Snapshot | None = None
 ) -> Snapshot:
     """A page's fragments, drawn if changed since `before`. Raises McpdError if its subject is gone."""
-    holders = {"masthead": [_masthead(viewer.context)], **await page.fragments(viewer)}
+    holders = {**_in_header(viewer.context), **await page.fragments(viewer)}
     return await trio.to_thread.run_sync(Snapshot.drawn, holders, rendering.fragment, before)
 
 
-def _masthead(context: OperatorContext) -> Fragment:
-    """The numbers of available and of disabled servers, counted as in `mcpd status`."""
+def _in_header(context: OperatorContext) -> Holders:
+    """The number of what waits for approval; those of available and disabled servers as in `mcpd status`."""
     servers = context.catalog.servers.values()
     off = sum(entry.disabled for entry in servers)
     available = sum(entry.of_use for entry in servers)
-    return part("servers-available", "masthead", available=available, total=len(servers), off=off)
+    waits = len(waiting(context.catalog))
+    return {
+        "masthead": [part("servers-available", "masthead", available=available, total=len(servers), off=off)],
+        "badge": [part("approvals-badge", count=waits)] if waits else [],
+    }
 
 
 class LiveStreams:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.console.pages.activity_pages import CALLS_PAGE, CANCEL_CALL, EVENTS_PAGE
+from daemon.console.pages.approval_page import APPROVALS_PAGE, APPROVE
 from daemon.console.pages.savings import SAVINGS_PAGE
 from daemon.console.pages.server_pages import SERVER, SERVER_ACTIONS, SERVERS
 from daemon.console.pages.session_pages import SESSION_ACTIONS, SESSION_PAGE, SESSIONS_PAGE
@@ -20,6 +21,7 @@ PAGES: tuple[ConsolePage, ...] = (
     SERVER,
     TOOLS_PAGE,
     TOOL_PAGE,
+    APPROVALS_PAGE,
     SESSIONS_PAGE,
     SESSION_PAGE,
     CALLS_PAGE,
@@ -33,6 +35,7 @@ ACTIONS: tuple[ConsoleAction, ...] = (
     *SERVER_ACTIONS,
     SWITCH_TOOL,
     DESCRIBE_TOOL,
+    APPROVE,
     *SESSION_ACTIONS,
     CANCEL_CALL,
     *SETTINGS_ACTIONS,

@@ -1,4 +1,4 @@
-"""Changes of a server's lists and definitions, as data and as log lines."""
+"""Changes of a server's lists and definitions, as data and as log lines, and those that wait for approval."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from daemon.catalog.definitions import SCHEMA
 from daemon.catalog.kinds import BESIDE_TOOLS, LISTS, switch_of
 from daemon.catalog.trust import HeldBecause
 from daemon.config.lock_file import MEMBERS
 from daemon.history.event import Event, EventKind
+from daemon.safety.escape import document
 
 if TYPE_CHECKING:
-    from daemon.catalog.snapshot import ServerEntry
+    from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.catalog.trust import HeldDefinition
     from daemon.model import Definition, Kind, Tool
 
 
@@ -146,6 +149,43 @@ def newly_held(
         "more": max(0, len(new) - NOTED),
     }
     return Event(kind=EventKind.HELD, server=after.name, run=after.status.incarnation, details=details), [*new]
+
+
+def waiting(catalog: Catalog, server: str = "", word: str = "") -> list[HeldDefinition]:
+    """The definitions that wait, in the order of servers; of one server alone, or with one word (`word_of`)."""
+    return [
+        held
+        for name, entry in catalog.servers.items()
+        if server in {"", name}
+        for kind in MEMBERS
+        for held in entry.list_of(kind).held.values()
+        if held.because is not HeldBecause.UNKNOWN and word in {"", word_of(held)}
+    ]
+
+
+def word_of(held: HeldDefinition) -> str:
+    """The operators' word for a definition within its server."""
+    return switch_of(held.definition.kind, held.definition.name)
+
+
+def members_differing(held: HeldDefinition) -> list[tuple[str, str | None, str | None]]:
+    """The name of each member that differs from the approved form, that form, and the new one.
+
+    An argument is named `argument NAME`. A form is text or JSON, and None without the member.
+    """
+    had, has = _members(held.before or b"{}"), _members(held.definition.raw)
+    differ = [key for key in {**had, **has} if had.get(key) != has.get(key)]
+    return [("".join(key), had.get(key), has.get(key)) for key in differ]
+
+
+def _members(raw: bytes) -> dict[tuple[str, str], str]:
+    said: dict[str, Any] = msgspec.json.decode(raw)
+    schema = said.get(SCHEMA)
+    arguments = schema.pop("properties", None) if isinstance(schema, dict) else None
+    parts = {("", name): value for name, value in said.items()}
+    if isinstance(arguments, dict):
+        parts |= {("argument ", name): value for name, value in arguments.items()}
+    return {key: value if isinstance(value, str) else document(value) for key, value in parts.items()}
 
 
 def _compared(before: ServerEntry, after: ServerEntry, names: Sequence[str]) -> dict[str, Any]:

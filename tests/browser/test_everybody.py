@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page
 
 from daemon.console.page_table import PAGES
 from tests.browser.driving import SCHEMES, SIZES, Here, Scheme, accessible, console, settled
-from tests.e2e.harness import changeable
+from tests.e2e.harness import changeable, scripted
 from tests.pairwise import at_night, each_once
 from tests.scripted_server import tool
 
@@ -41,6 +41,7 @@ SERVERS: dict[str, Any] = {
     "git": changeable(*BAD, tool("gone")),
     "notes": changeable(tool("read_note")),
     "broken": {"command": "/nonexistent/server", "description": MARKUP},
+    "held": {**scripted(tools=[*BAD]), "trust": "none"},
     "crashing": {"command": sys.executable, "args": ["-c", CRASHING]},
 }
 OF_ONE = (
@@ -52,6 +53,8 @@ OF_ONE = (
     "/tools?q=text",
     f"/tools/git/{quote(TURNED, safe='')}",
     "/tools/git/long",
+    "/approvals?server=held",
+    "/approvals?name=long",
     f"/sessions/{quote(KEY, safe='')}",
     "/events?what=wrong",
     "/savings?span=hour",

@@ -31,6 +31,7 @@ TOOL: dict[str, Any] = {
 SERVERS = {
     "git": scripted(tools=["act", TOOL], stderr=f"{ATTACK}\n", name=ATTACK),
     "notes": scripted(tools=["x"]),
+    "held": {**scripted(tools=[TOOL]), "trust": "none"},
     "refusing": scripted(on={"initialize": {"error": {"code": 1, "message": ATTACK}}}),
 }
 CLIENT = {
@@ -56,6 +57,9 @@ PATHS = (
     "/tools?server=git",
     f"/tools?q={quote(ATTACK)}",
     f"/tools/git/{quote(NAME, safe='')}",
+    "/approvals",
+    f"/approvals?name={quote(NAME)}",
+    f"/tools/held/{quote(NAME, safe='')}",
     "/sessions",
     f"/sessions/{quote(KEY, safe='')}",
     "/calls",

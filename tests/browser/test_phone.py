@@ -8,10 +8,19 @@ from playwright.sync_api import Browser
 from daemon.console.page_table import PAGES
 from tests.browser.driving import Here, console, settled
 from tests.browser.screenshots import SERVERS
+from tests.e2e.harness import scripted
 from tests.pairwise import at_night
 
 KEY = "ann-of-the-project"
-OF_ONE = ["/servers/git", "/servers/missing", "/tools?server=git", "/tools/git/git_log", f"/sessions/{KEY}"]
+HELD = {**scripted(tools=["find_note"]), "trust": "none"}
+OF_ONE = [
+    "/servers/git",
+    "/servers/missing",
+    "/tools?server=git",
+    "/tools/git/git_log",
+    "/approvals?server=held",
+    f"/sessions/{KEY}",
+]
 SHOWN = [*(page.path for page in PAGES if page.in_navigation), *OF_ONE]
 
 BROKEN_WORDS = """
@@ -50,7 +59,7 @@ LABELS = """
 
 @pytest.fixture(scope="module")
 def at_work(browser: Browser) -> Iterator[Here]:
-    with console(browser, {"mcpServers": SERVERS}) as here, here.daemon.client() as client:
+    with console(browser, {"mcpServers": {**SERVERS, "held": HELD}}) as here, here.daemon.client() as client:
         client.hello(session=KEY, surface="load")
         client.greet(clientInfo=_CLIENT)
         client.load("git_log", "read_note")
@@ -61,7 +70,7 @@ def at_work(browser: Browser) -> Iterator[Here]:
 _CLIENT = {"name": "claude-code", "version": "2.1"}
 
 
-@pytest.mark.parametrize("path", at_night(SHOWN, "/servers", "/calls", *OF_ONE[2:]))
+@pytest.mark.parametrize("path", at_night(SHOWN, "/servers", "/calls", "/approvals", *OF_ONE[2:]))
 def test_a_phone_shows_all_of_a_page_and_breaks_no_word(at_work: Here, path: str) -> None:
     page = settled(at_work.visit(path, "phone"))
     assert page.evaluate(BROKEN_WORDS) == []

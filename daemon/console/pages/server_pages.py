@@ -38,6 +38,7 @@ from daemon.operators.login_commands import (
     login_answer,
     logout,
 )
+from daemon.operators.news import waiting
 from daemon.operators.report_words import oddities
 from daemon.operators.server_changes import RefreshParams, RestartParams, refresh, restart
 from daemon.operators.status_commands import failures, next_try, server_status
@@ -72,6 +73,7 @@ def server_facts(context: OperatorContext, name: str, memory: Mapping[int, int])
         **steady(seen, *_PASSING),
         "name": name,
         "off": entry.disabled,
+        "waiting": len(waiting(context.catalog, name)),
         "nextRetryAt": None if due is None else round(due),
         "memory": _to_mebibyte(seen["rssBytes"]),
         "instances": [_instance(context, each) for each in seen["instances"]],

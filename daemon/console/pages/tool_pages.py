@@ -24,7 +24,9 @@ from daemon.console.page import (
     with_query,
 )
 from daemon.console.pages.activity_pages import changes
+from daemon.console.pages.approval_page import of_server
 from daemon.errors import InvalidArguments, McpdError, UnknownCategory
+from daemon.history.event_words import of_held
 from daemon.kit.wording import counted
 from daemon.operators.config_changes import LONGEST, DescribeParams, describe, described
 from daemon.operators.schema_words import arguments_of
@@ -187,7 +189,7 @@ def _members_of(context: OperatorContext, server: str) -> Iterator[Member]:
     entry = context.catalog.servers.get(server)
     if entry is None:
         raise context.unknown(server)
-    for name in entry.tools or ():
+    for name in entry.tool_list.all:
         yield Member(server=server, tool=name, enabled=True, description=None, listed=True)
 
 
@@ -221,6 +223,8 @@ def _row(viewer: Viewer, key: ToolKey, counts: Counter[ToolKey], *, described: s
     own = known.description if known is not None else ""
     off = why_off(catalog, key)
     state = "off" if off else "on" if entry.usable and known is not None else "unavailable"
+    if (held := catalog.held(key)) is not None:
+        state, off = "held", of_held(held.because, held.change)
     return {
         "server": key[0],
         "tool": key[1],
@@ -247,6 +251,8 @@ MAX_SESSIONS = 100
 async def _of_tool(viewer: Viewer) -> Holders:
     context = viewer.context
     key = viewer.path["server"], viewer.path["tool"]
+    if (held := context.catalog.held(key)) is not None:
+        return {"tool": [of_server(viewer, "tool-held", [held], in_full=True)]}
     told: Any = await tool(context, ToolParams(server=key[0], tool=key[1]))
     entry = context.catalog.servers[key[0]]
     known = (entry.tools or {})[key[1]]

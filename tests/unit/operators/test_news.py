@@ -2,11 +2,23 @@
 
 from daemon.catalog.entry import ServerEntry
 from daemon.catalog.snapshot import Catalog
-from daemon.facts import Approved
+from daemon.facts import Approved, DefinitionsListed
 from daemon.history.event_words import sentence
 from daemon.history.journal import History
-from daemon.operators.news import COMPARED, MOST, NOTED, changed, difference, differing, newly_held
-from tests.fakes_upstream import Stage, tool, tools_of
+from daemon.model import Kind
+from daemon.operators.news import (
+    COMPARED,
+    MOST,
+    NOTED,
+    changed,
+    difference,
+    differing,
+    members_differing,
+    newly_held,
+    waiting,
+    word_of,
+)
+from tests.fakes_upstream import Stage, definition_of, tool, tools_of
 from tests.unit.catalog.samples import after, catalog_of, listed
 from tests.unit.catalog.samples import tool as listed_tool
 
@@ -102,3 +114,49 @@ def test_an_event_of_many_held_tools_with_long_names_is_cut_and_told() -> None:
     history.note(found[0])
     assert history.newest.value is not None
     assert sentence(history.newest.value).endswith(f" and {NOTED + 5 - 10} more")
+
+
+def test_what_waits_is_listed_by_server_and_found_by_its_word() -> None:
+    servers = {"git": {"command": "x", "trust": "none"}, "time": {"command": "y", "trust": "none"}}
+    prompt = DefinitionsListed(
+        server="git",
+        kind=Kind.PROMPT,
+        incarnation=1,
+        definitions=(definition_of("git", Kind.PROMPT, {"name": "log"}),),
+    )
+    unread = after(catalog_of({"mcpServers": servers}), [listed("time", listed_tool("time", "now"))])
+    assert waiting(unread) == []
+    catalog = after(unread, [Approved(), listed("git", listed_tool("git", "log")), prompt])
+    assert [(each.definition.server, word_of(each)) for each in waiting(catalog)] == [
+        ("git", "prompt:log"),
+        ("git", "log"),
+        ("time", "now"),
+    ]
+    assert [each.definition.kind for each in waiting(catalog, "git", "log")] == [Kind.TOOL]
+    assert waiting(catalog, "time", "log") == waiting(catalog, "tim") == []
+
+
+def test_a_held_definition_differs_by_member_and_by_argument() -> None:
+    old = {
+        "inputSchema": {"type": "object", "properties": {"city": {}, "days": {"type": "integer"}}},
+        "title": "A",
+    }
+    new = {"inputSchema": {"properties": {"days": {"type": "string"}, "at": {}}}, "argument at": "to hide it"}
+    catalog = after(
+        catalog_of({"mcpServers": {"git": {"command": "x", "trust": "changes"}}}),
+        [
+            Approved(),
+            listed("git", listed_tool("git", "log", description="Shows it.", **old)),
+            listed("git", listed_tool("git", "log", description="Deletes it.", **new)),
+        ],
+    )
+    (held,) = waiting(catalog)
+    found = members_differing(held)
+    assert {(name, before, now) for name, before, now in found if name != "inputSchema"} == {
+        ("description", "Shows it.", "Deletes it."),
+        ("title", "A", None),
+        ("argument at", None, "to hide it"),
+        ("argument city", "{}", None),
+        ("argument days", '{\n  "type": "integer"\n}', '{\n  "type": "string"\n}'),
+        ("argument at", None, "{}"),
+    }

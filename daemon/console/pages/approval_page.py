@@ -1,0 +1,97 @@
+"""The page of what waits for approval: a line each, the difference on demand, and the buttons."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from textwrap import shorten
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from daemon.catalog.kinds import switch_of
+from daemon.console.page import ConsoleAction, ConsolePage, Holders, Viewer, element_id, page_number, part
+from daemon.errors import InvalidArguments
+from daemon.history.event_words import of_held
+from daemon.operators.news import members_differing, waiting, word_of
+
+if TYPE_CHECKING:
+    from daemon.catalog.trust import HeldDefinition
+    from daemon.console.page import Fragment
+
+SHOWN = 100
+"""Definitions on a page: its buttons approve these and no others."""
+
+LONGEST = 100_000
+"""Characters of a member in a difference: a definition may have a megabyte."""
+
+TOLD = 1000
+"""Characters of names in a notice."""
+
+BY = "the console"
+"""The author of its approvals."""
+
+
+async def _fragments(viewer: Viewer) -> Holders:
+    server, word = viewer.query.get("server", ""), viewer.query.get("name", "")
+    waits = waiting(viewer.context.catalog, server, word)
+    pages = max(1, -(-len(waits) // SHOWN))
+    page = page_number(viewer.query.get("page", ""), pages)
+    shown = waits[(page - 1) * SHOWN : page * SHOWN]
+    facts = {"total": len(waits), "count": len(shown), "forms": _forms(shown), "page": page, "pages": pages}
+    part_of = {"server": server, "word": word, "may_change": viewer.may_change}
+    return {
+        "approvals-notes": [part("notes", "approvals_notes", **facts, **part_of)],
+        "approvals": [
+            of_server(viewer, element_id("held", name), list(held), in_full=bool(word))
+            for name, held in groupby(shown, key=lambda each: each.definition.server)
+        ],
+    }
+
+
+APPROVALS_PAGE = ConsolePage(
+    path="/approvals", title="Approvals", template="approvals.html", fragments=_fragments, calls_every=None
+)
+
+
+def of_server(viewer: Viewer, name: str, held: list[HeldDefinition], *, in_full: bool) -> Fragment:
+    """The fragment of what waits of one server; of one definition with its difference, if that is `in_full`."""
+    rows = [(word_of(each), of_held(each.because, each.change), _forms([each])) for each in held]
+    facts = {"server": held[0].definition.server, "forms": _forms(held), "may_change": viewer.may_change}
+    members = members_differing(held[0]) if in_full else None
+    return part(name, "approvals_server", rows=rows, held=held[0], members=members, longest=LONGEST, **facts)
+
+
+def _key(held: HeldDefinition) -> tuple[str, str]:
+    return held.definition.server, word_of(held)
+
+
+def _forms(held: Iterable[HeldDefinition]) -> str:
+    """The forms that a button approves, each as server, word and schema hash."""
+    # ASCII: a name may turn round the text next to it.
+    return json.dumps([(*_key(each), each.definition.schema_hash) for each in held])
+
+
+async def _approve(viewer: Viewer, fields: Mapping[str, str]) -> str:
+    try:
+        shown = msgspec.json.decode(fields.get("forms", ""), type=list[tuple[str, str, str]])
+    except msgspec.MsgspecError:
+        raise InvalidArguments("this form names nothing to approve: use a button of the page") from None
+    wanted = {(server, word): form for server, word, form in shown}
+    held = waiting(viewer.context.catalog)
+    same = [each.definition for each in held if wanted.get(_key(each)) == each.definition.schema_hash]
+    approved = await viewer.context.approver.approve(same, BY)
+    done = {(each.server, switch_of(each.kind, each.name)) for each in approved}
+    left = set(map(_key, waiting(viewer.context.catalog)))
+    told = {
+        "Approved": [key for key in wanted if key in done],
+        "Changed since the page showed it, and still waits": [key for key in wanted if key in left],
+        "No longer waits": [key for key in wanted if key not in done | left],
+    }
+    return " ".join(
+        f"{what}: {shorten(', '.join(map('/'.join, keys)), TOLD)}." for what, keys in told.items() if keys
+    )
+
+
+APPROVE = ConsoleAction(path="/approvals/approve", act=_approve)
