@@ -220,11 +220,15 @@ def these(planned: ImportPlan) -> str:
     return "this server" if len(planned.added) == 1 else f"these {len(planned.added)} servers"
 
 
+LATER = "Changes that these servers make to their tools later wait for your approval (`mcpd approve`)."
+"""Said once: with the configuration that this command creates."""
+
+
 def _written(planned: ImportPlan, present: Present) -> str:
     said = f"added {counted(len(planned.added), 'server')} to {shown(present.config.path)}"
     if kept := len(planned.variables):
         said += f", {counted(kept, 'secret')} to {shown(present.env.path)}, which only you can read"
-    return f"\n{said}"
+    return f"\n{said}" if present.config.content is not None else f"\n{said}\n{LATER}"
 
 
 def _taken_up(options: argparse.Namespace, path: Path) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from daemon.config.config_model import Trust
 from daemon.config.expand import ENV_FILE, MAX_FILE, read_env, with_variable, without_variable
 from daemon.config.parse import MAX_CONFIG, load, parse
 from daemon.config.redaction import secrets
@@ -114,6 +115,8 @@ def changed(
     hidden = secrets(load(source, here)) if before.strip() else frozenset()
     document = read_document(before, Format.JSON, source=str(source))
     change(document)
+    if present.config.content is None and document.text() != before:
+        document.put(("trust",), str(Trust.CHANGES))
     for name, value in variables.items():
         env = with_variable(env, name, value)
     for name in removed:

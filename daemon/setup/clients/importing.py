@@ -208,6 +208,8 @@ def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer
         # Values of other types than documented; which they are, the client itself says best.
         return f"is not written as {origin.program.title} writes servers"
     entry: dict[str, Any] = asked_as_variables(meant.entry)
+    # The configuration's default counts: a project's author does not say how far its servers are trusted.
+    entry.pop("trust", None)
     command, args = entry.get("command"), entry.get("args", [])
     if not isinstance(command, str) and not isinstance(entry.get("url"), str):
         return "has neither a command nor a url"

@@ -46,6 +46,7 @@ def test_with_yes_everything_is_done_and_once_more_nothing(here: User) -> None:
     done = here.mcpd("up", "--yes", *CLIENTS)
     assert done.returncode == 0, done.stderr
     assert "echo: ready, 1 tool" in done.stdout
+    assert "later wait for your approval" in done.stdout
     # Both clients had the same server.
     assert done.stdout.splitlines()[-3:] == [
         "Works: echo, in Cursor and Codex once started anew.",
@@ -60,6 +61,7 @@ def test_with_yes_everything_is_done_and_once_more_nothing(here: User) -> None:
     again = here.mcpd("up", *CLIENTS)
 
     assert (again.returncode, again.stderr) == (0, "")
+    assert "approval" not in again.stdout
     assert again.stdout.splitlines()[-3:] == done.stdout.splitlines()[-3:]
     assert (contents(here), config(here).read_bytes()) == (after, taken)
     assert here.mcpd("uninstall", "cursor", "codex").returncode == 0

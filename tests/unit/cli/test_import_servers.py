@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.import_servers import table
+from daemon.cli.import_servers import LATER, table
 from daemon.cli.install import installed_in_words, is_here
 from daemon.cli.local_commands import IMPORT, INSTALL, UNINSTALL
 from daemon.cli.terminal import Screen
@@ -54,12 +54,25 @@ def test_servers_are_added_once_with_their_secrets_apart(
     out = capsys.readouterr().out
     assert "added 6 servers to ~/.config/mcpd/mcpd.json, 2 secrets to ~/.config/mcpd/env" in out
     assert "no daemon runs" in out
+    assert LATER in out
     after = digest(here.home)
     assert {path: after[path] for path in clients} == clients
     written = config_of(here).read_bytes()
     assert IMPORT.main(["--write", "--yes"]) == 0
     assert "mcpd has these already:" in capsys.readouterr().out
     assert config_of(here).read_bytes() == written
+
+
+def test_what_holds_later_changes_is_told_with_a_created_configuration_alone(
+    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = user("claude-code")
+    config_of(here).parent.mkdir(parents=True)
+    config_of(here).write_text('{"mcpServers": {}}')
+    assert IMPORT.main(["--write", "--yes"]) == 0
+    out = capsys.readouterr().out
+    assert "added 6 servers" in out
+    assert "approval" not in out
 
 
 def test_a_daemon_that_runs_is_told(

@@ -1,10 +1,12 @@
 """Servers that are added to the configuration, with their secrets beside it."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from daemon.config.config_model import Trust
 from daemon.config.parse import load
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
@@ -60,6 +62,21 @@ def test_a_new_configuration_is_one_that_mcpd_runs_with(tmp_path: Path) -> None:
     assert env.stat().st_mode & 0o777 == 0o600
     assert KEY in env.read_text()
     assert KEY not in config(tmp_path).read_text()
+
+
+def test_a_created_configuration_holds_changes_and_a_present_one_says_what_it_said(tmp_path: Path) -> None:
+    draft_of(tmp_path, "codex").write()
+    assert load(config(tmp_path), {"HOME": str(tmp_path)}).trust is Trust.CHANGES
+    assert list(json.loads(config(tmp_path).read_text())) == ["mcpServers", "trust"]
+    for text in (WRITTEN, "{}", ""):
+        put(config(tmp_path), text)
+        draft_of(tmp_path, "codex").write()
+        assert "trust" not in config(tmp_path).read_text()
+
+
+def test_nothing_is_created_where_nothing_is_added(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the file is empty"):
+        moved_secrets.with_own_variables(read_present(config(tmp_path)), {})
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640])

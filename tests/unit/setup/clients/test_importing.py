@@ -206,3 +206,13 @@ def test_what_is_known_of_a_server_is_written_and_it_is_the_same_server_afterwar
     assert [each.key for each in browser.known] == ["share", "args"]
     [again] = planned(tmp_path / "again", files=files, written={"p": browser.entry}).servers
     assert again.is_there
+
+
+def test_an_imported_entry_does_not_say_how_far_its_server_is_trusted(tmp_path: Path) -> None:
+    servers = {"a": {"command": "a", "trust": True}, "b": {"command": "b", "trust": "all"}}
+    made = planned(tmp_path, files={"gemini": servers})
+    assert [(server.name, dict(server.entry)) for server in made.added] == [
+        ("a", {"command": "a"}),
+        ("b", {"command": "b"}),
+    ]
+    assert [note.key for server in made.added for note in server.notes if note.lost] == ["trust"]
