@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import count
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import attrs
 import msgspec
 
 from daemon.causes import Cause, Datum, Reason, Remedy
+from daemon.config.config_model import Config
 from daemon.model import Approval, Definition, GivenName, Kind, Summary, Tool
 from daemon.states import COMING, ServerState
-
-if TYPE_CHECKING:
-    from daemon.config.config_model import Config
 
 
 @attrs.frozen(kw_only=True)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import attrs
 import msgspec
+from msgspec import Raw
 
+from daemon.catalog.authorship import UnsafeQuestion
+from daemon.catalog.snapshot import Catalog
+from daemon.config.config_model import Config
+from daemon.kit.waiting import Watch
 from daemon.model import Definition, Era, Kind, StandingWishes
-
-if TYPE_CHECKING:
-    from msgspec import Raw
-
-    from daemon.catalog.authorship import UnsafeQuestion
-    from daemon.catalog.snapshot import Catalog
-    from daemon.config.config_model import Config
-    from daemon.kit.waiting import Watch
-    from daemon.wire.envelope import Buffer
-    from daemon.wire.requests import Exchange, GivenUp, PeerRequest, RemoteError
+from daemon.wire.envelope import Buffer
+from daemon.wire.requests import Exchange, GivenUp, PeerRequest, RemoteError
 
 
 class CallToSend(Protocol):

@@ -6,7 +6,7 @@ Commands that wait for a server run in the connection's nursery, and end with it
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
@@ -18,11 +18,9 @@ from daemon.errors import ConfigError, ConnectionLost, McpdError, leaf
 from daemon.operators.base import Command, OperatorContext, OperatorPeer
 from daemon.operators.command_table import COMMANDS
 from daemon.wire import envelope
+from daemon.wire.envelope import BadMessage
+from daemon.wire.outbox import Link
 from daemon.wire.peer import Peer
-
-if TYPE_CHECKING:
-    from daemon.wire.envelope import BadMessage
-    from daemon.wire.outbox import Link
 
 MAX_REQUESTS = 64
 """Requests of one operator in progress at once; a command makes one."""

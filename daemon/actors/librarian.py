@@ -6,18 +6,14 @@ if the configuration asks for them; until then a search goes by words only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import trio
 from loguru import logger
 
+from daemon.catalog.snapshot import Catalog
+from daemon.config.config_model import Search
 from daemon.kit.waiting import Watch
 from daemon.search.index import Index
 from daemon.search.vectors import SemanticUnavailable, Vectors, open_encoder
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
-    from daemon.config.config_model import Search
 
 
 class Librarian:

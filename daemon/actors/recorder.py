@@ -11,14 +11,17 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
 import trio
 from loguru import logger
 
+from daemon.catalog.loaded import SessionRecord
+from daemon.catalog.snapshot import Catalog
+from daemon.facts import Fact
 from daemon.history.journal import History
+from daemon.kit.waiting import Watch
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.health import Health
 from daemon.state.notes import EventNotes, HourlyCounts, SessionNotes, StoredEvents, Totals, hours_since
@@ -26,12 +29,6 @@ from daemon.state.poll import Listening, Recalling, StorePoll
 from daemon.state.server_notes import ServerNotes
 from daemon.state.store_access import KEPT_OPEN, Opener, StoreAccess, own_fault
 from daemon.state.sync import EVENTS, TOUCH, Expiry, Notes, Sync
-
-if TYPE_CHECKING:
-    from daemon.catalog.loaded import SessionRecord
-    from daemon.catalog.snapshot import Catalog
-    from daemon.facts import Fact
-    from daemon.kit.waiting import Watch
 
 OPERATION_SECONDS = 1.5
 """Most seconds that a caller waits for one operation: a client that loads a tool must not notice more."""

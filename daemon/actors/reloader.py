@@ -7,21 +7,18 @@ disconnects while a configuration is applied leaves nothing half done.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 import attrs
 import trio
 from loguru import logger
 
+from daemon.config.config_model import Config
 from daemon.config.jsonc import ROOT
+from daemon.config.parse import Plan
 from daemon.errors import ConfigError, Fault, McpdError
 from daemon.history.event import Event, EventKind
 from daemon.host.notify import SERVING, reloading
 from daemon.operators.base import Refused
-
-if TYPE_CHECKING:
-    from daemon.config.config_model import Config
-    from daemon.config.parse import Plan
 
 READ_SECONDS = 10.0
 """Seconds for reading the file: a file system that hangs must not block every later reload."""

@@ -8,20 +8,17 @@ server is a child.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 from loguru import logger
 
+from daemon.counting.recent_calls import RecentCalls
 from daemon.counting.series import SECONDS, MinuteOfDaemon, MinuteOfServer, Series
 from daemon.counting.tally import INSTEAD, SPARED, Tally, hourly
 from daemon.processes.marks import memory_by_mark
-
-if TYPE_CHECKING:
-    from daemon.counting.recent_calls import RecentCalls
-    from daemon.upstreams.servers import InstancedServer
-    from daemon.upstreams.upstream_access import UpstreamAccess
+from daemon.upstreams.servers import InstancedServer
+from daemon.upstreams.upstream_access import UpstreamAccess
 
 LEAST = 1.0
 """Fewest seconds until the next sample: clocks differ, and a minute must not be closed twice."""

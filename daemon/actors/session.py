@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
+from msgspec import Raw
 
 from daemon import protocol
 from daemon.catalog.extensions import may_pass
+from daemon.clients.attachment import Attachment, Request
 from daemon.clients.attachments import MAX_HELD
 from daemon.clients.client import LOCAL_USER, Principal
 from daemon.clients.connection import ClientConnection
@@ -27,15 +28,10 @@ from daemon.clients.requests.tools import NOT_FOUND, call_tool, list_definitions
 from daemon.errors import CallError, RunError, leaf
 from daemon.model import Kind
 from daemon.wire import envelope
+from daemon.wire.envelope import BadMessage
+from daemon.wire.frames import Line
+from daemon.wire.outbox import Link
 from daemon.wire.peer import Peer
-
-if TYPE_CHECKING:
-    from msgspec import Raw
-
-    from daemon.clients.attachment import Attachment, Request
-    from daemon.wire.envelope import BadMessage
-    from daemon.wire.frames import Line
-    from daemon.wire.outbox import Link
 
 MAX_METHOD = 100
 """Characters of an unknown method that the answer repeats."""

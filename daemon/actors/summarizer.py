@@ -11,21 +11,19 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import trio
 from loguru import logger
 
+from daemon.catalog.snapshot import Catalog
+from daemon.config.config_model import Summaries
+from daemon.facts import Fact
 from daemon.kit.waiting import RetryPolicy, Watch
 from daemon.summaries.endpoint import Endpoint, EndpointFault, Failing, SummariesUnavailable, open_endpoint
 from daemon.summaries.ledger import Ledger
 from daemon.summaries.prompt import INSTRUCTIONS, Question, UnreadableAnswer, message, read
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
-    from daemon.config.config_model import Summaries
-    from daemon.facts import Fact
 
 SETTLE = 2.0
 """Seconds after a change before a question: servers that start together share one, and the store's summaries

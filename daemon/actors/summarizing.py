@@ -6,19 +6,17 @@ Where loading on demand is switched off, no summary is shown, and no description
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import attrs
 import trio
 from loguru import logger
 
+from daemon.catalog.snapshot import Catalog
+from daemon.config.config_model import Config, Summaries
+from daemon.kit.waiting import Watch
 from daemon.surfaces.table import shows_summaries
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
-    from daemon.config.config_model import Config, Summaries
-    from daemon.kit.waiting import Watch
 
 SWITCHED_OFF = "nothing is asked: loading on demand is switched off, by lazy or in every profile"
 """The reason why a configured model is not asked."""

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import trio
 
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.config_model import EraWish, Server
 from daemon.errors import Busy, ConnectionLost, RunError, UpstreamLost, leaf
+from daemon.facts import Fact
 from daemon.model import Era
+from daemon.ports import Subscribers, UpstreamConnection
+from daemon.safety.redact import Redactor
+from daemon.supervision.lifecycle import Lifecycle
 from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.events import ServerEvents, WatchedServer
 from daemon.upstreams.handshake import Greeter, Greeting, Keepalive, capabilities_of, keep_expiring
@@ -23,13 +26,7 @@ from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.server_lists import ServerLists
 from daemon.upstreams.transports.server_connection import OpenContext, connector
 from daemon.upstreams.upstream_access import UpstreamAccess
-
-if TYPE_CHECKING:
-    from daemon.facts import Fact
-    from daemon.ports import Subscribers, UpstreamConnection
-    from daemon.safety.redact import Redactor
-    from daemon.supervision.lifecycle import Lifecycle
-    from daemon.wire.outbox import Outbox
+from daemon.wire.outbox import Outbox
 
 INSTALLERS = frozenset({"npx", "uvx", "docker", "podman", "bunx", "pnpm", "pipx"})
 """Commands whose first start may download the server: they get `timeouts.firstInitialize`."""

@@ -10,7 +10,6 @@ leak. Processes in a container are not seen: its engine started them, not the ch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import trio
 from loguru import logger
@@ -19,9 +18,7 @@ from daemon.causes import Cause, Reason
 from daemon.counting.measures import Ceiling
 from daemon.kit.wording import bytes_in_words
 from daemon.processes.marks import memory_of
-
-if TYPE_CHECKING:
-    from daemon.upstreams.upstream_access import UpstreamAccess
+from daemon.upstreams.upstream_access import UpstreamAccess
 
 WALK_SECONDS = 2.0
 """Seconds between walks: each takes milliseconds, and a leak of 100 MB a second is ended within 500 MB."""

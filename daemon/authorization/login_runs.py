@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -41,13 +40,10 @@ from daemon.authorization.logins import (
     login_url,
     union,
 )
+from daemon.config.config_model import Server
 from daemon.errors import McpdError, RunError
 from daemon.history.event import Event, EventKind
-
-if TYPE_CHECKING:
-    from daemon.config.config_model import Server
-    from daemon.processes.children import Children
-
+from daemon.processes.children import Children
 
 MAX_RUNNING = 4  # concurrent logins: each takes 63 MiB, and a user opens one page after the other
 

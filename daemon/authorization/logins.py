@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from daemon.config.login_keys import Auth  # noqa: TC001 - msgspec reads it
+from daemon.config.login_keys import Auth
 from daemon.errors import McpdError
 from daemon.host import private_files
 from daemon.host.sockets import private_directory

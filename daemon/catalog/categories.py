@@ -7,17 +7,14 @@ that its server does not list is *unresolved*: a warning at start, `UnknownTool`
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
-from typing import TYPE_CHECKING, TypeVar, cast, overload
+from typing import TypeVar, cast, overload
 
 import attrs
 
 from daemon.config.config_model import Category as CategoryConfig
 from daemon.config.config_model import Override, ToolSelection
 from daemon.config.names import matches, read_reference, spellings
-
-if TYPE_CHECKING:
-    from daemon.model import Tool, ToolKey
-
+from daemon.model import Tool, ToolKey
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -17,18 +17,16 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from daemon.config.config_model import SchemaForm, Server
+from daemon.model import Definition, Tool
 
-if TYPE_CHECKING:
-    from daemon.model import Definition, Tool
-
-    Marks = Mapping[tuple[str, ...], str]
-    """Header suffix by the path of the marked argument."""
+Marks = Mapping[tuple[str, ...], str]
+"""Header suffix by the path of the marked argument."""
 
 MARK = "x-mcp-header"
 """Marks an argument repeated in the header `Mcp-Param-<value>`."""

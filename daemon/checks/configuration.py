@@ -6,12 +6,13 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from daemon.checks.advice import OF_COMMAND, missing_key
 from daemon.checks.findings import Finding, Running, Scene, found
+from daemon.config.config_model import Config, Server
 from daemon.config.jsonc import ROOT, below
+from daemon.config.listen import HttpListen
 from daemon.config.redaction import in_arguments, names_credential
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
@@ -21,10 +22,6 @@ from daemon.setup.clients.installing import Records
 from daemon.setup.clients.programs import OWN_NAME, PROGRAMS, Machine
 from daemon.setup.clients.rules import held_rules, listed
 from daemon.setup.drafts import read_present
-
-if TYPE_CHECKING:
-    from daemon.config.config_model import Config, Server
-    from daemon.config.listen import HttpListen
 
 
 def check(scene: Scene) -> Iterator[Finding]:

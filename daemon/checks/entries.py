@@ -14,7 +14,7 @@ import shutil
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from daemon.checks.findings import Finding, Level, Running, Scene, found
@@ -32,8 +32,7 @@ from daemon.host import paths
 from daemon.processes import proc
 from daemon.states import COMING, WELL
 
-if TYPE_CHECKING:
-    Environ: TypeAlias = Mapping[str, str]
+Environ: TypeAlias = Mapping[str, str]
 
 CONNECT_SECONDS = 1.0
 """A local connection takes microseconds."""

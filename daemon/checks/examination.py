@@ -6,17 +6,13 @@ import importlib.util
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from daemon.checks import addresses, configuration, entries, host
 from daemon.checks.findings import Finding, Scene, found
 from daemon.config.redaction import Redactors
 from daemon.kit.wording import MIB
 from daemon.processes import proc
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 FULL = 8 * MIB
 """Free bytes for one transaction of a large catalog: below, writes fail soon."""

@@ -8,7 +8,6 @@ import pwd
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from daemon.checks.entries import most_instances
 from daemon.checks.findings import TABLE, Finding, Scene, found
@@ -16,12 +15,10 @@ from daemon.config.config_model import TransportType
 from daemon.errors import McpdError
 from daemon.kit.wording import short_size, span
 from daemon.processes import leftovers, proc
+from daemon.processes.leftovers import Leftover
+from daemon.processes.proc import Process
 from daemon.setup.running.service import LINGER, written_by_us
 from daemon.setup.running.systemctl import SCOPES, SERVICE, SOCKET, Unit, systemctl
-
-if TYPE_CHECKING:
-    from daemon.processes.leftovers import Leftover
-    from daemon.processes.proc import Process
 
 OWN_FILES = 64
 """Descriptors of the daemon itself: loop, sockets, locks, database, log, reader threads."""

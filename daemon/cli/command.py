@@ -5,21 +5,19 @@ Standard library only: modules that draw tables are named by path, and imported 
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from daemon.cli.control import EX_FAULT, Message, ask_with, guarded, note
 from daemon.cli.options import ANSWER_SECONDS, add_control, add_json, parser
 from daemon.safety.escape import document, visible
 
-if TYPE_CHECKING:
-    import argparse
-
-    AddArgument = Callable[[Any], object]
+AddArgument = Callable[[Any], object]
 
 _YES = frozenset({"", "y", "yes"})
 

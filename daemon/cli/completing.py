@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import argcomplete
 from argcomplete.completers import FilesCompleter, SuppressCompleter
@@ -20,10 +20,9 @@ from daemon.cli.table import COMMANDS, implementation
 from daemon.host.paths import control_socket
 from daemon.safety.escape import visible
 
-if TYPE_CHECKING:
-    Answer = Mapping[str, Any]
-    Names = tuple[str, Callable[[Answer], Iterable[str]]]
-    """The question to the daemon, if any, and the names in its answer."""
+Answer = Mapping[str, Any]
+Names = tuple[str, Callable[[Answer], Iterable[str]]]
+"""The question to the daemon, if any, and the names in its answer."""
 
 LONGEST_SECONDS = 1.0
 """Seconds for the daemon's answer: a person waits at a prompt."""

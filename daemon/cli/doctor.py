@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -13,6 +14,7 @@ from daemon.checks.examination import examine, worded
 from daemon.checks.findings import Level, Running, Scene
 from daemon.cli.command import drawn
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask
+from daemon.config.config_model import Config
 from daemon.config.listen import Listen
 from daemon.config.parse import load, load_with_notes
 from daemon.config.state_url import StateUrl, of_file, resolve
@@ -21,12 +23,6 @@ from daemon.host import paths
 from daemon.processes import proc
 from daemon.safety.escape import document
 from daemon.surfaces.table import SURFACES
-
-if TYPE_CHECKING:
-    import argparse
-
-    from daemon.config.config_model import Config
-
 
 ASK_SECONDS = 3.0
 """Seconds for the daemon's answer, which comes from memory in milliseconds."""

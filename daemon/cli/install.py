@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from daemon.cli.command import UsageError, agreed
 from daemon.cli.control import EX_FAULT, CommandFailed, note, say
@@ -31,10 +32,6 @@ from daemon.setup.clients.installing import Installation, Records, own_command
 from daemon.setup.clients.programs import PROGRAMS, ClientProgram, Machine, named
 from daemon.setup.clients.rules import ToolRule, held_rules, keeping, listed
 from daemon.setup.drafts import read_present
-
-if TYPE_CHECKING:
-    import argparse
-
 
 # --- which clients, and where -----------------------------------------------------------------------------
 

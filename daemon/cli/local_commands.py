@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from daemon.cli.command import CommandLine, argument, either, flag, path_option
+from daemon.cli.command import AddArgument, CommandLine, argument, either, flag, path_option
 from daemon.cli.options import add_json, positive
 from daemon.cli.table import EX_CONFIG
 from daemon.kit.later import later
-
-if TYPE_CHECKING:
-    from daemon.cli.command import AddArgument
 
 RELOAD_SECONDS = 60.0
 """Seconds for the daemon to reload (as `mcpd reload`)."""

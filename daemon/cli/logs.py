@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from daemon.cli.command import CommandLine, UsageError, argument, asking
 from daemon.cli.control import Message, ask_with, note
@@ -14,10 +15,6 @@ from daemon.cli.events import EventLines, end_without_reader, follow, moment, ne
 from daemon.cli.options import add_follow, add_last
 from daemon.host.paths import control_socket
 from daemon.safety.escape import visible
-
-if TYPE_CHECKING:
-    import argparse
-
 
 NO_STDERR = "it is reached over a connection (type {type}) and has no stderr here: see its log where it runs"
 """Remark on a server that is not a child of the daemon."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import attrs
 
@@ -15,12 +15,7 @@ from daemon.documents.files import Edit, unified_diff
 from daemon.safety.escape import document, visible
 from daemon.setup.clients.installing import own_command
 from daemon.setup.running import service
-
-if TYPE_CHECKING:
-    import argparse
-
-    from daemon.setup.running.service import ServiceState
-
+from daemon.setup.running.service import ServiceState
 
 # --- install ----------------------------------------------------------------------------------------------
 

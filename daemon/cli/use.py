@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import binascii
 import json
@@ -9,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TextIO
+from typing import Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
 from daemon.cli.asking.companion import CallCompanion, add_conversation, converse
 from daemon.cli.asking.elicitation import Declined, Interrupted, missing
@@ -18,10 +19,6 @@ from daemon.cli.control import EX_FAULT, CommandFailed, Message, RemoteFault, as
 from daemon.cli.tools import read_tool, tool_name
 from daemon.config.labels import split_off, split_off_uri
 from daemon.safety.escape import document, visible
-
-if TYPE_CHECKING:
-    import argparse
-
 
 CALL_SECONDS = 660.0
 """Seconds to wait for a result, without questions to a person: longer than the daemon waits for a call

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 from msgspec import Struct
 
 from daemon.catalog.loaded import MAX_LOADED, Source
+from daemon.catalog.offer import Offered
 from daemon.catalog.shown import Shown, shown_since
+from daemon.catalog.snapshot import Catalog
+from daemon.clients.client import Client, Selection
+from daemon.clients.context import SessionContext
 from daemon.clients.links import links_of
 from daemon.clients.server_requests import declared_in, has
+from daemon.clients.sessions import SessionState
 from daemon.config.config_model import USUAL, Profile
 from daemon.errors import CallError, ToolDisabled
+from daemon.model import ToolKey
 from daemon.ports import Holder, Upstream
 from daemon.protocol import CALL_TOOL, UI
 from daemon.surfaces.answers import with_text
 from daemon.surfaces.surface import Forward, Loading, Surface, View
-
-if TYPE_CHECKING:
-    from daemon.catalog.offer import Offered
-    from daemon.catalog.snapshot import Catalog
-    from daemon.clients.client import Client, Selection
-    from daemon.clients.context import SessionContext
-    from daemon.clients.sessions import SessionState
-    from daemon.model import ToolKey
-    from daemon.wire.envelope import Buffer
+from daemon.wire.envelope import Buffer
 
 
 @attrs.define(eq=False)

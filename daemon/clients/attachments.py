@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
+from msgspec import Raw
 
 from daemon import protocol
 from daemon.catalog.loaded import anonymous_key
 from daemon.clients.attachment import Attachment
+from daemon.clients.client import Client
+from daemon.clients.context import SessionContext
 from daemon.clients.sessions import SessionState, fault_of_key
-
-if TYPE_CHECKING:
-    from msgspec import Raw
-
-    from daemon.clients.client import Client
-    from daemon.clients.context import SessionContext
 
 MAX_KEYS = 64
 """Sessions of one connection; beyond, the one joined first without a call in flight is left. A client with

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -18,6 +17,10 @@ from msgspec import Raw, Struct
 from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.catalog.extensions import carried, with_tasks
+from daemon.clients.attachment import Request
+from daemon.clients.client import Client
+from daemon.clients.context import SessionContext
+from daemon.clients.input_required import Round, WaitingCall
 from daemon.clients.links import linked_in, note_links
 from daemon.clients.server_requests import NOTHING as NO_CAPABILITIES
 from daemon.clients.server_requests import (
@@ -29,23 +32,16 @@ from daemon.clients.server_requests import (
     with_author,
 )
 from daemon.clients.subscribers import LEVELS, rank_in, wished_rank
+from daemon.counting.tally import Tally
 from daemon.errors import CallError, InternalError, Overloaded, UpstreamCallError, UpstreamLost
 from daemon.history.event import Event, EventKind
+from daemon.ports import Upstream
 from daemon.surfaces.answers import error_result
 from daemon.surfaces.calling import call_by_app
+from daemon.surfaces.surface import Action, Forward, View
 from daemon.wire.envelope import Buffer, is_utf8
-
-if TYPE_CHECKING:
-    from daemon.clients.attachment import Request
-    from daemon.clients.client import Client
-    from daemon.clients.context import SessionContext
-    from daemon.clients.input_required import Round, WaitingCall
-    from daemon.counting.tally import Tally
-    from daemon.ports import Upstream
-    from daemon.surfaces.surface import Action, Forward, View
-    from daemon.wire.peer import Peer
-    from daemon.wire.requests import PeerRequest
-
+from daemon.wire.peer import Peer
+from daemon.wire.requests import PeerRequest
 
 NOTHING: Mapping[str, Raw] = {}
 """The `_meta` of most calls."""

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
+from msgspec import Raw
 
 from daemon.catalog.loaded import OTHERS
+from daemon.catalog.snapshot import Catalog
 from daemon.clients.rates import is_metered
 from daemon.clients.server_requests import NOTHING
 from daemon.clients.workspace import OwnWorkspace
+from daemon.config.config_model import Category, Config, Profile
 from daemon.config.listen import DEFAULT_PROFILE, ConsoleRole
 from daemon.config.names import read_reference
 from daemon.kit.waiting import keep_latest
+from daemon.model import ToolKey
+from daemon.ports import Upstream
 from daemon.surfaces.answers import choices, quoted
 from daemon.surfaces.calling import usual_tools
+from daemon.surfaces.surface import Services, Surface
 from daemon.surfaces.table import (
     AUTO,
     ITSELF,
@@ -34,15 +39,6 @@ from daemon.surfaces.table import (
     fitting,
     is_switched_off,
 )
-
-if TYPE_CHECKING:
-    from msgspec import Raw
-
-    from daemon.catalog.snapshot import Catalog
-    from daemon.config.config_model import Category, Config, Profile
-    from daemon.model import ToolKey
-    from daemon.ports import Upstream
-    from daemon.surfaces.surface import Services, Surface
 
 
 @attrs.frozen(kw_only=True)

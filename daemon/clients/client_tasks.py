@@ -10,22 +10,20 @@ import secrets
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import attrs
 import msgspec
 import trio
 from msgspec import Raw, Struct
 
+from daemon.clients.notifications import ConnectedClient
 from daemon.errors import Overloaded
+from daemon.ports import TaskOwner
 from daemon.protocol import RELATED_TASK_KEY, TASK_STATUS
+from daemon.surfaces.surface import View
 from daemon.wire.envelope import INTERNAL_ERROR, Buffer
-
-if TYPE_CHECKING:
-    from daemon.clients.notifications import ConnectedClient
-    from daemon.ports import TaskOwner
-    from daemon.surfaces.surface import View
-    from daemon.wire.requests import PeerRequest
+from daemon.wire.requests import PeerRequest
 
 MAX_OWN_TASKS = 256
 """Tasks of one session: as many as it may have calls in flight."""

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import attrs
+from msgspec import Raw
 
+from daemon.catalog.authorship import UnsafeQuestion
 from daemon.catalog.extensions import is_unknown
 from daemon.clients.client_tasks import ClientTasks
+from daemon.clients.notifications import ConnectedClient
 from daemon.clients.server_requests import COMPLETE, ServerRequests
 from daemon.clients.subscribers import LogLevels, ResourceSubscriptions
 from daemon.config.labels import server_of
 from daemon.history.event import Event, EventKind
 from daemon.kit.waiting import Watch
 from daemon.model import StandingWishes
+from daemon.ports import TaskOwner
 from daemon.protocol import LIST_ROOTS, LOG_MESSAGE, RESOURCE_UPDATED, TASK_STATUS
 from daemon.wire.envelope import INVALID_REQUEST, is_utf8
 from daemon.wire.requests import NO_CLIENT, Exchange, PeerRequest, RemoteError
-
-if TYPE_CHECKING:
-    from msgspec import Raw
-
-    from daemon.catalog.authorship import UnsafeQuestion
-    from daemon.clients.notifications import ConnectedClient
-    from daemon.ports import TaskOwner
 
 
 class RootsOfClients:

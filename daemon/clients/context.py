@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping
-from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.authorization.login_runs import LoginRuns
 from daemon.catalog.loaded import Loaded
+from daemon.catalog.snapshot import Catalog
 from daemon.clients.client import DecidedSurfaces
 from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.grants import AgreedCalls, Grants
 from daemon.clients.input_required import RequestStates
+from daemon.clients.list_changes import Habit
 from daemon.clients.rates import CallRates
-
-if TYPE_CHECKING:
-    from daemon.authorization.login_runs import LoginRuns
-    from daemon.catalog.snapshot import Catalog
-    from daemon.clients.list_changes import Habit
-    from daemon.clients.sessions import Sessions
-    from daemon.config.redaction import Redactors
-    from daemon.counting.measures import RepairCounts
-    from daemon.counting.recent_calls import CallLogger, RecentCalls
-    from daemon.counting.tally import Tally
-    from daemon.history.event import Event
-    from daemon.kit.waiting import Watch
-    from daemon.ports import Approving, Upstream
-    from daemon.search.index import Index
-    from daemon.surfaces.surface import Services, Surface
-    from daemon.surfaces.table import SurfaceChoice
-    from daemon.wire.outbox import Outbox
+from daemon.clients.sessions import Sessions
+from daemon.config.redaction import Redactors
+from daemon.counting.measures import RepairCounts
+from daemon.counting.recent_calls import CallLogger, RecentCalls
+from daemon.counting.tally import Tally
+from daemon.history.event import Event
+from daemon.kit.waiting import Watch
+from daemon.ports import Approving, Upstream
+from daemon.search.index import Index
+from daemon.surfaces.surface import Services, Surface
+from daemon.surfaces.table import SurfaceChoice
+from daemon.wire.outbox import Outbox
 
 
 @attrs.frozen(kw_only=True)

@@ -7,17 +7,13 @@ clients reconnect.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
 from daemon.clients.input_required import TTL
 from daemon.kit.waiting import keep_latest
-
-if TYPE_CHECKING:
-    from daemon.model import Tool, ToolKey
-
+from daemon.model import Tool, ToolKey
 
 MAX_AGREED = 1024
 """Calls that may be repeated once: as many as may wait for their clients' input."""

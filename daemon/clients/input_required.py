@@ -7,7 +7,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import attrs
 import msgspec
@@ -15,12 +15,9 @@ import trio
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.errors import UpstreamUnavailable
-
-if TYPE_CHECKING:
-    from daemon.surfaces.surface import Forward
-    from daemon.wire.envelope import Buffer
-    from daemon.wire.requests import PeerRequest
-
+from daemon.surfaces.surface import Forward
+from daemon.wire.envelope import Buffer
+from daemon.wire.requests import PeerRequest
 
 PREFIX = "mcpd.parked."
 """The prefix of mcpd's states; those of the SDKs begin with a version or are base64."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -17,6 +16,7 @@ from msgspec import UNSET, Raw
 
 from daemon.catalog.authorship import UnsafeQuestion, authored
 from daemon.clients.asking import Questions, answer_with, client_of, owner_of
+from daemon.clients.calls import ClientCall
 from daemon.clients.input_required import (
     ASKING,
     FIRST_PAUSE,
@@ -46,10 +46,7 @@ from daemon.errors import (
 )
 from daemon.protocol import ASKED_OF_CLIENTS, LIST_ROOTS, members_before
 from daemon.wire.envelope import INVALID_PARAMS, INVALID_REQUEST, Buffer
-
-if TYPE_CHECKING:
-    from daemon.clients.calls import ClientCall
-    from daemon.wire.requests import PeerRequest
+from daemon.wire.requests import PeerRequest
 
 MAX_ASKED = 16
 """Open requests of one call: as many as a client of an earlier revision may have open."""

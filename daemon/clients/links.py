@@ -6,15 +6,12 @@ Results are searched only if their server has resources, and decoded only if the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from daemon.catalog.qualifying import app_link
 from daemon.kit.waiting import keep_latest
-
-if TYPE_CHECKING:
-    from daemon.wire.envelope import Buffer
+from daemon.wire.envelope import Buffer
 
 MAX_LINKS = 1000
 """Links kept for one session, the newest: a model reads what it has just seen."""

@@ -7,7 +7,6 @@ the profile alone, so all sessions of a connection have the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -16,15 +15,12 @@ from loguru import logger
 
 from daemon import protocol
 from daemon.catalog.kinds import BESIDE_TOOLS, LISTS, ListOf
+from daemon.clients.client import Client
 from daemon.counting.tally import Tally, tokens_in
 from daemon.kit.waiting import keep_latest
 from daemon.model import Kind
-
-if TYPE_CHECKING:
-    from daemon.clients.client import Client
-    from daemon.wire.outbox import Outbox
-    from daemon.wire.peer import Peer
-
+from daemon.wire.outbox import Outbox
+from daemon.wire.peer import Peer
 
 MAX_LISTS = 64
 """Sessions of one connection whose lists are compared (`attachments.MAX_KEYS`)."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from functools import partial
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,15 +20,13 @@ from daemon.authorization.logins import DeviceCode, Done, Failed, LoginPage
 from daemon.catalog.authorship import OURS
 from daemon.causes import CURED_BY_LOGIN
 from daemon.clients.asking import ELICIT, Questions, can_elicit, hold, patient
+from daemon.clients.calls import ClientCall
+from daemon.clients.context import SessionContext
 from daemon.clients.server_requests import COMPLETE
+from daemon.config.config_model import Server
 from daemon.config.labels import server_of
 from daemon.errors import UpstreamUnavailable
 from daemon.states import COMING, ServerState
-
-if TYPE_CHECKING:
-    from daemon.clients.calls import ClientCall
-    from daemon.clients.context import SessionContext
-    from daemon.config.config_model import Server
 
 AGAIN_SECONDS = 600.0
 """Seconds between links to one server: an agent's next call must not ask again a user who has declined."""

@@ -6,25 +6,22 @@ For a slow client, of required notifications only the newest about each subject 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
 import trio
 from msgspec import Struct
 
+from daemon.catalog.snapshot import Catalog
+from daemon.clients.client import Client
+from daemon.clients.server_requests import RelayedRequest, ServerRequests
+from daemon.kit.waiting import Watch
+from daemon.ports import Upstream
 from daemon.protocol import LIST_ROOTS, ROOTS_CHANGED
 from daemon.wire.envelope import INTERNAL_ERROR
+from daemon.wire.outbox import Outbox
+from daemon.wire.peer import Peer
 from daemon.wire.requests import PeerRequest, RemoteError
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
-    from daemon.clients.client import Client
-    from daemon.clients.server_requests import RelayedRequest, ServerRequests
-    from daemon.kit.waiting import Watch
-    from daemon.ports import Upstream
-    from daemon.wire.outbox import Outbox
-    from daemon.wire.peer import Peer
 
 OWED_SECONDS = 0.5
 """Seconds between checks whether a client that was behind takes its pending notifications."""

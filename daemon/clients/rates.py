@@ -7,16 +7,13 @@ wait longer than `timeouts.queue` is refused and takes no token.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
+from daemon.config.config_model import Config, Profile
 from daemon.errors import Overloaded
 from daemon.kit.waiting import keep_latest
-
-if TYPE_CHECKING:
-    from daemon.config.config_model import Config, Profile
 
 BURST_SECONDS = 10.0
 """Seconds' worth of calls that may go out at once after a pause: an agent makes several calls in one turn."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
+import trio
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion, authored_elicitation, words_of
+from daemon.clients.input_required import InputRequest
 from daemon.errors import CallError, InputRefused, UpstreamCallError
 from daemon.kit.waiting import keep_latest
 from daemon.protocol import ASKED_OF_CLIENTS, TASKS_EXTENSION
@@ -28,14 +30,8 @@ from daemon.wire.envelope import (
     is_error_object,
     read_error,
 )
+from daemon.wire.peer import Peer
 from daemon.wire.requests import OwnExchange, PeerRequest, RemoteError
-
-if TYPE_CHECKING:
-    import trio
-
-    from daemon.clients.input_required import InputRequest
-    from daemon.wire.peer import Peer
-
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 

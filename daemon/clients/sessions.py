@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import attrs
 import trio
@@ -27,13 +27,11 @@ from daemon.catalog.loaded import (
     judge_in,
 )
 from daemon.catalog.shown import Shown
+from daemon.catalog.snapshot import Catalog, ServerEntry
 from daemon.clients.grants import Grants, SessionGrants
 from daemon.errors import McpdError
 from daemon.kit.waiting import Watch, keep_latest
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog, ServerEntry
-    from daemon.model import Tool, ToolKey
+from daemon.model import Tool, ToolKey
 
 
 @attrs.define(eq=False)

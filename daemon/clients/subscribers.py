@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -12,13 +11,10 @@ import trio
 from msgspec import Raw, Struct
 
 from daemon.catalog.naming import mcpd_uri
+from daemon.clients.notifications import ConnectedClient
 from daemon.errors import Overloaded
 from daemon.protocol import LOG_MESSAGE, RESOURCE_UPDATED, SUBSCRIPTION_KEY
-
-if TYPE_CHECKING:
-    from daemon.clients.notifications import ConnectedClient
-    from daemon.wire.requests import Exchange, RemoteError
-
+from daemon.wire.requests import Exchange, RemoteError
 
 MAX_FOLLOWED = 1000
 """Subscriptions of one client: an editor that follows each open file has some hundred."""

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -21,6 +20,11 @@ from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.clients import input_rounds
 from daemon.clients.asking import answer_with, client_of, owner_of, patient
+from daemon.clients.attachment import Request
+from daemon.clients.calls import ClientCall
+from daemon.clients.client import Client
+from daemon.clients.client_tasks import Task
+from daemon.clients.context import SessionContext
 from daemon.clients.input_required import (
     REQUESTS,
     RESPONSES,
@@ -42,15 +46,8 @@ from daemon.errors import (
     UpstreamUnavailable,
 )
 from daemon.ports import OwnCall, Upstream
+from daemon.wire.envelope import Buffer
 from daemon.wire.requests import AwaitedAnswer, RemoteError
-
-if TYPE_CHECKING:
-    from daemon.clients.attachment import Request
-    from daemon.clients.calls import ClientCall
-    from daemon.clients.client import Client
-    from daemon.clients.client_tasks import Task
-    from daemon.clients.context import SessionContext
-    from daemon.wire.envelope import Buffer
 
 MAX_CREATED = 64 * 1024
 """Bytes of the longest result searched for a new task, which holds a status, times and a message."""

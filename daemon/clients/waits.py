@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 from msgspec import Raw
 
+from daemon.catalog.snapshot import Catalog
+from daemon.clients.attachment import Attachment
+from daemon.clients.calls import ClientCall
+from daemon.clients.context import SessionContext
 from daemon.errors import UpstreamUnavailable
+from daemon.kit.waiting import Watch
 from daemon.model import Kind
+from daemon.ports import Upstream
+from daemon.search.index import Index
 from daemon.surfaces.describing import has_listed
+from daemon.surfaces.surface import AwaitListing
 
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
-    from daemon.clients.attachment import Attachment
-    from daemon.clients.calls import ClientCall
-    from daemon.clients.context import SessionContext
-    from daemon.kit.waiting import Watch
-    from daemon.ports import Upstream
-    from daemon.search.index import Index
-    from daemon.surfaces.surface import AwaitListing
-
-    Report = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 LISTING_PATIENCE = 2.0

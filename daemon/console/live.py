@@ -12,16 +12,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
 import trio
 
+from daemon.console.page import Fragment, Holders
 from daemon.kit.waiting import Watch
-
-if TYPE_CHECKING:
-    from daemon.console.page import Fragment, Holders
 
 EVERY_SECONDS = 1.0
 """Seconds between two computations of a view: a person reads no faster. Pages set the interval for calls, of

@@ -7,14 +7,13 @@ changed fragments (`live`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode
 
 import attrs
 import msgspec
 
-if TYPE_CHECKING:
-    from daemon.operators.base import OperatorContext
+from daemon.operators.base import OperatorContext
 
 
 def server_page(server: str) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from daemon.console.page import ConsoleAction, ConsolePage
 from daemon.console.pages.activity_pages import CALLS_PAGE, CANCEL_CALL, EVENTS_PAGE
 from daemon.console.pages.approval_page import APPROVALS_PAGE, APPROVE
 from daemon.console.pages.savings import SAVINGS_PAGE
@@ -11,10 +10,6 @@ from daemon.console.pages.server_pages import SERVER, SERVER_ACTIONS, SERVERS
 from daemon.console.pages.session_pages import SESSION_ACTIONS, SESSION_PAGE, SESSIONS_PAGE
 from daemon.console.pages.settings_pages import SETTINGS_ACTIONS, SETTINGS_PAGE
 from daemon.console.pages.tool_pages import DESCRIBE_TOOL, SWITCH_TOOL, TOOL_PAGE, TOOLS_PAGE
-
-if TYPE_CHECKING:
-    from daemon.console.page import ConsoleAction, ConsolePage
-
 
 PAGES: tuple[ConsolePage, ...] = (
     SERVERS,

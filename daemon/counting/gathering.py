@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import attrs
 import trio
 
-if TYPE_CHECKING:
-    from daemon.history.event import Event, EventKind
+from daemon.history.event import Event, EventKind
 
 GATHER_SECONDS = 60.0
 """Seconds whose events of one sort become one event with a count: a flood makes 1,440 a day."""

@@ -10,25 +10,22 @@ import importlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import attrs
 import msgspec
 import trio
 
+from daemon.catalog.snapshot import Catalog, ServerEntry
 from daemon.counting.tally import MAX_SERVERS, OPERATOR, OTHER, ServerCalls, Tally, tokens_in
 from daemon.errors import InvalidArguments
+from daemon.kit.waiting import Watch
 from daemon.model import Kind
+from daemon.ports import Instances
 from daemon.processes.marks import memory_by_mark
+from daemon.processes.peers import Connections
+from daemon.state.health import Persistence
 from daemon.states import ServerState
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog, ServerEntry
-    from daemon.kit.waiting import Watch
-    from daemon.ports import Instances
-    from daemon.processes.peers import Connections
-    from daemon.state.health import Persistence
-
 
 Labels = tuple[str, ...]
 """Values of a metric's labels, in the order of the table."""

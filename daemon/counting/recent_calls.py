@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import trio
@@ -19,10 +19,9 @@ from daemon.catalog.loaded import is_anonymous
 from daemon.counting.tally import MAX_SERVERS
 from daemon.kit.waiting import Watch, keep_latest
 
-if TYPE_CHECKING:
-    Digest = tuple[int, list["RecentCall"]]
+Digest = tuple[int, list["RecentCall"]]
 
-    """Counts ended calls, and keeps the newest."""
+"""Counts ended calls, and keeps the newest."""
 
 
 GATHERED = 10_000

@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from ruamel.yaml import YAML
@@ -16,11 +16,8 @@ from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
 from daemon.config.jsonc import ROOT
 from daemon.documents.edited import TOO_DEEP, EditedText, Trail, is_too_deep
+from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError, Fault
-
-if TYPE_CHECKING:
-    from daemon.documents.files import DocumentError
-
 
 _ONE_LINE = 1 << 30
 

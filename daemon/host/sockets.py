@@ -15,13 +15,10 @@ import ssl
 import stat
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from daemon.errors import DaemonRunning
 from daemon.host.private_files import own_file, take
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def reason(error: BaseException) -> str:

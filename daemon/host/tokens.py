@@ -10,13 +10,13 @@ import hashlib
 import os
 import secrets
 import stat
-from pathlib import Path  # noqa: TC003
+from pathlib import Path
 from typing import Annotated
 
 import attrs
 import msgspec
 
-from daemon.config.listen import ConsoleRole  # noqa: TC001 - msgspec looks the types up
+from daemon.config.listen import ConsoleRole
 from daemon.errors import McpdError
 from daemon.host import private_files
 from daemon.host.sockets import private_directory

@@ -10,23 +10,20 @@ import gc
 import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import trio
 from loguru import logger
 
+from daemon.config.config_model import Config
 from daemon.history.event import Event, EventKind
 from daemon.kit.later import load_due
 from daemon.operators.report_words import switches
+from daemon.ports import WatchedFile
 from daemon.processes import own
 from daemon.surfaces.table import by_profile
+from daemon.tree.core import Surroundings
 from daemon.tree.running import Tree
 from daemon.wire.frames import LineBuffer
-
-if TYPE_CHECKING:
-    from daemon.config.config_model import Config
-    from daemon.ports import WatchedFile
-    from daemon.tree.core import Surroundings
 
 SWITCH_SECONDS = 0.0005
 """Seconds that a worker thread holds the interpreter while the event loop waits. Python's default is ten times

@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
+import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from daemon.config.config_model import Config
 from daemon.errors import ConfigError, CoreFailed, Fault
 from daemon.host import paths
 from daemon.host.sockets import bind, unbind
-
-if TYPE_CHECKING:
-    import socket
-    import ssl
-
-    from daemon.config.config_model import Config
 
 FRONT, CONTROL, HTTP = NAMES = ("front", "control", "http")
 """FileDescriptorNames of the sockets that systemd may hand over."""

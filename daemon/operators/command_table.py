@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from daemon.operators.base import Command
 from daemon.operators.call_commands import CALLS, CANCEL
 from daemon.operators.config_changes import DESCRIBE, LAZY, SUMMARIES
 from daemon.operators.definition_commands import LOCATE, PROMPT, PROMPTS, READ, RESOURCES
@@ -18,10 +19,6 @@ from daemon.operators.status_commands import METRICS, STATUS
 from daemon.operators.switch import SWITCH
 from daemon.operators.token_commands import TOKENS, UI
 from daemon.operators.tool_reports import SEARCH, TOOL, TOOLS
-
-if TYPE_CHECKING:
-    from daemon.operators.base import Command
-
 
 COMMANDS: dict[str, Command[Any]] = {
     command.name: command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import trio
@@ -15,10 +15,7 @@ from daemon.history.event import TOLD
 from daemon.operators.base import Command, OperatorContext
 from daemon.operators.event_commands import MAX_WAIT, Cursor, EventsParams, events
 from daemon.operators.server_changes import is_divided, named
-
-if TYPE_CHECKING:
-    from daemon.upstreams.upstream_access import UpstreamAccess
-
+from daemon.upstreams.upstream_access import UpstreamAccess
 
 EVENTS_SHOWN = 200
 """Most events in one answer: these accompany the lines; `mcpd events` has the rest."""

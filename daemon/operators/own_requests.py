@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 from msgspec import UNSET, Raw, UnsetType
 
+from daemon.catalog.entry import ServerEntry
 from daemon.catalog.kinds import switch_of
 from daemon.clients.calls import IS_ERROR, is_error, text_in
 from daemon.clients.server_requests import read_refusal
@@ -34,10 +34,6 @@ from daemon.surfaces.explaining import refusal
 from daemon.surfaces.validators import Validators
 from daemon.wire.envelope import INVALID_REQUEST, Buffer
 from daemon.wire.requests import NO_CLIENT, PeerRequest
-
-if TYPE_CHECKING:
-    from daemon.catalog.entry import ServerEntry
-
 
 ASKS = b'"input_required"'
 """In an unfinished result (MCP 2026-07-28), and hardly in any other."""

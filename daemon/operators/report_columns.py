@@ -6,13 +6,12 @@ Tables show a selection, and may draw a cell in a way of their own, as a link or
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from daemon.kit.wording import TWO_DIGITS
 from daemon.operators.report_words import AWAITED, SOURCES, STATUSES, session_name
 
-if TYPE_CHECKING:
-    Cell = Callable[[Mapping[str, Any]], str]
+Cell = Callable[[Mapping[str, Any]], str]
 
 MINUTES = 5
 """Minutes of a server's `recent` calls."""

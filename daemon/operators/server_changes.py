@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
 import trio
 
+from daemon.catalog.snapshot import ServerEntry
 from daemon.clients.workspace import OwnWorkspace
 from daemon.config.labels import server_of
 from daemon.errors import CallError, InvalidArguments
+from daemon.facts import ServerStatus
 from daemon.kit.wording import camel
 from daemon.operators.base import OUTCOME_SECONDS, PASSED_THROUGH, Command, NoParams, OperatorContext
 from daemon.operators.news import difference
 from daemon.ports import Holder, Instances, Upstream
 from daemon.states import WAITING
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import ServerEntry
-    from daemon.facts import ServerStatus
-    from daemon.upstreams.upstream_access import UpstreamAccess
-
+from daemon.upstreams.upstream_access import UpstreamAccess
 
 NUMBER = 0
 """The operators' number in names of instances, `playwright#0`: connections of clients count from 1."""

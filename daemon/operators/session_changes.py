@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -13,13 +12,10 @@ from daemon.clients.grants import MAX_GRANTS, Grants
 from daemon.config.names import matches, pattern_problem, read_shown, spellings
 from daemon.errors import InvalidArguments
 from daemon.kit.waiting import keep_latest
+from daemon.model import Tool, ToolKey
 from daemon.operators.base import Command, LiveSession, OperatorContext
 from daemon.operators.session_commands import session_named
 from daemon.surfaces.answers import choices, quoted
-
-if TYPE_CHECKING:
-    from daemon.model import Tool, ToolKey
-
 
 MAX_MOVED = 1000
 """Moved sessions that are remembered, most recently moved: an operator moves a few."""

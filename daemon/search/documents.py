@@ -8,14 +8,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from daemon.model import Summary, Tool, ToolKey
 from daemon.search.language import terms
-
-if TYPE_CHECKING:
-    from daemon.model import Summary, Tool, ToolKey
 
 K1 = 1.4
 B = 0.75

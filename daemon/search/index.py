@@ -14,19 +14,16 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from copy import copy
 from itertools import islice
 from math import fsum, log, sqrt
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from daemon.catalog.snapshot import ServerEntry
 from daemon.kit.wording import closest
+from daemon.model import ToolKey
 from daemon.search.language import NOTHING, Language, is_verb, language, plain
 from daemon.search.queries import BEYOND_CHANCE, Phrase, Query, is_chance, read
 from daemon.search.segment import Segment
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import ServerEntry
-    from daemon.model import ToolKey
-    from daemon.search.vectors import Vectors
+from daemon.search.vectors import Vectors
 
 SHARED = 3
 """Characters at one end that a word and its misspelling share."""

@@ -10,17 +10,14 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from operator import add, mul
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from daemon.catalog.snapshot import ServerEntry
+from daemon.model import Summary, Tool, ToolKey
 from daemon.search.documents import DEPRECATED, SearchDocument, deprecated, digest_of, document
 from daemon.search.language import ANY_ACTION, action_of, plain, terms, worth
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import ServerEntry
-    from daemon.model import Summary, Tool, ToolKey
-    from daemon.search.queries import Phrase
+from daemon.search.queries import Phrase
 
 COVERAGE = 0.8
 """The gain of a tool whose whole name is in the query."""

@@ -10,20 +10,18 @@ import importlib
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import attrs
 import msgspec
 
+from daemon.catalog.snapshot import ServerEntry
 from daemon.errors import McpdError
+from daemon.model import Tool, ToolKey
 from daemon.search.documents import without_praise
 
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import ServerEntry
-    from daemon.model import Tool, ToolKey
-
-    Passage = Sequence[tuple[float, str]]
-    """Weighted texts of one vector: the normalised sum of their unit vectors."""
+Passage = Sequence[tuple[float, str]]
+"""Weighted texts of one vector: the normalised sum of their unit vectors."""
 
 Vector = Any
 """A unit vector in its encoder's form."""

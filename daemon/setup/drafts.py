@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -18,9 +19,6 @@ from daemon.documents.files import DocumentError, Edit, FoundFile, look, undo_al
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
 from daemon.safety.redact import Redactor
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @attrs.frozen(kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from enum import Enum
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import attrs
 
@@ -21,9 +21,6 @@ from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
 from daemon.setup.clients.installing import at
 from daemon.surfaces.table import SURFACES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Unset(Enum):

@@ -11,18 +11,15 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import trio
 
+from daemon.config.config_model import Config, Summaries
 from daemon.errors import CannotStart, InvalidArguments, McpdError
 from daemon.summaries.prompt import INSTRUCTIONS, SAMPLE, SENDS, UnreadableAnswer, message, read
 from daemon.upstreams.transports.network import host_and_port, place_of
-
-if TYPE_CHECKING:
-    from daemon.config.config_model import Config, Summaries
-
 
 CLIENT = "daemon.summaries.openai_endpoint"
 """The only module that imports the extra's packages; it has `connect(summaries, key, place)`."""

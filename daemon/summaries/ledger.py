@@ -7,18 +7,15 @@ cannot summarise stays without a summary until it changes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from daemon.catalog.definitions import tools_digest
+from daemon.catalog.snapshot import Catalog, ServerEntry
 from daemon.facts import Summarized
 from daemon.kit.waiting import keep_latest
 from daemon.model import Summary, Tool
 from daemon.summaries.prompt import ModelAnswer, Question
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog, ServerEntry
 
 GIVE_UP = 3
 """Useless answers after which a tool is given up: a model that failed three times will fail again."""

@@ -15,22 +15,20 @@ from __future__ import annotations
 import ssl
 import time
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import msgspec
 import openai
 import trio
 
+from daemon.config.config_model import Summaries
 from daemon.errors import RunError
 from daemon.host.sockets import reason
 from daemon.protocol import IDENTITY
 from daemon.summaries.endpoint import Answered, EndpointFault, Failing, fault_of_status, read_retry_after
 from daemon.upstreams.transports.network import connect as reach
 from daemon.upstreams.transports.network import host_and_port
-
-if TYPE_CHECKING:
-    from daemon.config.config_model import Summaries
 
 MAX_ANSWER = 256 * 1024
 """Most bytes of an answer: twenty tools take about 5 KiB, a model that thinks aloud perhaps 50."""

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
 
+from daemon.causes import Reason
+from daemon.config.tuning import Restart
 from daemon.kit.waiting import RetryPolicy
 from daemon.states import ServerState
-
-if TYPE_CHECKING:
-    from daemon.causes import Reason
-    from daemon.config.tuning import Restart
 
 
 class Ending(StrEnum):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from daemon.catalog.categories import Member, ToolCategory
 from daemon.errors import UnknownTool
 from daemon.surfaces import calling
 from daemon.surfaces.answers import decode_arguments, one_line, quoted, result, room_of, size_of, written
@@ -26,9 +27,6 @@ from daemon.surfaces.describing import (
 )
 from daemon.surfaces.summing import category_line, topics
 from daemon.surfaces.surface import Action, AwaitListing, MetaTool, Reply, Surface, View
-
-if TYPE_CHECKING:
-    from daemon.catalog.categories import Member, ToolCategory
 
 LIST = "list_categories"
 GET = "get_tools"

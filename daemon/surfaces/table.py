@@ -8,7 +8,6 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -20,10 +19,7 @@ from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.full import FullSurface, ItselfSurface
 from daemon.surfaces.load import LoadSurface
 from daemon.surfaces.search import SearchSurface
-
-if TYPE_CHECKING:
-    from daemon.surfaces.surface import Surface
-
+from daemon.surfaces.surface import Surface
 
 AUTO = DEFAULT_SURFACE
 """Leaves the choice to the client's kind; the default of profiles."""

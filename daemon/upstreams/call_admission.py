@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -23,16 +22,13 @@ from loguru import logger
 from msgspec import Raw, Struct
 
 from daemon import protocol
+from daemon.config.tuning import ServerLimits
 from daemon.counting.measures import Pace
 from daemon.errors import CallError, Overloaded, RequestTooLarge, UpstreamUnavailable
+from daemon.ports import CallToSend, UpstreamConnection
 from daemon.protocol import ROOTS_CHANGED
 from daemon.wire.envelope import INVALID_REQUEST, Buffer
 from daemon.wire.requests import NO_CLIENT, Exchange, GivenUp, PeerRequest
-
-if TYPE_CHECKING:
-    from daemon.config.tuning import ServerLimits
-    from daemon.ports import CallToSend, UpstreamConnection
-
 
 UNCERTAIN = (
     "calls of more than one client may have caused this request (one may have been given up a moment ago): it"

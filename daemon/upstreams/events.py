@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -22,19 +21,16 @@ from daemon.catalog.extensions import is_unknown
 from daemon.causes import Cause, Reason
 from daemon.counting.measures import STDERR_LINE
 from daemon.errors import CallError, ProtocolFault
+from daemon.kit.waiting import Watch
 from daemon.model import Era, Kind, StandingWishes
+from daemon.ports import Subscribers, UpstreamConnection
 from daemon.protocol import ACKNOWLEDGED, LIST_ROOTS, LOG_MESSAGE, RESOURCE_UPDATED, TASK_STATUS
+from daemon.safety.redact import Redactor
+from daemon.upstreams.call_admission import Admission
+from daemon.upstreams.handshake import Greeting
+from daemon.upstreams.upstream_access import UpstreamAccess
 from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from daemon.wire.requests import Exchange, PeerRequest, RemoteError
-
-if TYPE_CHECKING:
-    from daemon.kit.waiting import Watch
-    from daemon.ports import Subscribers, UpstreamConnection
-    from daemon.safety.redact import Redactor
-    from daemon.upstreams.call_admission import Admission
-    from daemon.upstreams.handshake import Greeting
-    from daemon.upstreams.upstream_access import UpstreamAccess
-
 
 ASK_SECONDS = 15.0
 """Seconds that a server has to answer each of these requests: as long as for a page of a list."""

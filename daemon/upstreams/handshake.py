@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -25,9 +24,11 @@ from daemon.catalog.introduction import KnownEra, era_in, introduction_in, with_
 from daemon.catalog.kinds import LISTS
 from daemon.causes import HEALTHY, Cause, Reason, of_status
 from daemon.config.config_model import EraWish, Server
+from daemon.config.tuning import Timeouts
 from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost, UpstreamTimeout
 from daemon.kit.wording import counted, span
 from daemon.model import Era, Kind
+from daemon.ports import UpstreamConnection
 from daemon.protocol import (
     CLIENT_CAPABILITIES,
     HANDSHAKE_VERSIONS,
@@ -36,12 +37,8 @@ from daemon.protocol import (
     SERVER_INFO_KEY,
     SKILLS,
 )
+from daemon.upstreams.call_admission import Admission
 from daemon.wire.requests import HttpRefusal, RemoteError
-
-if TYPE_CHECKING:
-    from daemon.config.tuning import Timeouts
-    from daemon.ports import UpstreamConnection
-    from daemon.upstreams.call_admission import Admission
 
 
 class Keepalive:

@@ -10,25 +10,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
+from daemon.catalog.snapshot import Catalog
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.errors import ConnectionLost, McpdError, ProtocolFault, UpstreamUnavailable, leaf
 from daemon.model import Era
+from daemon.ports import CallToSend, Instances, Upstream, UpstreamConnection
+from daemon.safety.redact import Redactor
 from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.events import ServerEvents, keep_level
 from daemon.upstreams.handshake import Keepalive, capabilities_of, initialize, keep_expiring
 from daemon.upstreams.transports.server_connection import OpenContext, connector
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
-    from daemon.ports import CallToSend, Instances, Upstream, UpstreamConnection
-    from daemon.safety.redact import Redactor
-    from daemon.upstreams.upstream_access import UpstreamAccess
-    from daemon.wire.requests import Exchange
+from daemon.upstreams.upstream_access import UpstreamAccess
+from daemon.wire.requests import Exchange
 
 IDLE_SECONDS = 600.0
 """Seconds without a call until the connection is closed: its memory is worth more than the second of its next

@@ -6,25 +6,21 @@ import os
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
 from daemon.config.config_model import Server, StartMode, TransportType
+from daemon.config.redaction import Redactors
+from daemon.facts import Fact, ServerStatus
+from daemon.history.event import Event
 from daemon.host import paths
+from daemon.ports import Upstream
+from daemon.safety.redact import Redactor
 from daemon.states import ServerState
 from daemon.supervision.lifecycle import LINES, ChildSpec
-
-if TYPE_CHECKING:
-    from daemon.config.redaction import Redactors
-    from daemon.facts import Fact, ServerStatus
-    from daemon.history.event import Event
-    from daemon.ports import Upstream
-    from daemon.safety.redact import Redactor
-    from daemon.supervision.supervisor import Supervisor
-    from daemon.upstreams.upstream_access import UpstreamAccess
-
+from daemon.supervision.supervisor import Supervisor
+from daemon.upstreams.upstream_access import UpstreamAccess
 
 LINES_OF_END = 10
 """Lines of stderr in the event of a run's end: a program's last words are why it ends."""

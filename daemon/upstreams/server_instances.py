@@ -5,30 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
+from daemon.catalog.entry import ServerEntry
 from daemon.catalog.loaded import is_anonymous
 from daemon.catalog.snapshot import Catalog, fold_all
 from daemon.causes import Cause
 from daemon.config.config_model import WORKSPACE, Instance, Server, Share, TransportType
+from daemon.counting.measures import CallStats
 from daemon.errors import NoSession, NoWorkspace, Overloaded, UpstreamUnavailable
 from daemon.facts import DefinitionsListed, Fact, ServerStatus, StatusChanged
 from daemon.history.event import Event, EventKind
 from daemon.host.paths import abbreviated
 from daemon.kit.waiting import keep_latest
+from daemon.model import Kind
+from daemon.ports import Holder
 from daemon.safety.escape import visible
 from daemon.states import ServerState
-
-if TYPE_CHECKING:
-    from daemon.catalog.entry import ServerEntry
-    from daemon.counting.measures import CallStats
-    from daemon.model import Kind
-    from daemon.ports import Holder
-    from daemon.upstreams.server_actors import ServerActors
-    from daemon.upstreams.upstream_access import LastUse, UpstreamAccess
+from daemon.upstreams.server_actors import ServerActors
+from daemon.upstreams.upstream_access import LastUse, UpstreamAccess
 
 
 class OwnLists:

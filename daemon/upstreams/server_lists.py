@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -18,6 +17,7 @@ from msgspec import Raw
 from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import MAX_DEFINITION_BYTES, MAX_LISTED, ListPage, read_definitions, read_page
 from daemon.causes import HEALTHY, Cause, Reason
+from daemon.config.config_model import Server
 from daemon.errors import (
     ListingFault,
     RequestTooLarge,
@@ -30,16 +30,12 @@ from daemon.facts import DefinitionsListed, Fact, SelfDescription
 from daemon.kit.waiting import Watch
 from daemon.kit.wording import counted
 from daemon.model import Kind
+from daemon.ports import UpstreamConnection
 from daemon.safety.legible import ScreenedList
 from daemon.safety.redact import HIDDEN, REASON, Redactor
+from daemon.upstreams.handshake import Greeting
 from daemon.wire.envelope import MAX_ERROR_BYTES
 from daemon.wire.requests import RemoteError
-
-if TYPE_CHECKING:
-    from daemon.config.config_model import Server
-    from daemon.ports import UpstreamConnection
-    from daemon.upstreams.handshake import Greeting
-
 
 MAX_PAGES = 1000
 """Pages of one list: cursors that never end are a server's bug; real servers send one page, rarely a dozen."""

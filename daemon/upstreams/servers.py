@@ -12,7 +12,6 @@ import random
 import tempfile
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
 from loguru import logger
@@ -24,6 +23,7 @@ from daemon.config.parse import Plan, in_force, plan, same
 from daemon.counting.measures import CallStats, Noise, StderrTail
 from daemon.errors import CallError, UpstreamUnavailable
 from daemon.facts import Configured, Fact, ServerStatus, StatusChanged
+from daemon.kit.waiting import Watch
 from daemon.ports import CallToSend, Holder, Upstream
 from daemon.processes.marks import Effort, efforts
 from daemon.safety.redact import REASON
@@ -31,15 +31,12 @@ from daemon.states import COMING, SERVING, ServerState
 from daemon.supervision.starts import Rank
 from daemon.supervision.supervisor import Supervisor
 from daemon.upstreams.call_admission import Apart
+from daemon.upstreams.handshake import Greeting, Keepalive
 from daemon.upstreams.server_actors import ActorContext, ServerActors
 from daemon.upstreams.server_instances import FIRST_LIST, ServerInstances
 from daemon.upstreams.server_lists import ListingStatus
-
-if TYPE_CHECKING:
-    from daemon.kit.waiting import Watch
-    from daemon.upstreams.handshake import Greeting, Keepalive
-    from daemon.upstreams.upstream_access import UpstreamAccess
-    from daemon.wire.requests import Exchange
+from daemon.upstreams.upstream_access import UpstreamAccess
+from daemon.wire.requests import Exchange
 
 
 class InstancedServer:

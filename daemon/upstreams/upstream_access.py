@@ -13,34 +13,30 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
 from loguru import logger
 
+from daemon.catalog.snapshot import Catalog
+from daemon.causes import Reason
 from daemon.config.config_model import Server, Share
 from daemon.config.labels import server_of
+from daemon.config.tuning import Timeouts
 from daemon.counting.measures import CallStats, LogShare, Noise, StderrTail
 from daemon.errors import UpstreamUnavailable
+from daemon.facts import ServerStatus
+from daemon.ports import CallToSend, Instances, Subscribers, Upstream
 from daemon.states import COMING, SERVING, WAKEABLE, ServerState
 from daemon.supervision.backoff import Ending, Run
+from daemon.supervision.lifecycle import Lifecycle
 from daemon.supervision.starts import HOLD_SECONDS, LOOK_SECONDS, Rank
+from daemon.supervision.supervisor import Child
 from daemon.surfaces.answers import told, what_helps
 from daemon.upstreams.call_admission import Admission, Apart
 from daemon.upstreams.handshake import Greeting, Keepalive, roots_of
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
-    from daemon.causes import Reason
-    from daemon.config.tuning import Timeouts
-    from daemon.facts import ServerStatus
-    from daemon.ports import CallToSend, Instances, Subscribers, Upstream
-    from daemon.supervision.lifecycle import Lifecycle
-    from daemon.supervision.supervisor import Child
-    from daemon.upstreams.server_lists import ListingStatus, ServerLists
-    from daemon.wire.outbox import Outbox
-    from daemon.wire.requests import Exchange
-
+from daemon.upstreams.server_lists import ListingStatus, ServerLists
+from daemon.wire.outbox import Outbox
+from daemon.wire.requests import Exchange
 
 LINES = 256
 """Last lines of a run that are remembered: a traceback of Node.js has some 30."""

@@ -16,18 +16,16 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 import trio
 
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost
+from daemon.wire.envelope import Buffer
 from daemon.wire.frames import Line, LineBuffer
 from daemon.wire.outbox import IN, OUT, Outbox, Receiver
-
-if TYPE_CHECKING:
-    from daemon.wire.envelope import Buffer
 
 JOIN_BELOW = 64 * 1024
 """Bytes below which a queue is joined for one `write`; a larger one goes through `writev` uncopied."""

@@ -25,16 +25,15 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import trio
 from loguru import logger
 
-if TYPE_CHECKING:
-    from daemon.wire.envelope import Buffer, Envelope
-    from daemon.wire.frames import Line
+from daemon.wire.envelope import Buffer, Envelope
+from daemon.wire.frames import Line
 
-    OnReady = Callable[[int], None]
+OnReady = Callable[[int], None]
 
 IN = select.EPOLLIN
 OUT = select.EPOLLOUT

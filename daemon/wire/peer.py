@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from secrets import randbelow
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 import trio
@@ -18,11 +18,8 @@ from daemon.errors import ProtocolFault, RequestTooLarge, RunError, UpstreamTime
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Buffer
 from daemon.wire.frames import Line, id_answered, id_in_head, id_of_unreadable, mended
+from daemon.wire.outbox import Link, Outbox
 from daemon.wire.requests import AwaitedAnswer, Exchange, Requests, as_uid
-
-if TYPE_CHECKING:
-    from daemon.wire.outbox import Link, Outbox
-
 
 FIRST_IDS = 2**40
 """Upper bound of our random first id: behind a bridge a client may still answer a dead daemon's requests."""

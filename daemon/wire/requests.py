@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 import trio
@@ -18,9 +18,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from daemon.errors import CallError, UpstreamLost
 from daemon.wire import envelope
 from daemon.wire.envelope import INVALID_REQUEST, Buffer, read_error
-
-if TYPE_CHECKING:
-    from daemon.wire.frames import Line
+from daemon.wire.frames import Line
 
 
 class Responder(Protocol):

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 from trio_websocket import CloseReason, ConnectionClosed, WebSocketConnection
@@ -26,14 +26,12 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, Tex
 from daemon import protocol
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault
+from daemon.wire.envelope import Buffer
 from daemon.wire.frames import as_line
 from daemon.wire.link import CLOSED, FdWriter
 from daemon.wire.outbox import IN, OUT, TURN_SECONDS, Outbox, Receiver
 
-if TYPE_CHECKING:
-    from daemon.wire.envelope import Buffer
-
-    Headers = Iterable[tuple[str, str]]
+Headers = Iterable[tuple[str, str]]
 
 NORMAL, GOING_AWAY, UNSUPPORTED, ABNORMAL = 1000, 1001, 1003, 1006
 POLICY, TOO_BIG, OUR_FAULT = 1008, 1009, 1011

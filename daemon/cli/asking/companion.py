@@ -6,22 +6,19 @@ So an operator's call sees what profiles hide, and needs no client session.
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from daemon.cli.asking.elicitation import Interrupted, Terminal, answer, forget_typed, is_coloured
 from daemon.cli.command import browse
 from daemon.cli.control import DaemonSilent, Message, RemoteFault, Wire, ask_with, explained
 from daemon.safety.escape import visible
-
-if TYPE_CHECKING:
-    import argparse
-
 
 MAX_ROUNDS = 20
 """Rounds in which a server of MCP 2026-07-28 may ask before it answers."""

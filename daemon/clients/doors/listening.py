@@ -9,23 +9,19 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import socket
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeVar
+from typing import Generic, NoReturn, Protocol, TypeVar
 
 import trio
 from loguru import logger
 
 from daemon.clients.client import Principal, local_user
+from daemon.config.tuning import Limits
 from daemon.errors import RunError, leaf
+from daemon.processes.peers import PeerCredentials, Peers
 from daemon.wire.link import FdLink
-
-if TYPE_CHECKING:
-    import socket
-
-    from daemon.config.tuning import Limits
-    from daemon.processes.peers import PeerCredentials, Peers
-    from daemon.wire.outbox import Link, Outbox
-
+from daemon.wire.outbox import Link, Outbox
 
 BREATHER = 0.1
 """Seconds without accepting after a shortage: descriptors or memory may be freed meanwhile (as trio does)."""

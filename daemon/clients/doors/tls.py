@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 from loguru import logger
 
+from daemon.config.listen import Tls
 from daemon.wire.copying import plain_end
-
-if TYPE_CHECKING:
-    import socket
-
-    from daemon.config.listen import Tls
 
 HANDSHAKE_SECONDS = 10.0  # for a client's handshake, which holds a place; a slow network takes two seconds
 

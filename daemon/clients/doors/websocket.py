@@ -7,15 +7,18 @@ and key as from a bridge's hello.
 from __future__ import annotations
 
 import math
+import socket
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 from trio_websocket import CloseReason
 
 from daemon import protocol
+from daemon.clients.client import Principal
 from daemon.clients.doors.listening import PAUSE_SHARE
+from daemon.config.tuning import Limits
+from daemon.wire.outbox import Link, Outbox
 from daemon.wire.websocket_link import (
     GOING_AWAY,
     OUR_FAULT,
@@ -24,13 +27,6 @@ from daemon.wire.websocket_link import (
     WebSocketLink,
     WebSocketStream,
 )
-
-if TYPE_CHECKING:
-    import socket
-
-    from daemon.clients.client import Principal
-    from daemon.config.tuning import Limits
-    from daemon.wire.outbox import Link, Outbox
 
 PING_SECONDS = 25.0  # seconds between pings: the strictest proxies close an idle connection after 30 s
 

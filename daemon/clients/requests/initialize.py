@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 from msgspec import UNSET, Raw
 
 from daemon import protocol
+from daemon.catalog.entry import ServerEntry
 from daemon.catalog.extensions import bounded, joined, may_extend, passed_on
 from daemon.catalog.introduction import Introduction, read_introduction
+from daemon.clients.client import Selection
 from daemon.clients.client_tasks import offers_tasks
+from daemon.clients.connection import ClientConnection
 from daemon.clients.requests.tools import answer_after, patience_of
 from daemon.clients.server_requests import NOTHING
 from daemon.clients.waits import wait_known
+from daemon.config.config_model import Profile
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, LIST_TTL_MS, MODERN_VERSION, SERVER_INFO_KEY, TASKS
 from daemon.safety.escape import legible
 from daemon.safety.legible import legible_json
@@ -23,13 +26,6 @@ from daemon.surfaces.describing import may_list
 from daemon.surfaces.full import down_lines
 from daemon.surfaces.summing import server_lines
 from daemon.surfaces.surface import AwaitListing, View
-
-if TYPE_CHECKING:
-    from daemon.catalog.entry import ServerEntry
-    from daemon.clients.client import Selection
-    from daemon.clients.connection import ClientConnection
-    from daemon.config.config_model import Profile
-
 
 TITLE = "mcpd, the init system for MCP servers"
 

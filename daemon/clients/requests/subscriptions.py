@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -13,6 +12,8 @@ from msgspec import Raw, Struct
 
 from daemon import protocol
 from daemon.catalog.kinds import LISTS
+from daemon.clients.attachment import Attachment, Request
+from daemon.clients.connection import ClientConnection
 from daemon.clients.list_changes import MAX_SUBSCRIPTIONS
 from daemon.clients.requests.forwarding import find_resource, uri_in
 from daemon.clients.requests.initialize import declared
@@ -27,11 +28,6 @@ from daemon.surfaces.describing import unlisted
 from daemon.surfaces.surface import AwaitListing
 from daemon.wire import envelope
 from daemon.wire.requests import RemoteError
-
-if TYPE_CHECKING:
-    from daemon.clients.attachment import Attachment, Request
-    from daemon.clients.connection import ClientConnection
-
 
 SETTLED_SECONDS = 10.0
 """Seconds for a running server to accept a subscription."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import trio
@@ -13,8 +13,11 @@ from msgspec import Raw
 
 from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
+from daemon.clients.attachment import Request
 from daemon.clients.calls import ClientCall
 from daemon.clients.client_tasks import ClientTasks, RequestedTask, Task, renamed, renamed_result
+from daemon.clients.connection import ClientConnection
+from daemon.clients.notifications import ConnectedClient
 from daemon.clients.requests.forwarding import ForwardedRequest, begin, text_in
 from daemon.clients.server_requests import MISSING_CAPABILITY
 from daemon.clients.task_results import ask_server, declares_tasks, owner_in, poll_seconds, told
@@ -30,12 +33,6 @@ from daemon.wire.envelope import (
     read_error,
 )
 from daemon.wire.requests import RemoteError
-
-if TYPE_CHECKING:
-    from daemon.clients.attachment import Request
-    from daemon.clients.connection import ClientConnection
-    from daemon.clients.notifications import ConnectedClient
-
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
+from msgspec import Raw
 
 from daemon import protocol
 from daemon.catalog.kinds import LISTS
+from daemon.clients.attachment import Request
 from daemon.clients.connection import ClientConnection, UnknownCursor
+from daemon.clients.list_changes import ListPlace
 from daemon.clients.requests.tasks import call_as_task
 from daemon.clients.waits import wait_known
 from daemon.model import Kind
 from daemon.protocol import UNCACHED
 from daemon.surfaces.describing import unlisted
 from daemon.surfaces.surface import AwaitListing
+from daemon.surfaces.table import ClientInfo
 from daemon.wire.envelope import METHOD_NOT_FOUND, made_error
-
-if TYPE_CHECKING:
-    from msgspec import Raw
-
-    from daemon.clients.attachment import Request
-    from daemon.clients.list_changes import ListPlace
-    from daemon.surfaces.table import ClientInfo
-
 
 NOT_FOUND = "Method not found"
 """The error text in place of a client's only server, which has no such method, in the words of the SDKs."""

@@ -6,13 +6,15 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import attrs
 
 from daemon.config.config_model import Server
 from daemon.config.redaction import names_credential, secrets_of
 from daemon.documents import files
+from daemon.documents.edited import EditedText
 from daemon.documents.files import DocumentError, FoundFile, unified_diff
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError
@@ -30,12 +32,6 @@ from daemon.setup.clients.installing import (
     without_own,
 )
 from daemon.setup.clients.programs import OWN_NAME, ClientPlace, ClientProgram, Known, Machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from daemon.documents.edited import EditedText
-
 
 ATTEMPTS = 5
 """Retries when the client writes meanwhile: some write at every turn of a conversation."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from glob import escape
 from pathlib import Path, PurePath
 from shlex import quote
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
@@ -20,6 +20,7 @@ from daemon.config.names import slug
 from daemon.config.parse import parse
 from daemon.config.redaction import secrets_of
 from daemon.config.translation import SERVERS, Note, translated
+from daemon.documents.edited import EditedText
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
 from daemon.errors import ConfigError
@@ -35,10 +36,6 @@ from daemon.setup.moved_secrets import (
     references,
     with_references,
 )
-
-if TYPE_CHECKING:
-    from daemon.documents.edited import EditedText
-
 
 MOST_READS = 3
 """Reads of a broken file that changes meanwhile: the client is writing it."""

@@ -13,20 +13,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
 
 from daemon.documents import files
+from daemon.documents.edited import EditedText, Trail
 from daemon.documents.files import DocumentError
 from daemon.documents.formats import Format, read_document
 from daemon.errors import McpdError
 from daemon.host import private_files
 from daemon.setup.clients.programs import OWN_NAME, ClientPlace, Known
-
-if TYPE_CHECKING:
-    from daemon.documents.edited import EditedText, Trail
 
 
 class NoProgram(McpdError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
 
@@ -17,9 +16,7 @@ from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
 from daemon.setup.clients.file_plans import SCOPES, without_mcpd
 from daemon.setup.clients.installing import Installation, NamedEntry, Records, at, members
-
-if TYPE_CHECKING:
-    from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine, RulePlace
+from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine, RulePlace
 
 MOST_APART = 64
 """As many as `mcpd connect` accepts (`MAX_CHOSEN`)."""

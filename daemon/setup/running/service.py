@@ -12,8 +12,8 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
 
@@ -32,10 +32,6 @@ from daemon.setup.running.systemctl import (
     answer,
     systemctl,
 )
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
-
 
 SHELL_SECONDS = 15.0
 """For a login shell: nvm needs a second, a network home some; a shell that asks a question hangs."""

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
 
 import httpx2
 import msgspec
@@ -14,7 +13,7 @@ import trio
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import causes
-from daemon.catalog.definitions import MARK, encoded, marked_headers, marks_in
+from daemon.catalog.definitions import MARK, Marks, encoded, marked_headers, marks_in
 from daemon.causes import Cause, Datum
 from daemon.errors import (
     Busy,
@@ -32,10 +31,6 @@ from daemon.model import Era
 from daemon.upstreams.transports.network import is_untrusted, opening_error
 from daemon.wire import envelope
 from daemon.wire.envelope import read_error
-
-if TYPE_CHECKING:
-    from daemon.catalog.definitions import Marks
-
 
 SESSION_HEADER = "mcp-session-id"
 

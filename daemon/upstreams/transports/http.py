@@ -6,9 +6,9 @@ First, one connection is made and dropped: "refused" and "not trusted" are bette
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
-from typing import TYPE_CHECKING
 
 import httpx2
 import msgspec
@@ -16,6 +16,7 @@ import trio
 from msgspec import Raw
 
 from daemon.causes import Cause
+from daemon.config.config_model import Server
 from daemon.errors import CallError, ConnectionLost
 from daemon.upstreams.transports.failures import (
     SESSION_HEADER,
@@ -39,14 +40,9 @@ from daemon.upstreams.transports.http_client import (
 )
 from daemon.upstreams.transports.network import connect, host_and_port, place_of
 from daemon.upstreams.transports.posting import ERROR_BYTES, Post, PostConnection, PostLink
+from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.wire.envelope import INTERNAL_ERROR, INVALID_REQUEST, error_line, made_error
 from daemon.wire.requests import RemoteError
-
-if TYPE_CHECKING:
-    import ssl
-
-    from daemon.config.config_model import Server
-    from daemon.upstreams.transports.server_connection import OpenContext
 
 GOODBYE_SECONDS = 1.0
 """For ending the session: a courtesy, and a stop waits for it."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import attrs
 import httpx2
@@ -32,15 +32,12 @@ from daemon.authorization.logins import (
     login_url,
 )
 from daemon.causes import Cause, Datum
+from daemon.config.config_model import Server
 from daemon.host.sockets import reason
 from daemon.kit.wording import log_in
 from daemon.protocol import IDENTITY
 from daemon.upstreams.transports.failures import Failure, LoginFailed
-
-if TYPE_CHECKING:
-    from daemon.config.config_model import Server
-    from daemon.upstreams.transports.server_connection import OpenContext
-
+from daemon.upstreams.transports.server_connection import OpenContext
 
 WRITE_SECONDS = 60.0
 """For a server to take the next piece of a request: a slow one may, a stopped one is noticed."""

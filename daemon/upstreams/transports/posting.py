@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import httpx2
 import msgspec
@@ -15,6 +14,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, RequestTooLarge, UpstreamLost, UpstreamUnavailable, leaf
+from daemon.model import Era
+from daemon.ports import CallToSend
 from daemon.protocol import CANCEL
 from daemon.upstreams.transports.failures import Failure, LinkState, McpHeaders, error_in, of_error, of_status
 from daemon.upstreams.transports.http_client import (
@@ -28,13 +29,9 @@ from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, 
 from daemon.wire import envelope
 from daemon.wire.envelope import Buffer, error_line, made_error
 from daemon.wire.frames import as_line
+from daemon.wire.outbox import Receiver
+from daemon.wire.peer import Peer
 from daemon.wire.requests import Exchange, HttpRefusal
-
-if TYPE_CHECKING:
-    from daemon.model import Era
-    from daemon.ports import CallToSend
-    from daemon.wire.outbox import Receiver
-    from daemon.wire.peer import Peer
 
 NOTE_SECONDS = 10.0
 """For the POST of a notification or an answer: they keep their order, so later ones wait."""

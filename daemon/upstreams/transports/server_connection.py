@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
@@ -18,21 +18,18 @@ import trio
 from msgspec import Raw
 
 from daemon import protocol
+from daemon.authorization.logins import ServerLogins
 from daemon.catalog.kinds import CHANGED
 from daemon.causes import Cause
 from daemon.config.config_model import Server, TransportType
 from daemon.errors import Overloaded, RunError
 from daemon.model import Era
+from daemon.ports import CallToSend, ConnectionEvents, UpstreamConnection
+from daemon.processes.children import Children
 from daemon.wire.envelope import INVALID_REQUEST, JOINED_BYTES, METHOD_NOT_FOUND, BadMessage, Buffer
+from daemon.wire.outbox import Link, Outbox
 from daemon.wire.peer import Peer
 from daemon.wire.requests import NO_CLIENT, Exchange, PeerRequest
-
-if TYPE_CHECKING:
-    from daemon.authorization.logins import ServerLogins
-    from daemon.ports import CallToSend, ConnectionEvents, UpstreamConnection
-    from daemon.processes.children import Children
-    from daemon.wire.outbox import Link, Outbox
-
 
 MODULES = {kind: f"daemon.upstreams.transports.{kind}" for kind in TransportType}
 """Each has `open_connection(context)`, an async context manager that yields a `ports.UpstreamConnection`."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from typing import TYPE_CHECKING
 
 import httpx2
 import trio
@@ -28,9 +27,7 @@ from daemon.upstreams.transports.http_client import (
 )
 from daemon.upstreams.transports.network import host_and_port, place_of, refused
 from daemon.upstreams.transports.posting import Post, PostConnection, PostLink
-
-if TYPE_CHECKING:
-    from daemon.upstreams.transports.server_connection import OpenContext
+from daemon.upstreams.transports.server_connection import OpenContext
 
 
 @asynccontextmanager

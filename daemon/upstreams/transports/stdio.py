@@ -10,18 +10,15 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import trio
 
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, leaf
 from daemon.host import paths
+from daemon.processes.children import ChildProcess
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, OpenContext, RawConnection
 from daemon.wire.link import FdLink
-
-if TYPE_CHECKING:
-    from daemon.processes.children import ChildProcess
 
 INHERITED = (
     *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"),

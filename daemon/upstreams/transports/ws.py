@@ -11,7 +11,6 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import h11
@@ -19,6 +18,7 @@ import trio
 from trio_websocket import CloseReason
 
 from daemon.causes import Cause
+from daemon.config.config_model import Server
 from daemon.errors import ConnectionLost, leaf
 from daemon.upstreams.transports.failures import LoginFailed
 from daemon.upstreams.transports.http_client import ServerLogin
@@ -26,9 +26,6 @@ from daemon.upstreams.transports.network import connect, host_and_port, place_of
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, OpenContext, RawConnection
 from daemon.wire.copying import plain_end
 from daemon.wire.websocket_link import NORMAL, PacedConnection, WebSocketLink, WebSocketStream
-
-if TYPE_CHECKING:
-    from daemon.config.config_model import Server
 
 MAX_HEAD = 64 * 1024
 """Bytes of an answer to the opening handshake: ten times those of a server with long cookies."""

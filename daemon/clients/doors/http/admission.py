@@ -12,23 +12,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_network
-from typing import TYPE_CHECKING
 
 import msgspec
 from loguru import logger
 
+from daemon.clients.client import Principal
 from daemon.clients.doors.http.asgi import is_own_page
 from daemon.clients.doors.http.exchange import Refusal
+from daemon.clients.doors.http.reading import Head
+from daemon.clients.doors.http.valid_tokens import Tokens
 from daemon.config.config_model import PORTS
 from daemon.config.listen import DEFAULT_PROFILE, HttpListen, is_loopback, numeric, split_authority
 from daemon.kit.wording import quoted
 from daemon.safety.escape import visible
-
-if TYPE_CHECKING:
-    from daemon.clients.client import Principal
-    from daemon.clients.doors.http.reading import Head
-    from daemon.clients.doors.http.valid_tokens import Tokens
-
 
 FIRST_DELAY, LONGEST_DELAY = 0.25, 5.0
 """Delays of the answer to the second wrong token, doubled with each, and at most. The first is answered at

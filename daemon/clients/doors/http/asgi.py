@@ -9,23 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import attrs
 import trio
 from loguru import logger
 
 from daemon.clients.doors.http.exchange import PLAIN, HttpExchange, Refusal
+from daemon.clients.doors.http.reading import Head
 from daemon.errors import leaf
 from daemon.wire.link import STUCK_SECONDS
+from daemon.wire.outbox import Outbox
 
-if TYPE_CHECKING:
-    from daemon.clients.doors.http.reading import Head
-    from daemon.wire.outbox import Outbox
-
-    Message = MutableMapping[str, Any]
-    Receive = Callable[[], Awaitable[Message]]
-    Send = Callable[[Message], Awaitable[None]]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 
 BODY_BYTES = 64 * 1024  # longest body of a request: a console's forms have a few hundred bytes
 

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import trio
 from loguru import logger
 
+from daemon.catalog.offer import Offers
+from daemon.catalog.snapshot import Catalog
 from daemon.clients.client import Principal, fault_of_choice
 from daemon.clients.doors.http.admission import HttpAdmission
+from daemon.clients.doors.http.asgi import WebApplication
 from daemon.clients.doors.http.binding import LOOPBACK, address_of
+from daemon.clients.doors.http.http_sessions import Place
 from daemon.clients.doors.http.server import HttpOffer, HttpServer
 from daemon.clients.doors.http.valid_tokens import Tokens
 from daemon.clients.doors.tls import renew
 from daemon.config.listen import HttpListen, is_loopback
+from daemon.config.redaction import Redactors
+from daemon.host.notify import Readiness
 from daemon.host.tokens import TokenFile
-
-if TYPE_CHECKING:
-    import socket
-    import ssl
-    from pathlib import Path
-
-    from daemon.catalog.offer import Offers
-    from daemon.catalog.snapshot import Catalog
-    from daemon.clients.doors.http.asgi import WebApplication
-    from daemon.clients.doors.http.http_sessions import Place
-    from daemon.config.redaction import Redactors
-    from daemon.host.notify import Readiness
-    from daemon.kit.waiting import Watch
-    from daemon.wire.outbox import Link, Outbox
+from daemon.kit.waiting import Watch
+from daemon.wire.outbox import Link, Outbox
 
 
 class HttpNeeds(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,18 +7,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
+from daemon.clients.doors.http.reading import Head, RequestReader
 from daemon.config.listen import is_loopback, split_authority
 from daemon.errors import ConnectionLost
-
-if TYPE_CHECKING:
-    from daemon.clients.doors.http.reading import Head, RequestReader
-    from daemon.wire.envelope import Buffer
-    from daemon.wire.link import FdWriter
+from daemon.wire.envelope import Buffer
+from daemon.wire.link import FdWriter
 
 
 class Refusal(Exception):

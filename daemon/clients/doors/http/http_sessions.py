@@ -10,13 +10,13 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
 import trio
 from loguru import logger
 
+from daemon.clients.client import Principal
 from daemon.clients.doors.http.exchange import HttpExchange, Refusal
 from daemon.clients.doors.http.replies import (
     COMMENT,
@@ -28,12 +28,8 @@ from daemon.clients.doors.http.replies import (
     ResumableReply,
     event,
 )
-
-if TYPE_CHECKING:
-    from daemon.clients.client import Principal
-    from daemon.wire.envelope import Buffer
-    from daemon.wire.outbox import Link, Outbox
-
+from daemon.wire.envelope import Buffer
+from daemon.wire.outbox import Link, Outbox
 
 IDLE_SECONDS = 1800.0
 """Seconds without a request or stream that end a session: Claude Code and the Inspector just leave."""

@@ -8,30 +8,26 @@ DNS rebinding.
 from __future__ import annotations
 
 import math
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import msgspec
 import trio
 from loguru import logger
 
+from daemon.clients.client import Principal
 from daemon.clients.doors.http.asgi import BODY_BYTES, AsgiRequest, WebApplication, is_console, is_own_page
 from daemon.clients.doors.http.binding import peer_of
 from daemon.clients.doors.http.exchange import PLAIN, HttpExchange, Refusal, require_loopback
 from daemon.clients.doors.http.http_connection import HttpConnection
+from daemon.clients.doors.http.reading import Head
 from daemon.clients.doors.listening import Listener, Strangers
 from daemon.config.listen import numeric, split_authority
 from daemon.errors import CallError, leaf
 from daemon.host.notify import Readiness
-
-if TYPE_CHECKING:
-    import socket
-
-    from daemon.clients.client import Principal
-    from daemon.clients.doors.http.reading import Head
-    from daemon.wire.outbox import Outbox
-
+from daemon.wire.outbox import Outbox
 
 HEALTH, READY = "/healthz", "/readyz"
 PATHS = frozenset({HEALTH, READY})

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 import attrs
@@ -21,6 +20,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import protocol
 from daemon.catalog.definitions import MARK, marked_headers, marks_in
+from daemon.clients.client import Principal
 from daemon.clients.doors.http.exchange import HttpExchange, Refusal, ResponseWriter
 from daemon.clients.doors.http.http_sessions import HttpSession, HttpSessions, Place, RequestNames
 from daemon.clients.doors.http.replies import (
@@ -35,11 +35,7 @@ from daemon.clients.sessions import fault_of_key
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Envelope
 from daemon.wire.frames import Line, as_line, mended
-
-if TYPE_CHECKING:
-    from daemon.clients.client import Principal
-    from daemon.wire.outbox import Link, Outbox
-
+from daemon.wire.outbox import Link, Outbox
 
 VERSION_HEADER = "mcp-protocol-version"
 METHOD_HEADER = "mcp-method"

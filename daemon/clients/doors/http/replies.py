@@ -10,7 +10,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 import trio
@@ -21,10 +21,7 @@ from daemon.errors import ConnectionLost
 from daemon.wire import envelope
 from daemon.wire.envelope import Buffer, Envelope, error_code
 from daemon.wire.frames import Line, as_line
-
-if TYPE_CHECKING:
-    from daemon.wire.outbox import Outbox, Receiver
-
+from daemon.wire.outbox import Outbox, Receiver
 
 HEADERS = {
     "content-type": "text/event-stream",

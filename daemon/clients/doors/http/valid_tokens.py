@@ -14,7 +14,6 @@ import hmac
 import time
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -23,6 +22,8 @@ from loguru import logger
 
 from daemon.catalog.loaded import TOKENS
 from daemon.clients.client import Principal
+from daemon.config.listen import ConsoleRole, HttpListen
+from daemon.config.redaction import Redactors
 from daemon.host.tokens import (
     MAX_TOKENS,
     Kept,
@@ -35,10 +36,6 @@ from daemon.host.tokens import (
     new_value,
 )
 from daemon.kit.wording import quoted, suggestion
-
-if TYPE_CHECKING:
-    from daemon.config.listen import ConsoleRole, HttpListen
-    from daemon.config.redaction import Redactors
 
 
 @attrs.frozen
