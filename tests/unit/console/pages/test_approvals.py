@@ -3,16 +3,18 @@
 import json
 from typing import Any
 
+import attrs
 import pytest
 
+from daemon.config.lock_file import Lock, LockedLine, LockedServer
 from daemon.console.application import drawn as drawn_page
 from daemon.console.page_table import PAGES
-from daemon.console.pages.approval_page import APPROVALS_PAGE, APPROVE, SHOWN
+from daemon.console.pages.approval_page import APPROVALS_PAGE, APPROVE, LONGEST, SHOWN
 from daemon.console.pages.server_pages import SERVER, SERVERS
 from daemon.console.pages.tool_pages import TOOL_PAGE, TOOLS_PAGE
 from daemon.console.rendering import Rendering
 from daemon.errors import InvalidArguments
-from daemon.facts import Approved
+from daemon.facts import Approved, Configured
 from daemon.history.event import EventKind
 from daemon.history.journal import EventQuery
 from daemon.model import Kind
@@ -142,6 +144,27 @@ async def test_one_that_nobody_approved_is_shown_whole() -> None:
     assert "Says it." in page.text
 
 
+async def test_a_lock_that_has_only_the_digest_of_a_form_is_told_apart_from_a_new_tool() -> None:
+    stage = held()
+    catalog = stage.catalog.value
+    line = LockedLine(hash="0" * 64, parts={"description": "1", "inputSchema": "2"})
+    server = LockedServer(identity=catalog.servers["beta"].gate.identity, tools={"push": line})
+    lock = Lock(servers={"beta": server})
+    stage.learn(Configured(config=attrs.evolve(catalog.config, lock=lock), now=1.0))
+    page = await drawn(APPROVALS_PAGE, viewer_of(operator_context(stage), query="name=push"))
+    assert "it changed: description, inputSchema" in page.text
+    assert "mcpd does not have the approved form: this is all of the new one." in page.text
+
+
+async def test_a_text_that_is_too_long_says_so() -> None:
+    context = operator_context(held(tool("echo", "x" * (LONGEST + 1)), tool("add", "y" * LONGEST)))
+    cut, whole = [
+        await drawn(APPROVALS_PAGE, viewer_of(context, query=f"name={name}")) for name in ("echo", "add")
+    ]
+    assert ("x" * LONGEST in cut.text, "x" * (LONGEST + 1) in cut.text) == (True, False)
+    assert ("It is longer" in cut.text, "It is longer" in whole.text) == (True, False)
+
+
 async def test_hostile_names_and_texts_stay_text_and_hide_nothing() -> None:
     name = 'a/b<img src=x>"'
     stage = held(tool(name, HOSTILE, **{"<b>x</b>": [HOSTILE]}), tool("echo", HOSTILE), tool("add"))
@@ -209,7 +232,7 @@ async def test_the_pages_of_its_server_and_of_the_tool_are_marked() -> None:
     assert "Waiting for approval: 2" in server.text
     assert "/ui/approvals?server=alpha" in server.links
     listed = await drawn(TOOLS_PAGE, viewer_of(context, query="server=alpha"))
-    assert "it changed: description" in listed.text
+    assert "heldit changed: description" in listed.text
     one = await drawn(TOOL_PAGE, viewer_of(context, server="alpha", tool="echo"))
     assert "it changed: description" in one.text
     assert "Approve alpha/echo" in buttons(one)
