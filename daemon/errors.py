@@ -51,7 +51,7 @@ class DaemonRunning(McpdError):
 
 
 class CannotApprove(McpdError):
-    """The lock that approves cannot be read or written."""
+    """The lock that approves cannot be read or written, or the approvals in the store are unknown."""
 
 
 class CoreFailed(McpdError):

@@ -53,7 +53,7 @@ class Approver:
         A form that changed meanwhile stays held. Where a lock approves, the lock is written.
 
         Raises:
-            CannotApprove: the lock cannot be read or written.
+            CannotApprove: the lock cannot be read or written, or the store was not read.
         """
         catalog = self.catalog.value
         found = [
@@ -64,6 +64,10 @@ class Approver:
         ]
         if not found:
             return []
+        if catalog.approvals is None:
+            # Otherwise the rest would be judged as if nobody had ever approved anything.
+            text = "nothing can be approved before the store was read, which has earlier approvals"
+            raise CannotApprove(f"{text}: `mcpd status` says why it cannot be read")
         if catalog.config.lock is not None:
             await self._lock(found)
         gates = {name: entry.gate for name, entry in catalog.servers.items()}

@@ -89,9 +89,10 @@ class Recalling:
                 self._complained.add(text)
                 logger.warning("skipped an unreadable row of the store {}: {}", self._where, text)
 
-    def approvals(self, stored: Iterable[Approval] = ()) -> None:
-        """Send the store's approvals; also that it was read, on which the judgement of every list waits."""
-        self._tell(Approved(approvals=tuple(stored), at=self._wall()))
+    def approvals(self, stored: tuple[Approval, ...], *, whole: bool = False, counting: bool = True) -> None:
+        """Send approvals of the store, maybe the `whole` of it, if they count; also that it was read."""
+        self._notes.heard_approvals(stored, whole=whole)
+        self._tell(Approved(approvals=stored if counting else (), at=self._wall()))
         self.untaken = True
 
     def names(self, stored: Iterable[GivenName], *, shared: bool) -> None:
@@ -182,6 +183,8 @@ class StorePoll:
         listening.seen = changes.version
         if changes.switched is not None:
             self._recalling.switches(changes.switched)
+        if changes.approvals:
+            self._recalling.approvals(changes.approvals)
         if changes.names is not None:
             self._recalling.names(changes.names, shared=self.shared)
         self._recalling.servers(changes.servers, changes.unreadable)

@@ -5,6 +5,7 @@ SQLite stores any type in any column, so every cell is checked.
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import inf
@@ -15,7 +16,7 @@ import msgspec
 from daemon.catalog.listing import read_definitions
 from daemon.catalog.loaded import Loaded, LoadedStatus, LoadedTool, SessionRecord, Source, Verdict
 from daemon.facts import SelfDescription, ServerRecord
-from daemon.model import Definition, GivenName, Kind, Summary, Tool, ToolKey
+from daemon.model import Approval, Definition, GivenName, Kind, Summary, Tool, ToolKey
 from daemon.state.sql import among, chunks
 
 # ruff: noqa: S608 - only our own names are formatted into statements; every value is bound
@@ -115,6 +116,19 @@ class Reader:
                 key, beside, since = (cells.server, cells.own), bool(row["beside"]), moment(row["since"])
                 given.append(GivenName(name=cells.name, key=key, kind=cells.kind, beside=beside, since=since))
         return tuple(given)
+
+    def approvals(self, since: int = -1, writer: str = "") -> tuple[Approval, ...]:
+        """All approvals, or other writers' since a version: oldest first, a list's before its definitions'."""
+        found = []
+        query = f'SELECT *, by_whom AS "by" FROM approvals WHERE {_BY_OTHERS} ORDER BY at, name'
+        for row in self._transaction.rows(query, {"since": since, "me": writer}):
+            what = f"the approval of {row['kind']} {row['name']}"
+            each = self._cells(Approval, row, what)
+            if each is not None and digest(each) == row["digest"]:
+                found.append(each)
+            elif each is not None:
+                self.unreadable.append(f"{what}: it is of another form")
+        return tuple(found)
 
     def sessions(self, keys: Iterable[str]) -> dict[str, SessionRecord]:
         """The existing sessions of these keys, by key."""
@@ -266,6 +280,12 @@ class Reader:
                     judged_at=cells.updated_at,
                 )
         return held
+
+
+def digest(approval: Approval) -> str:
+    """The digest of what an approval holds for, in the key of its row: a URI may be too long for that."""
+    named = f"{approval.identity} {approval.kind} {approval.name}\n"
+    return hashlib.sha256(named.encode() + approval.raw).hexdigest()
 
 
 def _tool(server: str, raw: object) -> tuple[Tool | None, str]:

@@ -1,4 +1,4 @@
-"""The store's servers, names and switches, compared with the catalog: bookkeeping without I/O."""
+"""The store's servers, names, approvals and switches, compared with the catalog: bookkeeping without I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 
 from daemon.catalog.loaded import judge_stored
 from daemon.facts import ServerRecord
-from daemon.model import GivenName, Kind, Tool, ToolKey
+from daemon.model import Approval, GivenName, Kind, Known, Tool, ToolKey
 from daemon.state.sql import Batch
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ its owner is settled at each start."""
 
 
 NAMES_AT_ONCE = 2000
-"""Most names that one batch writes or deletes: 10 ms of the event loop. The next batch has the rest."""
+"""Most names that one batch writes or deletes, and most approvals: 10 ms of the event loop. The next batch has
+the rest."""
 
 
 class NameNotes:
@@ -86,6 +87,29 @@ class NameNotes:
                     yield GivenName(name=name, key=key, kind=kind, beside=beside)
 
 
+class ApprovalNotes:
+    """The store's approvals."""
+
+    def __init__(self) -> None:
+        self._held: set[Approval] = set()
+        self._settled: Mapping[str, Known] = {}
+
+    def difference(self, now: Mapping[str, Known] | None) -> tuple[Approval, ...]:
+        """The approvals to write, at most `NAMES_AT_ONCE`; none before the store was read (None)."""
+        if now is None or now is self._settled:
+            return ()
+        changed = [known for identity, known in now.items() if self._settled.get(identity) is not known]
+        forms = chain.from_iterable(chain.from_iterable(known.values()) for known in changed)
+        new = tuple(islice((each for each in forms if each not in self._held), NAMES_AT_ONCE))
+        if not new:
+            self._settled = now
+        return new
+
+    def were_written(self, approvals: Iterable[Approval]) -> None:
+        """Note that the store holds these."""
+        self._held.update(approvals)
+
+
 def names_in(catalog: Catalog) -> Mapping[Kind, Names]:
     """The names in a catalog by the kind in their records: URIs of templates are resources'."""
     return catalog.naming
@@ -124,12 +148,12 @@ class Difference:
     def __len__(self) -> int:
         """The number of changes that a reader of the store would miss."""
         new = self.batch
-        parts = (new.servers, new.switched_off, new.switched_on, new.names, new.names_gone)
+        parts = (new.servers, new.switched_off, new.switched_on, new.names, new.names_gone, new.approvals)
         return sum(map(len, parts))
 
 
 class ServerNotes:
-    """The store's servers, names and switches, compared with the catalog."""
+    """The store's servers, names, approvals and switches, compared with the catalog."""
 
     def __init__(self) -> None:
         self._switched: Switches = frozenset()
@@ -139,6 +163,7 @@ class ServerNotes:
         self._judged: dict[str, Evidence | None] = {}
         self._last: Difference | None = None
         self._names = NameNotes()
+        self._approvals = ApprovalNotes()
 
     def start_over(self) -> None:
         """Write everything, and judge loaded tools, again: the store is empty."""
@@ -148,6 +173,7 @@ class ServerNotes:
         self._judged = dict.fromkeys(self._judged, _NEVER)
         self._switched = frozenset()
         self._names = NameNotes()
+        self._approvals = ApprovalNotes()
         self._last = None
 
     def missing(self, stored: Iterable[str]) -> bool:
@@ -178,6 +204,13 @@ class ServerNotes:
         self._names.heard(stored, shared=shared)
         self._last = None
 
+    def heard_approvals(self, stored: Iterable[Approval], *, whole: bool) -> None:
+        """Note approvals that the store holds; `whole`: it holds no others."""
+        if whole:
+            self._approvals = ApprovalNotes()
+        self._approvals.were_written(stored)
+        self._last = None
+
     def also_judge(self, servers: Iterable[str]) -> None:
         """Have the loaded tools of these servers judged again if the catalog lacks them."""
         for name in servers:
@@ -194,6 +227,7 @@ class ServerNotes:
                 servers=self._changed(catalog),
                 names=given,
                 names_gone=gone,
+                approvals=self._approvals.difference(catalog.approvals),
                 switched_off=catalog.switched - self._switched,
                 switched_on=self._switched - catalog.switched,
                 judge=partial(judge_stored, catalog),
@@ -211,6 +245,7 @@ class ServerNotes:
             self._settled[record.server] = difference.catalog.servers[record.server]
         self._switched = (self._switched | batch.switched_off) - batch.switched_on
         self._names.were_written(batch.names, batch.names_gone)
+        self._approvals.were_written(batch.approvals)
         self._judged.update(difference.evidence)
         self._last = None
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from daemon.catalog.loaded import LoadedStatus, SessionRecord, Verdict
     from daemon.facts import ServerRecord
     from daemon.history.event import Event
-    from daemon.model import GivenName
+    from daemon.model import Approval, GivenName
 
     Judge = Callable[[str, str, str], Verdict]
     """Returns the verdict on a loaded tool, given its server, its name and its schema hash when loaded."""
@@ -42,6 +42,8 @@ class Batch:
     """Given names; one that already means another tool belongs to neither after a restart."""
     names_gone: tuple[GivenName, ...] = ()
     """Names that lost their meaning."""
+    approvals: tuple[Approval, ...] = ()
+    """New approvals; none is taken back."""
     touched: Mapping[str, float] = attrs.field(factory=dict)
     """Times of use of sessions by key, in seconds since the epoch; unknown keys are skipped."""
     switched_off: frozenset[tuple[str, str]] = frozenset()
@@ -83,6 +85,8 @@ class Recollection(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that operators have switched off (`facts.Switched`)."""
     names: tuple[GivenName, ...] = ()
     """The names that tools and prompts were given, and the owners of URIs."""
+    approvals: tuple[Approval, ...] = ()
+    """Oldest first."""
     unreadable: tuple[str, ...] = ()
     """Rows that were edited into nonsense, each with the reason."""
     counted: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -102,6 +106,8 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """The current records of changed sessions among those that were asked for."""
     names: tuple[GivenName, ...] | None = None
     """All given names; None if unchanged."""
+    approvals: tuple[Approval, ...] = ()
+    """New approvals, oldest first."""
     switched: frozenset[tuple[str, str]] | None = None
     """Everything that is switched off; None if unchanged, or the caller has it already."""
     unreadable: tuple[str, ...] = ()

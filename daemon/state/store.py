@@ -105,6 +105,12 @@ STEPS: tuple[Step, ...] = (
         """CREATE TABLE hours (
             hour BIGINT NOT NULL, name TEXT NOT NULL, value BIGINT NOT NULL, PRIMARY KEY (hour, name))""",
     ),
+    (
+        f"""CREATE TABLE approvals (
+            identity TEXT NOT NULL, digest TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,
+            raw {{bytes}} NOT NULL, by_whom TEXT NOT NULL, at DOUBLE PRECISION NOT NULL, {_STAMP},
+            PRIMARY KEY (identity, digest))""",
+    ),
 )
 """The steps by schema version; the first one creates version 1, that of mcpd 0.1.0."""
 
@@ -271,6 +277,7 @@ class Store:
                 version=_version(transaction, self.where),
                 servers=reader.servers(),
                 switched=reader.switched(),
+                approvals=reader.approvals(),
                 names=reader.names(),
                 counted=counted,
                 counted_since=since,
@@ -319,6 +326,7 @@ class Store:
                 servers=reader.servers(names) if names else (),
                 sessions=tuple(reader.sessions(changed).values()),
                 names=reader.names() if reader.changed("given_names", "name", since, me) else None,
+                approvals=reader.approvals(since, me),
                 switched=switched,
                 unreadable=tuple(reader.unreadable),
             )
@@ -335,6 +343,7 @@ class Store:
             version = self._next_version(transaction)
             writer = Writer(transaction, version=version, writer=self._writer, seen=self._seen, at=batch.at)
             epochs = {record.server: (record.epoch, writer.server(record)) for record in batch.servers}
+            writer.approvals(batch.approvals)
             writer.names(batch.names, batch.names_gone)
             writer.switch(batch.switched_off, off=True)
             writer.switch(batch.switched_on - batch.switched_off, off=False)

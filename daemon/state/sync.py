@@ -336,8 +336,8 @@ class Sync:
             self._poll.opened(memory.version)
         # Switches first: they change the epoch of their server, and the stored epoch includes that.
         self._recalling.switches(memory.switched, opened.switched, certainly=not again)
-        # Before the lists that they judge.
-        self._recalling.approvals()
+        # Before the lists that they judge. A file that is edited behind a running daemon approves nothing.
+        self._recalling.approvals(memory.approvals, whole=True, counting=self._poll.shared or not again)
         # Names before the tools that have them, so that no other tool is given one meanwhile.
         self._recalling.names(memory.names, shared=self._poll.shared)
         self._recalling.servers(memory.servers, memory.unreadable, by_another=again)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from daemon.catalog.definitions import tools_digest
-from daemon.state.reader import moment
+from daemon.state.reader import digest, moment
 from daemon.state.sql import Transaction, among, chunks, clean
 
 # ruff: noqa: S608 - only our own names are formatted into statements; every value is bound
@@ -25,8 +25,15 @@ if TYPE_CHECKING:
     Values = dict[str, Any]
 
     from daemon.catalog.loaded import LoadedStatus, LoadedTool, SessionRecord, Verdict
-    from daemon.model import Definition, GivenName, Summary, Tool
+    from daemon.model import Approval, Definition, GivenName, Summary, Tool
     from daemon.state.sql import Judge, Row
+
+
+MAX_IDENTITIES = 1000
+"""Most identities with approvals, those with the latest: 30 MB of memory with twenty tools each. Each edit of
+an entry's command makes one, and nothing tells which are out of use."""
+
+_LATEST = f"SELECT identity FROM approvals GROUP BY identity ORDER BY max(at) DESC LIMIT {MAX_IDENTITIES}"
 
 
 class StampedRows:
@@ -133,6 +140,12 @@ class Writer:
             query = f"SELECT * FROM given_names WHERE name IN {marks}"
             known = {(row["kind"], row["name"]): row for row in self._transaction.rows(query, values)}
             self._rows.put("given_names", ("kind", "name"), _newly_named(chunk, known))
+
+    def approvals(self, given: Collection[Approval]) -> None:
+        """Store approvals; of more than `MAX_IDENTITIES`, those go whose last approval is the oldest."""
+        if given:
+            self._rows.put("approvals", ("identity", "digest"), [_approval(each) for each in given])
+            self._transaction.change(f"DELETE FROM approvals WHERE identity NOT IN ({_LATEST})")
 
     def switch(self, names: Collection[tuple[str, str]], *, off: bool) -> None:
         """Store operators' switches."""
@@ -316,6 +329,11 @@ def _latest(since: float, tool: Tool, old: Row | None) -> float:
     """Since when all writers have had a tool in this form: a change for one is a change."""
     same = old is not None and old["schema_hash"] == tool.schema_hash
     return max(since, moment(old["since"])) if old is not None and same else since
+
+
+def _approval(approval: Approval) -> Values:
+    given = {**msgspec.structs.asdict(approval), "kind": str(approval.kind), "digest": digest(approval)}
+    return {"by_whom": clean(given.pop("by")), **given}
 
 
 def _named(name: GivenName) -> Values:

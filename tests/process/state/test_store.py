@@ -11,9 +11,9 @@ from typing import Any
 
 import attrs
 import pytest
-from msgspec import Raw
+from msgspec import Raw, structs
 
-from daemon.catalog.listing import read_definitions
+from daemon.catalog.listing import URI_BYTES, read_definitions
 from daemon.catalog.loaded import LoadedStatus, anonymous_key
 from daemon.causes import Cause
 from daemon.history.event import Event, EventKind
@@ -34,9 +34,18 @@ from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.server_notes import NAME_BYTES
 from daemon.state.sql import Batch
 from daemon.state.store import Store, set_aside
+from daemon.state.writer import MAX_IDENTITIES
 from tests.unit.catalog.samples import tool
 from tests.unit.state.places import Opener, Place, Postgres, Sqlite
-from tests.unit.state.samples import CHANGED, server, session, with_lists, with_tools
+from tests.unit.state.samples import (
+    CHANGED,
+    approval,
+    definition,
+    server,
+    session,
+    with_lists,
+    with_tools,
+)
 
 
 def test_loading_one_more_tool_writes_one_row(store: Store, place: Place) -> None:
@@ -151,6 +160,110 @@ def test_the_longest_name_that_is_kept_can_be_found(store: Store, place: Place) 
     off = frozenset({("git", f"resource:{longest}")})
     store.keep(Batch(at=1.0, names=(uri,), switched_off=off))
     assert (store.recall().names, store.recall().switched) == ((uri,), off)
+
+
+# --- approvals -----------------------------------------------------------------------------------------------
+
+FIRST = approval("", by="first list")
+READ = approval("read", by="olga, console")
+CHANGED_READ = approval(
+    "read", raw=tool("git", "read", description="Now it writes.").raw, by="mcpd approve", at=7
+)
+
+
+def test_approvals_come_back_with_who_and_when_oldest_first_and_a_lists_before_its_tools(
+    place: Place, opening: Opener
+) -> None:
+    store = opening(place)
+    store.keep(Batch(at=1.0, approvals=(CHANGED_READ, READ, FIRST)))
+    prompt = approval("read", kind=Kind.PROMPT, at=6)
+    store.keep(Batch(at=2.0, approvals=(prompt, approval("read", identity="another", at=8))))
+    store.close()
+    found = opening(place).recall()
+    assert found.approvals == (FIRST, READ, prompt, CHANGED_READ, approval("read", identity="another", at=8))
+    assert found.unreadable == ()
+
+
+def test_a_form_that_is_approved_again_is_the_latest_one(store: Store) -> None:
+    store.keep(Batch(at=1.0, approvals=(READ, CHANGED_READ)))
+    again = approval("read", by="somebody else", at=9)
+    store.keep(Batch(at=2.0, approvals=(again,)))
+    assert store.recall().approvals == (CHANGED_READ, again)
+
+
+def test_another_daemon_hears_of_approvals_and_not_of_its_own(place: Place, opening: Opener) -> None:
+    one, two = opening(place, "one"), opening(place, "two")
+    version = one.keep(Batch(at=1.0, approvals=(READ, FIRST))).version
+    assert two.changes_since(0).approvals == (FIRST, READ)
+    assert one.changes_since(0).approvals == ()
+    assert two.changes_since(version).approvals == ()
+    one.keep(Batch(at=2.0, approvals=(CHANGED_READ,)))
+    assert two.changes_since(version).approvals == (CHANGED_READ,)
+
+
+@pytest.mark.parametrize("column", ["identity", "kind", "name", "raw", "digest"])
+def test_an_approval_that_somebody_has_edited_is_left_out_and_named(
+    store: Store, place: Place, column: str
+) -> None:
+    store.keep(Batch(at=1.0, approvals=(FIRST, CHANGED_READ, READ)))
+    edited = f"{column} = {'raw' if column == 'raw' else repr('prompt')}"
+    if column == "raw":
+        (row,) = place.run("SELECT digest FROM approvals WHERE at = 7")
+        place.run(
+            f"UPDATE approvals SET raw = (SELECT raw FROM approvals WHERE name = '') WHERE digest = '{row[0]}'"
+        )
+    else:
+        place.run(f"UPDATE approvals SET {edited} WHERE at = 7")
+    found = store.recall()
+    assert found.approvals == (FIRST, READ)
+    (text,) = found.unreadable
+    assert "of another form" in text
+    # Approved again, it is whole again.
+    store.keep(Batch(at=2.0, approvals=(CHANGED_READ,)))
+    assert CHANGED_READ in store.recall().approvals
+
+
+def test_a_cell_of_an_approval_with_another_type_costs_that_approval(
+    sqlite_place: Sqlite, opening: Opener
+) -> None:
+    store = opening(sqlite_place)
+    store.keep(Batch(at=1.0, approvals=(FIRST, READ)))
+    for cell in (
+        "at = 'noon'",
+        "kind = 'spell'",
+        "name = x'00'",
+        "raw = 'text'",
+        "by_whom = x'00'",
+        "digest = 1",
+    ):
+        sqlite_place.run(f"UPDATE approvals SET {cell} WHERE name <> ''")
+        found = store.recall()
+        assert (found.approvals, len(found.unreadable)) == ((FIRST,), 1), cell
+        sqlite_place.run("DELETE FROM approvals WHERE digest = 1 OR by_whom <> 'first list'")
+        store.keep(Batch(at=2.0, approvals=(READ,)))
+
+
+def test_an_approval_of_a_uri_longer_than_any_key_and_by_somebody_with_odd_letters_is_kept(
+    store: Store,
+) -> None:
+    # Nothing in it repeats, so that no database can make it shorter.
+    uri = "mem://" + "".join(secrets.choice(string.ascii_letters) for _ in range(URI_BYTES - 6))
+    given = approval(kind=Kind.TEMPLATE, name=uri, raw=definition(Kind.TEMPLATE, uri).raw, by="a\0b\ud800")
+    store.keep(Batch(at=1.0, approvals=(given, READ)))
+    assert set(store.recall().approvals) == {structs.replace(given, by="a\ufffdb?"), READ}
+
+
+def test_of_too_many_identities_those_stay_that_were_approved_last(store: Store, place: Place) -> None:
+    many = [approval("read", identity=f"{number}", at=float(number)) for number in range(MAX_IDENTITIES + 1)]
+    store.keep(Batch(at=1.0, approvals=tuple(many)))
+    assert store.recall().approvals == tuple(many[1:])
+    assert place.run("SELECT count(*) FROM approvals") == [(MAX_IDENTITIES,)]
+    later = approval("log", identity="1", at=1e9)
+    store.keep(Batch(at=2.0, approvals=(later, approval("read", identity="new", at=1e8))))
+    assert {each.identity for each in many[:3]} - {each.identity for each in store.recall().approvals} == {
+        "0",
+        "2",
+    }
 
 
 # --- prompts, resources and templates ------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from daemon.actors.registry import Registry
 from daemon.catalog.loaded import Loaded, SessionRecord, Source
 from daemon.catalog.snapshot import ServerEntry
 from daemon.facts import Fact, ServerStatus, StatusChanged
+from daemon.history.event import Event
 from daemon.history.journal import History
 from daemon.state.health import Condition
 from daemon.state.postgres import PostgresNotifications
@@ -103,11 +104,12 @@ def begin(
     count_hourly: Callable[[], Mapping[str, int]] = dict,
     trusted: TrustedSwitches | None = None,
     trust: str = "all",
+    note: Callable[[Event], None] = lambda _event: None,
     **timing: Any,
 ) -> Stage:
     """A recorder that has done nothing yet."""
     config = config_of({"trust": trust, "mcpServers": servers(*(names or ("a", "b")))})
-    made = Stage(Registry(config, wall=lambda: START), [], set(), [])
+    made = Stage(Registry(config, wall=lambda: START, note=note), [], set(), [])
     chosen: dict[str, Any] = {"session_idle": 30 * DAY, "patience": UNHURRIED, **timing}
     made.recorder = Recorder(
         Opener(open_store, where=where, set_aside=set_aside, shared=shared, listen=listen, trusted=trusted),

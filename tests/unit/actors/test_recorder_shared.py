@@ -40,12 +40,12 @@ def on(url: str, writer: str, **more: Any) -> Stage:
 
 
 @asynccontextmanager
-async def two(url: str) -> AsyncIterator[tuple[Stage, Stage]]:
+async def two(url: str, **more: Any) -> AsyncIterator[tuple[Stage, Stage]]:
     """Two daemons that are told what the other writes.
 
     Under a clock that stands still no look is ever due: whatever one hears of the other, it was told of.
     """
-    async with life(on(url, "one")) as one, life(on(url, "two")) as other:
+    async with life(on(url, "one", **more)) as one, life(on(url, "two", **more)) as other:
         for daemon in (one, other):
             await until(lambda daemon=daemon: daemon.recorder.statistics().notified)  # type: ignore[misc]
             await daemon.written()

@@ -7,9 +7,9 @@ import attrs
 
 from daemon.catalog.loaded import VALID, Loaded, LoadedStatus, LoadedTool, SessionRecord, Source, Verdict
 from daemon.facts import SelfDescription, ServerRecord
-from daemon.model import Definition, Kind, Summary, Tool
+from daemon.model import Approval, Definition, Kind, Summary, Tool
 from tests.unit.catalog.samples import definition as listed_of
-from tests.unit.catalog.samples import tool
+from tests.unit.catalog.samples import tool, tool_json
 
 CHANGED = Verdict(status=LoadedStatus.INVALID_CHANGED, reason="server git has changed it")
 RENAMED = Verdict(status=LoadedStatus.INVALID_RENAMED, reason="another name", renamed_to="read_text")
@@ -59,6 +59,12 @@ def summed(record: ServerRecord) -> ServerRecord:
         sentences=about,
         said=SelfDescription(about="Keeps files, it says."),
     )
+
+
+def approval(name: str = "read", identity: str = "f" * 64, at: float = 5.0, **more: Any) -> Approval:
+    """The approval of a tool in a plain form; without a name that of a first list."""
+    given = {"identity": identity, "kind": Kind.TOOL, "name": name, "at": at, **more}
+    return Approval(**{"raw": tool_json(name) if name else b"", **given})
 
 
 def session(key: str, *tools: str, seen_at: float = 10.0, client: str = "tester", **more: Any) -> SessionRecord:

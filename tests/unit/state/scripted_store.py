@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.loaded import LoadedStatus, LoadedTool, SessionRecord, Verdict
     from daemon.facts import ServerRecord
+    from daemon.model import Approval
 
 T = TypeVar("T")
 
@@ -51,6 +52,7 @@ class Disk:
         self.servers: dict[str, ServerRecord] = {}
         self.sessions: dict[str, SessionRecord] = {}
         self.off: set[tuple[str, str]] = set()
+        self.approvals: list[Approval] = []
         self.counted: Counter[str] = Counter()
         self.version = 0
         self.written: list[Batch] = []
@@ -109,7 +111,7 @@ class Disk:
 
     def wipe(self) -> None:
         """Somebody takes everything away."""
-        self.servers, self.sessions, self.off = {}, {}, set()
+        self.servers, self.sessions, self.off, self.approvals = {}, {}, set(), []
         self.counted.clear()
         self.tables = tables()
 
@@ -145,6 +147,7 @@ class ScriptedStore(Store):
             version=max(1, disk.version),
             switched=frozenset(disk.off),
             servers=tuple(disk.servers.values()),
+            approvals=tuple(disk.approvals),
             unreadable=disk.unreadable,
             counted=dict(disk.counted),
             counted_since=1.0 if disk.counted else 0.0,
@@ -164,6 +167,7 @@ class ScriptedStore(Store):
         disk.counted.update(batch.counted)
         put_events(disk.tables, batch.events)
         disk.off = (disk.off | batch.switched_off) - batch.switched_on
+        disk.approvals += batch.approvals
         marked = self._mark(batch)
         disk.written.append(batch)
         given = {each.server: disk.epochs[each.server] for each in batch.servers if each.server in disk.epochs}

@@ -17,7 +17,7 @@ from daemon.state.sql import Batch, Database
 from daemon.state.store import STEPS, Store, complete, mend, migrate, version_of
 from tests.unit.cases import cases
 from tests.unit.state.places import SLACK, Opener, Place, Postgres, Sqlite, database_of
-from tests.unit.state.samples import server
+from tests.unit.state.samples import approval, server
 
 BEFORE = Path(__file__).parent / "before_0_1_0.sql"
 """What the last development version before mcpd 0.1.0 left behind."""
@@ -152,6 +152,23 @@ def test_a_step_that_fails_leaves_the_earlier_schema(database: Database) -> None
     assert version(database) == len(STEPS)
     with database.transaction(writes=False) as transaction:
         assert "extra" not in transaction.tables()
+
+
+def test_a_store_of_the_first_schema_keeps_what_it_has_and_takes_approvals(
+    place: Place, database: Database, opening: Opener
+) -> None:
+    with database.transaction(writes=True) as transaction:
+        migrate(transaction, "here", STEPS[:1])
+        transaction.change("INSERT INTO version (value) VALUES (4)")
+    place.run("INSERT INTO switches VALUES ('git', 'push', 1, 3.0, 4, 'earlier')")
+    store = opening(place)
+    assert store.recall().switched == {("git", "push")}
+    assert store.recall().approvals == ()
+    store.keep(Batch(at=1.0, approvals=(approval(),)))
+    assert store.recall().approvals == (approval(),)
+    with pytest.raises(StoreFault) as fault, database.transaction(writes=False) as transaction:
+        version_of(transaction, "here", STEPS[:1])
+    assert fault.value.cause is StoreCause.NEWER_SCHEMA
 
 
 def test_a_later_schema_is_refused_and_not_touched(place: Place, sqlite_place: Sqlite) -> None:

@@ -1,13 +1,22 @@
 """Sessions that are not on disk yet."""
 
 import attrs
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog.loaded import Loaded, SessionRecord, anonymous_key
 from daemon.catalog.naming import NO_NAMES, Claims, Names, assign
 from daemon.catalog.snapshot import Catalog, fold
-from daemon.facts import Configured, DefinitionsListed, SelfDescription, ServerRecord, Summarized, Switched
+from daemon.facts import (
+    Approved,
+    Configured,
+    DefinitionsListed,
+    SelfDescription,
+    ServerRecord,
+    Summarized,
+    Switched,
+)
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import KEPT, History
 from daemon.model import GivenName, Kind, Summary
@@ -22,12 +31,12 @@ from daemon.state.notes import (
     SessionNotes,
     Totals,
 )
-from daemon.state.server_notes import NAME_BYTES, NAMES_AT_ONCE, NameNotes, ServerNotes
+from daemon.state.server_notes import NAME_BYTES, NAMES_AT_ONCE, ApprovalNotes, NameNotes, ServerNotes
 from daemon.states import ServerState
 from tests.unit.actors.recording import START, session
 from tests.unit.catalog.samples import catalog_of, listed, servers, status
 from tests.unit.config.reading import config_of
-from tests.unit.state.samples import definition
+from tests.unit.state.samples import approval, definition
 
 
 def record(key: str, at: float = 0.0, client: str = "") -> SessionRecord:
@@ -412,6 +421,49 @@ def test_a_uri_that_no_database_could_find_is_not_kept() -> None:
     uris = assign(NO_NAMES[Kind.RESOURCE], [claims("a", "mem://1", *long)])
     given, _ = NameNotes().difference({Kind.RESOURCE: uris})
     assert [each.name for each in given] == ["mem://1"]
+
+
+def test_an_approval_is_written_once_and_counts_as_unwritten_until_then() -> None:
+    notes, config = ServerNotes(), {"trust": "changes", **CONFIG}
+    catalog = fold(catalog_of(config), listed("a", "read"))
+    assert notes.difference(catalog).batch.approvals == (), "before the store was read, nothing is approved"
+    catalog = fold(catalog, Approved())
+    difference = notes.difference(catalog)
+    assert [each.name for each in difference.batch.approvals] == ["", "read"]
+    servers_alone = attrs.evolve(difference, batch=attrs.evolve(difference.batch, approvals=()))
+    assert len(difference) == len(servers_alone) + 2
+    notes.was_written(difference, {})
+    assert not notes.difference(catalog).batch.approvals
+    ours = difference.batch.approvals[1]
+    again = attrs.evolve(Approved(), approvals=(msgspec.structs.replace(ours, raw=b"{}"),))
+    catalog = fold(catalog, again)
+    assert notes.difference(catalog).batch.approvals == again.approvals
+    notes.start_over()
+    assert notes.difference(catalog).batch.approvals == (*difference.batch.approvals, *again.approvals)
+
+
+def test_what_the_store_holds_is_not_written_but_what_it_has_lost_is() -> None:
+    notes, catalog = (
+        ServerNotes(),
+        fold(catalog_of(CONFIG), Approved(approvals=(approval("read"), approval("log")))),
+    )
+    notes.heard_approvals([approval("read")], whole=True)
+    notes.heard_approvals([approval("log")], whole=False)
+    assert not notes.difference(catalog).batch.approvals
+    notes.heard_approvals([approval("log")], whole=True)
+    assert notes.difference(catalog).batch.approvals == (approval("read"),)
+
+
+def test_many_new_approvals_are_written_in_batches_and_that_of_the_list_first() -> None:
+    notes = ApprovalNotes()
+    names = ("", *(f"t{number}" for number in range(NAMES_AT_ONCE)))
+    known = {"id": {(Kind.TOOL, name): (approval(name),) for name in names}}
+    sizes = []
+    for _ in range(3):
+        new = notes.difference(known)
+        notes.were_written(new)
+        sizes.append([each.name for each in (*new[:1], *new[-1:])])
+    assert sizes == [["", f"t{NAMES_AT_ONCE - 2}"], [f"t{NAMES_AT_ONCE - 1}"] * 2, []]
 
 
 LISTS = st.dictionaries(

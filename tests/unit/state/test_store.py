@@ -17,7 +17,7 @@ from daemon.catalog.kinds import BESIDE_TOOLS
 from daemon.catalog.loaded import VALID, Loaded, LoadedStatus, LoadedTool, SessionRecord, Source, Verdict
 from daemon.config.state_url import StateUrl, of_file, parse
 from daemon.facts import SelfDescription, ServerRecord
-from daemon.model import Kind, Summary, Tool
+from daemon.model import Approval, Kind, Summary, Tool
 from daemon.state.sql import Batch, Database, clean
 from daemon.state.store import Store, migrate
 from daemon.state.writer import StampedRows
@@ -314,6 +314,17 @@ def loadings(draw: some.DrawFn, key: tuple[str, str]) -> LoadedTool:
 switched = some.frozensets(some.tuples(some.sampled_from(SERVERS), some.sampled_from(("", *NAMES))), max_size=4)
 
 
+approvals = some.builds(
+    Approval,
+    identity=some.sampled_from(SERVERS),
+    kind=some.sampled_from([Kind.TOOL, Kind.PROMPT, Kind.TEMPLATE]),
+    name=some.sampled_from(("", *NAMES)),
+    raw=some.sampled_from([b"", b"{}", *(known("git", name, 0).raw for name in NAMES)]),
+    by=texts,
+    at=times,
+)
+
+
 class Remembering(RuleBasedStateMachine):
     """A store, and the dicts that it must equal."""
 
@@ -327,6 +338,7 @@ class Remembering(RuleBasedStateMachine):
         self.servers: dict[str, ServerRecord] = {}
         self.sessions: dict[str, SessionRecord] = {}
         self.off: frozenset[tuple[str, str]] = frozenset()
+        self.approvals: dict[tuple[str, Kind, str, bytes], Approval] = {}
         self.version = 0
         self.store = Store.open(self.url, writer="one", slack=SLACK)
 
@@ -364,6 +376,11 @@ class Remembering(RuleBasedStateMachine):
     def switch(self, off: frozenset[tuple[str, str]], on: frozenset[tuple[str, str]], at: float) -> None:
         self._counted(self.store.keep(Batch(at=at, switched_off=off, switched_on=on)).version)
         self.off = (self.off - on) | off
+
+    @rule(given=some.lists(approvals, max_size=3), at=times)
+    def approve(self, given: list[Approval], at: float) -> None:
+        self._counted(self.store.keep(Batch(at=at, approvals=tuple(given))).version)
+        self.approvals |= {(each.identity, each.kind, each.name, each.raw): each for each in given}
 
     @rule(
         judged=some.sets(some.sampled_from(SERVERS)),
@@ -405,6 +422,8 @@ class Remembering(RuleBasedStateMachine):
             if record is not None:
                 assert list(record.loaded.tools) == list(self.sessions[key].loaded.tools)
         assert self.store.recall().switched == self.off
+        assert sorted(found.approvals, key=repr) == sorted(self.approvals.values(), key=repr)
+        assert [each.at for each in found.approvals] == sorted(each.at for each in found.approvals)
         assert self.store.changes_since(0, KEYS_REMEMBERING).version == self.version
 
     def teardown(self) -> None:
