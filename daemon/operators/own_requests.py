@@ -32,8 +32,8 @@ from daemon.protocol import ASKED_OF_CLIENTS, CALL_TOOL, CAPABILITIES_KEY, membe
 from daemon.surfaces.answers import error_result
 from daemon.surfaces.explaining import refusal
 from daemon.surfaces.validators import Validators
-from daemon.wire.envelope import INVALID_REQUEST, Buffer
-from daemon.wire.requests import NO_CLIENT, PeerRequest
+from daemon.wire.envelope import Buffer
+from daemon.wire.requests import OwnExchange, PeerRequest
 
 ASKS = b'"input_required"'
 """In an unfinished result (MCP 2026-07-28), and hardly in any other."""
@@ -149,10 +149,8 @@ async def _send(upstream: Upstream, wanted: CallToSend, outcome: _Outcome) -> in
     return upstream.send(wanted, outcome)
 
 
-class _Outcome:
+class _Outcome(OwnExchange):
     """The exchange of an operator's request, whose task waits for the outcome."""
-
-    spared_until = 0.0
 
     def __init__(self, redact: Callable[[str], str], operator: OperatorPeer | None, *, reports: bool) -> None:
         self._redact = redact
@@ -199,17 +197,9 @@ class _Outcome:
     def asked(self, request: PeerRequest) -> None:
         """Put a request to the operator; refuse it without one."""
         if self._operator is None:
-            request.refuse(INVALID_REQUEST, NO_CLIENT)
+            super().asked(request)
         else:
             self._operator.ask(request)
-
-    def notified(self, method: str, params: Raw) -> None:
-        """Do nothing: the daemon's log has it."""
-
-    @property
-    def asker(self) -> object:
-        """The request itself: operators are no clients."""
-        return self
 
     @property
     def answerable(self) -> frozenset[str]:

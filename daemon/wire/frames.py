@@ -39,7 +39,7 @@ class LineBuffer:
         self.max_line = max_line
         self.oversized: list[bytes] = []
         self._pieces: list[bytes | bytearray] = []
-        self._held = 0
+        self.held = 0  # bytes of the unfinished line in memory
         self._swallowing = False
 
     def feed(self, chunk: bytes) -> list[Line]:
@@ -61,15 +61,10 @@ class LineBuffer:
             self._hold(tail)
         return lines
 
-    @property
-    def held(self) -> int:
-        """Bytes of the unfinished line in memory."""
-        return self._held
-
     def drop(self) -> None:
         """Forget the unfinished line; its remainder will count as a line of its own."""
         self._pieces.clear()
-        self._held = 0
+        self.held = 0
 
     def _join(self, last: Line) -> Line:
         first = self._pieces[0]
@@ -78,22 +73,21 @@ class LineBuffer:
             line: Line = first
         else:
             line = b"".join((*self._pieces, last))
-        self._pieces.clear()
-        self._held = 0
+        self.drop()
         return line
 
     def _hold(self, piece: Line) -> None:
         if self._swallowing:
             return
-        self._held += len(piece)
+        self.held += len(piece)
         if self._pieces and isinstance(self._pieces[0], bytearray):
             self._pieces[0] += piece
-        elif self._held > LONG_BYTES:
+        elif self.held > LONG_BYTES:
             self._pieces = [bytearray().join((*self._pieces, piece))]
             LineBuffer.grown += 1
         else:
             self._pieces.append(piece)
-        if self._held > self.max_line:
+        if self.held > self.max_line:
             self.oversized.append(self._give_up())
             self._swallowing = True
 
@@ -104,8 +98,7 @@ class LineBuffer:
             head += piece[: HEAD_BYTES - len(head)]
             if len(head) == HEAD_BYTES:
                 break
-        self._pieces.clear()
-        self._held = 0
+        self.drop()
         return head
 
     def _without_oversized(self, lines: list[Line]) -> list[Line]:

@@ -18,7 +18,6 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import msgspec
 import trio
 
 from daemon.causes import Cause
@@ -240,16 +239,6 @@ _views = (_view,)
 """The buffer of large reads, shared by all links: one per read would be mapped and unmapped each time."""
 
 
-class LinkStatistics(msgspec.Struct, frozen=True):
-    """A snapshot of a link."""
-
-    queued: int
-    unfinished: int
-    turns: int
-    is_read: bool
-    is_blocked: bool
-
-
 class FdLink:
     """A link over two non-blocking descriptors, or over one socket twice. It owns them.
 
@@ -319,12 +308,6 @@ class FdLink:
         self.writer.is_closed, self.writer.fd = True, CLOSED
         os.close(self._read_fd)
         self._read_fd = CLOSED
-
-    def statistics(self) -> LinkStatistics:
-        """Take a snapshot of the link."""
-        return LinkStatistics(
-            self.writer.queued, self._lines.held, self.turns, self._reading, self.writer.is_blocked
-        )
 
     def waiting(self, _request_id: bytes | None = None, /) -> float:
         """Bytes that wait for the peer: its requests share one queue (`wire.outbox.Link.waiting`)."""

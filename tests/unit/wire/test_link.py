@@ -361,13 +361,13 @@ async def test_a_closed_link_ends_and_keeps_nothing_that_waited() -> None:
             nursery.start_soon(near.run)
             await far.send_all(b"x" * 4 * MIB)
             await wait_all_tasks_blocked()
-            assert near.link.statistics().unfinished == 4 * MIB
+            assert near.link._lines.held == 4 * MIB
             near.say(b"x" * MIB)
             await wait_all_tasks_blocked()
             assert near.link.queued
             near.link.close()
         assert near.ended
-        assert (near.link.statistics().unfinished, near.link.queued) == (0, 0)
+        assert (near.link._lines.held, near.link.queued) == (0, 0)
 
 
 async def test_a_closed_link_never_touches_a_descriptor_that_took_its_number() -> None:
