@@ -23,15 +23,7 @@ from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 
-from daemon.authorization.guarded_http import (
-    OK,
-    UnsafeAddress,
-    credentials,
-    error_code,
-    is_usable,
-    refuse_unsafe,
-    times,
-)
+from daemon.authorization import guarded_http
 from daemon.authorization.logins import MAX_HEADER, DeviceCode, Login, LoginPage, NoLogin, Wish
 from daemon.config.listen import is_loopback
 from daemon.host.sockets import reason
@@ -75,12 +67,12 @@ async def authorize(
     """
     response = await client.post(endpoint, data=dict(fields), headers=dict(headers))
     try:
-        if response.status_code != OK:
+        if response.status_code != guarded_http.OK:
             raise NoLogin(f"the authorization server gives no code for a device (HTTP {response.status_code})")
         answer = msgspec.json.decode(response.content, type=DeviceAnswer)
         for url in filter(None, (answer.verification_uri, answer.verification_uri_complete)):
-            refuse_unsafe(httpx2.URL(url), local=local)
-    except UnsafeAddress as unsafe:
+            guarded_http.refuse_unsafe(httpx2.URL(url), local=local)
+    except guarded_http.UnsafeAddress as unsafe:
         raise NoLogin(f"the authorization server names a page that is not safe to open: {unsafe}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, httpx2.InvalidURL):
         raise NoLogin("the authorization server gives no usable code for a device") from None
@@ -112,7 +104,7 @@ async def granted(
                 # A connection that fails is a sign to poll less often (section 3.5).
                 interval = min(interval + INTERVAL, MAX_INTERVAL)
                 continue
-            match error_code(response.content):
+            match guarded_http.error_code(response.content):
                 case "authorization_pending":
                     continue
                 case "slow_down":
@@ -158,8 +150,8 @@ def not_trusted(server: str, expected: str, unwell: httpx2.Response | None, *, w
 
 def answered(last: httpx2.Response | None) -> str:
     """An answer's status and error code, for the end of a clause; empty for a success without a code."""
-    code = "" if last is None else error_code(last.content)
-    if last is None or (last.status_code == OK and not code):
+    code = "" if last is None else guarded_http.error_code(last.content)
+    if last is None or (last.status_code == guarded_http.OK and not code):
         return ""
     return f" (HTTP {last.status_code}{f', {code}' if code else ''})"
 
@@ -183,7 +175,7 @@ class TransientStorage:
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Take the granted tokens; raises NoLogin for unusable ones."""
-        if not is_usable(tokens.access_token, tokens.refresh_token):
+        if not guarded_http.is_usable(tokens.access_token, tokens.refresh_token):
             raise NoLogin("the authorization server gave a token that cannot be sent: tell its operator")
         self.tokens = tokens
 
@@ -255,7 +247,7 @@ class ServerMetadata(msgspec.Struct):
 
 def metadata_in(response: httpx2.Response) -> ServerMetadata | None:
     """The metadata of an authorization server; None for another answer."""
-    if response.status_code != OK or response.request.method != "GET":
+    if response.status_code != guarded_http.OK or response.request.method != "GET":
         return None
     try:
         return msgspec.json.decode(response.content, type=ServerMetadata)
@@ -349,13 +341,13 @@ class LoginFlow:
     async def run(self) -> Login:
         """Log in; raises NoLogin with the reason if that fails."""
         try:
-            refuse_unsafe(httpx2.URL(self._wish.url), local=self._local)
+            guarded_http.refuse_unsafe(httpx2.URL(self._wish.url), local=self._local)
             try:
                 status = await self._flow()
             except _SpeltOtherwise as other:
                 self._provider.issuer = str(other)
                 status = await self._flow()
-        except UnsafeAddress as unsafe:
+        except guarded_http.UnsafeAddress as unsafe:
             raise NoLogin(f"mcpd ended the login: {unsafe}") from None
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             raise NoLogin(f"{place(error)} cannot be reached: {reason(error)}") from None
@@ -421,8 +413,8 @@ class LoginFlow:
 
     async def _show(self, url: str) -> None:
         try:
-            refuse_unsafe(httpx2.URL(url), local=self._local)
-        except UnsafeAddress as unsafe:
+            guarded_http.refuse_unsafe(httpx2.URL(url), local=self._local)
+        except guarded_http.UnsafeAddress as unsafe:
             raise NoLogin(f"the authorization server names a page that is not safe to open: {unsafe}") from None
         self._asked = True
         self._redirect.state = parse_qs(urlsplit(url).query)["state"][-1]
@@ -436,7 +428,7 @@ class LoginFlow:
         """Authorize with a code that the user types elsewhere; the token arrives before the SDK asks for it."""
         context, client = self._provider.context, self._memory.client
         assert client is not None
-        headers, shown = credentials(
+        headers, shown = guarded_http.credentials(
             client.client_id, client.client_secret, client.token_endpoint_auth_method or "none"
         )
         if context.should_include_resource_param(context.protocol_version):
@@ -454,7 +446,7 @@ class LoginFlow:
         assert client is not None
         if tokens is None:
             raise NoLogin("the authorization server gave no token: begin again")
-        renew_at, expires_at = times(tokens.expires_in, time.time())
+        renew_at, expires_at = guarded_http.times(tokens.expires_in, time.time())
         metadata = context.oauth_metadata
         revocation = metadata.revocation_endpoint if metadata is not None else None
         return Login(

@@ -24,26 +24,7 @@ from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuth
 from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import JWT_BEARER_GRANT_TYPE
 
-from daemon.authorization.guarded_http import (
-    OK,
-    TokenGrant,
-    UnsafeAddress,
-    credentials,
-    is_usable,
-    times,
-)
-from daemon.authorization.login import (
-    FORBIDDEN,
-    SECRET_METHODS,
-    UNAUTHORIZED,
-    ServerMetadata,
-    TransientStorage,
-    answered,
-    carry_out,
-    is_unwell,
-    metadata_in,
-    place,
-)
+from daemon.authorization import guarded_http, login
 from daemon.authorization.logins import Login, MachineWish, NoLogin, NotNow
 from daemon.config.expand import read_file
 from daemon.config.login_keys import AuthType
@@ -109,9 +90,9 @@ class MachineLogin:
     def __init__(self, wish: MachineWish, client: httpx2.AsyncClient) -> None:
         self._wish, self._auth, self._client = wish, wish.auth, client
         self._scope = " ".join(wish.auth.scopes) or None
-        self._issuer, self._method = wish.auth.issuer, SECRET_METHODS[0]
-        self._storage = TransientStorage(None)
-        self._metadata: ServerMetadata | None = None
+        self._issuer, self._method = wish.auth.issuer, login.SECRET_METHODS[0]
+        self._storage = login.TransientStorage(None)
+        self._metadata: login.ServerMetadata | None = None
         self._last: httpx2.Response | None = None
         self._unwell: httpx2.Response | None = None
 
@@ -122,17 +103,17 @@ class MachineLogin:
                 status = await self._flow()
             except _Adapted:
                 status = await self._flow()
-        except UnsafeAddress as unsafe:
+        except guarded_http.UnsafeAddress as unsafe:
             raise NoLogin(f"mcpd ended the login: {unsafe}") from None
         except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise NotNow(f"{place(error)} cannot be reached: {reason(error)}") from None
+            raise NotNow(f"{login.place(error)} cannot be reached: {reason(error)}") from None
         except OAuthTokenError:
             raise self._refused(self._issuer, ADVICE[self._auth.type]) from None
         except OAuthFlowError:
             raise self._unfit() from None
         except (ValueError, httpx2.InvalidURL):
             raise NoLogin(f"the answer of {self._issuer} cannot be understood: ask its operator") from None
-        if status in {UNAUTHORIZED, FORBIDDEN}:
+        if status in {login.UNAUTHORIZED, login.FORBIDDEN}:
             raise NoLogin(
                 f"{self._wish.server} does not take the token that {self._issuer} has given for it (HTTP"
                 f" {status}): have this client allowed there"
@@ -140,7 +121,7 @@ class MachineLogin:
         return self._login()
 
     async def _flow(self) -> int:
-        return await carry_out(self._provider(), self._client, self._wish.url, self._scope, self._send)
+        return await login.carry_out(self._provider(), self._client, self._wish.url, self._scope, self._send)
 
     def _provider(self) -> httpx2.Auth:
         auth, url, issuer = self._auth, self._wish.url, self._issuer
@@ -172,13 +153,13 @@ class MachineLogin:
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         self._last = response = await self._client.send(request)
-        self._unwell = response if is_unwell(response) else self._unwell
-        metadata = metadata_in(response)
+        self._unwell = response if login.is_unwell(response) else self._unwell
+        metadata = login.metadata_in(response)
         if metadata is None or self._metadata is not None or not issuers_match(metadata.issuer, self._issuer):
             return response
         self._metadata = metadata
-        known = metadata.token_endpoint_auth_methods_supported or SECRET_METHODS
-        method = next((each for each in SECRET_METHODS if each in known), self._method)
+        known = metadata.token_endpoint_auth_methods_supported or login.SECRET_METHODS
+        method = next((each for each in login.SECRET_METHODS if each in known), self._method)
         if (metadata.issuer, method) != (self._issuer, self._method):
             self._issuer, self._method = metadata.issuer, method
             raise _Adapted
@@ -191,7 +172,7 @@ class MachineLogin:
             token = read_file(file).strip()
         except (OSError, UnicodeDecodeError) as error:
             raise NoLogin(f"tokenFile, {file}, cannot be read: {reason(error)}") from None
-        if not is_usable(token):
+        if not guarded_http.is_usable(token):
             raise NoLogin(f"tokenFile, {file}, holds no token")
         return token
 
@@ -199,7 +180,7 @@ class MachineLogin:
         """The identity provider's grant for the authorization server."""
         idp = self._auth.idp
         assert idp is not None
-        headers, shown = credentials(idp.client_id, idp.client_secret, SECRET_METHODS[0])
+        headers, shown = guarded_http.credentials(idp.client_id, idp.client_secret, login.SECRET_METHODS[0])
         form = {
             **shown,
             "grant_type": EXCHANGE,
@@ -212,20 +193,20 @@ class MachineLogin:
         form |= {"scope": self._scope} if self._scope else {}
         self._last = await self._client.post(idp.token_endpoint, data=form, headers=headers)
         advice = "see that tokenFile holds a current token, and that idp.clientId may use it"
-        if self._last.status_code != OK:
+        if self._last.status_code != guarded_http.OK:
             raise self._refused(idp.token_endpoint, advice)
         try:
-            return msgspec.json.decode(self._last.content, type=TokenGrant).access_token
+            return msgspec.json.decode(self._last.content, type=guarded_http.TokenGrant).access_token
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise NoLogin(f"the answer of {idp.token_endpoint} cannot be understood: {advice}") from None
 
     def _refused(self, issuer: str, advice: str) -> NoLogin:
-        kind = NotNow if self._last is not None and is_unwell(self._last) else NoLogin
-        return kind(f"{issuer} gave no token{answered(self._last)}: {advice}")
+        kind = NotNow if self._last is not None and login.is_unwell(self._last) else NoLogin
+        return kind(f"{issuer} gave no token{login.answered(self._last)}: {advice}")
 
     def _unfit(self) -> NoLogin:
         if self._unwell is not None:
-            return NotNow(f"no metadata of a login can be had{answered(self._unwell)}: try again later")
+            return NotNow(f"no metadata of a login can be had{login.answered(self._unwell)}: try again later")
         return NoLogin(
             f"{self._wish.server} and {self._issuer} publish no metadata that fit together: correct issuer and"
             " url, or ask their operators"
@@ -235,7 +216,7 @@ class MachineLogin:
         tokens = self._storage.tokens
         if tokens is None or self._metadata is None:
             raise NoLogin(f"{self._issuer} gave no token: ask its operator")
-        renew_at, expires_at = times(tokens.expires_in, time.time())
+        renew_at, expires_at = guarded_http.times(tokens.expires_in, time.time())
         return Login(
             url=self._wish.url,
             issuer=self._issuer,

@@ -18,14 +18,7 @@ from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from daemon.checks.findings import Finding, Level, Running, Scene, found
-from daemon.config.command_lines import (
-    advice,
-    fetches,
-    image_of,
-    moving,
-    runs_a_container,
-    started,
-)
+from daemon.config import command_lines
 from daemon.config.command_lines import warnings as container_warnings
 from daemon.config.config_model import PORTS, WRITTEN, Server, Share, TransportType
 from daemon.host import paths
@@ -103,8 +96,8 @@ def unwise(server: Server) -> list[str]:
     server = server.written
     return [
         message
-        for words in started((server.command or "", *server.args))
-        for message in (*moving(words), *container_warnings(words))
+        for words in command_lines.started((server.command or "", *server.args))
+        for message in (*command_lines.moving(words), *container_warnings(words))
     ]
 
 
@@ -114,12 +107,12 @@ def packages(server: Server) -> Iterator[Finding]:
     for each in advised:
         yield found("package-unpinned", server=server.name, advice=each)
     shown = server.written
-    for words in started((shown.command or "", *shown.args)):
-        if runs_a_container(words):
+    for words in command_lines.started((shown.command or "", *shown.args)):
+        if command_lines.runs_a_container(words):
             never = "never" in words or any(word.startswith("--pull") and "never" in word for word in words)
-            if image_of(words) is not None and not never:
+            if command_lines.image_of(words) is not None and not never:
                 yield found("image-downloaded", server=server.name, runner=words[0])
-        elif not advised and fetches(words):
+        elif not advised and command_lines.fetches(words):
             name, runner = server.name, words[0]
             if runner == "npx":
                 yield found("package-asks-registry", server=name)
@@ -349,7 +342,7 @@ def most_instances(server: Server) -> int:
 
 def sharing(server: Server) -> Iterator[Finding]:
     """Findings on an entry's sharing, each with its `key`."""
-    for each in advice(server):
+    for each in command_lines.advice(server):
         name, key, why = server.name, each.key, each.why
         if isinstance(each.value, Share):
             yield found("server-shared", server=name, key=key, why=why, share=each.value)

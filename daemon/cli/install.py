@@ -18,15 +18,7 @@ from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 from daemon.host.paths import abbreviated, config_file, home, state_dir
 from daemon.safety.escape import visible
-from daemon.setup.clients.file_plans import (
-    FileChange,
-    FilePlan,
-    apply,
-    difference,
-    install_plans,
-    preview,
-    uninstall_plans,
-)
+from daemon.setup.clients import file_plans
 from daemon.setup.clients.importing import ConfiguredServers
 from daemon.setup.clients.installing import Installation, Records, own_command
 from daemon.setup.clients.programs import PROGRAMS, ClientProgram, Machine, named
@@ -81,23 +73,23 @@ def shown(path: Path) -> str:
 
 
 def change_files(
-    program: ClientProgram, plans: Callable[[], list[FilePlan]], *, dry_run: bool = False
-) -> list[FileChange] | None:
+    program: ClientProgram, plans: Callable[[], list[file_plans.FilePlan]], *, dry_run: bool = False
+) -> list[file_plans.FileChange] | None:
     """Change a client's files, or show the diff; None after a failure, which is reported."""
     try:
         if not dry_run:
-            return apply(plans(), program.name, records())
-        changes = preview(plans())
+            return file_plans.apply(plans(), program.name, records())
+        changes = file_plans.preview(plans())
     except (DocumentError, ConfigError) as error:
         note(f"{program.title}: {error}", lines=True)
         return None
     for change in changes:
-        if text := difference(change.found.path, change.before, change.after, change.form):
+        if text := file_plans.difference(change.found.path, change.before, change.after, change.form):
             print(text, end="")
     return changes
 
 
-def installed_in_words(program: ClientProgram, changes: Sequence[FileChange]) -> list[str]:
+def installed_in_words(program: ClientProgram, changes: Sequence[file_plans.FileChange]) -> list[str]:
     """The outcome of an installation, a line each."""
     places = [shown(change.found.path) for change in changes if change.record is not None]
     taken = [name for change in changes for name in change.taken]
@@ -116,13 +108,13 @@ def installed_in_words(program: ClientProgram, changes: Sequence[FileChange]) ->
     return lines
 
 
-def uninstalled_in_words(program: ClientProgram, changes: Sequence[FileChange]) -> list[str]:
+def uninstalled_in_words(program: ClientProgram, changes: Sequence[file_plans.FileChange]) -> list[str]:
     """The outcome of an uninstallation, a line each; empty if mcpd was not there."""
     done = (change for change in changes if change.writes or change.former is not None)
     return [f"{program.title}: {_uninstalled(program, change)}" for change in done]
 
 
-def _uninstalled(program: ClientProgram, change: FileChange) -> str:
+def _uninstalled(program: ClientProgram, change: file_plans.FileChange) -> str:
     path = shown(change.found.path)
     if change.former is None:
         return (
@@ -161,15 +153,15 @@ class Installing(NamedTuple):
         theirs, rules = held_rules(program, self.machine, lookup, ours, records(), self.scope)
         return keeping(self.wanted, theirs, rules, ours), rules
 
-    def plans(self, program: ClientProgram) -> list[FilePlan]:
+    def plans(self, program: ClientProgram) -> list[file_plans.FilePlan]:
         """The changes of a client's files."""
         wanted, lookup = self.kept(program)[0], self.known.lookup(program, self.machine)
-        return install_plans(program, self.machine, wanted, self.scope, lookup, records())
+        return file_plans.install_plans(program, self.machine, wanted, self.scope, lookup, records())
 
     def is_pending(self, program: ClientProgram) -> bool:
         """Whether a client needs a change, or cannot be changed."""
         try:
-            return any(change.writes for change in preview(self.plans(program)))
+            return any(change.writes for change in file_plans.preview(self.plans(program)))
         except (ConfigError, DocumentError):
             return True
 
@@ -259,7 +251,7 @@ def uninstall(options: argparse.Namespace) -> int:
 
 
 def _uninstall(program: ClientProgram, machine: Machine, options: argparse.Namespace) -> list[str] | None:
-    plans = partial(uninstall_plans, program, machine, records())
+    plans = partial(file_plans.uninstall_plans, program, machine, records())
     changes = change_files(program, plans, dry_run=options.dry_run)
     if changes is None:
         return None

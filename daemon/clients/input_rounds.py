@@ -14,6 +14,7 @@ import msgspec
 import trio
 from msgspec import UNSET, Raw
 
+from daemon import errors
 from daemon.catalog.authorship import UnsafeQuestion, authored
 from daemon.clients.asking import Questions, answer_with, client_of, owner_of
 from daemon.clients.calls import ClientCall
@@ -36,14 +37,6 @@ from daemon.clients.input_required import (
     state_in,
 )
 from daemon.clients.server_requests import NOTHING, answer_instead, has, lacking
-from daemon.errors import (
-    InputRefused,
-    InvalidArguments,
-    RequestTooLarge,
-    UnknownRequestState,
-    UpstreamCallError,
-    UpstreamTimeout,
-)
 from daemon.protocol import ASKED_OF_CLIENTS, LIST_ROOTS, members_before
 from daemon.wire.envelope import INVALID_PARAMS, INVALID_REQUEST, Buffer
 from daemon.wire.requests import PeerRequest
@@ -84,7 +77,7 @@ def resume(call: ClientCall) -> bool:
         return False
     waiting = states.find(state, owner_of(call))
     if waiting is None:
-        code = UnknownRequestState.code
+        code = errors.UnknownRequestState.code
         call.calls.refuse(call, INVALID_PARAMS, REFUSAL, {"code": code}, code)
         return True
     try:
@@ -92,7 +85,7 @@ def resume(call: ClientCall) -> bool:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         # The state remains valid: it was not answered.
         text = "Invalid params: inputResponses must be an object"
-        call.calls.refuse(call, INVALID_PARAMS, text, None, InvalidArguments.code)
+        call.calls.refuse(call, INVALID_PARAMS, text, None, errors.InvalidArguments.code)
         return True
     states.use(state)
     return waiting.resume(call, responses)
@@ -155,7 +148,7 @@ class ParkedCall:
 
     def _hold(self, answer: Callable[[], None], size: int) -> None:
         if not self._states.may_hold(size):
-            error = RequestTooLarge("too much waits for clients that have not come back. The call ran.")
+            error = errors.RequestTooLarge("too much waits for clients that have not come back. The call ran.")
             answer, size = partial(self._call.lost, error), 0
         self._answer, self.waiting.held, self.waiting.parked = answer, size, None
         self._end("the call has ended")
@@ -192,7 +185,7 @@ def goes_on(call: ClientCall, result: Buffer) -> bool:
         needed = input_required_by(result)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         text = f"server {server} needs input for this call, but its request for input is malformed: {error}"
-        call.lost(UpstreamCallError(text))
+        call.lost(errors.UpstreamCallError(text))
         return True
     if needed is None:
         return False
@@ -225,7 +218,7 @@ async def _take_round(call: ClientCall, needed: InputRequired) -> None:
     call.round.number += 1
     if call.round.number > MAX_ROUNDS or call.method not in ASKING:
         text = f"server {_server(call)} has asked for input {call.round.number} times for one call"
-        raise UpstreamCallError(f"{text}, more than mcpd relays.")
+        raise errors.UpstreamCallError(f"{text}, more than mcpd relays.")
     if needed.inputRequests:
         call.round.pause = FIRST_PAUSE
         answers = await ask_all(call, needed.inputRequests)
@@ -253,11 +246,11 @@ async def ask_all(call: ClientCall, requests: Mapping[str, InputRequest]) -> dic
         if asked.refused is not None:
             method, why = asked.refused
             text = f"server {server} needs {method} of the client for this call, and got none: {why}"
-            raise InputRefused(text, server=server, method=method)
+            raise errors.InputRefused(text, server=server, method=method)
         if asked.over.is_set():
             return asked.answers
     text = f"the client has not answered server {server} in time"
-    raise UpstreamTimeout(f"{text} (timeouts.callMax). The call was not sent again.", server=server)
+    raise errors.UpstreamTimeout(f"{text} (timeouts.callMax). The call was not sent again.", server=server)
 
 
 def _put(asked: Questions, call: ClientCall, key: str, needed: InputRequest) -> None:

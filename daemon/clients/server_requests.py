@@ -21,15 +21,7 @@ from daemon.clients.input_required import InputRequest
 from daemon.errors import CallError, InputRefused, UpstreamCallError
 from daemon.kit.waiting import keep_latest
 from daemon.protocol import ASKED_OF_CLIENTS, TASKS_EXTENSION
-from daemon.wire.envelope import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    Buffer,
-    is_error_object,
-    read_error,
-)
+from daemon.wire import envelope
 from daemon.wire.peer import Peer
 from daemon.wire.requests import OwnExchange, PeerRequest, RemoteError
 
@@ -98,7 +90,7 @@ def answer_instead(request: PeerRequest, lacks: str) -> None:
         request.answer(DECLINED)
     else:
         text = f"the client that called does not support {request.method}: it has not declared {lacks}"
-        request.refuse(METHOD_NOT_FOUND, text)
+        request.refuse(envelope.METHOD_NOT_FOUND, text)
 
 
 def _needed(method: str, asked: _Asked) -> list[tuple[str, ...]]:
@@ -132,7 +124,7 @@ MISSING_CAPABILITY = -32021
 """The JSON-RPC code of a call that needs an undeclared capability (MCP 2026-07-28)."""
 
 
-def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallError:
+def read_refusal(error: envelope.Buffer, redact: Callable[[str], str]) -> UpstreamCallError:
     """A server's error for a model, without secrets: code, message, data (cut if long) are in `upstream`."""
     remote = RemoteError.from_wire(error)
     message = redact(remote.message)
@@ -156,15 +148,15 @@ def with_author(server: str, told: UpstreamCallError) -> tuple[int, str, object]
     return code, words_of(server, message), {**data, "elicitations": asked}
 
 
-def concerns_client(error: Buffer, others: Mapping[str, Raw]) -> bool:
+def concerns_client(error: envelope.Buffer, others: Mapping[str, Raw]) -> bool:
     """Whether an error concerns the form of a modern client's request; `others` are its other params."""
-    code = read_error(error)[0]
-    return code == MISSING_CAPABILITY or (code == INVALID_PARAMS and "requestState" in others)
+    code = envelope.read_error(error)[0]
+    return code == MISSING_CAPABILITY or (code == envelope.INVALID_PARAMS and "requestState" in others)
 
 
-def needs_tasks(error: Buffer) -> bool:
+def needs_tasks(error: envelope.Buffer) -> bool:
     """Whether an error says that the call needs a client with the tasks extension (SEP-2663)."""
-    return read_error(error)[0] == MISSING_CAPABILITY and TASKS_EXTENSION.encode() in bytes(error)
+    return envelope.read_error(error)[0] == MISSING_CAPABILITY and TASKS_EXTENSION.encode() in bytes(error)
 
 
 MAX_KNOWN = 64
@@ -225,9 +217,9 @@ class ServerRequests:
             answer_instead(request, lacks)
         elif sum(each.server == server for each in self._open) >= MAX_OF_SERVER:
             text = f"{MAX_OF_SERVER} requests of this server are open at this client already"
-            request.refuse(INVALID_REQUEST, text)
+            request.refuse(envelope.INVALID_REQUEST, text)
         elif len(self._open) >= MAX_OPEN:
-            request.refuse(INVALID_REQUEST, f"{MAX_OPEN} requests are open at this client already")
+            request.refuse(envelope.INVALID_REQUEST, f"{MAX_OPEN} requests are open at this client already")
         else:
             if request.method == protocol.LIST_ROOTS:
                 self.roots_known_to.add(server)
@@ -257,7 +249,7 @@ class ServerRequests:
         """Whether a request is open that belongs to this request of the client's."""
         return any(each.request_id == request_id for each in self._open)
 
-    def takes_url(self, server: str, error: Buffer) -> bool:
+    def takes_url(self, server: str, error: envelope.Buffer) -> bool:
         """Whether a server's error sends the user to URLs (`REQUIRED`) and the client supports that."""
         if not has(self.capabilities, "elicitation", "url"):
             return False
@@ -306,26 +298,26 @@ class RelayedRequest(OwnExchange):
         self._release()
         self._asking.close(self, reason)
 
-    def answered(self, result: Buffer) -> None:
+    def answered(self, result: envelope.Buffer) -> None:
         """Pass the answer to the server; it must be an object (MCP)."""
         self._ended()
         if bytes(memoryview(result)[:1]) == b"{":
             self._request.answer(result)
         else:
-            self._request.refuse(INTERNAL_ERROR, "the client's answer is not an object")
+            self._request.refuse(envelope.INTERNAL_ERROR, "the client's answer is not an object")
 
-    def refused(self, error: Buffer) -> None:
+    def refused(self, error: envelope.Buffer) -> None:
         """Pass the client's error to the server."""
         self._ended()
-        if is_error_object(error):
+        if envelope.is_error_object(error):
             self._request.refuse_as(error)
         else:
-            self._request.refuse(INTERNAL_ERROR, "the client's error is not an error object")
+            self._request.refuse(envelope.INTERNAL_ERROR, "the client's error is not an error object")
 
     def lost(self, error: CallError) -> None:
         """Refuse the server's request: there will be no answer."""
         self._ended()
-        self._request.refuse(INTERNAL_ERROR, f"the client has not answered: {error.message}")
+        self._request.refuse(envelope.INTERNAL_ERROR, f"the client has not answered: {error.message}")
 
     def progressed(self, params: dict[str, Raw]) -> None:
         """Pass the client's progress on under the server's token."""
@@ -351,7 +343,7 @@ def _token_of(request: PeerRequest) -> Raw | None:
     return None if token is None else token.copy()
 
 
-def _params(request: PeerRequest, asked: RelayedRequest) -> tuple[Buffer, ...]:
+def _params(request: PeerRequest, asked: RelayedRequest) -> tuple[envelope.Buffer, ...]:
     if request.params is None:
         return (b"{}",)
     if asked.token is None:

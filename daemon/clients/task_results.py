@@ -16,7 +16,7 @@ import trio
 from loguru import logger
 from msgspec import Raw, Struct
 
-from daemon import protocol
+from daemon import errors, protocol
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.clients import input_rounds
 from daemon.clients.asking import answer_with, client_of, owner_of, patient
@@ -36,15 +36,6 @@ from daemon.clients.input_required import (
 )
 from daemon.clients.input_rounds import authored_questions
 from daemon.clients.server_requests import NOTHING, has, lacking, read_refusal, with_author
-from daemon.errors import (
-    CallError,
-    InputRefused,
-    Overloaded,
-    UpstreamCallError,
-    UpstreamLost,
-    UpstreamTimeout,
-    UpstreamUnavailable,
-)
 from daemon.ports import OwnCall, Upstream
 from daemon.wire.envelope import Buffer
 from daemon.wire.requests import AwaitedAnswer, RemoteError
@@ -128,7 +119,9 @@ def _take(call: ClientCall, result: bytes) -> None:
             raise msgspec.ValidationError(f"{call.method} cannot be one")
         created = _decode_polled(result)
     except _UNREADABLE as error:
-        call.lost(UpstreamCallError(f"server {upstream.of} has made a task that cannot be used: {error}"))
+        call.lost(
+            errors.UpstreamCallError(f"server {upstream.of} has made a task that cannot be used: {error}")
+        )
         return
     configured = context.catalog.value.config.mcp_servers.get(upstream.of)
     outlives = configured is not None and configured.command is None
@@ -136,7 +129,7 @@ def _take(call: ClientCall, result: bytes) -> None:
         tasks, owner = context.subscribers.tasks, owner_in(call.request, call.calls.client)
         try:
             tasks.require_room(owner)
-        except Overloaded as error:
+        except errors.Overloaded as error:
             # Polled instead, for the work has begun.
             call.calls.overloaded(call, error)
         else:
@@ -177,7 +170,7 @@ class PolledTask(Struct, eq=False):
                 async with patient(call, f"server {self._upstream.of} works on a task for this call"):
                     try:
                         ended = await self._end(call, state, answers)
-                    except (CallError, RemoteError, *_UNREADABLE) as error:
+                    except (errors.CallError, RemoteError, *_UNREADABLE) as error:
                         failure = error
         finally:
             if ended is None:
@@ -228,18 +221,18 @@ class PolledTask(Struct, eq=False):
             call.refused(bytes(ended.error))
         else:
             text = f"server {self._upstream.of} has ended the task of this call as {ended.status!r}"
-            raise UpstreamCallError(text)
+            raise errors.UpstreamCallError(text)
 
-    def _error(self, call: ClientCall, failure: Exception | None) -> CallError:
+    def _error(self, call: ClientCall, failure: Exception | None) -> errors.CallError:
         """The error of a call whose task has no end; `failure` is None after the time is up."""
         server = self._upstream.of
-        if isinstance(failure, CallError):
+        if isinstance(failure, errors.CallError):
             return failure
         if failure is None:
             text = f"server {server} has not finished the task of this call in time (timeouts.callMax)"
-            return UpstreamTimeout(f"{text}. mcpd asked it to cancel the task.", server=server)
+            return errors.UpstreamTimeout(f"{text}. mcpd asked it to cancel the task.", server=server)
         why = call.calls.context.redact.of(server)(str(failure))
-        return UpstreamCallError(f"server {server} does not tell the state of this call's task: {why}")
+        return errors.UpstreamCallError(f"server {server} does not tell the state of this call's task: {why}")
 
     def _put(self, call: ClientCall, state: _Polled, questions: Mapping[str, InputRequest]) -> None:
         """Answer a client of MCP 2026-07-28 with questions; its retry goes on with the task."""
@@ -251,10 +244,10 @@ class PolledTask(Struct, eq=False):
         for each in asked.values():
             if each.method not in protocol.ASKED_OF_CLIENTS:
                 text = f"server {server} asks {each.method!r} for this call, which no client can be asked"
-                raise InputRefused(text, server=server, method=each.method)
+                raise errors.InputRefused(text, server=server, method=each.method)
             if lacks := lacking(call.declared or NOTHING, each):
                 text = f"server {server} needs {each.method} of the client for this call, and it lacks {lacks}"
-                raise InputRefused(text, server=server, method=each.method)
+                raise errors.InputRefused(text, server=server, method=each.method)
 
         def resume(retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
             retry.upstream, retry.convert = self._upstream, call.convert
@@ -268,7 +261,7 @@ class PolledTask(Struct, eq=False):
         client, name = client_of(call.calls, call.request.key), self._upstream.name
         waiting = WaitingCall(owner_of(call), client, resume, lambda _reason: self._cancel(call), server=name)
         if not answer_with(call, waiting, asked):
-            raise Overloaded("too many calls wait for the input of their clients")
+            raise errors.Overloaded("too many calls wait for the input of their clients")
 
     async def _ask(self, call: ClientCall, method: str, more: bytes = b"") -> bytes:
         """Ask the server, again if there is no answer: a repeated `tasks/update` does nothing more.
@@ -282,11 +275,11 @@ class PolledTask(Struct, eq=False):
             try:
                 about = self._id + more
                 return await ask_server(call.calls.context, upstream, method, about, call.envelope)
-            except (UpstreamUnavailable, UpstreamLost) as error:
+            except (errors.UpstreamUnavailable, errors.UpstreamLost) as error:
                 if not self._outlives or self._present(call).is_gone:
                     text = f"server {self._upstream.name} was lost, and the task of this call with it"
-                    raise UpstreamLost(text) from error
-            except (Overloaded, UpstreamTimeout) as error:
+                    raise errors.UpstreamLost(text) from error
+            except (errors.Overloaded, errors.UpstreamTimeout) as error:
                 logger.debug("a poll of a task is repeated: {}", error.message)
             await trio.sleep(USUAL_POLL)
 
@@ -299,7 +292,7 @@ class PolledTask(Struct, eq=False):
         """Ask the server to end the task, for which nobody waits."""
         context, about = call.calls.context, (b'"taskId":', self._id)
         context.subscribers.tasks.polled.pop(self, None)
-        with suppress(CallError):
+        with suppress(errors.CallError):
             ending = OwnCall(method=protocol.CANCEL_TASK, params=about, envelope=call.envelope)
             self._present(call).send(ending, AwaitedAnswer())
             context.outbox.flush()

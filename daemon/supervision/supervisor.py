@@ -16,18 +16,8 @@ import trio
 from daemon.causes import HEALTHY, Reason
 from daemon.history.event import Event, EventKind
 from daemon.states import SERVING, WAITING, WAKEABLE, ServerState
+from daemon.supervision import lifecycle
 from daemon.supervision.backoff import Ending, Run, Streak, is_stable, wants_restart
-from daemon.supervision.lifecycle import (
-    ChildSpec,
-    ChildStatus,
-    Lifecycle,
-    Pause,
-    by_words,
-    contained,
-    ending_of,
-    needs_words,
-    reason_of,
-)
 from daemon.supervision.starts import Look, QueuedStart, Rank, StartQueue
 
 if TYPE_CHECKING:
@@ -47,7 +37,9 @@ _UNSAID = {ServerState.DORMANT: "nobody has used it for a while", ServerState.ST
 class RunEvents:
     """Makes events of a child's statuses, and of the ends of its runs."""
 
-    def __init__(self, spec: ChildSpec, note: Callable[[Event], None], wall: Callable[[], float]) -> None:
+    def __init__(
+        self, spec: lifecycle.ChildSpec, note: Callable[[Event], None], wall: Callable[[], float]
+    ) -> None:
         """Start before the first run; the wall clock counts, as an outage may outlast the daemon."""
         self.spec = spec
         self._note = note
@@ -182,7 +174,7 @@ class Child:
 
     def __init__(
         self,
-        spec: ChildSpec,
+        spec: lifecycle.ChildSpec,
         starts: StartQueue,
         on_status: Callable[[str, ServerStatus], None],
         rng: Callable[[], float],
@@ -196,14 +188,14 @@ class Child:
         """Set once it has left the supervisor and cleaned up."""
         self.events = RunEvents(spec, note, wall)
         told = (self.events.moved, spec.on_status or partial(on_status, spec.name))
-        self.status = ChildStatus(partial(_tell_each, told), wall, redact, spec.name)
-        self.pause = Pause()
+        self.status = lifecycle.ChildStatus(partial(_tell_each, told), wall, redact, spec.name)
+        self.pause = lifecycle.Pause()
         self._starts = starts
         self._rng = rng
         self._redact = redact
         self._streak = Streak(spec.policy, rng)
         self._last_start = -WAKE_INTERVAL
-        self._running: Lifecycle | None = None
+        self._running: lifecycle.Lifecycle | None = None
         self._start: QueuedStart | None = None
         self._wanted = Rank.OTHER
         """The rank of its next start, or of the start under way."""
@@ -270,7 +262,7 @@ class Child:
             self.off = ""
             self._turn(HEALTHY)
 
-    def replace(self, spec: ChildSpec, grace: float = 0.0) -> None:
+    def replace(self, spec: lifecycle.ChildSpec, grace: float = 0.0) -> None:
         """Continue with another spec of the same name; the current run ends within `grace` seconds."""
         self.spec = self.events.spec = spec
         self._idle = False
@@ -348,15 +340,15 @@ class Child:
             await trio.lowlevel.checkpoint()
             await trio.lowlevel.checkpoint()
             self._last_start = trio.current_time()
-            life = self._running = Lifecycle(self.status, self.pause, start)
+            life = self._running = lifecycle.Lifecycle(self.status, self.pause, start)
             try:
-                error = await contained(partial(self.spec.run, life), life.scope, self.spec.name)
+                error = await lifecycle.contained(partial(self.spec.run, life), life.scope, self.spec.name)
             finally:
                 self._running = None
         self._served |= life.ready_at is not None
-        reason = await self._diagnosed(reason_of(error))
+        reason = await self._diagnosed(lifecycle.reason_of(error))
         run = Run(
-            ending=Ending.ASKED if life.restarting else ending_of(reason),
+            ending=Ending.ASKED if life.restarting else lifecycle.ending_of(reason),
             reason=self.status.count_end(reason, asked=life.restarting),
             healthy=0.0 if life.ready_at is None else trio.current_time() - life.ready_at,
             ended_at=trio.current_time(),
@@ -365,13 +357,13 @@ class Child:
         return run
 
     async def _diagnosed(self, reason: Reason) -> Reason:
-        words = self.spec.words(self.status.runs) if needs_words(reason) else []
+        words = self.spec.words(self.status.runs) if lifecycle.needs_words(reason) else []
         if not words:
             return reason
 
         def read() -> Reason:
             lines = [self._redact(line) for line in words]
-            return by_words(self.spec.name, reason.redacted(self._redact), lines)
+            return lifecycle.by_words(self.spec.name, reason.redacted(self._redact), lines)
 
         # The run is over whatever happens now: its end is counted even if the child is being stopped.
         with trio.CancelScope(shield=True):
@@ -409,7 +401,7 @@ class Supervisor:
 
     def __init__(
         self,
-        specs: Sequence[ChildSpec],
+        specs: Sequence[lifecycle.ChildSpec],
         *,
         starts: int,
         on_status: Callable[[str, ServerStatus], None],
@@ -443,7 +435,7 @@ class Supervisor:
         """The children by name; always the same object."""
         return self._children
 
-    def add(self, spec: ChildSpec) -> Child:
+    def add(self, spec: lifecycle.ChildSpec) -> Child:
         """Add a child, and start it if the supervisor runs.
 
         Raises:

@@ -14,17 +14,8 @@ import msgspec
 
 from daemon.catalog.categories import Member, ToolCategory
 from daemon.errors import UnknownTool
-from daemon.surfaces import calling
+from daemon.surfaces import calling, describing
 from daemon.surfaces.answers import decode_arguments, one_line, quoted, result, room_of, size_of, written
-from daemon.surfaces.describing import (
-    DESCRIBING_PROPERTIES,
-    NO_CATEGORIES,
-    describe_category,
-    position,
-    shown,
-    starting,
-    unavailable,
-)
 from daemon.surfaces.summing import category_line, topics
 from daemon.surfaces.surface import Action, AwaitListing, MetaTool, Reply, Surface, View
 
@@ -49,10 +40,10 @@ class _ListArguments(msgspec.Struct):
 
 def _list_categories(view: View, arguments: bytes, *, patient: bool) -> Action:
     cursor = decode_arguments(arguments, _ListArguments, LIST_EXAMPLE).cursor
-    waiting = starting(view.catalog.servers[name] for name in _servers(view.categories))
+    waiting = describing.starting(view.catalog.servers[name] for name in _servers(view.categories))
     if patient and waiting:
         return AwaitListing(servers=waiting)
-    start = position(cursor, len(view.categories))
+    start = describing.position(cursor, len(view.categories))
     categories = list(view.categories.values())[start:]
     found = [(category, _names(view, category)) for category in categories]
     total = sum(len(names) for _category, names in found)
@@ -75,7 +66,7 @@ def _listing(
 ) -> tuple[Reply, int]:
     categories = [_summary(view, category, names, most) for category, names in found]
     servers = _servers({category.name: category for category, _names in found})
-    meta = unavailable(view, [view.catalog.servers[name] for name in servers], ())
+    meta = describing.unavailable(view, [view.catalog.servers[name] for name in servers], ())
     if end < len(view.categories):
         meta["categoriesLeft"] = len(view.categories) - end
         meta["next"] = {"name": LIST, "arguments": {"cursor": str(end)}}
@@ -91,7 +82,7 @@ def _servers(categories: Mapping[str, ToolCategory]) -> list[str]:
 def _names(view: View, category: ToolCategory) -> list[str]:
     return [
         calling.public_name(view, (member.server, member.tool), META_TOOLS)
-        for member in shown(view, category).values()
+        for member in describing.shown(view, category).values()
         if member.listed
     ]
 
@@ -107,7 +98,7 @@ def _summary(view: View, category: ToolCategory, names: list[str], most: int) ->
 
 def _text(categories: list[dict[str, Any]], meta: Mapping[str, Any]) -> str:
     if not categories:
-        return NO_CATEGORIES
+        return describing.NO_CATEGORIES
     lines = ["Available categories:", *(_line(category) for category in categories)]
     if "next" in meta:
         lines.append(f"{meta['categoriesLeft']} more: {LIST}({written(meta['next'])})")
@@ -125,7 +116,7 @@ def _get(view: View, arguments: bytes, *, patient: bool) -> Action:
     def name_of(_key: str, member: Member) -> str:
         return calling.public_name(view, (member.server, member.tool), META_TOOLS)
 
-    return describe_category(view, arguments, name_of, tool=GET, patient=patient)
+    return describing.describe_category(view, arguments, name_of, tool=GET, patient=patient)
 
 
 def _describe_list(view: View) -> str:
@@ -142,7 +133,7 @@ class BrowseSurface(Surface):
         MetaTool(
             name=GET,
             describe="Get a category's tools and their arguments.",
-            properties=DESCRIBING_PROPERTIES,
+            properties=describing.DESCRIBING_PROPERTIES,
             required=("category",),
             does=_get,
         ),

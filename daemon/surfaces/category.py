@@ -11,17 +11,9 @@ from daemon.config.config_model import Permission
 from daemon.config.names import own_name
 from daemon.errors import ToolDisabled, UnknownTool
 from daemon.kit.wording import closest
-from daemon.surfaces import calling
+from daemon.surfaces import calling, describing
 from daemon.surfaces.additions import read_only
 from daemon.surfaces.answers import MAX_QUOTED, cut, instead, quoted
-from daemon.surfaces.describing import (
-    DESCRIBING_PROPERTIES,
-    category_lines,
-    describe_category,
-    find_category,
-    member_key,
-    shown,
-)
 from daemon.surfaces.surface import RUNS_ANYTHING, Action, AwaitListing, MetaTool, Surface, Target, View
 from daemon.surfaces.wrapped import Wrapper
 
@@ -34,18 +26,18 @@ _BY_CATEGORY = Wrapper("args", ("category", "name"), CALL_EXAMPLE)
 
 
 def _get(view: View, arguments: bytes, *, patient: bool) -> Action:
-    return describe_category(view, arguments, lambda key, _member: key, tool=GET, patient=patient)
+    return describing.describe_category(view, arguments, lambda key, _member: key, tool=GET, patient=patient)
 
 
 def _call(view: View, arguments: bytes, *, patient: bool) -> Action:
     wrapped = _BY_CATEGORY.unwrap(arguments)
-    category = find_category(view, wrapped.said["category"])
+    category = describing.find_category(view, wrapped.said["category"])
     found = _find(view, category, wrapped.name, patient=patient)
     return found if isinstance(found, AwaitListing) else calling.run(view, found, wrapped)
 
 
 def _find(view: View, category: ToolCategory, name: str, *, patient: bool) -> Target | AwaitListing:
-    key = member_key(category, name)
+    key = describing.member_key(category, name)
     if key is None:
         return _find_unlisted(view, category, name, patient=patient)
     member = category.members[key]
@@ -99,14 +91,14 @@ def _disabled(view: View, category: ToolCategory, member: Member, name: str) -> 
         return calling.disabled(view, key, name)
     return ToolDisabled(
         f"{cut(name, MAX_QUOTED)} is switched off in category {category.name} by mcpd's configuration."
-        f" Use another tool: {instead(view, shown(view, category), name)}",
+        f" Use another tool: {instead(view, describing.shown(view, category), name)}",
         category=category.name,
         tool=cut(name, MAX_QUOTED),
     )
 
 
 def _unknown_tool(view: View, category: ToolCategory, name: str) -> UnknownTool:
-    known = [key for key, member in shown(view, category).items() if member.listed]
+    known = [key for key, member in describing.shown(view, category).items() if member.listed]
     quarantined = [
         f"server {server} lists it in a form that cannot be used: {why}"
         for server in category.servers
@@ -141,9 +133,9 @@ class CategorySurface(Surface):
             name=GET,
             describe=lambda view: (
                 f"Load the definitions of a category's tools, to run them with {CALL}."
-                f"\n\n{category_lines(view)}"
+                f"\n\n{describing.category_lines(view)}"
             ),
-            properties=DESCRIBING_PROPERTIES,
+            properties=describing.DESCRIBING_PROPERTIES,
             required=("category",),
             does=_get,
         ),

@@ -16,16 +16,7 @@ import msgspec
 
 from daemon.catalog.loaded import Source
 from daemon.errors import InvalidArguments
-from daemon.surfaces import answers, calling
-from daemon.surfaces.describing import (
-    entries_of,
-    find_category,
-    position,
-    starting,
-    unavailable,
-    unlisted,
-    unlisted_of,
-)
+from daemon.surfaces import answers, calling, describing
 from daemon.surfaces.summing import category_line, first_instructions, topics
 from daemon.surfaces.surface import Action, AwaitListing, Forward, Loading, MetaTool, Reply, Surface, View
 
@@ -101,14 +92,14 @@ def _search(view: View, arguments: bytes, *, patient: bool) -> Action:
         raise InvalidArguments(
             f"max_results is {asked.max_results}; it must be 1 or more. Leave it out for {DEFAULT_RESULTS}."
         )
-    category = find_category(view, asked.category) if asked.category else None
-    entries = list(view.servers.values()) if category is None else entries_of(view, category)
-    waiting = unlisted(entries) if asked.category else starting(entries)
+    category = describing.find_category(view, asked.category) if asked.category else None
+    entries = list(view.servers.values()) if category is None else describing.entries_of(view, category)
+    waiting = describing.unlisted(entries) if asked.category else describing.starting(entries)
     indexed = view.services.index().covers(view.catalog.servers)
     if patient and (waiting or not indexed):
         return AwaitListing(servers=waiting, indexed=True)
     phrasings = [asked.query] if isinstance(asked.query, str) else asked.query
-    start = position(asked.cursor, MAX_POSITION)
+    start = describing.position(asked.cursor, MAX_POSITION)
     findings = calling.find_tools(view, phrasings, asked.category, min(asked.max_results, MAX_RESULTS), start)
     return _answer(view, findings, entries, asked)
 
@@ -153,7 +144,7 @@ def _structured(
         {**_entry(view, offered, asked), **({} if number < listed else {"listed": False})}
         for number, (offered, _score) in enumerate(findings.tools)
     ]
-    meta = unavailable(view, entries, (tool["name"] for tool in tools if not tool["active"]))
+    meta = describing.unavailable(view, entries, (tool["name"] for tool in tools if not tool["active"]))
     servers = dict.fromkeys(offered.tool.server for offered, _score in findings.tools)
     meta |= first_instructions(view, [view.catalog.servers[name] for name in servers])
     following = _next(findings, asked)
@@ -295,7 +286,9 @@ class SearchSurface(Surface):
 
     def awaits(self, view: View) -> tuple[str, ...]:
         """The servers of core tools, which are listed from the start."""
-        return unlisted_of(view, [name for name in calling.core_references(view) if name not in META_TOOLS])
+        return describing.unlisted_of(
+            view, [name for name in calling.core_references(view) if name not in META_TOOLS]
+        )
 
     def listed(self, view: View) -> Sequence[Offered]:
         """The core tools and the found ones, each once."""

@@ -14,18 +14,11 @@ import trio
 from loguru import logger
 from msgspec import Raw
 
+from daemon import errors
 from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import MAX_DEFINITION_BYTES, MAX_LISTED, ListPage, read_definitions, read_page
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.config_model import Server
-from daemon.errors import (
-    ListingFault,
-    RequestTooLarge,
-    RunError,
-    UpstreamLost,
-    UpstreamTimeout,
-    UpstreamUnavailable,
-)
 from daemon.facts import DefinitionsListed, Fact, SelfDescription
 from daemon.kit.waiting import Watch
 from daemon.kit.wording import counted
@@ -56,7 +49,7 @@ async def list_all(connection: UpstreamConnection, kind: Kind, *, seconds: float
         return await _list_pages(connection, kind, seconds=seconds)
     longest = seconds * PAGES_SHARE
     text = f"{LISTS[kind].method} did not come to its end within {longest:g} s"
-    raise ListingFault(text, Cause.LIST_TIMEOUT, seconds=longest)
+    raise errors.ListingFault(text, Cause.LIST_TIMEOUT, seconds=longest)
 
 
 async def _list_pages(connection: UpstreamConnection, kind: Kind, *, seconds: float) -> list[Raw]:
@@ -78,29 +71,29 @@ async def _list_pages(connection: UpstreamConnection, kind: Kind, *, seconds: fl
             page = await _read(kind, result)
         except RemoteError as error:
             text = f"{method} was refused: {error}"
-            fault = ListingFault(text, Cause.LIST_REFUSED, error=str(error))
+            fault = errors.ListingFault(text, Cause.LIST_REFUSED, error=str(error))
             fault.refusal = error.encoded()
             raise fault from None
-        except UpstreamTimeout:
+        except errors.UpstreamTimeout:
             text = f"no answer to {method} within {seconds:g} s"
-            raise ListingFault(text, Cause.LIST_TIMEOUT, seconds=seconds) from None
-        except RequestTooLarge:
+            raise errors.ListingFault(text, Cause.LIST_TIMEOUT, seconds=seconds) from None
+        except errors.RequestTooLarge:
             text = f"the answer to {method} is over the limit (limits.messageBytes): list in pages"
-            raise ListingFault(text, Cause.MESSAGE_TOO_LARGE) from None
+            raise errors.ListingFault(text, Cause.MESSAGE_TOO_LARGE) from None
         except ValueError as error:
-            raise ListingFault(str(error), Cause.LIST_REFUSED, error=str(error)) from None
+            raise errors.ListingFault(str(error), Cause.LIST_REFUSED, error=str(error)) from None
         listed += page.definitions
         if not page.next_cursor or len(listed) > MAX_LISTED:
             return listed
         if page.next_cursor in seen:
             # It is cut further, outside any secret, where it is shown.
             text = f"{method} repeats the cursor {page.next_cursor[:MAX_ERROR_BYTES]!r}"
-            raise ListingFault(text, Cause.LIST_ENDLESS)
+            raise errors.ListingFault(text, Cause.LIST_ENDLESS)
         if size > MAX_LIST_BYTES:
-            raise ListingFault(f"{method} has more than {MAX_LIST_BYTES} bytes", Cause.LIST_ENDLESS)
+            raise errors.ListingFault(f"{method} has more than {MAX_LIST_BYTES} bytes", Cause.LIST_ENDLESS)
         seen.add(page.next_cursor)
         params = {"cursor": page.next_cursor}
-    raise ListingFault(f"{method} has more than {MAX_PAGES} pages", Cause.LIST_ENDLESS)
+    raise errors.ListingFault(f"{method} has more than {MAX_PAGES} pages", Cause.LIST_ENDLESS)
 
 
 async def _read(kind: Kind, result: bytes) -> ListPage:
@@ -368,7 +361,7 @@ class Listing:
         if self._obtained < needed:
             name, problem = self._server.label, self._outcome.value[1]
             why = f" ({problem})" if problem else ""
-            raise UpstreamUnavailable(
+            raise errors.UpstreamUnavailable(
                 f"server {name} has said that its tools changed, and has not listed them for"
                 f" {CURRENT_PATIENCE:g} s{why}. The call was not sent: try again in a moment.",
                 server=name,
@@ -487,7 +480,7 @@ class Listing:
         )
         try:
             raws = await self._raws()
-        except ListingFault as error:
+        except errors.ListingFault as error:
             problem = error.reason.redacted(partial(self._redact, most=REASON))
             self._warnings.of_problem(problem.text)
             self._tell(listed(problem=problem.text, at=self._wall(), refusal=self._refusal))
@@ -530,15 +523,15 @@ class Listing:
             return []
         try:
             return await list_all(self._connection, self._kind, seconds=self._server.timeouts.list)
-        except ListingFault as error:
+        except errors.ListingFault as error:
             self._refusal = self._redact.json(error.refusal)
             # Who declares resources need not have templates, and may not know the method.
             refused = error.reason.cause is Cause.LIST_REFUSED
             if not self.is_declared or (self._kind is Kind.TEMPLATE and refused):
                 return []
             raise
-        except (UpstreamLost, RunError) as error:
+        except (errors.UpstreamLost, errors.RunError) as error:
             if self._kind is Kind.TOOL:
                 raise
             # Over HTTP only this request may have failed. If all is lost, a task of its own says so.
-            raise ListingFault(str(error), Cause.CONNECTION_LOST) from None
+            raise errors.ListingFault(str(error), Cause.CONNECTION_LOST) from None

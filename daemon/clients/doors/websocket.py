@@ -18,15 +18,8 @@ from daemon import protocol
 from daemon.clients.client import Principal
 from daemon.clients.doors.listening import PAUSE_SHARE
 from daemon.config.tuning import Limits
+from daemon.wire import websocket_link
 from daemon.wire.outbox import Link, Outbox
-from daemon.wire.websocket_link import (
-    GOING_AWAY,
-    OUR_FAULT,
-    POLICY,
-    PacedConnection,
-    WebSocketLink,
-    WebSocketStream,
-)
 
 PING_SECONDS = 25.0  # seconds between pings: the strictest proxies close an idle connection after 30 s
 
@@ -34,9 +27,9 @@ PONG_SECONDS = 10.0  # seconds for an answer, or any other sign of life
 
 MISSES = 3  # unanswered pings in a row that end a connection: a laptop may sleep for a minute
 
-LEAVING = CloseReason(GOING_AWAY, "mcpd is stopping, or the token was revoked")
-SILENT = CloseReason(POLICY, "pings are not answered")
-FAULTY = CloseReason(OUR_FAULT, "an internal error in mcpd ended the session; its log has it")
+LEAVING = CloseReason(websocket_link.GOING_AWAY, "mcpd is stopping, or the token was revoked")
+SILENT = CloseReason(websocket_link.POLICY, "pings are not answered")
+FAULTY = CloseReason(websocket_link.OUR_FAULT, "an internal error in mcpd ended the session; its log has it")
 
 _OPENING = (
     b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -65,7 +58,7 @@ async def serve_websocket(
         outbox: the daemon's outbox.
         limits: bound messages, and the queue for a slow client.
     """
-    stream = WebSocketStream(
+    stream = websocket_link.WebSocketStream(
         connection.detach(),
         outbox=outbox,
         max_queue=limits.client_queue_bytes,
@@ -73,9 +66,9 @@ async def serve_websocket(
         is_guest=True,
         opening=_OPENING % key.encode(),
     )
-    opened = PacedConnection(stream, limits.client_message_bytes)
+    opened = websocket_link.PacedConnection(stream, limits.client_message_bytes)
     first = msgspec.json.encode({"jsonrpc": "2.0", "method": protocol.HELLO, "params": hello})
-    link = WebSocketLink(opened, hello=first)
+    link = websocket_link.WebSocketLink(opened, hello=first)
     try:
         async with trio.open_nursery() as nursery:
             await opened.shake_hands(nursery)
@@ -88,7 +81,7 @@ async def serve_websocket(
         stream.close()
 
 
-async def _keep_alive(link: WebSocketLink, stream: WebSocketStream) -> None:
+async def _keep_alive(link: websocket_link.WebSocketLink, stream: websocket_link.WebSocketStream) -> None:
     """Ping the client, and end the link when the answers fail to come."""
     misses = 0
     while misses < MISSES:

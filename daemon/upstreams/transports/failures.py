@@ -12,20 +12,9 @@ import msgspec
 import trio
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from daemon import causes
+from daemon import causes, errors
 from daemon.catalog.definitions import MARK, Marks, encoded, marked_headers, marks_in
 from daemon.causes import Cause, Datum
-from daemon.errors import (
-    Busy,
-    CallError,
-    CannotStart,
-    ConnectionLost,
-    NeedsAuth,
-    RequestTooLarge,
-    RunError,
-    UpstreamLost,
-    UpstreamUnavailable,
-)
 from daemon.host.sockets import reason
 from daemon.model import Era
 from daemon.upstreams.transports.network import is_untrusted, opening_error
@@ -142,12 +131,12 @@ _STATUSES = frozenset(
 )
 """Statuses about the request itself; any other error status is the server's own answer."""
 
-_ENDS: dict[Cause, type[RunError]] = {
-    **dict.fromkeys(_UNTRUSTED, CannotStart),
-    Cause.UNAUTHORIZED: NeedsAuth,
-    Cause.FORBIDDEN: NeedsAuth,
-    Cause.LOGIN_REFUSED: NeedsAuth,
-    **dict.fromkeys(causes.CURED_BY_LOGIN, NeedsAuth),
+_ENDS: dict[Cause, type[errors.RunError]] = {
+    **dict.fromkeys(_UNTRUSTED, errors.CannotStart),
+    Cause.UNAUTHORIZED: errors.NeedsAuth,
+    Cause.FORBIDDEN: errors.NeedsAuth,
+    Cause.LOGIN_REFUSED: errors.NeedsAuth,
+    **dict.fromkeys(causes.CURED_BY_LOGIN, errors.NeedsAuth),
 }
 _FATAL = _UNTRUSTED | {Cause.UNAUTHORIZED, Cause.LOGIN_NEEDED, Cause.LOGIN_REFUSED, Cause.SESSION_OVER}
 _FATAL_TO_OURS = {
@@ -176,24 +165,26 @@ class Failure(msgspec.Struct, frozen=True):
     helps: str = ""
     """The remedy before a call is worth another try; empty: none."""
 
-    def for_call(self) -> CallError:
+    def for_call(self) -> errors.CallError:
         """The error for the caller."""
         if self.cause is Cause.MESSAGE_TOO_LARGE:
-            return RequestTooLarge(self.text)
+            return errors.RequestTooLarge(self.text)
         if self.wait:
             text = f"{self.text}. The call was not run: it is safe to try again then, or use another tool."
-            return UpstreamUnavailable(text, retryAfterMs=round(self.wait * 1000))
+            return errors.UpstreamUnavailable(text, retryAfterMs=round(self.wait * 1000))
         if self.helps:
-            return UpstreamUnavailable(f"{self.text}. The call was not run. {self.helps}.", cause=self.cause)
+            return errors.UpstreamUnavailable(
+                f"{self.text}. The call was not run. {self.helps}.", cause=self.cause
+            )
         if self.cause in NOT_RUN:
-            return UpstreamUnavailable(f"{self.text}. The call was not run: it is safe to try again.")
-        return UpstreamLost(f"{self.text}; whether the call ran is unknown")
+            return errors.UpstreamUnavailable(f"{self.text}. The call was not run: it is safe to try again.")
+        return errors.UpstreamLost(f"{self.text}; whether the call ran is unknown")
 
-    def for_run(self) -> RunError:
+    def for_run(self) -> errors.RunError:
         """The error for the supervisor, if the connection ends of it."""
         if self.wait:
-            return Busy(self.text, self.cause, wait=self.wait, **self.data)
-        return _ENDS.get(self.cause, ConnectionLost)(self.text, self.cause, **self.data)
+            return errors.Busy(self.text, self.cause, wait=self.wait, **self.data)
+        return _ENDS.get(self.cause, errors.ConnectionLost)(self.text, self.cause, **self.data)
 
 
 class LoginFailed(httpx2.TransportError):
@@ -214,7 +205,7 @@ class LinkState:
 
     def __init__(self) -> None:
         self.last_heard = self.busy_until = -math.inf
-        self.end: RunError | None = None
+        self.end: errors.RunError | None = None
         self.ended = trio.Event()
         self._unreachable = 0
 
@@ -223,13 +214,13 @@ class LinkState:
         self.last_heard = max(trio.current_time(), self.busy_until)
         self._unreachable = 0
 
-    def end_with(self, end: RunError) -> None:
+    def end_with(self, end: errors.RunError) -> None:
         """End the connection; the first reason counts."""
         if self.end is None:
             self.end = end
             self.ended.set()
 
-    def judge(self, failure: Failure, *, own: bool) -> RunError | None:
+    def judge(self, failure: Failure, *, own: bool) -> errors.RunError | None:
         """Take in the failure of a request, `own` or a call; return the end of the connection if it is one."""
         if failure.wait:
             self.busy_until = max(self.busy_until, trio.current_time() + failure.wait)

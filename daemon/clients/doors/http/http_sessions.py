@@ -17,17 +17,8 @@ import trio
 from loguru import logger
 
 from daemon.clients.client import Principal
+from daemon.clients.doors.http import replies
 from daemon.clients.doors.http.exchange import HttpExchange, Refusal
-from daemon.clients.doors.http.replies import (
-    COMMENT,
-    COMMENT_SECONDS,
-    HEADERS,
-    LISTENING,
-    EventLog,
-    ExchangeLink,
-    ResumableReply,
-    event,
-)
 from daemon.wire.envelope import Buffer
 from daemon.wire.outbox import Link, Outbox
 
@@ -67,14 +58,14 @@ class Place:
         return {member: value for member, value in told.items() if value is not None}
 
 
-class HttpSession(ExchangeLink[ResumableReply]):
+class HttpSession(replies.ExchangeLink[replies.ResumableReply]):
     """A session, as the link of its messages."""
 
     def __init__(self, place: Place, outbox: Outbox, named: RequestNames) -> None:
         super().__init__(outbox, place.hello(named))
         self.id = secrets.token_urlsafe(24)  # 192 random bits: it cannot be guessed
         self.place = place
-        self.log = EventLog()
+        self.log = replies.EventLog()
         self.used = trio.current_time()  # time of the last request or open stream
         self._listening: list[HttpExchange] = []
         self._unsent: list[bytes] = []
@@ -94,7 +85,7 @@ class HttpSession(ExchangeLink[ResumableReply]):
     def say(self, frame: Sequence[Buffer]) -> None:
         """Send a message of no request over the newest stream, now or once there is one."""
         if self.is_busy and self._listening:
-            self._listening[-1].send(event(frame, self.log.add(LISTENING, frame)))
+            self._listening[-1].send(replies.event(frame, self.log.add(replies.LISTENING, frame)))
             return
         message = b"".join(map(bytes, frame))
         if message not in self._unsent:
@@ -102,11 +93,11 @@ class HttpSession(ExchangeLink[ResumableReply]):
 
     def listen(self, exchange: HttpExchange, last_event: str | None) -> None:
         """Open a stream, or resume the one of an event; raises UnknownEvent for an unknown id."""
-        stream, missed = (LISTENING, []) if last_event is None else self.log.after(last_event)
-        exchange.open_stream(HEADERS)
+        stream, missed = (replies.LISTENING, []) if last_event is None else self.log.after(last_event)
+        exchange.open_stream(replies.HEADERS)
         for event_id, message in missed:
-            exchange.send(event((message,), event_id))
-        if stream == LISTENING:
+            exchange.send(replies.event((message,), event_id))
+        if stream == replies.LISTENING:
             self._attend(exchange)
             return
         for reply in self.replies.values():
@@ -116,7 +107,7 @@ class HttpSession(ExchangeLink[ResumableReply]):
         exchange.finish()
 
     def _attend(self, exchange: HttpExchange) -> None:
-        exchange.send((COMMENT,))
+        exchange.send((replies.COMMENT,))
         self._listening.append(exchange)
         if self.is_busy and len(self._listening) > MAX_STREAMS:
             self._listening.pop(0).finish()
@@ -208,7 +199,7 @@ def _keep_alive(exchange: HttpExchange) -> None:
     """Send a comment on a stream regularly."""
 
     def comment() -> None:
-        exchange.send((COMMENT,))
+        exchange.send((replies.COMMENT,))
         _keep_alive(exchange)
 
-    exchange.wait_until(trio.current_time() + COMMENT_SECONDS, comment)
+    exchange.wait_until(trio.current_time() + replies.COMMENT_SECONDS, comment)
