@@ -137,14 +137,13 @@ class Switched(msgspec.Struct, frozen=True, kw_only=True):
     """Server and tool, or server and `catalog.kinds.switch_of`; an empty second part is the whole server."""
 
 
-@attrs.frozen(kw_only=True)
-class Approved:
+class Approved(msgspec.Struct, frozen=True, kw_only=True):
     """Approvals that count besides those known before; also that the store was read."""
 
-    approvals: tuple[Approval, ...] = attrs.field(default=(), repr=False)
+    approvals: tuple[Approval, ...] = ()
     at: float = 0.0
     """Seconds since the epoch."""
-    number: int = attrs.field(factory=count().__next__)
+    number: int = msgspec.field(default_factory=count().__next__)
     """No later fact replaces this one: approvals are added."""
 
 

@@ -327,8 +327,7 @@ NO_NAMES = {
 """Before any server has listed."""
 
 
-@attrs.frozen(kw_only=True)
-class Claims:
+class Claims(msgspec.Struct, frozen=True, kw_only=True):
     """The names that a server claims."""
 
     server: str

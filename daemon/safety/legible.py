@@ -49,8 +49,7 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 UNREADABLE = b'"(not readable)"'
 
 
-@attrs.frozen(kw_only=True)
-class Screened:
+class Screened(msgspec.Struct, frozen=True, kw_only=True):
     """A screened list."""
 
     usable: Mapping[str, Definition]

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 import trio
 from loguru import logger
 
@@ -14,25 +15,28 @@ from daemon.catalog.kinds import switch_of
 from daemon.catalog.trust import approval
 from daemon.config.config_files import read_lock
 from daemon.config.lock_file import LOCK, Lock
-from daemon.documents.files import DocumentError
 from daemon.errors import CannotApprove
 from daemon.facts import Approved, Configured, Fact
 from daemon.history.event import Event, EventKind
-from daemon.setup import locking
+from daemon.kit.later import later
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from daemon.catalog.snapshot import Catalog
+    from daemon.documents import files
     from daemon.kit.waiting import Watch
     from daemon.model import Definition
+    from daemon.setup import locking
+else:  # Most daemons never write a lock.
+    files = later("daemon.documents.files")
+    locking = later("daemon.setup.locking")
 
 LOCK_SECONDS = 10.0
 """Seconds for reading and writing the lock, as for the configuration."""
 
 
-@attrs.frozen(kw_only=True)
-class Approver:
+class Approver(msgspec.Struct, frozen=True, kw_only=True):
     """Approves definitions in the form in which somebody saw them."""
 
     catalog: Watch[Catalog]
@@ -44,7 +48,7 @@ class Approver:
     """Seconds since the epoch."""
     directory: Path
     """The configuration's."""
-    writing: trio.Lock = attrs.field(factory=trio.Lock)
+    writing: trio.Lock = msgspec.field(default_factory=trio.Lock)
     """Held while the lock is written: each writer must see the result of the last."""
 
     async def approve(self, definitions: Sequence[Definition], by: str) -> list[Definition]:
@@ -91,7 +95,7 @@ class Approver:
             try:
                 with trio.fail_after(LOCK_SECONDS):
                     lock = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
-            except (DocumentError, trio.TooSlowError) as error:
+            except (files.DocumentError, trio.TooSlowError) as error:
                 why = str(error) or f"no answer from its file system within {LOCK_SECONDS:g} s"
                 raise CannotApprove(f"the approvals stand in {self.directory / LOCK}: {why}") from None
             config = attrs.evolve(self.catalog.value.config, lock=lock)

@@ -435,7 +435,7 @@ def test_an_approval_is_written_once_and_counts_as_unwritten_until_then() -> Non
     notes.was_written(difference, {})
     assert not notes.difference(catalog).batch.approvals
     ours = difference.batch.approvals[1]
-    again = attrs.evolve(Approved(), approvals=(msgspec.structs.replace(ours, raw=b"{}"),))
+    again = msgspec.structs.replace(Approved(), approvals=(msgspec.structs.replace(ours, raw=b"{}"),))
     catalog = fold(catalog, again)
     assert notes.difference(catalog).batch.approvals == again.approvals
     notes.start_over()
