@@ -8,7 +8,7 @@ call that was certainly not sent is "safe to retry".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import attrs
 
@@ -48,10 +48,6 @@ class ConfigError(McpdError):
 
 class DaemonRunning(McpdError):
     """Another daemon serves the socket."""
-
-
-class CannotApprove(McpdError):
-    """The lock that approves cannot be read or written, or the approvals in the store are unknown."""
 
 
 class CoreFailed(McpdError):
@@ -114,10 +110,16 @@ class ToolHeld(CallError):
 
     code = "ToolHeld"
 
-    def __init__(self, message: str, *, kind: str, key: tuple[str, str], form: str, **details: object) -> None:
+    def __init__(self, message: str, *, held: Any, **details: object) -> None:
         super().__init__(message, **details)
-        self.kind, self.key, self.form = kind, key, form
-        """Its list, its server and name, and the hash of the form that waits."""
+        self.held = held
+        """The `catalog.trust.HeldDefinition`."""
+
+
+class CannotApprove(CallError):
+    """The lock that approves cannot be read or written, or the approvals in the store are unknown."""
+
+    code = "CannotApprove"
 
 
 class UnknownPrompt(CallError):

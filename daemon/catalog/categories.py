@@ -16,6 +16,8 @@ from daemon.config.config_model import Override, ToolSelection
 from daemon.config.names import matches, read_reference, spellings
 from daemon.model import Tool, ToolKey
 
+Listed = Mapping[str, Mapping[str, Tool] | None]
+
 K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
@@ -140,7 +142,7 @@ class Member:
     description: str | None
     """None: the server's description."""
     listed: bool
-    """False also while the server's tools are unknown."""
+    """False also while the server's tools are unknown, and while it waits for approval."""
 
 
 @attrs.frozen(kw_only=True)
@@ -173,12 +175,13 @@ class ToolCategory:
 
 
 def resolve(
-    config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | None], given: Mapping[ToolKey, str]
+    config: CategoryConfig, listed: Listed, given: Mapping[ToolKey, str], held: Collection[ToolKey] = ()
 ) -> ToolCategory:
     """Apply a category's selection to the known tools.
 
     `listed` is None for a server that has not listed. `given` holds names among all servers' tools, so that the
-    same tool keeps a shared name in every category.
+    same tool keeps a shared name in every category. `held` are the listed tools that wait for approval: they
+    keep their names from others.
     """
     members: dict[str, Member] = {}
     overrides = dict(_override_keys(config, listed))
@@ -195,7 +198,7 @@ def resolve(
             tool=tool,
             enabled=override.enabled,
             description=override.description,
-            listed=known is not None and tool in known,
+            listed=known is not None and tool in known and (server, tool) not in held,
         )
         members[tool if owners[tool] == server else f"{server}/{tool}"] = member
     is_open = not config.tools.include_names or bool(config.tools.include_patterns)
@@ -219,16 +222,18 @@ def concerned(config: CategoryConfig, listed: Mapping[str, object]) -> Collectio
     return {config.server, *(_locate(name, config, listed)[0] for name in named)}
 
 
-def of_server(name: str, description: str, tools: Mapping[str, Tool] | None) -> ToolCategory:
-    """The category of a server's tools, for configurations without categories."""
+def of_server(name: str, description: str, tools: Collection[str], held: Collection[str] = ()) -> ToolCategory:
+    """The category of a server's tools, for configurations without categories; `held` are among them."""
     return ToolCategory(
         name=name,
         description=description or f"Tools of the MCP server {name}.",
         skill=None,
         servers=(name,),
         members=Lazily(
-            tools or (),
-            lambda tool: Member(server=name, tool=tool, enabled=True, description=None, listed=True),
+            tools,
+            lambda each: Member(
+                server=name, tool=each, enabled=True, description=None, listed=each not in held
+            ),
         ),
         unresolved=(),
         open=True,
@@ -256,9 +261,7 @@ _NO_OVERRIDE = Override()
 _EVERYTHING = ToolSelection()
 
 
-def _servers(
-    config: CategoryConfig, members: Iterable[Member], candidates: Mapping[str, Mapping[str, Tool] | None]
-) -> tuple[str, ...]:
+def _servers(config: CategoryConfig, members: Iterable[Member], candidates: Listed) -> tuple[str, ...]:
     own = [config.server] if config.server else [name for name, tools in candidates.items() if tools is None]
     drawn = dict.fromkeys([*own, *(member.server for member in members)])
     order = {name: position for position, name in enumerate(candidates)}
@@ -278,9 +281,7 @@ def _override_keys(
         yield _locate(name, config, listed), override
 
 
-def _selected(
-    config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | None]
-) -> Iterator[tuple[str, str]]:
+def _selected(config: CategoryConfig, listed: Listed) -> Iterator[tuple[str, str]]:
     selection = config.tools
     chosen = [_locate(name, config, listed) for name in selection.include_names]
     candidates = _candidates(config, listed)
@@ -294,9 +295,7 @@ def _selected(
     yield from dict.fromkeys([*kept, *off])
 
 
-def _candidates(
-    config: CategoryConfig, listed: Mapping[str, Mapping[str, Tool] | None]
-) -> list[tuple[str, str]]:
+def _candidates(config: CategoryConfig, listed: Listed) -> list[tuple[str, str]]:
     servers = [config.server] if config.server is not None else list(listed)
     return [(server, tool) for server in servers for tool in listed.get(server) or ()]
 
@@ -307,9 +306,7 @@ def _matches(pair: tuple[str, str], patterns: Sequence[str]) -> bool:
 
 
 def _unresolved(
-    members: Sequence[tuple[str, str]],
-    overrides: Mapping[tuple[str, str], Override],
-    listed: Mapping[str, Mapping[str, Tool] | None],
+    members: Sequence[ToolKey], overrides: Mapping[ToolKey, Override], listed: Listed
 ) -> Iterator[str]:
     for server, tool in dict.fromkeys([*members, *overrides]):
         known = listed.get(server)

@@ -92,7 +92,7 @@ class KnownList:
             held=found.held,
             everything=found.listed if found.held else None,
             since=since_when(offered, before, self.since, since),
-            renamed=self.renamed if same else renames(before, offered, self.renamed),
+            renamed=renames(self.all, found.listed, self.renamed),
         )
 
 
@@ -183,6 +183,11 @@ class ServerEntry:
         """The last known tools by name, in the server's order; None if never listed."""
         known = self.lists.get(Kind.TOOL, UNKNOWN_LIST)
         return cast("Mapping[str, Tool]", known.definitions) if known.listed else None
+
+    @property
+    def all_tools(self) -> Mapping[str, Tool]:
+        """The last known tools, those that wait for approval too."""
+        return cast("Mapping[str, Tool]", self.tool_list.all)
 
     @property
     def for_models(self) -> Mapping[str, Tool]:
@@ -337,12 +342,12 @@ def _recalled(entry: ServerEntry, fact: ServerRecord, kind: Kind, stored: KnownL
         return stored if known is None else attrs.evolve(stored, problem=known.problem)
     if known.recalled:
         newer = fact.epoch > entry.epoch
-        renamed = renames(known.definitions, stored.definitions, known.renamed)
+        renamed = renames(known.all, stored.all, known.renamed)
         return attrs.evolve(stored, renamed=renamed) if newer else known
     if fact.by_another:
         return known
     longer = known_for_longer(known.definitions, known.since, stored.definitions, stored.since)
-    renamed = {**renames(stored.definitions, known.definitions, {}), **known.renamed}
+    renamed = {**renames(stored.all, known.all, {}), **known.renamed}
     after = attrs.evolve(known, since={**known.since, **longer}, renamed=renamed)
     return known if after == known else after
 

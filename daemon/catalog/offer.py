@@ -71,7 +71,7 @@ class ProfileRules:
     def permission(self, key: ToolKey) -> Permission | None:
         """The rules' decision on calls of a tool; None while it depends on an unknown definition."""
         entry = self._catalog.servers.get(key[0])
-        return self.permissions.of(*key, None if entry is None else entry.tools)
+        return self.permissions.of(*key, None if entry is None or entry.tools is None else entry.all_tools)
 
     def denies(self, key: ToolKey) -> bool:
         """Whether the rules surely deny a tool."""
@@ -87,7 +87,7 @@ class ProfileRules:
     def hides(self, key: ToolKey) -> bool:
         """Whether a tool is for apps alone (SEP-1865), and no model sees it."""
         entry = self._catalog.servers.get(key[0])
-        tool = None if entry is None else (entry.tools or {}).get(key[1])
+        tool = None if entry is None else entry.all_tools.get(key[1])
         return tool is not None and not tool.app.for_models
 
     def describe(self, tool: Tool, member: Member | None) -> str:

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def locate(catalog: Catalog, offer: Offer, uri: str, linked: Mapping[str, str]) -> ToolKey | None:
-    """The server to read a URI from, and its own URI; None if unknown in this profile or switched off."""
+    """The server to read a URI from, and its own URI; None if unknown in this profile, switched off or held."""
     if not offer.reads_resources:
         return None
     key = _said(catalog, offer, uri) or _linked(catalog, offer, uri, linked)
     if key is None and not is_mcpd(uri):
         key = _listed(catalog, offer, uri) or _from_template(offer, uri) or _of_skill(catalog, offer, uri)
         key = key or _only_one(catalog, offer, uri)
-    return None if key is None or _is_switched_off(catalog, key) else key
+    return None if key is None or _is_shut(catalog, key) else key
 
 
 def _said(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
@@ -97,16 +97,18 @@ def _only_one(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
     return (with_some[0], uri) if len(with_some) == 1 else None
 
 
-def _is_switched_off(catalog: Catalog, key: ToolKey) -> bool:
-    """Whether an operator disabled a resource, or all templates that it can come from."""
+def _is_shut(catalog: Catalog, key: ToolKey) -> bool:
+    """Whether an operator disabled a resource, or all templates that it can come from are disabled or held."""
     server, own = key
     if any((server, switch_of(kind, own)) in catalog.switched for kind in (Kind.RESOURCE, Kind.SKILL)):
         return True
     listed = catalog.lists[Kind.RESOURCE].get(server, ())
-    if own in listed or not any(each == server for each, _ in catalog.switched):
+    known = catalog.servers[server].list_of(Kind.TEMPLATE)
+    if own in known.held:
+        return True
+    if own in listed or not (known.held or any(each == server for each, _ in catalog.switched)):
         return False
-    known = catalog.servers[server].list_of(Kind.TEMPLATE).definitions
-    templates = [Template(server=server, text=text) for text in known]
+    templates = [Template(server=server, text=text) for text in known.all]
     fit = [each.text for each in fitting(templates, own)]
     on = catalog.lists[Kind.TEMPLATE].get(server, {})
     return bool(fit) and not any(text in on for text in fit)

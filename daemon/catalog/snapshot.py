@@ -221,12 +221,17 @@ def _drawn(after: Catalog, before: Catalog) -> Catalog:
     changed = [
         (was, after.servers[name]) for name, was in before.servers.items() if was is not after.servers[name]
     ]
-    if any(was.tools is not now.tools or was.disabled != now.disabled for was, now in changed):
+    if any(_lists_others(was, now) or was.disabled != now.disabled for was, now in changed):
         return _assembled(after, before)
     if any(was.lists is not now.lists for was, now in changed):
         return _named(_with_lists(after), before)
     expected = any(was.awaits(kind) != now.awaits(kind) for was, now in changed for kind in Kind)
     return _named(after, before) if expected else after
+
+
+def _lists_others(was: ServerEntry, now: ServerEntry) -> bool:
+    """Whether other tools are offered, or wait for approval."""
+    return was.tools is not now.tools or was.all_tools is not now.all_tools
 
 
 def with_settled_names(catalog: Catalog) -> Catalog:
@@ -342,7 +347,8 @@ def _categories(catalog: Catalog, before: Catalog | None) -> dict[str, ToolCateg
     if catalog.config.categories:
         return _resolved(catalog, before)
     return {
-        name: _taken_over(entry, before) or of_server(name, entry.description, entry.tools)
+        name: _taken_over(entry, before)
+        or of_server(name, entry.description, entry.all_tools, entry.tool_list.held)
         for name, entry in catalog.servers.items()
         if not entry.disabled
     }
@@ -351,16 +357,18 @@ def _categories(catalog: Catalog, before: Catalog | None) -> dict[str, ToolCateg
 def _resolved(catalog: Catalog, before: Catalog | None) -> dict[str, ToolCategory]:
     """The configured categories; reuses those without a changed server."""
     wanted = catalog.config.categories
-    listed = {name: entry.tools for name, entry in catalog.servers.items() if not entry.disabled}
+    entries = {name: entry for name, entry in catalog.servers.items() if not entry.disabled}
+    listed = {name: None if entry.tools is None else entry.all_tools for name, entry in entries.items()}
+    held = {(name, tool) for name, entry in entries.items() for tool in entry.tool_list.held}
     known: Mapping[str, ToolCategory] = {}
     changed: set[str] = set()
     if before is not None and _draws_alike(catalog, before):
         known = before.categories
-        changed = {name for name, tools in listed.items() if tools is not before.servers[name].tools}
+        changed = {name for name, entry in entries.items() if _lists_others(before.servers[name], entry)}
     return {
         name: known[name]
         if name in known and changed.isdisjoint(concerned(category, listed))
-        else resolve(category, listed, catalog.names.given)
+        else resolve(category, listed, catalog.names.given, held)
         for name, category in wanted.items()
     }
 
@@ -378,7 +386,7 @@ def _taken_over(entry: ServerEntry, before: Catalog | None) -> ToolCategory | No
     if before is None or before.config.categories or any(name == entry.name for name, _ in before.switched):
         return None
     was = before.servers.get(entry.name)
-    if was is None or was.tools is not entry.tools or was.description != entry.description:
+    if was is None or _lists_others(was, entry) or was.description != entry.description:
         return None
     return before.categories.get(entry.name)
 
@@ -395,13 +403,8 @@ def _without(category: ToolCategory, switched: frozenset[tuple[str, str]]) -> To
 
 def _off(categories: Mapping[str, ToolCategory]) -> set[ToolKey]:
     partial = [category for category in categories.values() if not category.whole]
-    off = {
-        (each.server, each.tool)
-        for category in partial
-        for each in category.members.values()
-        if not each.enabled
-    }
-    if not off:
+    members = (member for category in partial for member in category.members.values())
+    if not (off := {(each.server, each.tool) for each in members if not each.enabled}):
         return off
     members = (member for category in categories.values() for member in category.members.values())
-    return off - {(member.server, member.tool) for member in members if member.enabled}
+    return off - {(each.server, each.tool) for each in members if each.enabled}

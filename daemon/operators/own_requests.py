@@ -31,6 +31,7 @@ from daemon.ports import CallToSend, OwnCall, Upstream
 from daemon.protocol import ASKED_OF_CLIENTS, CALL_TOOL, CAPABILITIES_KEY, members_before, tool_params
 from daemon.surfaces.answers import error_result
 from daemon.surfaces.explaining import refusal
+from daemon.surfaces.held import told_held
 from daemon.surfaces.validators import Validators
 from daemon.wire.envelope import Buffer
 from daemon.wire.requests import OwnExchange, PeerRequest
@@ -236,6 +237,8 @@ def _callable(context: OperatorContext, params: OperatorCallParams) -> Upstream:
     if not bytes(params.arguments).startswith(b"{"):
         raise InvalidArguments("the arguments of a tool are a JSON object")
     known = entry.tools
+    if (held := entry.held(Kind.TOOL, tool)) is not None:
+        raise told_held(held, tool)
     if known is not None and tool not in known:
         raise UnknownTool(f"server {server} has no tool {tool!r}. {tools_like(server, known, tool)}", tool=tool)
     if (server, tool) in catalog.switched_tools:

@@ -107,7 +107,7 @@ def _differs(catalog: Catalog, server: str) -> bool:
     category = catalog.categories.get(server)
     if category is None:
         return False
-    listed = {(server, name) for name in catalog.servers[server].tools or ()}
+    listed = {(server, name) for name in catalog.servers[server].all_tools}
     return {(member.server, member.tool) for member in category.members.values()} != listed
 
 

@@ -14,6 +14,7 @@ from daemon.catalog.permissions import annotations_of
 from daemon.catalog.shown import locate
 from daemon.errors import InvalidArguments, UnknownResource
 from daemon.surfaces.answers import MAX_QUOTED, cut, decode_arguments
+from daemon.surfaces.held import refuse_held_uri
 from daemon.surfaces.surface import READS, Action, Forward, MetaTool, View
 
 
@@ -76,6 +77,7 @@ def _read(view: View, arguments: bytes, *, patient: bool) -> Forward:  # noqa: A
     uri = decode_arguments(arguments, _Arguments, EXAMPLE).uri
     found = locate(view.catalog, view.offer, uri, view.linked)
     if found is None:
+        refuse_held_uri(view, uri)
         raise UnknownResource(
             f"no server has a resource {cut(uri, MAX_QUOTED)!r}. Use a URI that a tool's result links to, or"
             " mcpd://SERVER/URI, percent-encoded, for one that a server knows but does not list.",

@@ -30,7 +30,7 @@ from daemon.safety.legible import legible_tool
 from daemon.surfaces import answers
 from daemon.surfaces.additions import read_only
 from daemon.surfaces.describing import definition, find_category, shown, starting, unlisted
-from daemon.surfaces.held import refusal_of_held
+from daemon.surfaces.held import refuse_held
 from daemon.surfaces.surface import (
     ALWAYS_LOAD,
     RUNS_ANYTHING,
@@ -136,7 +136,10 @@ def call_by_app(view: View, name: str, arguments: bytes, decide: Callable[[], Ac
 
     An app uses its server's own names; one of several servers is in no list and means the app opened last.
     """
-    apps, server = view.offer.apps, _last_opened(view, name)
+    apps, opened = view.offer.apps, [server for uri, server in view.linked.items() if is_page(uri)]
+    refuse_held(view, Kind.TOOL, (opened[-1], name) if opened else None, name)
+    theirs = {each.tool.server for each in apps.by_name.get(name, ())}
+    server = next((each for each in reversed(opened) if each in theirs), None)
     contested = name in apps.contested
     if contested and server is None:
         names = [apps.name_of(each.key, each.name) for each in apps.by_name[name]]
@@ -156,13 +159,6 @@ def call_by_app(view: View, name: str, arguments: bytes, decide: Callable[[], Ac
                 raise
     found = next(each for each in apps.by_name[name] if each.tool.server == server)
     return direct(found, arguments, contested=apps.contested)
-
-
-def _last_opened(view: View, name: str) -> str | None:
-    """Of the servers with a tool of that name for their apps, the one whose app was opened last."""
-    servers = {each.tool.server for each in view.offer.apps.by_name.get(name, ())}
-    opened = [server for uri, server in view.linked.items() if server in servers and is_page(uri)]
-    return opened[-1] if opened else None
 
 
 def call_tools(does: Does, find_with: str) -> tuple[MetaTool, MetaTool]:
@@ -194,10 +190,9 @@ def find(view: View, name: str, *, patient: bool, chosen: bool = False) -> Offer
         offered = offer.tools[key]
         refuse_changed(view, offered.tool, name, offered.description)
         return offered
+    refuse_held(view, Kind.TOOL, key, name)
     if key is not None and _is_off(view, key):
         raise disabled(view, key, name)
-    if key is not None and (waiting_for := refusal_of_held(view, Kind.TOOL, key, name)) is not None:
-        raise waiting_for
     # A bare unknown name wakes no server; a name with its server's prefix wakes that one.
     entries = list(view.servers.values()) if key is None else [catalog.servers[key[0]]]
     is_wanted = chosen or key is not None
@@ -253,7 +248,7 @@ def disabled(view: View, key: ToolKey, name: str) -> ToolDisabled:
 def _is_off(view: View, key: ToolKey) -> bool:
     """Whether an unoffered tool exists, as far as known, and is switched off."""
     entry = view.catalog.servers[key[0]]
-    if entry.tools is not None and key[1] not in entry.tools:
+    if entry.tools is not None and key[1] not in entry.all_tools:
         return False
     return entry.disabled or not view.offer.rules.allows(key) or view.offer.rules.hides(key)
 
@@ -365,10 +360,10 @@ def core_names(view: View, meta_tools: Collection[str]) -> Iterator[str]:
     """The callable names of core tools; configured names while their servers have not listed."""
     for name in core_references(view):
         offered = view.offer.find(name)
-        if offered is None:
-            yield read_reference(name, view.catalog.servers).tool
-        else:
+        if offered is not None:
             yield public_name(view, offered.key, meta_tools)
+        elif view.catalog.held(view.catalog.names.key_of(name, view.catalog.servers) or ("", "")) is None:
+            yield read_reference(name, view.catalog.servers).tool
 
 
 def _may_be_shown(catalog: Catalog, offer: Offer, key: ToolKey) -> bool:
@@ -507,13 +502,16 @@ def _by_name(view: View, name: str, servers: set[str]) -> Offered | None:
     if key is not None and key[0] in servers:
         if key in view.offer.tools:
             return view.offer.tools[key]
+        refuse_held(view, Kind.TOOL, key, name)
         if not view.offer.rules.allows(key):
             # Raises the reason why an existing tool is not offered.
             find(view, name, patient=False)
         if (moved := renamed(view, name)) is not None:
             return moved[1]
     # With one server given, a bare name means its tool, even if the name means another server's elsewhere.
-    return view.offer.tools.get((next(iter(servers)), name)) if len(servers) == 1 else None
+    own = next(iter(servers)) if len(servers) == 1 else "", name
+    refuse_held(view, Kind.TOOL, own, name)
+    return view.offer.tools.get(own)
 
 
 def _by_need(view: View, need: str, servers: set[str], wanted: Wanted, reserved: tuple[str, ...]) -> Offered:

@@ -11,9 +11,11 @@ from daemon.config.config_model import Permission
 from daemon.config.names import own_name
 from daemon.errors import ToolDisabled, UnknownTool
 from daemon.kit.wording import closest
+from daemon.model import Kind
 from daemon.surfaces import calling, describing
 from daemon.surfaces.additions import read_only
 from daemon.surfaces.answers import MAX_QUOTED, cut, instead, quoted
+from daemon.surfaces.held import refuse_held
 from daemon.surfaces.surface import RUNS_ANYTHING, Action, AwaitListing, MetaTool, Surface, Target, View
 from daemon.surfaces.wrapped import Wrapper
 
@@ -43,17 +45,18 @@ def _find(view: View, category: ToolCategory, name: str, *, patient: bool) -> Ta
     member = category.members[key]
     entry = view.catalog.servers[member.server]
     if not view.offer.rules.shows(member):
-        if entry.tools is not None and not member.listed and not entry.switched_off:
+        if entry.tools is not None and member.tool not in entry.all_tools and not entry.switched_off:
             raise _unknown_tool(view, category, name)
         raise _disabled(view, category, member, name)
     if entry.switched_off:
         raise calling.disabled(view, (member.server, member.tool), name)
+    refuse_held(view, Kind.TOOL, (member.server, member.tool), name)
     if entry.tools is not None and not member.listed:
         raise _unknown_tool(view, category, name)
     known = (entry.tools or {}).get(member.tool)
     if known is not None:
         calling.refuse_changed(view, known, name, view.offer.rules.describe(known, member))
-    elif patient and view.offer.rules.permission((member.server, member.tool)) is not Permission.ALLOW:
+    elif patient and _depends_on_definition(view, member):
         return AwaitListing(servers=(member.server,), calling=True)
     return _target(view, category, member)
 
@@ -61,13 +64,17 @@ def _find(view: View, category: ToolCategory, name: str, *, patient: bool) -> Ta
 def _target(view: View, category: ToolCategory, member: Member, *, lasts: bool = True) -> Target:
     entry = view.catalog.servers[member.server]
     tool = (entry.tools or {}).get(member.tool)
-    permission = view.offer.rules.permission((member.server, member.tool))
-    if tool is None and permission is not Permission.ALLOW:
-        # The permission depends on the definition, and the user must not agree to something unknown.
+    if tool is None and _depends_on_definition(view, member):
         raise calling.never_listed(view, entry)
     label = f"{category.name}/{member.tool}"
-    asks = permission is Permission.ASK
+    asks = view.offer.rules.permission((member.server, member.tool)) is Permission.ASK
     return Target(server=member.server, name=member.tool, label=label, tool=tool, asks=asks, lasts=lasts)
+
+
+def _depends_on_definition(view: View, member: Member) -> bool:
+    """Whether a call depends on the tool's definition: nobody must agree to something unknown."""
+    permission = view.offer.rules.permission((member.server, member.tool))
+    return permission is not Permission.ALLOW or not view.catalog.servers[member.server].gate.is_open
 
 
 def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bool) -> Target | AwaitListing:

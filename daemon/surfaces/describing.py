@@ -19,6 +19,7 @@ from daemon.model import Kind, Tool
 from daemon.safety.legible import legible_schema
 from daemon.states import ServerState
 from daemon.surfaces import answers
+from daemon.surfaces.held import refuse_held
 from daemon.surfaces.summing import category_line, first_instructions, tool_line
 from daemon.surfaces.surface import Action, AwaitListing, Reply, View
 
@@ -331,8 +332,9 @@ def entries_of(view: View, category: ToolCategory) -> list[ServerEntry]:
 
 
 def shown(view: View, category: ToolCategory) -> dict[str, Member]:
-    """The category's members that the profile shows, listed or not."""
-    return {key: member for key, member in category.members.items() if view.offer.rules.shows(member)}
+    """The category's members that the profile shows, listed or not, without those that wait for approval."""
+    members, rules, held = category.members.items(), view.offer.rules, view.catalog.held
+    return {key: each for key, each in members if rules.shows(each) and held((each.server, each.tool)) is None}
 
 
 def member_key(category: ToolCategory, name: str) -> str | None:
@@ -360,4 +362,8 @@ def _chosen(view: View, category: ToolCategory, wanted: Sequence[str]) -> Mappin
             category=category.name,
             closest=closest(wanted[0], members),
         )
-    return {key: members[key] for key in dict.fromkeys(keys) if key in members}
+    found = {key: members[key] for key in dict.fromkeys(keys) if key in members}
+    for member in () if found else map(category.members.__getitem__, keys):
+        if view.offer.rules.shows(member):
+            refuse_held(view, Kind.TOOL, (member.server, member.tool), member.tool)
+    return found

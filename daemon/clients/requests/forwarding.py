@@ -13,7 +13,7 @@ import attrs
 import msgspec
 from msgspec import Raw
 
-from daemon import protocol
+from daemon import errors, protocol
 from daemon.catalog.entry import UNKNOWN_LIST
 from daemon.catalog.kinds import switch_of
 from daemon.catalog.naming import app_uri, is_page, read_mcpd_uri
@@ -26,6 +26,7 @@ from daemon.kit.wording import closest
 from daemon.model import Kind, ToolKey
 from daemon.surfaces.describing import unlisted
 from daemon.surfaces.full import tool_in_words
+from daemon.surfaces.held import refuse_held, refuse_held_uri
 from daemon.surfaces.surface import Action, AwaitListing, Forward, View
 from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Buffer, read_error
 
@@ -92,7 +93,7 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
         unknown = isinstance(error, UnknownResource | ResourceDisabled)
         if unknown and not self.request.modern and self.method not in _NAMED_IN:
             return protocol.RESOURCE_NOT_FOUND
-        wrong = (UnknownPrompt, PromptDisabled, UnknownResource, ResourceDisabled)
+        wrong = (UnknownPrompt, PromptDisabled, UnknownResource, ResourceDisabled, errors.ToolHeld)
         return INVALID_PARAMS if isinstance(error, wrong) else INTERNAL_ERROR
 
 
@@ -212,9 +213,10 @@ def find_prompt(view: View, name: str, single: str = "") -> ToolKey:
         if view.profile.prompts and (server, switch_of(Kind.PROMPT, own)) in catalog.switched:
             text = f"prompt {own!r} of server {server} is switched off by the operator of mcpd."
             raise PromptDisabled(text, prompt=name[:MAX_SHOWN], server=server)
+        refuse_held(view, Kind.PROMPT, key, name)
     entry = catalog.servers.get(single)
     known = UNKNOWN_LIST if entry is None else entry.list_of(Kind.PROMPT)
-    if known.listed and view.profile.prompts and name not in {**known.definitions, **known.quarantined}:
+    if known.listed and view.profile.prompts and name not in {**known.all, **known.quarantined}:
         return single, name
     near = closest(name, offered)
     hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
@@ -286,6 +288,7 @@ def find_resource(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
         if server in view.servers and not words.isdisjoint(view.catalog.switched):
             text = f"this resource of server {server} is switched off by the operator of mcpd."
             raise ResourceDisabled(text, uri=uri, server=server)
+    refuse_held_uri(view, uri)
     text = (
         f"no server has the resource {uri[:MAX_SHOWN]!r}. resources/list and resources/templates/list have all"
         " that are listed; mcpd://SERVER/ with a percent-encoded URI behind it asks one server for any."
