@@ -1,13 +1,14 @@
-"""Approval of calls by the client's user before they are sent (permission rule `ask`).
+"""Approval of calls by the client's user before they are sent: permission rule `ask`, and what trust holds.
 
-An approval covers one definition of a tool: with the arguments shown, for one call; or for the session.
+An approval covers one definition of a tool: with the arguments shown, for one call; or for the session. That of
+what is held counts for every client.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,18 +19,27 @@ from loguru import logger
 from msgspec import Raw, Struct
 
 from daemon.catalog.authorship import OURS
+from daemon.catalog.kinds import switch_of
 from daemon.catalog.permissions import annotations_of, rule_for
-from daemon.clients.asking import ELICIT, Questions, can_elicit, hold, owner_of, patient
+from daemon.clients.asking import ELICIT, Questions, can_elicit, client_of, hold, owner_of, patient
 from daemon.clients.input_required import STATE, TTL
-from daemon.errors import Overloaded, PermissionDenied
+from daemon.errors import CallError, Overloaded, PermissionDenied, ToolHeld
+from daemon.history.event_words import of_held
+from daemon.kit.waiting import keep_latest
+from daemon.protocol import CALL_TOOL
 from daemon.safety.escape import legible
+from daemon.surfaces.answers import quoted
 from daemon.surfaces.calling import label_of
 
 if TYPE_CHECKING:
+    from daemon.catalog.trust import HeldDefinition
     from daemon.clients.calls import ClientCall
     from daemon.config.config_model import Profile
     from daemon.model import Tool
     from daemon.wire.envelope import Buffer
+
+    Refusal = Callable[[str], CallError]
+    Taking = Callable[..., Awaitable[None]]
 
 
 MAX_SHOWN = 4000
@@ -54,17 +64,23 @@ class UserChoice(StrEnum):
 
     ONCE = "allow once"
     SESSION = "allow for this session"
+    APPROVE = "approve"
+    """For every client, from now on."""
     REFUSE = "refuse"
 
 
 class NoChoice(StrEnum):
     """Reasons why an answer holds no choice, in words."""
 
+    REFUSED = "the user has refused"
     DECLINED = (
         "the client has declined or cancelled the question (its user has, or the client itself where it runs"
         " without one)"
     )
     NOT_OFFERED = "the answer names no choice that was offered"
+
+
+Choice = UserChoice | NoChoice | None
 
 
 class _Chosen(Struct):
@@ -83,19 +99,25 @@ def question(
     `redact` removes secrets from a text and cuts it to that many characters. `session` says whether the choice
     may hold for the session; False where the client has none.
     """
-    choices = [str(each) for each in UserChoice if session or each is not UserChoice.SESSION]
-    name = legible(tool.name.translate(_LINE_ENDS))
-    if not _WORD.fullmatch(name):
-        # Quoted: otherwise the name could continue as this sentence does.
-        name = msgspec.json.encode(name).decode()
+    choices = [UserChoice.ONCE, *([UserChoice.SESSION] if session else []), UserChoice.REFUSE]
     shown = _shown(bytes(arguments), redact)
-    text = f"{OURS}{tool.server}/{name} wants to run with {shown}\n{_reason(tool, profile)}"
+    return form(f"{tool.server}/{word(tool.name)} wants to run with {shown}\n{_reason(tool, profile)}", choices)
+
+
+def word(name: str) -> str:
+    """A server's name for something: quoted where it could continue as mcpd's sentence does."""
+    name = legible(name.translate(_LINE_ENDS))
+    return name if _WORD.fullmatch(name) else msgspec.json.encode(name).decode()
+
+
+def form(text: str, choices: Sequence[UserChoice]) -> Raw:
+    """The params of an elicitation in which mcpd asks for a choice."""
     schema = {
         "type": "object",
         "properties": {MEMBER: {"type": "string", "title": "Your choice", "enum": choices}},
         "required": [MEMBER],
     }
-    return Raw(msgspec.json.encode({"message": text, "requestedSchema": schema}))
+    return Raw(msgspec.json.encode({"message": f"{OURS}{text}", "requestedSchema": schema}))
 
 
 def _shown(arguments: bytes, redact: Callable[[str, int], str]) -> str:
@@ -136,9 +158,10 @@ def choice_in(result: Buffer) -> UserChoice | NoChoice:
         answer = _decode(result)
         if answer.action != "accept":
             return NoChoice.DECLINED
-        return UserChoice(str((answer.content or {}).get(MEMBER)))
+        choice = UserChoice(str((answer.content or {}).get(MEMBER)))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
         return NoChoice.NOT_OFFERED
+    return NoChoice.REFUSED if choice is UserChoice.REFUSE else choice
 
 
 ASK_SECONDS = TTL
@@ -149,9 +172,6 @@ KEY = "permission"
 
 USER = "its user"
 """The author of a grant chosen in the client."""
-
-
-_REFUSED = "the user has refused"
 
 
 def may_send(call: ClientCall, tool: Tool, arguments: Buffer) -> bool:
@@ -173,50 +193,121 @@ def may_send(call: ClientCall, tool: Tool, arguments: Buffer) -> bool:
         raise _cannot_be_asked(call, tool)
     redact, profile = context.redact.of(tool.server), session.selection.profile
     params = question(tool, arguments, redact, profile, session=_has_session(call))
-    if not call.request.modern:
-        call.calls.act_after(call, partial(_ask, call, tool, params))
-    elif not hold(call, KEY, params, partial(_go_on, tool)):
+    if not _ask(call, label_of(tool), params, partial(_refusal, call, tool), partial(_take, tool)):
         text = "too many calls wait for their users. Nothing was sent: try again later."
         raise Overloaded(text, bound="calls that wait for their users")
     return False
 
 
-async def _ask(call: ClientCall, tool: Tool, params: Raw) -> None:
-    """Ask a client of the handshake era and wait for the answer."""
-    with Questions() as asked:
-        asked.put(call, KEY, ELICIT, params)
-        call.calls.context.outbox.flush()
-        async with patient(call, f"the user is asked about {label_of(tool)}"):
-            await asked.wait(trio.current_time() + ASK_SECONDS)
-        if asked.refused is not None:
-            raise _refusal(call, tool, f"the client refused to ask the user: {asked.refused[1]}")
-        if KEY not in asked.answers:
-            raise _refusal(call, tool, f"the user has not answered within {ASK_SECONDS:g} s")
-    # The call's duration and timeout count from now.
-    call.started = trio.current_time()
-    take(call, tool, choice_in(asked.answers[KEY]))
+def _ask(call: ClientCall, what: str, params: Raw, refusal: Refusal, take: Taking) -> bool:
+    """Ask a call's user; the call is judged again after `take(call, choice)`, or gets `refusal(why)`.
+
+    The choice is None if a modern client's retry has none. Returns False if too many calls wait for their
+    users.
+    """
+
+    async def ask() -> None:
+        with Questions() as asked:
+            asked.put(call, KEY, ELICIT, params)
+            call.calls.context.outbox.flush()
+            async with patient(call, f"the user is asked about {what}"):
+                await asked.wait(trio.current_time() + ASK_SECONDS)
+            if asked.refused is not None:
+                raise refusal(f"the client refused to ask the user: {asked.refused[1]}")
+            if KEY not in asked.answers:
+                raise refusal(f"the user has not answered within {ASK_SECONDS:g} s")
+        # The call's duration and timeout count from now.
+        call.started = trio.current_time()
+        await take(call, choice_in(asked.answers[KEY]))
+
+    def go_on(retry: ClientCall, response: Raw | None) -> bool:
+        choice = None if response is None else choice_in(response)
+        retry.calls.act_after(retry, partial(take, retry, choice))
+        return True
+
+    if call.request.modern:
+        return hold(call, KEY, params, go_on)
+    call.calls.act_after(call, ask)
+    return True
 
 
-def _go_on(tool: Tool, retry: ClientCall, response: Raw | None) -> bool:
-    """Apply the answer in a modern client's retry; without an answer the retry asks again."""
-    if response is not None:
-        take(retry, tool, choice_in(response))
-    return False
-
-
-def take(call: ClientCall, tool: Tool, choice: UserChoice | NoChoice) -> None:
-    """Apply the user's choice to a call. Raises PermissionDenied: the user refuses."""
+async def _take(tool: Tool, call: ClientCall, choice: Choice) -> None:
+    """Apply the user's choice to a call; without any, the call asks again. Raises PermissionDenied: refused."""
     bound = logger.bind(session=call.calls.client.number, server=tool.server)
     if choice is UserChoice.SESSION and _has_session(call):
         call.request.session.state.grants.allow(tool, USER)
         bound.info(
             "{} may be called as long as session {} lasts: its user says so", label_of(tool), named(call)
         )
-    elif choice is not UserChoice.ONCE:
+    elif choice not in {UserChoice.ONCE, None}:
         bound.info("a call of {} was not agreed to", label_of(tool))
-        why = choice if isinstance(choice, NoChoice) else NoChoice.NOT_OFFERED
-        raise _refusal(call, tool, _REFUSED if choice is UserChoice.REFUSE else why)
-    call.agreed = _identity(tool)
+        raise _refusal(call, tool, choice if isinstance(choice, NoChoice) else NoChoice.NOT_OFFERED)
+    call.agreed = None if choice is None else _identity(tool)
+
+
+AGAIN_SECONDS = 30.0
+"""Seconds from an answer to the next question of a client about one tool: agents repeat calls at once."""
+
+REFUSED_SECONDS = 600.0
+"""Seconds from a refusal to the next question; `mcpd approve` needs none."""
+
+MAX_PAUSES = 1024
+"""Pauses between questions that are kept, the latest: as many as calls of four clients."""
+
+MAX_NAME = 100
+"""Characters of a name in a question about what waits for approval."""
+
+MAX_DESCRIBED = 300
+"""Characters of a new tool's description in a question: some four lines."""
+
+
+def ask_about_held(call: ClientCall, error: CallError) -> bool:
+    """Ask a call's user to approve what waits, then judge the call again. Returns False if it gets the error.
+
+    An approval counts for every client, so only the daemon's own user is asked.
+    """
+    is_ours = call.client_method == CALL_TOOL and not call.calls.client.principal.owner
+    if not isinstance(error, ToolHeld) or not is_ours or not can_elicit(call, "form"):
+        return False
+    context, held, it, now = call.calls.context, error.held, error.held.definition, trio.current_time()
+    place = client_of(call.calls, call.request.key), it.kind, it.server, it.name
+    is_due = held.because in {"new", "changed"} and now >= context.pauses.get(place, 0.0)
+    if not is_due or context.approver is None:
+        return False
+    keep_latest(context.pauses, place, now + ASK_SECONDS + AGAIN_SECONDS, MAX_PAUSES)
+    params, refusal = form(_about(held), (UserChoice.APPROVE, UserChoice.REFUSE)), partial(_not_approved, error)
+    return _ask(call, f"{it.server}/{it.name}", params, refusal, partial(_take_held, error, place))
+
+
+def _about(held: HeldDefinition) -> str:
+    it = held.definition
+    name = f"{it.server}/{word(switch_of(it.kind, it.name)[:MAX_NAME])}"
+    change = {what: [word(each[:MAX_NAME]) for each in names] for what, names in held.change.items()}
+    said = str(msgspec.json.decode(it.raw).get("description") or "")
+    says = msgspec.json.encode(legible(said[:MAX_DESCRIBED].translate(_LINE_ENDS))).decode()
+    more = f"`mcpd approve {name} --diff` shows the change."
+    if held.because == "new":
+        more = f"Its description {'begins' if len(said) > MAX_DESCRIBED else 'says'}: {says}"
+    return f"may models use {name} as it is now? It waits for approval: {of_held(held.because, change)}. {more}"
+
+
+async def _take_held(error: ToolHeld, place: Hashable, call: ClientCall, choice: Choice) -> None:
+    """Approve the form that the user has agreed to. Raises `ToolHeld`: the user has not."""
+    context, seconds = call.calls.context, REFUSED_SECONDS if choice is NoChoice.REFUSED else AGAIN_SECONDS
+    keep_latest(context.pauses, place, trio.current_time() + seconds, MAX_PAUSES)
+    if choice is not UserChoice.APPROVE or context.approver is None:
+        raise _not_approved(error, choice if isinstance(choice, NoChoice) else NoChoice.NOT_OFFERED)
+    await context.approver.approve([error.held.definition], f"the user of session {named(call)}")
+
+
+def _not_approved(error: ToolHeld, why: str) -> ToolHeld:
+    # A user who was asked and refused needs no way around it.
+    way = "" if why == NoChoice.REFUSED else f" `{error.details['approve']}` approves it."
+    name = quoted(str(error.details[error.held.definition.kind]))
+    text = (
+        f"{name} waits for approval, and {why}. Nothing was sent. Do not call it again unless the user asks you"
+    )
+    return ToolHeld(f"{text} to.{way}", held=error.held, **error.details)
 
 
 def named(call: ClientCall) -> str:
@@ -241,7 +332,7 @@ def _cannot_be_asked(call: ClientCall, tool: Tool) -> PermissionDenied:
 
 def _refusal(call: ClientCall, tool: Tool, why: str) -> PermissionDenied:
     # A user who was asked and refused needs no way around it.
-    how, more = _way_out(call, tool) if why != _REFUSED else ("", {})
+    how, more = _way_out(call, tool) if why != NoChoice.REFUSED else ("", {})
     text = f"{why}. Nothing was sent. Do not call it again unless the user asks you to.{how and f' {how}.'}"
     return _denied(tool, text, more)
 

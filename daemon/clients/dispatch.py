@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 from daemon import protocol
 from daemon.catalog.loaded import Source
 from daemon.catalog.naming import mcpd_uri
-from daemon.clients.approvals import may_send
+from daemon.clients.approvals import ask_about_held, may_send
 from daemon.clients.calls import NOTHING, CallsInFlight, ClientCall, read_meta
 from daemon.clients.input_rounds import park, resume
 from daemon.clients.links import note_links
@@ -315,8 +315,10 @@ class Dispatch:
                 return False
             # The server may have renamed it in the meantime.
             call.refer(session.instances.telling(action), call.params[-1])
-        elif call.method == protocol.CALL_TOOL and session.selection.profile.permissions:
-            # The name means something else now, so permissions cannot judge the call as before.
+        elif self._context.catalog.value.held((upstream.of, call.tool)) or (
+            call.method == protocol.CALL_TOOL and session.selection.profile.permissions
+        ):
+            # The name means something else now, so permissions and trust cannot judge the call as before.
             text = f"{call.label} is not called by this name any more. Nothing was sent: call it again."
             raise UpstreamUnavailable(text, server=upstream.of)
         return True
@@ -383,7 +385,9 @@ class Dispatch:
         if isinstance(error, CallError):
             if isinstance(error, ToolChanged):
                 call.request.session.was_told(error.key, unloads=error.unloads)
-            elif isinstance(error, UpstreamUnavailable) and hand_link(call, error):
+            elif ask_about_held(call, error) or (
+                isinstance(error, UpstreamUnavailable) and hand_link(call, error)
+            ):
                 return
             elif isinstance(error, ToolNotLoaded):
                 if self._context.look is not None and call.request.key is not None and not call.synced:
