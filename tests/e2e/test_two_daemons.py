@@ -13,6 +13,8 @@ import pytest
 
 from tests.e2e.harness import Daemon, changeable, running
 from tests.e2e.loading import META_TOOLS
+from tests.e2e.raw_http import HttpDoor
+from tests.e2e.test_held import Approving
 from tests.e2e.test_sessions import MODERN
 from tests.scripted_server import tool
 from tests.unit.state.postgres import Server, shared, started
@@ -158,6 +160,21 @@ def test_a_client_that_takes_turns_finds_at_each_daemon_what_it_has_loaded_at_th
             assert calling.call(name, {})["isError"] is False
             assert calling.listed() == [*META_TOOLS, *MANY[: number + 1]]
         assert set(one.loaded("k")) == set(other.loaded("k")) == {f"s/{name}" for name in MANY}
+
+
+def test_what_waits_at_both_daemons_is_approved_at_one_for_both(url: str) -> None:
+    config = configured(state={"url": url}, trust="changes", profiles={"default": {"surface": "full"}})
+    changed = tool("read", description="Reads everything.")
+    with two(url, config) as (one, other), other.client() as there:
+        for daemon in (one, other):
+            daemon.changes("s", changed, WRITE)
+        assert there.call("read", {})["structuredContent"]["error"]["code"] == "ToolHeld"
+        client = Approving(one, HttpDoor(), "unix", modern=True)
+        try:
+            assert not client.run("read").get("isError")
+        finally:
+            client.close()
+        eventually(lambda: not there.call("read", {})["isError"], other.said)
 
 
 def test_a_modern_client_takes_turns_too(url: str) -> None:

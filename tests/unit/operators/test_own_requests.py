@@ -11,7 +11,7 @@ from msgspec import Raw
 from trio.testing import MockClock
 
 from daemon.errors import UpstreamCallError, UpstreamLost
-from daemon.facts import Switched
+from daemon.facts import Approved, Switched
 from daemon.operators.own_requests import Forwarding, OperatorCallParams, call, forward
 from daemon.wire.envelope import Buffer
 from daemon.wire.requests import PeerRequest
@@ -34,6 +34,20 @@ async def test_call_runs_a_tool_and_passes_its_result_unopened(nursery: trio.Nur
     stage.stage.answer(sent, b'{ "n":123456789012345678901234567890}')
     assert await client.line() == b'{"jsonrpc":"2.0","id":1,"result":{ "n":123456789012345678901234567890}}'
     assert [ok for _, ok in stage.alpha.recorded] == [True]
+
+
+async def test_an_operator_who_calls_what_waits_for_approval_is_told_how_to_approve_it(
+    nursery: trio.Nursery,
+) -> None:
+    stage = OperatorStage(Stage(listed=False, trust="changes"))
+    stage.stage.learn(Approved())
+    stage.stage.lists("alpha", "add")
+    stage.stage.lists("alpha", "add", "echo")
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "echo")
+    error = error_of(await client.get())
+    assert (error["code"], error["approve"]) == ("ToolHeld", "mcpd approve alpha/echo")
+    assert not stage.alpha.sent
 
 
 @pytest.mark.parametrize("arguments", [[], 5, "text", None])

@@ -51,11 +51,10 @@ class Trusting:
         return await (self.stage.client(nursery) if modern else greeted(self.stage, nursery))
 
 
-def trusting(directory: Path, surface: str = "full", **profile: Any) -> Trusting:
+def trusting(directory: Path, surface: str = "full", categories: Any = None) -> Trusting:
     """Its servers have listed `echo`, which is approved, and nothing else."""
-    surface = surface.removesuffix("-wrapped")
-    profile = {"surface": surface, "autoLoad": True, **profile}
-    stage = Stage(listed=False, trust="changes", profiles={"default": profile})
+    profile = {"surface": surface.removesuffix("-wrapped"), "autoLoad": True}
+    stage = Stage(listed=False, trust="changes", profiles={"default": profile}, categories=categories or {})
     found = Trusting(stage)
     found.told.set()
 
@@ -347,6 +346,7 @@ async def test_a_client_that_cannot_be_asked_gets_the_error(trust: Trusting, nur
     await client.call()
     error = await client.error()
     assert (error["code"], error["approve"]) == ("ToolHeld", "mcpd approve alpha/echo")
+    assert error["message"].startswith("'echo' waits for an operator's approval: it changed")
 
 
 async def test_no_user_can_agree_to_what_the_lock_cannot_judge(
@@ -388,18 +388,17 @@ async def test_a_call_in_line_is_refused_when_its_tool_is_held(trust: Trusting, 
         queued.call.check()
 
 
-async def test_a_call_in_line_is_not_sent_to_a_held_tool_that_has_lost_its_name(
-    trust: Trusting, nursery: trio.Nursery
+async def test_a_call_in_line_whose_name_means_another_tool_now_is_not_sent_to_the_held_one(
+    tmp_path: Path, nursery: trio.Nursery
 ) -> None:
-    stage = trust.stage
-    client = await asking(trust, nursery, modern=False)
-    await client.call()
-    queued = await stage.alpha.wait_sent()
+    trust = trusting(tmp_path, "category", {"forms": {"server": "alpha"}})
+    client = await trust.client(nursery)
+    await client.call("forms", "echo")
+    queued = await trust.stage.alpha.wait_sent()
     trust.change(NEW)
-    profile = attrs.evolve(stage.config.profiles["default"], excluded_tools=("alpha/echo",))
-    config = attrs.evolve(stage.config, profiles={"default": profile})
-    stage.learn(Configured(config=config, now=1.0))
-    with pytest.raises(Exception, match="cannot be called"):
+    stage = trusting(tmp_path, "category", {"forms": {"server": "beta"}}).stage
+    trust.stage.learn(Configured(config=stage.catalog.value.config, now=1.0))
+    with pytest.raises(Exception, match="is not called by this name any more"):
         queued.call.check()
 
 
