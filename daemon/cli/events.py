@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from daemon.cli import EX_PIPE
 from daemon.cli.command import CommandLine, argument
 from daemon.cli.control import DaemonUnreachable, Message, ask_with, note
-from daemon.cli.options import add_follow, add_last, length_in
+from daemon.cli.options import add_follow, add_last, is_coloured, length_in
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -165,9 +165,7 @@ class EventLines:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._as_json: bool = options.json
-        self._colour = (
-            sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        )
+        self._colour = is_coloured(sys.stdout, os.environ)
         self._day = time.strftime("%Y-%m-%d")
 
     def show_all(self, events: Iterable[Any]) -> None:

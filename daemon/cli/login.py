@@ -12,10 +12,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed, is_coloured
+from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed
 from daemon.cli.command import browse, has_screen
 from daemon.cli.control import CommandFailed, Message, Wire, ask_with
-from daemon.cli.options import ANSWER_SECONDS
+from daemon.cli.options import ANSWER_SECONDS, is_coloured
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import argparse
 import re
 import textwrap
 from collections.abc import Mapping
+from typing import TextIO
 
 _SOCKET = (
     "the daemon's socket for clients (default: $MCPD_SOCKET, else mcpd.sock in $XDG_RUNTIME_DIR/mcpd, or the"
@@ -59,6 +60,11 @@ def parser(
     )
     made.add_argument("--socket", metavar="P", help=_SOCKET if reaches else argparse.SUPPRESS)
     return made
+
+
+def is_coloured(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether colours and bold text are wanted; respects NO_COLOR (https://no-color.org) and `TERM=dumb`."""
+    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def add_json(parsed: argparse.ArgumentParser) -> None:

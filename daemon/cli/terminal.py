@@ -13,6 +13,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from daemon.cli.options import is_coloured
 from daemon.kit.wording import span
 from daemon.operators.report_columns import ReportColumn, chosen
 from daemon.safety.escape import visible
@@ -33,24 +34,28 @@ class Screen(NamedTuple):
     @classmethod
     def of(cls, stream: TextIO, environ: Mapping[str, str]) -> Screen:
         """The screen behind `stream`; respects NO_COLOR (https://no-color.org), `TERM=dumb` and `COLUMNS`."""
-        tty = stream.isatty()
-        colour = tty and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-        fallback = 80 if tty else UNBOUNDED
-        return cls(width=shutil.get_terminal_size((fallback, 24)).columns, colour=colour)
+        fallback = 80 if stream.isatty() else UNBOUNDED
+        return cls(shutil.get_terminal_size((fallback, 24)).columns, is_coloured(stream, environ))
 
 
-def draw(parts: Sequence[RenderableType], screen: Screen) -> str:
-    """Render parts one below another, without rich's trailing blanks."""
-    console = Console(
+def console_of(screen: Screen) -> Console:
+    """A console that writes to memory, and text as it stands: servers wrote much of it."""
+    return Console(
         file=io.StringIO(),
         width=screen.width,
         force_terminal=screen.colour,
         color_system="standard" if screen.colour else None,
+        no_color=False,
         legacy_windows=False,
         markup=False,
         emoji=False,
         highlight=False,
     )
+
+
+def draw(parts: Sequence[RenderableType], screen: Screen) -> str:
+    """Render parts one below another, without rich's trailing blanks."""
+    console = console_of(screen)
     with console.capture() as captured:
         for part in parts:
             console.print(part)

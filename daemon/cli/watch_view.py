@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +18,7 @@ from rich.text import Text
 from daemon.cli.control import DaemonUnreachable, RemoteFault
 from daemon.cli.status_servers import remarks, table
 from daemon.cli.status_view import lately_in_words, parts_of_one
-from daemon.cli.terminal import Screen, paragraph, safe
+from daemon.cli.terminal import Screen, console_of, paragraph, safe
 from daemon.kit.wording import counted, span
 from daemon.safety.escape import visible
 from daemon.states import WORST_FIRST
@@ -426,19 +425,10 @@ def _line(left: str, width: int, *, right: str = "", style: str = "") -> Line:
 
 def _lines(parts: Iterable[RenderableType], width: int) -> list[Line]:
     """Parts rendered by rich, padded to the width."""
-    console = _console()
-    return console.render_lines(Group(*parts), console.options.update(width=width), pad=True)
+    console = _console(width)
+    return console.render_lines(Group(*parts), pad=True)
 
 
 @cache
-def _console() -> Console:
-    return Console(
-        file=io.StringIO(),
-        force_terminal=True,
-        color_system="standard",
-        no_color=False,
-        legacy_windows=False,
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )
+def _console(width: int) -> Console:
+    return console_of(Screen(width=width, colour=True))

@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from daemon.cli.asking.elicitation import Interrupted, Terminal, answer, forget_typed, is_coloured
+from daemon.cli.asking.elicitation import Interrupted, Terminal, answer, forget_typed
 from daemon.cli.command import browse
 from daemon.cli.control import DaemonSilent, Message, RemoteFault, Wire, ask_with, explained
+from daemon.cli.options import is_coloured
 from daemon.safety.escape import visible
 
 MAX_ROUNDS = 20

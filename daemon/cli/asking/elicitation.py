@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import select
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import SplitResult, urlsplit
@@ -85,11 +85,6 @@ def forget_typed(stdin: TextIO) -> None:
 
     with suppress(termios.error):
         termios.tcflush(stdin.fileno(), termios.TCIFLUSH)
-
-
-def is_coloured(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether bold text is wanted; respects NO_COLOR (https://no-color.org) and `TERM=dumb`."""
-    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 MAX_TEXT = 4000
