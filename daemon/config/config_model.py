@@ -5,7 +5,6 @@ Field docstrings are the JSON Schema's descriptions. Fields that may hold secret
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -194,9 +193,6 @@ WORKSPACE = "\0workspace\0"
 """Marks ${workspace} until there is an instance: no other value can hold a NUL."""
 
 WRITTEN = "${workspace}"
-
-IDLE_SECONDS = 600.0
-"""Default of `idle` for unshared instances: longer than a pause in a conversation, shorter than a night."""
 
 
 class Share(StrEnum):
@@ -400,13 +396,6 @@ class Server:
         if self.share is not None:
             return self.share
         return Share.WORKSPACE if self.uses_workspace else Share.ALL
-
-    @property
-    def idle_seconds(self) -> float | None:
-        """Unused seconds after which an instance ends; None: never."""
-        if self.idle is None:
-            return None if self.shared_by is Share.ALL else IDLE_SECONDS
-        return self.idle if math.isfinite(self.idle) else None
 
     @property
     def uses_workspace(self) -> bool:

@@ -50,7 +50,8 @@ async def drain(sessions: Collection[Session], servers: Mapping[str, UpstreamAcc
             await trio.sleep(POLL_SECONDS)
     _give_back(sessions)
     for server in servers.values():
-        server.close_line()
+        if server.admission is not None:
+            server.admission.close()
     gone = UpstreamLost("mcpd is shutting down (reconnect); whether the call ran is unknown")
     for session in list(sessions):
         session.lose_calls(gone)

@@ -210,10 +210,8 @@ class Attribution:
     def only_call(self) -> Exchange | None:
         """The newest call in flight, if no other client can have caused the server's present message."""
         calls = list(self._calls.values())
-        askers = {
-            id(asker) for asker in (*self._given_up.askers(self._clock()), *(each.asker for each in calls))
-        }
-        return calls[-1] if calls and len(askers) == 1 else None
+        is_certain = _are_one((*self._given_up.askers(self._clock()), *(each.asker for each in calls)))
+        return calls[-1] if calls and is_certain else None
 
     def ended(self, ticket: int, reason: str = "the call that it belongs to has ended") -> None:
         """End the requests that only this call can have caused: it has ended."""
@@ -236,7 +234,7 @@ class Attribution:
             self.expects_roots = False
         if not calls and not given_up:
             return False
-        is_certain = len({id(asker) for asker in (*given_up, *(call.asker for call in calls))}) == 1
+        is_certain = _are_one((*given_up, *(call.asker for call in calls)))
         if not is_certain and (
             any(method in call.answerable for call in calls) or self._given_up.may_answer(method, now)
         ):
@@ -260,6 +258,10 @@ class Attribution:
         causes[-1].asked(request)
         if not request.is_open:
             del self.open[request]
+
+
+def _are_one(askers: Iterable[object]) -> bool:
+    return len(set(map(id, askers))) == 1
 
 
 def related_task(params: Raw | None) -> str | None:
@@ -316,10 +318,6 @@ class Line:
         if not places:
             del self._turns[client]
         return place
-
-    def is_all_of(self, asker: object) -> bool:
-        """Whether all calls in line are this client's (`Exchange.asker`)."""
-        return all(place.admitted.asker is asker for place in self.all())
 
     def next(self, most: int = 1) -> list[InLine]:
         """Remove the oldest calls of the client whose turn it is, all of one asker; it is last from now on."""
@@ -497,7 +495,8 @@ class Admission:
         if not self._in_flight:
             return free
         asker = next(iter(self._in_flight.values())).asker
-        return free if self._line.is_all_of(asker) and all_of(self._in_flight.values(), asker) else 0
+        calls = (*self._in_flight.values(), *(place.admitted for place in self._line.all()))
+        return free if all_of(calls, asker) else 0
 
     def _may_go(self, asker: object) -> bool:
         """Whether a call may go out at once where clients take turns, or have until a moment ago."""

@@ -35,7 +35,7 @@ from daemon.upstreams.handshake import Greeting, Keepalive
 from daemon.upstreams.server_actors import ActorContext, ServerActors
 from daemon.upstreams.server_instances import FIRST_LIST, ServerInstances
 from daemon.upstreams.server_lists import ListingStatus
-from daemon.upstreams.upstream_access import UpstreamAccess
+from daemon.upstreams.upstream_access import UpstreamAccess, outlook
 from daemon.wire.requests import Exchange
 
 
@@ -112,8 +112,7 @@ class InstancedServer:
     @property
     def outlook(self) -> str:
         """The state of the server in words (`ports.Upstream.outlook`)."""
-        status = self.instances.status
-        return f"server {self.name} is {status.state}" + (f": {status.reason}" if status.reason else "")
+        return outlook(self.name, self.instances.status)
 
     def own_catalog(self, catalog: Catalog) -> Catalog:
         """The catalog unchanged: only an instance may list something else."""

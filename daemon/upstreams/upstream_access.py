@@ -467,11 +467,6 @@ class UpstreamAccess:
             admission.close()
             self._outbox.flush()
 
-    def close_line(self) -> None:
-        """Send nothing more: calls in line are answered as not sent. The daemon is going down."""
-        if self.admission is not None:
-            self.admission.close()
-
     def leave(self, *, forgotten: bool) -> None:
         """Take no new calls, finish those under way; `forgotten`: subscriptions and tasks end too."""
         self.is_gone = True

@@ -1,9 +1,11 @@
 """Who shares a server, for how long an instance lives, and what stands for the directory of its clients."""
 
 import json
+import math
 from typing import Any
 
-from daemon.config.config_model import WORKSPACE, Server, Share, StartMode, as_written
+from daemon.config.config_model import WORKSPACE, Share, StartMode, as_written
+from daemon.upstreams.upstream_access import idle_seconds
 from tests.unit.cases import cases
 from tests.unit.config.reading import faults_in, server_of, with_server
 
@@ -22,7 +24,7 @@ def test_clients_share_what_the_entry_says_and_else_what_it_is_started_with(
 def test_an_instance_is_kept_for_as_long_as_the_entry_says(
     entry: dict[str, Any], seconds: float | None
 ) -> None:
-    assert server_of(entry).idle_seconds == seconds
+    assert idle_seconds(server_of(entry)) == (math.inf if seconds is None else seconds)
 
 
 @cases("idle", "problem")
@@ -64,4 +66,3 @@ def test_a_server_shows_nothing_of_it() -> None:
     server = server_of({**FOLDER, "cwd": "${workspace}", "env": {"A": "${workspace}"}})
     assert "\0" not in repr(server)
     assert "\\x00" not in repr(server)
-    assert Server(name="s").idle_seconds is None
