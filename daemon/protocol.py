@@ -6,12 +6,15 @@ envelope in each request's `_meta`, `resultType`, `ttlMs`, `cacheScope`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import __version__
+
+Decoded = TypeVar("Decoded")
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """With `initialize`, oldest first; the newest is offered."""
@@ -26,9 +29,6 @@ VERSION_KEY = META + "protocolVersion"
 CAPABILITIES_KEY = META + "clientCapabilities"
 CLIENT_INFO_KEY = META + "clientInfo"
 SERVER_INFO_KEY = META + "serverInfo"
-UI = META + "ui"
-"""The extension MCP Apps (SEP-1865)."""
-
 SUBSCRIPTION_KEY = META + "subscriptionId"
 LOG_LEVEL_KEY = META + "logLevel"
 RELATED_TASK_KEY = META + "related-task"
@@ -231,6 +231,16 @@ def wanted_notifications(params: Raw | None) -> dict[str, object]:
     """The filter of a `subscriptions/listen`, or empty; raises `msgspec.MsgspecError`."""
     wanted = msgspec.json.decode(params or b"{}", type=dict[str, object]).get("notifications")
     return wanted if isinstance(wanted, dict) else {}
+
+
+def decoded(
+    decode: Callable[[Any], Decoded], raw: bytes | bytearray | memoryview | Raw | str
+) -> Decoded | None:
+    """A peer's JSON; None if unreadable: no JSON, of another shape, not UTF-8, or nested too deeply."""
+    try:
+        return decode(raw)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
 
 
 def texts_in(value: object) -> list[str]:

@@ -31,6 +31,7 @@ from daemon.authorization.logins import (
 )
 from daemon.authorization.machine_login import MachineLogin
 from daemon.authorization.redirect import Redirect, listen
+from daemon.protocol import decoded
 
 LOGIN_SECONDS = 600.0  # longest login: a user may look for a password and a telephone, and no link lasts longer
 
@@ -57,10 +58,7 @@ class Lines:
             self._rest += chunk
         line, _, rest = self._rest.partition(b"\n")
         self._rest = rest
-        try:
-            told: Wish | MachineWish | Answer = _told.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            return None
+        told: Wish | MachineWish | Answer | None = decoded(_told.decode, line)
         return told
 
 

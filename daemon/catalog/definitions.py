@@ -24,6 +24,7 @@ from msgspec import Raw
 
 from daemon.config.config_model import SchemaForm, Server
 from daemon.model import Definition, Tool
+from daemon.protocol import decoded
 
 Marks = Mapping[tuple[str, ...], str]
 """Header suffix by the path of the marked argument."""
@@ -51,10 +52,7 @@ def marks_in(schema: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 def marked_headers(marks: Marks, arguments: Raw) -> dict[str, str]:
     """The headers for marked arguments with values."""
-    try:
-        given = msgspec.json.decode(arguments)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
+    given = decoded(msgspec.json.decode, arguments)
     headers = {}
     for path, suffix in marks.items():
         value: Any = given

@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.catalog.extensions import bounded
 from daemon.model import Era
-from daemon.protocol import SERVER_INFO_KEY
+from daemon.protocol import SERVER_INFO_KEY, decoded
 
 MAX_INTRODUCTION = 64 * 1024
 """Bytes of an introduction: eight times the longest real instructions; icons may be longer."""
@@ -55,9 +55,8 @@ OWN = frozenset({"serverInfo", "capabilities", "instructions", "resultType", "tt
 
 def introduction_in(result: bytes, info: object) -> bytes:
     """The part of a handshake's raw result to keep; empty if unreadable. `info` is its decoded `serverInfo`."""
-    try:
-        said = _decode_members(result)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    said = decoded(_decode_members, result)
+    if said is None:
         return b""
     kept: dict[str, object] = {}
     if isinstance(info, dict):

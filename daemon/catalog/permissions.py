@@ -16,6 +16,7 @@ import msgspec
 from daemon.config.config_model import Annotations, Permission, PermissionRule
 from daemon.config.names import matches
 from daemon.config.validate import server_in
+from daemon.protocol import decoded
 
 if TYPE_CHECKING:
     from daemon.catalog.entry import ServerEntry
@@ -34,10 +35,7 @@ def annotations_of(tool: Tool) -> Annotations:
 
 @lru_cache(maxsize=KEPT)
 def _annotations(raw: bytes) -> Annotations:
-    try:
-        said = _decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        said = {}
+    said = decoded(_decode, raw) or {}
     read_only = said.get("readOnlyHint") is True
     return Annotations(
         read_only=read_only,

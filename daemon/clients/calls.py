@@ -543,10 +543,8 @@ def is_error(result: Buffer) -> bool:
     raw = bytes(result)
     if b"isError" not in raw or _SAYS_ERROR.search(raw) is None:
         return False
-    try:
-        return _decode_is_error(result).isError
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
+    said = protocol.decoded(_decode_is_error, result)
+    return said is not None and said.isError
 
 
 class _Text(Struct):

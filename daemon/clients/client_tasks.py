@@ -20,7 +20,7 @@ from msgspec import Raw, Struct
 from daemon.clients.notifications import ConnectedClient
 from daemon.errors import Overloaded
 from daemon.ports import TaskOwner
-from daemon.protocol import RELATED_TASK_KEY, TASK_STATUS
+from daemon.protocol import RELATED_TASK_KEY, TASK_STATUS, decoded
 from daemon.surfaces.surface import View
 from daemon.wire.envelope import INTERNAL_ERROR, Buffer
 from daemon.wire.requests import PeerRequest
@@ -77,9 +77,7 @@ class Task:
     @property
     def has_ended(self) -> bool:
         """Whether the state is final."""
-        with suppress(msgspec.MsgspecError):
-            return self.gone or _decode_text(self.state.get("status", Raw(b'""'))) in ENDED
-        return self.gone
+        return self.gone or decoded(_decode_text, self.state.get("status", Raw(b'""'))) in ENDED
 
     @property
     def is_known_to_end(self) -> bool:
@@ -285,10 +283,8 @@ def renamed_result(result: Buffer, task: Task) -> Buffer:
     raw = bytes(result)
     if _RELATED not in raw:
         return result
-    try:
-        return _encode(renamed(_decode_members(raw), task))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return result
+    members = decoded(_decode_members, raw)
+    return result if members is None else _encode(renamed(members, task))
 
 
 def _required_of(members: Mapping[str, Raw]) -> dict[str, Raw]:
@@ -296,11 +292,8 @@ def _required_of(members: Mapping[str, Raw]) -> dict[str, Raw]:
 
 
 def _lifetime(members: Mapping[str, Raw]) -> float:
-    seconds: float | None = None
-    with suppress(msgspec.MsgspecError):
-        milliseconds = _decode_ttl(members.get("ttlMs", members.get("ttl", Raw(b"null"))))
-        seconds = None if milliseconds is None else milliseconds / 1000
-    seconds = LONGEST_SECONDS if seconds is None else seconds
+    milliseconds = decoded(_decode_ttl, members.get("ttlMs", members.get("ttl", Raw(b"null"))))
+    seconds = LONGEST_SECONDS if milliseconds is None else milliseconds / 1000
     return min(max(seconds, 0.0), LONGEST_SECONDS)
 
 
@@ -322,6 +315,5 @@ def offers_tasks(view: View) -> bool:
 
 
 def _makes_tasks(execution: bytes) -> bool:
-    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _decode_execution(execution).taskSupport in {"optional", "required"}
-    return False
+    said = decoded(_decode_execution, execution)
+    return said is not None and said.taskSupport in {"optional", "required"}

@@ -15,6 +15,7 @@ import trio
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.errors import UpstreamUnavailable
+from daemon.protocol import decoded
 from daemon.surfaces.surface import Forward
 from daemon.wire.envelope import Buffer
 from daemon.wire.requests import PeerRequest
@@ -231,10 +232,8 @@ class Round(msgspec.Struct, eq=False):
 
 def result_type(result: Buffer) -> str | None:
     """The `resultType` of a result, empty without one; None: unreadable."""
-    try:
-        return _decode_tag(result).resultType
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+    tag = decoded(_decode_tag, result)
+    return None if tag is None else tag.resultType
 
 
 def input_required_by(result: Buffer) -> InputRequired | None:
@@ -258,10 +257,7 @@ def asking_result(requests: Mapping[str, PeerRequest | InputRequest], state: str
 def state_in(others: Mapping[str, Raw]) -> str | None:
     """The state in a request; None if there is none, or it is not a string."""
     given = others.get(STATE)
-    try:
-        return None if given is None else _decode_state(given)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
+    return None if given is None else decoded(_decode_state, given)
 
 
 def responses_in(others: Mapping[str, Raw]) -> dict[str, Raw]:
@@ -273,7 +269,4 @@ def responses_in(others: Mapping[str, Raw]) -> dict[str, Raw]:
 def fits(method: str, response: Raw) -> bool:
     """Whether a response has the required members of that method's result."""
     shape = _SHAPES.get(method)
-    try:
-        return shape is not None and shape(response) is not None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
+    return shape is not None and decoded(shape, response) is not None

@@ -11,6 +11,7 @@ import msgspec
 
 from daemon.catalog.qualifying import app_link
 from daemon.kit.waiting import keep_latest
+from daemon.protocol import decoded
 from daemon.wire.envelope import Buffer
 
 MAX_LINKS = 1000
@@ -51,10 +52,7 @@ def linked_in(result: Buffer) -> tuple[str, ...]:
     raw = bytes(result)
     if not any(marker in raw for marker in MARKERS):
         return ()
-    try:
-        found = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ()
+    found = decoded(msgspec.json.decode, raw)
     named = (
         *map(_named_by, _objects_in(found, "content")),
         *(_named_by(each.get("content")) for each in _objects_in(found, "messages")),

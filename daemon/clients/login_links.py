@@ -26,6 +26,7 @@ from daemon.clients.server_requests import COMPLETE
 from daemon.config.config_model import Server
 from daemon.config.labels import server_of
 from daemon.errors import UpstreamUnavailable
+from daemon.protocol import decoded
 from daemon.states import COMING, ServerState
 
 AGAIN_SECONDS = 600.0
@@ -154,10 +155,8 @@ async def _until_declined(asked: Questions, scope: trio.CancelScope) -> None:
 
 
 def _is_accepted(result: Raw | None) -> bool:
-    try:
-        return result is not None and _decode(result).action == "accept"
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
+    answer = None if result is None else decoded(_decode, result)
+    return answer is not None and answer.action == "accept"
 
 
 def _params(server: Server, page: LoginPage | DeviceCode, elicitation: str | None) -> Raw:

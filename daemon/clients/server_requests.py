@@ -336,10 +336,7 @@ class RelayedRequest(OwnExchange):
 def _token_of(request: PeerRequest) -> Raw | None:
     if request.params is None or b"progressToken" not in bytes(request.params):
         return None
-    try:
-        token = protocol.meta_of(request.params).get("progressToken")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+    token = (protocol.decoded(protocol.meta_of, request.params) or {}).get("progressToken")
     return None if token is None else token.copy()
 
 

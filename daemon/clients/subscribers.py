@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from daemon.catalog.naming import mcpd_uri
 from daemon.clients.notifications import ConnectedClient
 from daemon.errors import Overloaded
-from daemon.protocol import LOG_MESSAGE, RESOURCE_UPDATED, SUBSCRIPTION_KEY
+from daemon.protocol import LOG_MESSAGE, RESOURCE_UPDATED, SUBSCRIPTION_KEY, decoded
 from daemon.wire.requests import Exchange, RemoteError
 
 MAX_FOLLOWED = 1000
@@ -235,18 +235,13 @@ def rank_of(level: Raw) -> int:
 
 def rank_in(params: Raw) -> int | None:
     """The rank of a log line; None if its level is missing or unknown."""
-    try:
-        return _RANKS.get(_decode_message(params).level)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+    message = decoded(_decode_message, params)
+    return None if message is None else _RANKS.get(message.level)
 
 
 def wished_rank(level: Raw | None) -> int | None:
     """The rank of the level that a request names; None if missing or unknown."""
-    try:
-        return None if level is None else rank_of(level)
-    except msgspec.MsgspecError:
-        return None
+    return None if level is None else decoded(rank_of, level)
 
 
 class LogLevels:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from daemon.model import Summary, Tool, ToolKey
+from daemon.protocol import decoded
 from daemon.search.language import terms
 
 K1 = 1.4
@@ -166,7 +167,4 @@ def _decoded(raw: bytes) -> Any:
     lowered = raw.lower()
     if b"deprecated" not in lowered and b"obsolete" not in lowered:
         return None
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
-        return None
+    return decoded(msgspec.json.decode, raw)

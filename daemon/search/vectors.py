@@ -18,6 +18,7 @@ import msgspec
 from daemon.catalog.snapshot import ServerEntry
 from daemon.errors import McpdError
 from daemon.model import Tool, ToolKey
+from daemon.protocol import decoded
 from daemon.search.documents import without_praise
 
 Passage = Sequence[tuple[float, str]]
@@ -254,9 +255,6 @@ def _parameters(tool: Tool) -> Iterator[str]:
 
 
 def _properties(tool: Tool) -> dict[str, Any]:
-    try:
-        schema = msgspec.json.decode(tool.parts.get("inputSchema", b"{}"))
-    except (msgspec.DecodeError, RecursionError):
-        return {}
+    schema = decoded(msgspec.json.decode, tool.parts.get("inputSchema", b"{}"))
     properties = schema.get("properties") if isinstance(schema, dict) else None
     return properties if isinstance(properties, dict) else {}

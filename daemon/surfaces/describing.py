@@ -16,6 +16,7 @@ from daemon.config.names import own_name
 from daemon.errors import InvalidArguments, SchemaFetchError, UnknownCategory, UnknownTool
 from daemon.kit.wording import closest
 from daemon.model import Kind, Tool
+from daemon.protocol import decoded
 from daemon.safety.legible import legible_schema
 from daemon.states import ServerState
 from daemon.surfaces import answers
@@ -68,12 +69,8 @@ def definition(view: View, tool: Tool, description: str) -> dict[str, object]:
 
 
 def _annotations(raw: bytes) -> Raw | None:
-    try:
-        said = {
-            key: value for key, value in _ANNOTATIONS.decode(raw).items() if value not in (None, "", {}, [])
-        }
-    except (msgspec.MsgspecError, RecursionError):
-        return None
+    annotations = decoded(_ANNOTATIONS.decode, raw) or {}
+    said = {key: value for key, value in annotations.items() if value not in (None, "", {}, [])}
     return Raw(legible_schema(msgspec.json.encode(said))) if said else None
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from daemon.config.jsonc import target
 from daemon.kit.later import later
+from daemon.protocol import decoded
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -177,10 +178,7 @@ class Validators:
 def _compile(raw: bytes) -> Validator | None:
     if raw.count(b'"pattern') > MAX_PATTERNS:
         return None
-    try:
-        schema = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
+    schema = decoded(msgspec.json.decode, raw)
     return _attempt(Validator, schema) if isinstance(schema, dict) else None
 
 

@@ -15,6 +15,7 @@ from msgspec import Raw, Struct
 
 from daemon.errors import InvalidArguments
 from daemon.model import Repair, Tool
+from daemon.protocol import decoded
 from daemon.surfaces.explaining import refusal
 from daemon.surfaces.validators import WRAPPERS, Object, Validator, Validators
 
@@ -170,10 +171,7 @@ def _others(beside: Mapping[str, Raw]) -> Object | None:
 
 def _decoded(raw: bytes | Raw | str) -> Any:
     """The JSON value; None if undecodable: 1e400, half a surrogate pair, too deep."""
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
+    return decoded(msgspec.json.decode, raw)
 
 
 def _fitting(sent: _Sent, validator: Validator) -> list[Read]:

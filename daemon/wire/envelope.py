@@ -15,6 +15,7 @@ from itertools import accumulate
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from daemon.protocol import decoded
 from daemon.wire.frames import MAX_ID_BYTES, NO_ID, Line, id_among_members, is_id
 
 PARSE_ERROR = -32700
@@ -312,9 +313,8 @@ _CODE = re.compile(rb"-?[0-9]{1,18}")
 
 def read_error(error: Buffer) -> tuple[int, str, bytes]:
     """Code, message and data of a JSON-RPC error object, however malformed; cut at `MAX_ERROR_BYTES`."""
-    try:
-        found = _decode_error(error)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    found = decoded(_decode_error, error)
+    if found is None:
         return INTERNAL_ERROR, "an error object that is not one", b"null"
     code, message, data = (
         bytes(memoryview(raw)[:MAX_ERROR_BYTES]) for raw in (found.code, found.message, found.data)
@@ -334,11 +334,7 @@ def error_line(uid: int, error: Buffer) -> bytes:
 
 def is_error_object(error: Buffer) -> bool:
     """Whether this is a JSON-RPC error object: it has a code and a message."""
-    try:
-        _decode_complete(error)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
-    return True
+    return decoded(_decode_complete, error) is not None
 
 
 def error_code(frame: Sequence[Buffer]) -> int | None:
@@ -348,7 +344,5 @@ def error_code(frame: Sequence[Buffer]) -> int | None:
 
 def _as_text(raw: bytes) -> str:
     """Decode a JSON string; return anything else, or a cut one, as written."""
-    try:
-        return _decode_text(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return raw.decode(errors="replace").removeprefix('"')
+    text = decoded(_decode_text, raw)
+    return raw.decode(errors="replace").removeprefix('"') if text is None else text

@@ -12,6 +12,8 @@ import re
 import msgspec
 from msgspec import Raw
 
+from daemon.protocol import decoded
+
 Line = bytes | bytearray  # A line without its newline, immutable from here on
 
 HEAD_BYTES = 256  # bytes kept of an oversized line: enough for its `id`, so that the sender gets an answer
@@ -196,10 +198,7 @@ def id_in_head(head: bytes) -> bytes:
 
 def _members(line: Line) -> dict[str, Raw]:
     """The raw members of a message; empty if it is not an object."""
-    try:
-        return _decode_members(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
+    return decoded(_decode_members, line) or {}
 
 
 def _id_of(members: dict[str, Raw]) -> bytes:
@@ -209,13 +208,7 @@ def _id_of(members: dict[str, Raw]) -> bytes:
 
 def _is_sound_id(found: bytes) -> bool:
     """Whether an undecoded id is valid JSON: it is going to be written as it came."""
-    if not found.startswith(b'"'):
-        return True
-    try:
-        _decode_text(found)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False
-    return True
+    return not found.startswith(b'"') or decoded(_decode_text, found) is not None
 
 
 def _as_json(line: Line) -> bytes:

@@ -22,7 +22,7 @@ from daemon.clients.requests.forwarding import ForwardedRequest, begin, text_in
 from daemon.clients.server_requests import MISSING_CAPABILITY
 from daemon.clients.task_results import ask_server, declares_tasks, owner_in, poll_seconds, told
 from daemon.errors import CallError, UpstreamCallError, UpstreamUnavailable
-from daemon.protocol import TASK_RESULT
+from daemon.protocol import TASK_RESULT, decoded
 from daemon.surfaces.surface import Forward, View
 from daemon.wire.envelope import (
     INTERNAL_ERROR,
@@ -117,9 +117,8 @@ class TaskRequest(ForwardedRequest, eq=False, kw_only=True):
         if self.method == TASK_RESULT:
             self.calls.finish(self, renamed_result(result, self.task), "ok")
             return
-        try:
-            members = _decode_members(bytes(result))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        members = decoded(_decode_members, bytes(result))
+        if members is None:
             self.calls.finish(self, result, "ok")
             return
         ours = renamed(self.tasks.note(self.task, members), self.task)

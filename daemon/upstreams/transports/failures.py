@@ -17,6 +17,7 @@ from daemon.catalog.definitions import MARK, Marks, encoded, marked_headers, mar
 from daemon.causes import Cause, Datum
 from daemon.host.sockets import reason
 from daemon.model import Era
+from daemon.protocol import decoded
 from daemon.upstreams.transports.network import is_untrusted, opening_error
 from daemon.wire import envelope
 from daemon.wire.envelope import read_error
@@ -36,7 +37,6 @@ class _Params(Struct):
 
 
 _decode_params = msgspec.json.Decoder(_Params).decode
-_BAD_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class McpHeaders:
@@ -68,9 +68,8 @@ class McpHeaders:
         return headers
 
     def _named(self, member: str, params: Raw) -> dict[str, str]:
-        try:
-            given = _decode_params(params)
-        except _BAD_JSON:
+        given = decoded(_decode_params, params)
+        if given is None:
             return {}
         marks = self._marks.get(given.name, {})
         marked = {} if given.arguments is UNSET or not marks else marked_headers(marks, given.arguments)
@@ -80,10 +79,8 @@ class McpHeaders:
         """Remember which arguments headers repeat; `listing` is the raw result of a `tools/list`."""
         if not self.is_modern or MARK.encode() not in listing:
             return
-        try:
-            tools = msgspec.json.decode(listing)["tools"]
-        except (*_BAD_JSON, KeyError, TypeError):
-            return
+        listed = decoded(msgspec.json.decode, listing)
+        tools = listed.get("tools") if isinstance(listed, dict) else None
         for tool in tools if isinstance(tools, list) else ():
             if isinstance(tool, dict) and isinstance(tool.get("name"), str):
                 self._marks[tool["name"]] = dict(marks_in(tool.get("inputSchema")))

@@ -342,11 +342,8 @@ def _is_modern(version: str | None) -> bool:
 
 def _is_enveloped(message: Envelope) -> bool:
     """Whether a request's body belongs to the modern era."""
-    try:
-        meta = protocol.meta_of(None if message.params is UNSET else message.params)
-    except msgspec.MsgspecError:
-        return False
-    return protocol.VERSION_KEY in meta
+    meta = None if message.params is UNSET else protocol.decoded(protocol.meta_of, message.params)
+    return meta is not None and protocol.VERSION_KEY in meta
 
 
 def _session_id(given: str | None) -> str:
