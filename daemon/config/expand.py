@@ -276,9 +276,14 @@ def _content(path: Path, sources: Sources) -> str:
         raise Unresolved(f"cannot read {path}: {error.strerror or 'it failed'}") from None
 
 
+def variable_of(words: str) -> str:
+    """The name of a variable for something named otherwise: `X-Api-Key` is `X_API_KEY`."""
+    name = _NO_VARIABLE.sub("_", words).strip("_").upper() or "VALUE"
+    return f"_{name}" if name[0].isdigit() else name
+
+
 def _input(name: str, sources: Sources) -> str:
-    variable = _NO_VARIABLE.sub("_", name).strip("_").upper() or "VALUE"
-    variable = f"_{variable}" if variable[0].isdigit() else variable
+    variable = variable_of(name)
     raise Unresolved(
         f"mcpd cannot ask for '{name}' while it starts: put the value into {sources.base / ENV_FILE}, as a line"
         f" {variable}=..., and write ${{{variable}}} here"

@@ -21,7 +21,7 @@ _LOOK_SECONDS = 0.02
 def take(lock: int) -> str | None:
     """Take the flock(2) on an open file and write our pid into it; return None, or the holder's pid."""
     until = time.monotonic() + FORK_SECONDS
-    while not _taken(lock):
+    while not try_to_take(lock):
         holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
         if not is_gone(holder) or time.monotonic() > until:
             return holder or "unknown"
@@ -45,7 +45,8 @@ def is_gone(pid: str) -> bool:
     return state in {"Z", "X"}
 
 
-def _taken(lock: int) -> bool:
+def try_to_take(lock: int) -> bool:
+    """Take the lock on an open file, unless another process has it; returns whether it is taken."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

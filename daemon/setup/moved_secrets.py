@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from daemon.config.expand import with_variable
+from daemon.config.expand import variable_of, with_variable
 from daemon.config.redaction import in_arguments, names_credential
 from daemon.documents.edited import EditedText, Trail, with_texts
 from daemon.documents.formats import Format, read_document
@@ -21,7 +21,6 @@ from daemon.setup.drafts import Draft, Present, changed
 _REFERENCES = re.compile(r"(\$\{[^}]*\})")
 _ASKED = re.compile(r"(?<!\$)\$\{input:([^}]+)\}")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_NO_VARIABLE = re.compile(r"[^A-Za-z0-9]+")
 _NAMED = re.compile(r"-{0,2}(?P<name>[A-Za-z][\w.-]*)(?:=|:\s*)", re.ASCII)
 _SCHEME = re.compile(r"(?:basic|bearer|token)\s+", re.IGNORECASE)
 _OF_LOGINS = {"clientSecret": "CLIENT_SECRET", "privateKey": "PRIVATE_KEY"}
@@ -65,7 +64,7 @@ class Variables:
             ValueError: the file cannot hold the value, or all names are taken.
         """
         with_variable("", "NAME", value)
-        plain = f"{variable(server)}__{name if _VARIABLE.fullmatch(name) else variable(name)}"
+        plain = f"{variable_of(server)}__{name if _VARIABLE.fullmatch(name) else variable_of(name)}"
         names = (plain, *(f"{plain}_{number}" for number in range(2, _OTHERS)))
         free = next((each for each in names if self.known.get(each, value) == value), None)
         if free is None:
@@ -77,12 +76,6 @@ class Variables:
 def is_read_by_programs(name: str) -> bool:
     """Whether programs obey the variable, so that its value stays in place."""
     return _OF_PROGRAMS.fullmatch(name) is not None
-
-
-def variable(*parts: str) -> str:
-    """A variable's name from words: `X-Api-Key` is `X_API_KEY`."""
-    name = _NO_VARIABLE.sub("_", "_".join(parts)).strip("_").upper() or "VALUE"
-    return f"_{name}" if name[0].isdigit() else name
 
 
 def with_references(
@@ -165,7 +158,7 @@ def _arguments(server: str, args: list[str], secrets: Sequence[str], variables: 
 
 def asked_as_variables(value: Any) -> Any:
     """Turn prompts for the user into variables: `${input:api-key}` becomes `${API_KEY}`."""
-    return with_texts(value, lambda text: _ASKED.sub(lambda match: f"${{{variable(match[1])}}}", text))
+    return with_texts(value, lambda text: _ASKED.sub(lambda match: f"${{{variable_of(match[1])}}}", text))
 
 
 def refer(entry: Any, name: str, reference: str) -> Any:
@@ -189,7 +182,7 @@ def _header(server: str, header: str, value: str, variables: Variables) -> str:
     scheme = _SCHEME.match(value)
     begin = scheme.end() if scheme else 0
     last = "token" if header.lower() == "authorization" else header
-    return value[:begin] + variables.keep(server, variable(last), value[begin:])
+    return value[:begin] + variables.keep(server, variable_of(last), value[begin:])
 
 
 def _without(text: str, secrets: Sequence[str], keep: Callable[[str], str]) -> str:
@@ -213,8 +206,8 @@ def _name_of(args: Sequence[object], place: int) -> str:
     """Name a secret argument after its option or variable."""
     before = str(args[place - 1]) if place else ""
     if named := _NAMED.match(str(args[place])):
-        return variable(named["name"])
-    return variable(before) if before.startswith("-") else "SECRET"
+        return variable_of(named["name"])
+    return variable_of(before) if before.startswith("-") else "SECRET"
 
 
 _REFERENCE = re.compile(
@@ -262,7 +255,7 @@ def _owned(text: str, server: str, present: Present, variables: Variables, moved
     def other(found: re.Match[str]) -> str:
         name = found[found.lastgroup] if found.lastgroup else ""
         value = present.variables.get(name)
-        if value is None or name.startswith(f"{variable(server)}__"):
+        if value is None or name.startswith(f"{variable_of(server)}__"):
             return found[0]
         moved.add(name)
         if is_read_by_programs(name):

@@ -8,7 +8,6 @@ failed daemon: one that ended properly has removed its socket.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -27,7 +26,7 @@ import attrs
 from daemon.errors import ConfigError, McpdError
 from daemon.host import paths
 from daemon.host.paths import distrust
-from daemon.host.private_files import own_file
+from daemon.host.private_files import own_file, try_to_take
 from daemon.host.sockets import private_directory
 from daemon.processes import proc
 from daemon.setup.running.systemctl import (
@@ -310,21 +309,13 @@ def turn(front: Path, deadline: float, *, shared: bool) -> Iterator[Callable[[Mc
     began = time.time()
     lock = own_file(front.with_name(front.name + ".start"))
     try:
-        while not _locked(lock):
+        while not try_to_take(lock):
             pause(deadline, "another start of the daemon has not ended: `mcpd status` says whether it runs")
         if shared and (failed := _failure_since(lock, began)):
             raise failed
         yield lambda error: _record(lock, error)
     finally:
         os.close(lock)
-
-
-def _locked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _record(lock: int, error: McpdError) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from daemon.config.config_model import Trust
+from daemon.config.expand import variable_of
 from daemon.config.parse import load
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
@@ -188,7 +189,7 @@ def test_what_a_client_would_ask_for_is_a_variable() -> None:
     assert moved_secrets.asked_as_variables({"env": {"K": "${input:perplexity-key}"}}) == {
         "env": {"K": "${PERPLEXITY_KEY}"}
     }
-    assert moved_secrets.variable("9-lives") == "_9_LIVES"
+    assert variable_of("9-lives") == "_9_LIVES"
 
 
 # --- variables that servers share, divided among them --------------------------------------------------------
