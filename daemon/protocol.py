@@ -16,6 +16,14 @@ from daemon import __version__
 
 Decoded = TypeVar("Decoded")
 
+UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""The errors of a decoder: no JSON, of another shape, not UTF-8, or nested too deeply."""
+
+decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+"""Decodes an object, and leaves its members as they are."""
+decode_object = msgspec.json.Decoder(dict[str, object]).decode
+decode_text = msgspec.json.Decoder(str).decode
+
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """With `initialize`, oldest first; the newest is offered."""
 
@@ -92,6 +100,9 @@ UPDATE_TASK = "tasks/update"
 INITIALIZED = "notifications/initialized"
 GET_PROMPT = "prompts/get"
 READ_RESOURCE = "resources/read"
+NAMED_BY = {CALL_TOOL: "name", GET_PROMPT: "name", READ_RESOURCE: "uri"}
+NAMED_BY |= dict.fromkeys((GET_TASK, UPDATE_TASK, CANCEL_TASK), "taskId")
+"""The member of `params` that the header `Mcp-Name` repeats, by method."""
 GET_SKILL = "skills/get"
 READ_DIRECTORY = "resources/directory/read"
 COMPLETE = "completion/complete"
@@ -167,14 +178,13 @@ class _ResultType(Struct):
 decode_initialize = msgspec.json.Decoder(InitializeParams).decode
 decode_list = msgspec.json.Decoder(ListParams).decode
 _decode_named = msgspec.json.Decoder(_NameAndMeta).decode
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_meta = msgspec.json.Decoder(_MetaOnly).decode
 _decode_result_type = msgspec.json.Decoder(_ResultType).decode
 
 
 def decode_call(params: bytes | Raw) -> CallParams:
     """Decode the `params` of `tools/call`; raises `msgspec.MsgspecError`."""
-    named, members = _decode_named(params), _decode_members(params)
+    named, members = _decode_named(params), decode_members(params)
     others = {key: members[key] for key in members if key not in _OF_CALLS}
     return CallParams(named.name, members.get("arguments", NO_ARGUMENTS), named.meta, others)
 
@@ -186,7 +196,7 @@ def members_before(others: Mapping[str, Raw]) -> bytes:
 
 def members_of(params: Raw | None) -> dict[str, Raw]:
     """The raw members of any request's `params` except `_meta`; raises `msgspec.MsgspecError`."""
-    members = {} if params is None else _decode_members(params)
+    members = {} if params is None else decode_members(params)
     return {key: value for key, value in members.items() if key != "_meta"}
 
 
@@ -239,7 +249,7 @@ def decoded(
     """A peer's JSON; None if unreadable: no JSON, of another shape, not UTF-8, or nested too deeply."""
     try:
         return decode(raw)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 

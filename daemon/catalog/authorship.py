@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Raw
 
 from daemon.config.labels import server_of
-from daemon.protocol import LIST_ROOTS
+from daemon.protocol import LIST_ROOTS, UNREADABLE
 from daemon.safety.escape import legible
 
 OURS = "mcpd asks: "
@@ -73,7 +73,7 @@ def authored(server: str, method: str, params: Raw | None) -> Raw | None:
             said["systemPrompt"] = words_of(server, str(said.get("systemPrompt") or "for this completion"))
             said |= {name: _spelt(said[name], _prose) for name in ("messages", "tools") if name in said}
         return Raw(msgspec.json.encode(said))
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise UnsafeQuestion("unreadable", f"the params of the request cannot be read: {error}") from None
 
 

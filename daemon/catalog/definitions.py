@@ -24,7 +24,7 @@ from msgspec import Raw
 
 from daemon.config.config_model import SchemaForm, Server
 from daemon.model import Definition, Tool
-from daemon.protocol import decoded
+from daemon.protocol import decode_members, decoded
 
 Marks = Mapping[tuple[str, ...], str]
 """Header suffix by the path of the marked argument."""
@@ -237,8 +237,6 @@ SCHEMA = "inputSchema"
 
 TYPE = b'"type":"object"'
 
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
-
 
 def lacks_type(definition: Mapping[str, Any]) -> bool:
     """Whether a tool's argument schema lacks its type. Raises `ValueError`."""
@@ -254,7 +252,7 @@ def lacks_type(definition: Mapping[str, Any]) -> bool:
 
 def completed(raw: bytes) -> bytes:
     """The definition with the missing type added to its argument schema; other members keep their bytes."""
-    members = _decode_members(raw)
+    members = decode_members(raw)
     said = bytes(members[SCHEMA])[1:].lstrip()
     separator = b"" if said == b"}" else b","
     return msgspec.json.encode({**members, SCHEMA: Raw(b"{" + TYPE + separator + said)})

@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from daemon import protocol
 from daemon.catalog.kinds import CHANGED
-from daemon.protocol import GET_SKILL, READ_DIRECTORY, SKILLS, TASKS_EXTENSION, UI
+from daemon.protocol import GET_SKILL, READ_DIRECTORY, SKILLS, TASKS_EXTENSION, UI, UNREADABLE, decode_members
 
 
 class Reach(IntEnum):
@@ -79,8 +79,6 @@ MAX_CACHED = 4 * MAX_BYTES
 SHOWN = 100
 """Characters of a dropped extension's name in the log."""
 
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
 
 
@@ -113,8 +111,8 @@ def is_unknown(notification: str) -> bool:
 def read_extensions(said: Raw) -> tuple[dict[str, Raw], str]:
     """The usable extensions of a declaration, and in words which others are dropped and why."""
     try:
-        members = _decode_members(said)
-    except _UNREADABLE:
+        members = decode_members(said)
+    except UNREADABLE:
         return {}, "`extensions`, which is no object"
     kept: dict[str, Raw] = {}
     dropped, size = [], 0
@@ -134,8 +132,8 @@ def bounded(capabilities: Raw) -> tuple[Raw, str]:
     """Capabilities with their usable extensions alone, and what was dropped in words."""
     told = bytes(capabilities)
     try:
-        members = _decode_members(told) if may_extend(told) else {}
-    except _UNREADABLE:
+        members = decode_members(told) if may_extend(told) else {}
+    except UNREADABLE:
         return capabilities, ""
     if "extensions" not in members:
         return capabilities, ""
@@ -154,9 +152,9 @@ def carried(declared: Raw, *, alone: bool) -> bytes:
 def with_tasks(declared: bytes) -> bytes:
     """`ClientCapabilities` with the tasks extension (SEP-2663); unreadable ones stay as they are."""
     try:
-        members = _decode_members(declared)
-        extensions = _decode_members(members.get("extensions", b"{}"))
-    except _UNREADABLE:
+        members = decode_members(declared)
+        extensions = decode_members(members.get("extensions", b"{}"))
+    except UNREADABLE:
         return declared
     return _encode({**members, "extensions": {**extensions, TASKS_EXTENSION: {}}})
 
@@ -164,8 +162,8 @@ def with_tasks(declared: bytes) -> bytes:
 @lru_cache(maxsize=64)
 def _carried(told: bytes, alone: bool) -> bytes:  # noqa: FBT001 - a key of the cache
     try:
-        members = _decode_members(told)
-    except _UNREADABLE:
+        members = decode_members(told)
+    except UNREADABLE:
         return told
     if "extensions" not in members:
         return told

@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.catalog.extensions import bounded
 from daemon.model import Era
-from daemon.protocol import SERVER_INFO_KEY, decoded
+from daemon.protocol import SERVER_INFO_KEY, UNREADABLE, decode_members, decode_object, decoded
 
 MAX_INTRODUCTION = 64 * 1024
 """Bytes of an introduction: eight times the longest real instructions; icons may be longer."""
@@ -33,8 +33,6 @@ class _KeptIntroduction(Struct, omit_defaults=True):
 
 
 _decode = msgspec.json.Decoder(_KeptIntroduction).decode
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_objects = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class Introduction(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +53,7 @@ OWN = frozenset({"serverInfo", "capabilities", "instructions", "resultType", "tt
 
 def introduction_in(result: bytes, info: object) -> bytes:
     """The part of a handshake's raw result to keep; empty if unreadable. `info` is its decoded `serverInfo`."""
-    said = decoded(_decode_members, result)
+    said = decoded(decode_members, result)
     if said is None:
         return b""
     kept: dict[str, object] = {}
@@ -69,7 +67,7 @@ def introduction_in(result: bytes, info: object) -> bytes:
     others: dict[str, object] = {name: own for name, own in said.items() if name not in OWN}
     if "_meta" in others and _is_object(said["_meta"]):
         others["_meta"] = {
-            key: own for key, own in _decode_members(said["_meta"]).items() if key != SERVER_INFO_KEY
+            key: own for key, own in decode_members(said["_meta"]).items() if key != SERVER_INFO_KEY
         }
     if others:
         kept["others"] = others
@@ -82,9 +80,9 @@ def read_introduction(kept: bytes) -> Introduction | None:
     try:
         said = _decode(kept)
         info = None if said.serverInfo is UNSET or not _is_object(said.serverInfo) else said.serverInfo
-        capabilities = {} if said.capabilities is UNSET else _decode_objects(said.capabilities)
-        others = {} if said.others is UNSET else _decode_members(said.others)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        capabilities = {} if said.capabilities is UNSET else decode_object(said.capabilities)
+        others = {} if said.others is UNSET else decode_members(said.others)
+    except UNREADABLE:
         return None
     instructions = None if said.instructions is UNSET else said.instructions
     modern = said.era == Era.MODERN
@@ -113,8 +111,8 @@ def era_in(kept: bytes) -> KnownEra:
     try:
         said = _decode(kept)
         era = Era(said.era) if isinstance(said.era, str) else None
-        info = {} if said.serverInfo is UNSET else _decode_objects(said.serverInfo)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
+        info = {} if said.serverInfo is UNSET else decode_object(said.serverInfo)
+    except (*UNREADABLE, ValueError):
         return KnownEra()
     return KnownEra(era, f"{info.get('name')} {info.get('version')}" if info else "", said.sure)
 
@@ -127,7 +125,7 @@ def _shortened(written: bytes) -> bytes:
     said = _decode(written)
     kept: dict[str, object] = {}
     if said.serverInfo is not UNSET:
-        info = _decode_objects(said.serverInfo)
+        info = decode_object(said.serverInfo)
         texts = {key: info[key] for key in SHORT if isinstance(info.get(key), str)}
         kept["serverInfo"] = {key: str(text)[:SHORT_TEXT] for key, text in texts.items()}
     if said.capabilities is not UNSET and len(bytes(said.capabilities)) <= MAX_INTRODUCTION // 2:

@@ -19,6 +19,7 @@ from daemon.catalog.kinds import LISTS
 from daemon.catalog.qualifying import META, app_link, skill_fault
 from daemon.config.names import TOOL_BYTES
 from daemon.model import Definition, Kind, Tool
+from daemon.protocol import UNREADABLE, decode_members, decode_text
 
 MAX_DEFINITION_BYTES = 256 * 1024
 """Bytes of a definition: the longest of 1,519 real ones has 100 kB. Bounds answers about single tools."""
@@ -53,13 +54,13 @@ class Parts(Mapping[str, bytes]):
         self._raw = raw
 
     def __getitem__(self, key: str) -> bytes:
-        return bytes(_decode_members(self._raw)[key])
+        return bytes(decode_members(self._raw)[key])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_decode_members(self._raw))
+        return iter(decode_members(self._raw))
 
     def __len__(self) -> int:
-        return len(_decode_members(self._raw))
+        return len(decode_members(self._raw))
 
 
 class _Unusable(Exception):
@@ -69,20 +70,17 @@ class _Unusable(Exception):
         self.reason = reason
 
 
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_raws = msgspec.json.Decoder(list[Raw]).decode
-_decode_name = msgspec.json.Decoder(str).decode
 _decode_text = msgspec.json.Decoder(str | None).decode
 
 _TEXT_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{}]', re.DOTALL)
-_DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def read_page(kind: Kind, result: bytes) -> ListPage:
     """Split a page into its raw definitions. Raises `ValueError`: the result is no page of this kind."""
     form = LISTS[kind]
     try:
-        members = _decode_members(result)
+        members = decode_members(result)
         if form.member not in members:
             raise ValueError(f"the answer to {form.method} has no {form.member}")
         cursor = _decode_text(members.get("nextCursor", b"null"))
@@ -90,7 +88,7 @@ def read_page(kind: Kind, result: bytes) -> ListPage:
             raise ValueError(f"the answer to {form.method} is too large for a list: over {MAX_COMMAS} commas")
         # One definition above the limit is enough to report it.
         return ListPage(_decode_raws(members[form.member])[: MAX_LISTED + 1], cursor)
-    except _DECODE_ERRORS as error:
+    except UNREADABLE as error:
         raise ValueError(f"cannot read the answer to {form.method}: {error}") from None
 
 
@@ -149,14 +147,14 @@ def _one(kind: Kind, server: str, raw: bytes, position: int) -> Definition:
 def _read_name(kind: Kind, raw: bytes, position: int) -> str:
     anonymous, key = f"({kind} {position + 1})", LISTS[kind].key
     try:
-        members = _decode_members(raw)
-    except _DECODE_ERRORS as error:
+        members = decode_members(raw)
+    except UNREADABLE as error:
         raise _Unusable(anonymous, f"not an object: {error}") from None
     if key not in members:
         raise _Unusable(anonymous, f"has no {key}")
     try:
-        name = _decode_name(members[key])
-    except _DECODE_ERRORS:
+        name = decode_text(members[key])
+    except UNREADABLE:
         raise _Unusable(anonymous, f"its {key} is no string") from None
     longest = TOOL_BYTES if key == "name" else URI_BYTES
     if not name or not name.isprintable() or len(name.encode()) > longest:
@@ -165,7 +163,7 @@ def _read_name(kind: Kind, raw: bytes, position: int) -> str:
 
 
 def _new_tool(server: str, name: str, raw: bytes) -> Tool:
-    description = _decode_text(_decode_members(raw).get("description", b"null")) or ""
+    description = _decode_text(decode_members(raw).get("description", b"null")) or ""
     definition = msgspec.json.decode(raw)
     if lacking := lacks_type(definition):
         raw = completed(raw)

@@ -11,12 +11,10 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from daemon.config.config_model import Annotations, Permission, PermissionRule
 from daemon.config.names import matches
 from daemon.config.validate import server_in
-from daemon.protocol import decoded
+from daemon.protocol import decode_object, decoded
 
 if TYPE_CHECKING:
     from daemon.catalog.entry import ServerEntry
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
 KEPT = 4096
 """Decoded annotations: servers use few different ones."""
-
-_decode = msgspec.json.Decoder(dict[str, object]).decode
 
 
 def annotations_of(tool: Tool) -> Annotations:
@@ -35,7 +31,7 @@ def annotations_of(tool: Tool) -> Annotations:
 
 @lru_cache(maxsize=KEPT)
 def _annotations(raw: bytes) -> Annotations:
-    said = decoded(_decode, raw) or {}
+    said = decoded(decode_object, raw) or {}
     read_only = said.get("readOnlyHint") is True
     return Annotations(
         read_only=read_only,

@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from daemon.catalog.naming import MCPD, app_uri, is_page, mcpd_uri
 from daemon.model import NO_APP, AppLink
+from daemon.protocol import UNREADABLE, decode_members, decode_text
 
 META = "_meta"
 UI = "ui"
@@ -20,10 +21,8 @@ RESOURCE_URI = "resourceUri"
 FLAT = "ui/resourceUri"
 """The form of `_meta.ui.resourceUri` before 2026, which servers still write as well."""
 
-_decode = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_many = msgspec.json.Decoder(list[dict[str, Raw]]).decode
-_decode_text = msgspec.json.Decoder(str).decode
-_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError)
+_ERRORS = (*UNREADABLE, KeyError)
 
 
 def app_link(meta: object) -> AppLink:
@@ -41,18 +40,18 @@ def app_link(meta: object) -> AppLink:
 def with_own_page(meta: bytes, server: str) -> bytes:
     """A tool's raw `_meta` with its app's URI qualified by the server."""
     with suppress(*_ERRORS):
-        members = _decode(meta)
+        members = decode_members(meta)
         if FLAT in members:
             members[FLAT] = _qualified(members[FLAT], server)
         if UI in members:
-            ui = _decode(members[UI])
+            ui = decode_members(members[UI])
             members[UI] = Raw(msgspec.json.encode({**ui, RESOURCE_URI: _qualified(ui[RESOURCE_URI], server)}))
         return msgspec.json.encode(members)
     return meta
 
 
 def _qualified(raw: Raw, server: str) -> Raw:
-    return Raw(msgspec.json.encode(mcpd_uri(server, _decode_text(raw))))
+    return Raw(msgspec.json.encode(mcpd_uri(server, decode_text(raw))))
 
 
 def skill_uri(server: str, own: str) -> str:
@@ -76,9 +75,9 @@ def with_skill(raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> byt
     """A raw result with the `skill` in it named by `name`."""
     said = bytes(raw)
     with suppress(*_ERRORS):
-        members = _decode(said)
-        skill = _decode(members["skill"])
-        named = msgspec.json.encode({**skill, "uri": name(_decode_text(skill["uri"]))})
+        members = decode_members(said)
+        skill = decode_members(members["skill"])
+        named = msgspec.json.encode({**skill, "uri": name(decode_text(skill["uri"]))})
         return msgspec.json.encode({**members, "skill": Raw(with_uris("resources", named, name))})
     return said
 
@@ -90,9 +89,9 @@ def with_uris(member: str, raw: bytes | memoryview | Raw, name: Callable[[str], 
     """
     said = bytes(raw)
     with suppress(*_ERRORS):
-        members = _decode(said)
+        members = decode_members(said)
         found = _decode_many(members[member])
         for each in found:
-            each["uri"] = Raw(msgspec.json.encode(name(_decode_text(each["uri"]))))
+            each["uri"] = Raw(msgspec.json.encode(name(decode_text(each["uri"]))))
         return msgspec.json.encode({**members, member: found})
     return said

@@ -67,7 +67,7 @@ def _named(arguments: bytes) -> str:
     if len(arguments) > MAX_READ:
         return ""
     names: list[str] = []
-    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    with suppress(*protocol.UNREADABLE):
         members = _MEMBERS.decode(arguments)
         for key in NAMING:
             if key in members:
@@ -560,7 +560,7 @@ _decode_content = msgspec.json.Decoder(_Content).decode
 
 def text_in(result: Buffer) -> str:
     """The first text of a failed result; empty if there is none, or the result is too large."""
-    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    with suppress(*protocol.UNREADABLE):
         if memoryview(result).nbytes <= MAX_SEARCHED:
             return next((each.text for each in _decode_content(result).content if each.text), "")
     return ""

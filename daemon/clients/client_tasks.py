@@ -20,7 +20,7 @@ from msgspec import Raw, Struct
 from daemon.clients.notifications import ConnectedClient
 from daemon.errors import Overloaded
 from daemon.ports import TaskOwner
-from daemon.protocol import RELATED_TASK_KEY, TASK_STATUS, decoded
+from daemon.protocol import RELATED_TASK_KEY, TASK_STATUS, UNREADABLE, decode_members, decode_text, decoded
 from daemon.surfaces.surface import View
 from daemon.wire.envelope import INTERNAL_ERROR, Buffer
 from daemon.wire.requests import PeerRequest
@@ -43,8 +43,6 @@ ENDED = frozenset({"completed", "failed", "cancelled"})
 _REQUIRED = ("taskId", "status", "createdAt", "lastUpdatedAt", "ttl", "pollInterval", "ttlMs", "pollIntervalMs")
 _RELATED = RELATED_TASK_KEY.encode()
 
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_text = msgspec.json.Decoder(str).decode
 _decode_ttl = msgspec.json.Decoder(float | None).decode
 _encode = msgspec.json.encode
 
@@ -77,7 +75,7 @@ class Task:
     @property
     def has_ended(self) -> bool:
         """Whether the state is final."""
-        return self.gone or decoded(_decode_text, self.state.get("status", Raw(b'""'))) in ENDED
+        return self.gone or decoded(decode_text, self.state.get("status", Raw(b'""'))) in ENDED
 
     @property
     def is_known_to_end(self) -> bool:
@@ -170,7 +168,7 @@ class ClientTasks:
         self, make: Callable[..., T], server: str, owner: Hashable, members: Mapping[str, Raw]
     ) -> T | None:
         try:
-            theirs = _decode_text(members["taskId"])
+            theirs = decode_text(members["taskId"])
         except (KeyError, msgspec.MsgspecError):
             return None
         if (before := self._theirs.get((server, theirs))) is not None:
@@ -224,9 +222,9 @@ class ClientTasks:
 
     def hear(self, server: str, params: Raw) -> None:
         """Pass a server's notification about a task to its client."""
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
-            members = _decode_members(params)
-            task = self._theirs.get((server, _decode_text(members["taskId"])))
+        with suppress(*UNREADABLE, KeyError):
+            members = decode_members(params)
+            task = self._theirs.get((server, decode_text(members["taskId"])))
             if isinstance(task, RequestedTask) and not task.gone:
                 named = renamed(self.note(task, members), task)
                 # Kept for a client that reads slowly, one for each task.
@@ -237,10 +235,10 @@ class ClientTasks:
         """The task that a server's request belongs to, renamed in the request to mcpd's id."""
         if request.params is None or _RELATED not in bytes(request.params):
             return None
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
-            members = _decode_members(request.params)
-            related = _decode_members(_decode_members(members["_meta"])[RELATED_TASK_KEY])
-            task = self._theirs.get((request.server, _decode_text(related["taskId"])))
+        with suppress(*UNREADABLE, KeyError):
+            members = decode_members(request.params)
+            related = decode_members(decode_members(members["_meta"])[RELATED_TASK_KEY])
+            task = self._theirs.get((request.server, decode_text(related["taskId"])))
             if isinstance(task, RequestedTask) and not task.gone:
                 request.params = Raw(_encode(renamed(members, task)))
                 return task
@@ -270,9 +268,9 @@ class ClientTasks:
 def renamed(members: Mapping[str, Raw], task: Task) -> dict[str, Raw]:
     """Members of a message about a task, with mcpd's id in `_meta`."""
     named = dict(members)
-    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
-        meta = _decode_members(members["_meta"])
-        related = _decode_members(meta[RELATED_TASK_KEY])
+    with suppress(*UNREADABLE, KeyError):
+        meta = decode_members(members["_meta"])
+        related = decode_members(meta[RELATED_TASK_KEY])
         meta[RELATED_TASK_KEY] = Raw(_encode({**related, "taskId": task.id}))
         named["_meta"] = Raw(_encode(meta))
     return named
@@ -283,7 +281,7 @@ def renamed_result(result: Buffer, task: Task) -> Buffer:
     raw = bytes(result)
     if _RELATED not in raw:
         return result
-    members = decoded(_decode_members, raw)
+    members = decoded(decode_members, raw)
     return result if members is None else _encode(renamed(members, task))
 
 

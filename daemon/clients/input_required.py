@@ -15,7 +15,7 @@ import trio
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.errors import UpstreamUnavailable
-from daemon.protocol import decoded
+from daemon.protocol import decode_members, decoded
 from daemon.surfaces.surface import Forward
 from daemon.wire.envelope import Buffer
 from daemon.wire.requests import PeerRequest
@@ -205,7 +205,6 @@ _SHAPES: Mapping[str, Callable[[Raw], object]] = {
 }
 _decode_tag = msgspec.json.Decoder(_Tagged).decode
 _decode_required = msgspec.json.Decoder(InputRequired).decode
-_decode_responses = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_state = msgspec.json.Decoder(str | None).decode
 _encode = msgspec.json.encode
 
@@ -263,7 +262,7 @@ def state_in(others: Mapping[str, Raw]) -> str | None:
 def responses_in(others: Mapping[str, Raw]) -> dict[str, Raw]:
     """The responses in a request, by key. Raises MsgspecError: they are not an object."""
     given = others.get(RESPONSES)
-    return {} if given is None else _decode_responses(given)
+    return {} if given is None else decode_members(given)
 
 
 def fits(method: str, response: Raw) -> bool:

@@ -37,7 +37,7 @@ from daemon.clients.input_required import (
     state_in,
 )
 from daemon.clients.server_requests import NOTHING, answer_instead, has, lacking
-from daemon.protocol import ASKED_OF_CLIENTS, LIST_ROOTS, members_before
+from daemon.protocol import ASKED_OF_CLIENTS, LIST_ROOTS, UNREADABLE, decode_members, members_before
 from daemon.wire.envelope import INVALID_PARAMS, INVALID_REQUEST, Buffer
 from daemon.wire.requests import PeerRequest
 
@@ -51,8 +51,6 @@ REFUSAL = (
     "Unknown requestState: it was never given out to this client for this request, was used already, or has"
     " expired. Make the request again without it."
 )
-
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 # --- a client of MCP 2026-07-28, a server of the handshake era ----------------------------------------------
@@ -82,7 +80,7 @@ def resume(call: ClientCall) -> bool:
         return True
     try:
         responses = responses_in(call.others)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         # The state remains valid: it was not answered.
         text = "Invalid params: inputResponses must be an object"
         call.calls.refuse(call, INVALID_PARAMS, text, None, errors.InvalidArguments.code)
@@ -183,7 +181,7 @@ def goes_on(call: ClientCall, result: Buffer) -> bool:
     server, calls = _server(call), call.calls
     try:
         needed = input_required_by(result)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         text = f"server {server} needs input for this call, but its request for input is malformed: {error}"
         call.lost(errors.UpstreamCallError(text))
         return True
@@ -271,7 +269,7 @@ def _put(asked: Questions, call: ClientCall, key: str, needed: InputRequest) -> 
 
 def _authored(server: str, result: Buffer, needed: InputRequired) -> bytes:
     """A result that asks for input, with the server's name in the questions."""
-    members = _decode_members(result)
+    members = decode_members(result)
     if asked := authored_questions(server, needed.inputRequests or {}):
         members[REQUESTS] = Raw(msgspec.json.encode(asked))
     return msgspec.json.encode(members)

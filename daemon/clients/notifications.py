@@ -17,7 +17,7 @@ from daemon.clients.client import Client
 from daemon.clients.server_requests import RelayedRequest, ServerRequests
 from daemon.kit.waiting import Watch
 from daemon.ports import Upstream
-from daemon.protocol import LIST_ROOTS, ROOTS_CHANGED
+from daemon.protocol import LIST_ROOTS, ROOTS_CHANGED, UNREADABLE
 from daemon.wire.envelope import INTERNAL_ERROR
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer
@@ -161,7 +161,7 @@ class ConnectedClient:
         )
         try:
             return [each.uri for each in _decode_roots(told).roots]
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise RemoteError(INTERNAL_ERROR, f"they cannot be read: {error}") from None
 
     async def _limit(self, request: PeerRequest, asked: RelayedRequest, until: float, too_late: str) -> None:

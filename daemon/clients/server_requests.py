@@ -20,12 +20,17 @@ from daemon.catalog.authorship import UnsafeQuestion, authored_elicitation, word
 from daemon.clients.input_required import InputRequest
 from daemon.errors import CallError, InputRefused, UpstreamCallError
 from daemon.kit.waiting import keep_latest
-from daemon.protocol import ASKED_OF_CLIENTS, TASKS_EXTENSION
+from daemon.protocol import (
+    ASKED_OF_CLIENTS,
+    TASKS_EXTENSION,
+    UNREADABLE,
+    decode_members,
+    decode_object,
+    decoded,
+)
 from daemon.wire import envelope
 from daemon.wire.peer import Peer
 from daemon.wire.requests import OwnExchange, PeerRequest, RemoteError
-
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 # --- what a client can be asked -----------------------------------------------------------------------------
 
@@ -45,7 +50,6 @@ class _Asked(Struct):
     toolChoice: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
 
 
-_decode_object = msgspec.json.Decoder(dict[str, object]).decode
 _decode_asked = msgspec.json.Decoder(_Asked).decode
 
 
@@ -56,18 +60,16 @@ def has(capabilities: Raw, *wanted: str) -> bool:
 
 def declared_in(capabilities: Raw) -> Mapping[str, object]:
     """The declared capabilities, decoded; empty if unreadable or too long."""
-    try:
-        return _decode_object(capabilities) if len(capabilities) <= MAX_DECLARED else {}
-    except _UNREADABLE:
+    if len(capabilities) > MAX_DECLARED:
         return {}
+    return decoded(decode_object, capabilities) or {}
 
 
 def lacking(capabilities: Raw, request: PeerRequest | InputRequest) -> str:
     """The capability that a client lacks for a request, in words; empty if it lacks none."""
     declared = declared_in(capabilities)
-    try:
-        asked = _Asked() if request.params is None else _decode_asked(request.params)
-    except _UNREADABLE:
+    asked = _Asked() if request.params is None else decoded(_decode_asked, request.params)
+    if asked is None:
         return "params that can be read"
     wanted = next((part for part in _needed(request.method, asked) if not _has(declared, part)), ())
     return ".".join(wanted)
@@ -187,8 +189,6 @@ MAX_OPEN = 32
 MAX_OF_SERVER = 8
 """Requests of one server among them: leaves room for the others."""
 
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
-
 
 @attrs.define(eq=False)
 class ServerRequests:
@@ -224,7 +224,7 @@ class ServerRequests:
             if request.method == protocol.LIST_ROOTS:
                 self.roots_known_to.add(server)
             if request.params is not None and b"elicitationId" in bytes(request.params):
-                with suppress(*_UNREADABLE):
+                with suppress(*UNREADABLE):
                     self._remember(server, _decode(request.params))
             asked = RelayedRequest(self, request, request_id)
             self._open.add(asked)
@@ -253,17 +253,16 @@ class ServerRequests:
         """Whether a server's error sends the user to URLs (`REQUIRED`) and the client supports that."""
         if not has(self.capabilities, "elicitation", "url"):
             return False
-        try:
-            found = _decode_required(error)
-        except _UNREADABLE:
+        found = decoded(_decode_required, error)
+        if found is None or found.code != REQUIRED:
             return False
-        for each in found.data.elicitations if found.code == REQUIRED else ():
+        for each in found.data.elicitations:
             self._remember(server, each)
-        return found.code == REQUIRED
+        return True
 
     def hear(self, server: str, params: Raw) -> None:
         """Notify the client that its user is done at a URL, if it was sent there."""
-        with suppress(*_UNREADABLE):
+        with suppress(*UNREADABLE):
             found = _decode(params).elicitationId
             if isinstance(found, str) and (server, found) in self.urls:
                 del self.urls[server, found]
@@ -336,7 +335,7 @@ class RelayedRequest(OwnExchange):
 def _token_of(request: PeerRequest) -> Raw | None:
     if request.params is None or b"progressToken" not in bytes(request.params):
         return None
-    token = (protocol.decoded(protocol.meta_of, request.params) or {}).get("progressToken")
+    token = (decoded(protocol.meta_of, request.params) or {}).get("progressToken")
     return None if token is None else token.copy()
 
 
@@ -345,6 +344,6 @@ def _params(request: PeerRequest, asked: RelayedRequest) -> tuple[envelope.Buffe
         return (b"{}",)
     if asked.token is None:
         return (request.params,)
-    members = _decode_members(request.params)
+    members = decode_members(request.params)
     meta = {**protocol.meta_of(request.params), "progressToken": asked.uid}
     return (msgspec.json.encode({**members, "_meta": meta}),)

@@ -13,7 +13,15 @@ from msgspec import Raw, Struct
 from daemon.catalog.naming import mcpd_uri
 from daemon.clients.notifications import ConnectedClient
 from daemon.errors import Overloaded
-from daemon.protocol import LOG_MESSAGE, RESOURCE_UPDATED, SUBSCRIPTION_KEY, decoded
+from daemon.protocol import (
+    LOG_MESSAGE,
+    RESOURCE_UPDATED,
+    SUBSCRIPTION_KEY,
+    UNREADABLE,
+    decode_members,
+    decode_text,
+    decoded,
+)
 from daemon.wire.requests import Exchange, RemoteError
 
 MAX_FOLLOWED = 1000
@@ -38,7 +46,6 @@ class _Updated(Struct):
 
 
 _decode_updated = msgspec.json.Decoder(_Updated).decode
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
 
 
@@ -161,8 +168,8 @@ class ResourceSubscriptions:
             return
         try:
             updated = _decode_updated(params).uri
-            members = _decode_members(params) if len(params) <= MAX_PARAMS else {}
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            members = decode_members(params) if len(params) <= MAX_PARAMS else {}
+        except UNREADABLE:
             return
         if len(updated) > MAX_URI:
             return
@@ -194,7 +201,7 @@ def _params_for(following: Following, updated: str, members: dict[str, Raw]) -> 
     params: dict[str, object] = {**members, "uri": _as_used(following, updated)}
     meta: dict[str, object] = {}
     with suppress(msgspec.MsgspecError, RecursionError):
-        meta = dict(_decode_members(members.get("_meta", Raw(b"{}"))))
+        meta = dict(decode_members(members.get("_meta", Raw(b"{}"))))
     meta.pop(SUBSCRIPTION_KEY, None)
     if following.listen is not None:
         meta[SUBSCRIPTION_KEY] = Raw(following.listen)
@@ -221,13 +228,12 @@ class _Leveled(Struct):
     level: str
 
 
-_decode_level = msgspec.json.Decoder(str).decode
 _decode_message = msgspec.json.Decoder(_Leveled).decode
 
 
 def rank_of(level: Raw) -> int:
     """The rank of a level; 0 is the most talkative. Raises ValidationError: there is no such level."""
-    found = _RANKS.get(name := _decode_level(level))
+    found = _RANKS.get(name := decode_text(level))
     if found is None:
         raise msgspec.ValidationError(f"there is no level {name[:20]!r}; there are: {', '.join(LEVELS)}")
     return found

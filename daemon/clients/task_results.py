@@ -52,13 +52,11 @@ USUAL_POLL, LONGEST_POLL = 1.0, 30.0
 _SAYS_TASK = re.compile(rb'"task"')
 """Results without a match, nearly all, need not be decoded."""
 
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_asked = msgspec.json.Decoder(dict[str, InputRequest]).decode
 _encode = msgspec.json.encode
 ASKED = "input_required"
 NO_ANSWERS: Mapping[str, Raw] = {}
 _NONE: Mapping[str, bytes] = {}
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class _Polled(Struct):
@@ -118,7 +116,7 @@ def _take(call: ClientCall, result: bytes) -> None:
         if call.method != protocol.CALL_TOOL:
             raise msgspec.ValidationError(f"{call.method} cannot be one")
         created = _decode_polled(result)
-    except _UNREADABLE as error:
+    except protocol.UNREADABLE as error:
         call.lost(
             errors.UpstreamCallError(f"server {upstream.of} has made a task that cannot be used: {error}")
         )
@@ -133,7 +131,7 @@ def _take(call: ClientCall, result: bytes) -> None:
             # Polled instead, for the work has begun.
             call.calls.overloaded(call, error)
         else:
-            members = _decode_members(result)
+            members = protocol.decode_members(result)
             task = tasks.handed_out(upstream.name, owner, members, outlives=outlives, convert=call.convert)
             assert task is not None, "its id was read"
             call.calls.finish(call, _encode({**members, "taskId": task.id}), "ok")
@@ -170,7 +168,7 @@ class PolledTask(Struct, eq=False):
                 async with patient(call, f"server {self._upstream.of} works on a task for this call"):
                     try:
                         ended = await self._end(call, state, answers)
-                    except (errors.CallError, RemoteError, *_UNREADABLE) as error:
+                    except (errors.CallError, RemoteError, *protocol.UNREADABLE) as error:
                         failure = error
         finally:
             if ended is None:

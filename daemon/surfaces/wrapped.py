@@ -15,15 +15,9 @@ from msgspec import Raw, Struct
 
 from daemon.errors import InvalidArguments
 from daemon.model import Repair, Tool
-from daemon.protocol import decoded
+from daemon.protocol import UNREADABLE, decode_members, decode_text, decoded
 from daemon.surfaces.explaining import refusal
 from daemon.surfaces.validators import WRAPPERS, Object, Validator, Validators
-
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_text = msgspec.json.Decoder(str).decode
-
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Decoding errors for invalid or unexpected JSON."""
 
 
 class Wrapped(Struct, frozen=True, kw_only=True):
@@ -64,14 +58,14 @@ class Wrapper:
         """Take a wrapper call, a raw JSON object, apart. Raises `InvalidArguments`."""
         said: dict[str, str] = {}
         try:
-            members = _decode_members(sent)
+            members = decode_members(sent)
             for key in self._own:
-                said[key] = _decode_text(members.pop(key))
+                said[key] = decode_text(members.pop(key))
         except KeyError as error:
             raise InvalidArguments(
                 f"{error.args[0]!r} is missing. Call it like this: {self._example}"
             ) from None
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             names = ", ".join(self._own)
             raise InvalidArguments(f"{names}: {error}. Call it like this: {self._example}") from None
         arguments = members.pop(self.slot, None)

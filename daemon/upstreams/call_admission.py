@@ -26,7 +26,7 @@ from daemon.config.tuning import ServerLimits
 from daemon.counting.measures import Pace
 from daemon.errors import CallError, Overloaded, RequestTooLarge, UpstreamUnavailable
 from daemon.ports import CallToSend, UpstreamConnection
-from daemon.protocol import ROOTS_CHANGED
+from daemon.protocol import ROOTS_CHANGED, UNREADABLE, decode_object
 from daemon.wire.envelope import INVALID_REQUEST, Buffer
 from daemon.wire.requests import NO_CLIENT, Exchange, GivenUp, PeerRequest
 
@@ -51,8 +51,6 @@ calls of a server that asks in each, short enough not to make users pay for one 
 
 RELATED_TASK = protocol.META + "related-task"
 """The member of a request's `_meta` that names its task (MCP 2025-11-25, tasks)."""
-
-_decode_members = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class Admitted(Struct, eq=False):
@@ -270,8 +268,8 @@ def related_task(params: Raw | None) -> str | None:
         return None
     try:
         named = protocol.meta_of(params).get(RELATED_TASK)
-        found = None if named is None else _decode_members(named).get("taskId")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        found = None if named is None else decode_object(named).get("taskId")
+    except UNREADABLE:
         # It names one, and nothing is guessed instead.
         return ""
     return found if isinstance(found, str) else None if named is None else ""

@@ -24,7 +24,7 @@ from daemon.errors import CallError, ProtocolFault
 from daemon.kit.waiting import Watch
 from daemon.model import Era, Kind, StandingWishes
 from daemon.ports import Subscribers, UpstreamConnection
-from daemon.protocol import ACKNOWLEDGED, LIST_ROOTS, LOG_MESSAGE, RESOURCE_UPDATED, TASK_STATUS
+from daemon.protocol import ACKNOWLEDGED, LIST_ROOTS, LOG_MESSAGE, RESOURCE_UPDATED, TASK_STATUS, UNREADABLE
 from daemon.safety.redact import Redactor
 from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.handshake import Greeting
@@ -248,7 +248,7 @@ class HeldSubscription:
         """Take the server's acknowledgement."""
         held = self._held
         if held is not None and not held.settled.is_set():
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            with suppress(*UNREADABLE):
                 held.honoured = frozenset(_decode_acknowledged(params).notifications.resourceSubscriptions)
             held.settled.set()
 

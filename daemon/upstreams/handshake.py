@@ -36,6 +36,8 @@ from daemon.protocol import (
     MODERN_VERSION,
     SERVER_INFO_KEY,
     SKILLS,
+    UNREADABLE,
+    decode_members,
 )
 from daemon.upstreams.call_admission import Admission
 from daemon.wire.requests import HttpRefusal, RemoteError
@@ -364,7 +366,7 @@ def _refusal(error: RemoteError) -> ProtocolFault:
 def _object(raw: bytes) -> dict[str, object]:
     try:
         return msgspec.json.decode(raw, type=dict[str, object])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ProtocolFault(f"the answer to the handshake is no object: {error}") from None
 
 
@@ -389,11 +391,8 @@ def _greeting(era: Era, version: str, result: dict[str, object], raw: bytes) -> 
         about=_text(info, "description") or _text(result, "instructions"),
         instructions=_text(result, "instructions", INSTRUCTIONS_CHARACTERS),
         introduction=introduction_in(raw, info),
-        dropped=bounded(_decode_members(raw).get("capabilities", Raw(b"{}")))[1],
+        dropped=bounded(decode_members(raw).get("capabilities", Raw(b"{}")))[1],
     )
-
-
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def _text(parent: dict[str, object], key: str, most: int = ABOUT_CHARACTERS) -> str:

@@ -15,7 +15,7 @@ from itertools import accumulate
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from daemon.protocol import decoded
+from daemon.protocol import decode_text, decoded
 from daemon.wire.frames import MAX_ID_BYTES, NO_ID, Line, id_among_members, is_id
 
 PARSE_ERROR = -32700
@@ -305,7 +305,6 @@ class _CompleteError(Struct):
     message: str
 
 
-_decode_text = msgspec.json.Decoder(str).decode
 _decode_error = msgspec.json.Decoder(ErrorObject).decode
 _decode_complete = msgspec.json.Decoder(_CompleteError).decode
 _CODE = re.compile(rb"-?[0-9]{1,18}")
@@ -344,5 +343,5 @@ def error_code(frame: Sequence[Buffer]) -> int | None:
 
 def _as_text(raw: bytes) -> str:
     """Decode a JSON string; return anything else, or a cut one, as written."""
-    text = decoded(_decode_text, raw)
+    text = decoded(decode_text, raw)
     return raw.decode(errors="replace").removeprefix('"') if text is None else text

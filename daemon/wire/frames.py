@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 
-import msgspec
 from msgspec import Raw
 
-from daemon.protocol import decoded
+from daemon.protocol import decode_members, decode_text, decoded
 
 Line = bytes | bytearray  # A line without its newline, immutable from here on
 
@@ -129,8 +128,6 @@ _HEAD = (
 )
 _ID_IN_HEAD = re.compile(_HEAD + rb"[,}]", re.DOTALL)
 _ANSWER_IN_HEAD = re.compile(_HEAD + rb',\s*"(?:result|error)"', re.DOTALL)
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_text = msgspec.json.Decoder(str).decode
 
 NO_ID = b"null"  # the id of an answer to a message without a known id (JSON-RPC 2.0, section 5)
 
@@ -198,7 +195,7 @@ def id_in_head(head: bytes) -> bytes:
 
 def _members(line: Line) -> dict[str, Raw]:
     """The raw members of a message; empty if it is not an object."""
-    return decoded(_decode_members, line) or {}
+    return decoded(decode_members, line) or {}
 
 
 def _id_of(members: dict[str, Raw]) -> bytes:
@@ -208,7 +205,7 @@ def _id_of(members: dict[str, Raw]) -> bytes:
 
 def _is_sound_id(found: bytes) -> bool:
     """Whether an undecoded id is valid JSON: it is going to be written as it came."""
-    return not found.startswith(b'"') or decoded(_decode_text, found) is not None
+    return not found.startswith(b'"') or decoded(decode_text, found) is not None
 
 
 def _as_json(line: Line) -> bytes:

@@ -22,7 +22,7 @@ from daemon.clients.requests.forwarding import ForwardedRequest, begin, text_in
 from daemon.clients.server_requests import MISSING_CAPABILITY
 from daemon.clients.task_results import ask_server, declares_tasks, owner_in, poll_seconds, told
 from daemon.errors import CallError, UpstreamCallError, UpstreamUnavailable
-from daemon.protocol import TASK_RESULT, decoded
+from daemon.protocol import TASK_RESULT, UNREADABLE, decode_members, decoded
 from daemon.surfaces.surface import Forward, View
 from daemon.wire.envelope import (
     INTERNAL_ERROR,
@@ -34,7 +34,6 @@ from daemon.wire.envelope import (
 )
 from daemon.wire.requests import RemoteError
 
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
 
 
@@ -59,9 +58,9 @@ class TaskCall(ClientCall, eq=False, kw_only=True):
 
 def _adopted(call: TaskCall, result: Buffer) -> Buffer:
     try:
-        members = _decode_members(bytes(result))
-        about = _decode_members(members["task"])
-    except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        members = decode_members(bytes(result))
+        about = decode_members(members["task"])
+    except (KeyError, *UNREADABLE):
         # The server or its tool has no tasks and has answered at once.
         return result
     if call.upstream is None:
@@ -87,9 +86,9 @@ class PolledTaskRequest(ForwardedRequest, eq=False, kw_only=True):
             return
         server = self.task.server
         try:
-            state = self.tasks.note(self.task, _decode_members(bytes(result)))
+            state = self.tasks.note(self.task, decode_members(bytes(result)))
             state = told(self.task, state, self.calls.context.redact.of(server))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             self.lost(UpstreamCallError(f"server {server} tells a state that cannot be read: {error}"))
         except UnsafeQuestion as error:
             self.lost(self.calls.server_requests.withheld(server, error))
@@ -117,7 +116,7 @@ class TaskRequest(ForwardedRequest, eq=False, kw_only=True):
         if self.method == TASK_RESULT:
             self.calls.finish(self, renamed_result(result, self.task), "ok")
             return
-        members = decoded(_decode_members, bytes(result))
+        members = decoded(decode_members, bytes(result))
         if members is None:
             self.calls.finish(self, result, "ok")
             return
@@ -254,7 +253,7 @@ async def _refresh(connection: ClientConnection, task: Task) -> None:
         return
     with suppress(CallError, RemoteError, msgspec.MsgspecError):
         state = await ask_server(connection.context, upstream, protocol.GET_TASK, _encode(task.theirs))
-        connection.context.subscribers.tasks.note(task, _decode_members(state))
+        connection.context.subscribers.tasks.note(task, decode_members(state))
 
 
 async def watch_tasks(
@@ -300,12 +299,12 @@ async def _told_now(connection: ClientConnection, task: Task, declared: Raw) -> 
             if known.find(task.id, task.owner) is None:
                 # The server may have given its id to another client's task meanwhile.
                 return None
-            state = known.note(task, _decode_members(said))
+            state = known.note(task, decode_members(said))
         return told(task, state, context.redact.of(task.server))
     except CallError:
         return {}
     except UnsafeQuestion as error:
         connection.calls.server_requests.unsafe(task.server, error)
-    except (RemoteError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (RemoteError, *UNREADABLE):
         pass
     return None

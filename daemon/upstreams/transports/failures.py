@@ -17,16 +17,12 @@ from daemon.catalog.definitions import MARK, Marks, encoded, marked_headers, mar
 from daemon.causes import Cause, Datum
 from daemon.host.sockets import reason
 from daemon.model import Era
-from daemon.protocol import decoded
+from daemon.protocol import NAMED_BY, decoded
 from daemon.upstreams.transports.network import is_untrusted, opening_error
 from daemon.wire import envelope
 from daemon.wire.envelope import read_error
 
 SESSION_HEADER = "mcp-session-id"
-
-_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-_NAMED_BY |= dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")
-"""The member of `params` that `Mcp-Name` repeats, by method."""
 
 
 class _Params(Struct):
@@ -63,8 +59,8 @@ class McpHeaders:
             headers[SESSION_HEADER] = self.session
         if self.is_modern and method:
             headers["mcp-method"] = method
-            if method in _NAMED_BY and params is not UNSET:
-                headers |= self._named(_NAMED_BY[method], params)
+            if method in NAMED_BY and params is not UNSET:
+                headers |= self._named(NAMED_BY[method], params)
         return headers
 
     def _named(self, member: str, params: Raw) -> dict[str, str]:

@@ -58,10 +58,6 @@ class _NamedParams(Struct):
 
 _decode_named = msgspec.json.Decoder(_NamedParams).decode
 
-NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-NAMED |= dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")
-"""Methods whose `Mcp-Name` header repeats a param."""
-
 
 def fault_of(headers: Mapping[str, str], method: str, params: Raw | None) -> tuple[int, str] | None:
     """The fault of a request as a JSON-RPC error, or None; the session checks the version."""
@@ -71,15 +67,15 @@ def fault_of(headers: Mapping[str, str], method: str, params: Raw | None) -> tup
         if missing:
             return envelope.INVALID_PARAMS, f"Invalid params: _meta lacks {' and '.join(missing)}"
         version = msgspec.json.decode(meta[protocol.VERSION_KEY])
-        named = _decode_named(params or b"{}") if method in NAMED else None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        named = _decode_named(params or b"{}") if method in protocol.NAMED_BY else None
+    except protocol.UNREADABLE as error:
         return envelope.INVALID_PARAMS, f"Invalid params: {error}"
     for header, said in ((VERSION_HEADER, version), (METHOD_HEADER, method)):
         if headers.get(header) != said:
             return HEADER_MISMATCH, f"Header mismatch: {header} is not what the body says"
-    name = UNSET if named is None else getattr(named, NAMED[method])
+    name = UNSET if named is None else getattr(named, protocol.NAMED_BY[method])
     if name is not UNSET and _header_value(headers.get(NAME_HEADER)) != name:
-        return HEADER_MISMATCH, f"Header mismatch: {NAME_HEADER} is not params.{NAMED[method]}"
+        return HEADER_MISMATCH, f"Header mismatch: {NAME_HEADER} is not params.{protocol.NAMED_BY[method]}"
     if method in GONE:
         return envelope.METHOD_NOT_FOUND, f"Method not found: {method} ({protocol.MODERN_VERSION} has none)"
     return None
