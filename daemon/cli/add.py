@@ -60,7 +60,7 @@ def add(options: argparse.Namespace) -> int:
 def _completed(options: argparse.Namespace, server: WantedServer) -> WantedServer:
     entry = {"description": options.description, "type": options.type, **server.entry}
     entry |= {"env": pairs(options.env, "=", "key"), "headers": pairs(options.header, ":", "header")}
-    entry |= {"share": options.share}
+    entry |= {"share": options.share, "trust": options.trust}
     return attrs.evolve(server, entry={key: value for key, value in entry.items() if value})
 
 

@@ -220,6 +220,11 @@ ADD = CommandLine(
         ),
         argument("--type", metavar="T", help="the transport, where the URL does not show it: sse"),
         argument("--share", metavar="S", help="the clients that share an instance: all, workspace or session"),
+        argument(
+            "--trust",
+            choices=("all", "changes", "none"),
+            help="what models are offered unapproved: all, all but later changes, none (default: the file's)",
+        ),
         argument("--description", metavar="D", help="the server's purpose in a sentence, for models"),
         flag("--replace", "replace the server of that name"),
         either(
