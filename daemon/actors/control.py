@@ -36,8 +36,9 @@ CONFIG_FAULT = -32078
 class Control:
     """Serves one operator over one link."""
 
-    def __init__(self, link: Link, context: OperatorContext) -> None:
+    def __init__(self, link: Link, context: OperatorContext, uid: int | None = None) -> None:
         self._context = context
+        self._uid = uid
         self._peer = Peer(link, context.outbox, self, strict=True)
         self._spawn: Callable[..., None] | None = None
         self._running = 0
@@ -89,7 +90,7 @@ class Control:
     async def _serve(self, command: Command[Any], request_id: bytes, params: Raw) -> None:
         try:
             asked = msgspec.json.decode(params, type=command.params)
-            operator = OperatorPeer(self._peer, self._context.outbox, request_id)
+            operator = OperatorPeer(self._peer, self._context.outbox, request_id, self._uid)
             answer = await command.run(attrs.evolve(self._context, operator=operator), asked)
             self._peer.answer(request_id, msgspec.json.encode(answer))
         except ConfigError as error:

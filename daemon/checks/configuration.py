@@ -13,6 +13,7 @@ from daemon.checks.findings import Finding, Running, Scene, found
 from daemon.config.config_model import Config, Server
 from daemon.config.jsonc import ROOT, below
 from daemon.config.listen import HttpListen
+from daemon.config.lock_file import LOCK
 from daemon.config.redaction import in_arguments, names_credential
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
@@ -38,6 +39,8 @@ def check(scene: Scene) -> Iterator[Finding]:
         yield found("configuration-sound", path=scene.path, servers=servers, categories=categories)
         if not servers and not scene.faults:
             yield found("no-servers")
+        if (lock := scene.config.lock) is not None and lock.problem:
+            yield found("lock-unusable", path=scene.path.with_name(LOCK), problem=lock.problem)
         if variable := missing_key(scene.config, scene.inherited):
             yield found("summaries-key-unset", variable=variable, where=_where(scene))
     if scene.running is not None:

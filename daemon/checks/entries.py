@@ -22,6 +22,7 @@ from daemon.config import command_lines
 from daemon.config.command_lines import warnings as container_warnings
 from daemon.config.config_model import PORTS, WRITTEN, Server, Share, TransportType
 from daemon.host import paths
+from daemon.kit.wording import counted
 from daemon.processes import proc
 from daemon.states import COMING, WELL
 
@@ -32,6 +33,9 @@ CONNECT_SECONDS = 1.0
 
 LOCAL = ("127.0.0.1", "::1")
 """`localhost` (RFC 6761), whatever a name server says."""
+
+NAMED = 10
+"""Definitions that wait for approval, named in a finding."""
 
 HEAD = 256
 """Bytes of a program's first line that the kernel reads (BINPRM_BUF_SIZE)."""
@@ -291,7 +295,7 @@ def check(scene: Scene) -> Iterator[Finding]:
         if not server.enabled:
             yield found("server-off", server=name)
             continue
-        what = [*_server(server, scene), *sharing(server)]
+        what = [*_server(server, scene), *_held(name, scene.running), *sharing(server)]
         yield from what
         if all(each.level is Level.NOTE for each in what):
             yield found("server-sound", server=name, reached=_reached(server, scene))
@@ -310,6 +314,13 @@ def _server(server: Server, scene: Scene) -> Iterator[Finding]:
         yield now
     yield from what
     yield from packages(server)
+
+
+def _held(name: str, running: Running | None) -> Iterator[Finding]:
+    seen = running.status["servers"].get(name, {}) if running is not None else {}
+    if held := list(seen.get("held", ())):
+        count, names = counted(len(held), "definition"), ", ".join(held[:NAMED])
+        yield found("definitions-held", server=name, count=count, names=names)
 
 
 def _now(name: str, running: Running) -> Finding | None:

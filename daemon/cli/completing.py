@@ -115,6 +115,9 @@ _BY_WORD = {
     "SERVER|INSTANCE": _Live(("status", _instances)),
     "SERVER/TOOL": _Live(_TOOLS),
     "SERVER[/TOOL]": _Live(_SERVERS, _TOOLS),
+    "SERVER[/NAME]": _Live(
+        _SERVERS, ("approve", lambda answer: (f"{each['server']}/{each['name']}" for each in answer["waiting"]))
+    ),
     "SERVER/NAME": _Live(
         ("prompts", lambda answer: (f"{each['server']}/{each['name']}" for each in answer["prompts"]))
     ),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import unified_diff
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
 from daemon.cli.terminal import Column, Screen, draw, first_sentence, listing, paragraph, safe
+from daemon.history.event_words import of_held
 from daemon.kit.wording import short_size
-from daemon.operators.report_words import change_in_words
+from daemon.operators.report_words import change_in_words, local_time
 from daemon.operators.schema_words import Argument, arguments_of
 from daemon.safety.escape import json_line, visible
 
@@ -45,6 +48,9 @@ def render_tool(answer: ToolReport, screen: Screen) -> str:
             parts += [Text(""), *(paragraph(line, indent=2) for line in text.strip().splitlines())]
     if change := answer["changed"]:
         parts += [Text(""), paragraph(change_in_words(change), indent=2)]
+    if approval := answer["approved"]:
+        told = f"Approved by: {approval['by']}, {local_time(approval['at'])}."
+        parts += [Text(""), paragraph(told, indent=2)]
     arguments = arguments_of(definition.get("inputSchema"))
     parts += [Text(""), Text("arguments" if arguments else "It takes no arguments.", style="bold")]
     if arguments:
@@ -67,9 +73,12 @@ def _heading(answer: ToolReport, definition: Mapping[str, Any]) -> Text:
     heading = safe(f"{answer['server']}/{answer['tool']}", "bold")
     if isinstance(title, str) and title and title != answer["tool"]:
         heading.append_text(safe(f"  {title}"))
+    if held := answer["held"]:
+        why = of_held(held["because"], held["change"])
+        heading.append_text(safe(f"  [waits for approval: {why}]", "yellow"))
     if not answer["enabled"]:
         heading.append_text(safe("  [disabled]", "yellow"))
-    elif not answer["available"]:
+    elif not answer["available"] and not held:
         heading.append_text(safe(f"  [unavailable: {answer['server']} is {answer['state']}]", "yellow"))
     return heading
 
@@ -105,6 +114,75 @@ def _argument_table(arguments: list[Argument], screen: Screen) -> Table:
 def _example(answer: ToolReport) -> str:
     call = example_call(answer)
     return f"example\n  {call}" if call else "No example: none was found that fits its schema."
+
+
+LISTED = 40
+"""Definitions in a list: a screen of them."""
+
+LONGEST = 400
+"""Lines of one difference."""
+
+ALIGNED = 10_000
+"""Lines that are aligned, which could take minutes: of longer texts the beginning of what differs is."""
+
+_SENTENCE = re.compile(r"(?<=[.!?;] )")
+"""The ends of lines in a difference: a text that has grown differs in its new sentences."""
+
+
+_SIGNS = {"-": "red", "+": "green"}
+
+
+def render_approval(answer: Mapping[str, Any], *, approves: bool, screen: Screen) -> str:
+    """Definitions that wait, or were approved; `approves`: those that wait have changed meanwhile."""
+    waiting = answer["waiting"]
+    full = [each for each in waiting if "difference" in each]
+    told = [line for each in full for line in (*_difference(each, screen), "")]
+    told += _listed(answer["approved"], "approved ")
+    told += _listed(waiting[len(full) :], "changed meanwhile, and waits: " if approves else "")
+    told += [visible(f"{name}: nothing of it waits for approval") for name in answer["idle"]]
+    if waiting:
+        server = waiting[0]["server"]
+        one, its = (shlex.quote(visible(name)) for name in (f"{server}/{waiting[0]['name']}", server))
+        told += [""] * bool(told[-1])
+        told += [f"Differences in full: mcpd approve --diff {its}"] * (len(full) < len(waiting))
+        told += [f"To approve: mcpd approve {one}, or mcpd approve {its}, or mcpd approve --all"]
+    return "\n".join(told or ["nothing waits for approval"])
+
+
+def _listed(rows: Sequence[Mapping[str, Any]], done: str) -> Iterator[str]:
+    yield from (f"{done}{_held(each)}" for each in rows[:LISTED])
+    if len(rows) > LISTED:
+        yield f"and {len(rows) - LISTED:,} more: --json has all"
+
+
+def _held(each: Mapping[str, Any]) -> str:
+    return visible(f"{each['server']}/{each['name']}  {of_held(each['because'], each['change'])}")
+
+
+def _difference(each: Mapping[str, Any], screen: Screen) -> Iterator[str]:
+    yield _held(each)
+    parts: list[RenderableType] = []
+    for name, before, now in each["difference"]:
+        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, show_header=False)
+        old, new = _lines(before), _lines(now)
+        if len(old) + len(new) > ALIGNED:
+            places = range(min(len(old), len(new)))
+            start = next((place for place in places if old[place] != new[place]), len(places))
+            old, new = (["...", *lines[start : start + LONGEST], "..."] for lines in (old, new))
+        # The first lines would name files. Signs have a column of their own: no text can pass for another part.
+        for line in [*unified_diff(old, new)][3:]:
+            sign, text = (" ", "...") if line[0] == "@" else (line[0], line[1:])
+            table.add_row("   ", sign, safe(text, _SIGNS.get(sign, "")))
+        parts += [safe(f"  {name}", "bold"), table]
+    lines = draw(parts, screen).split("\n")
+    yield from lines[:LONGEST]
+    if len(lines) > LONGEST:
+        yield f"and {len(lines) - LONGEST:,} more lines: --json has all"
+
+
+def _lines(text: str | None) -> list[str]:
+    whole = [] if text is None else visible(text, lines=True).expandtabs().split("\n")
+    return [part for line in whole for part in _SENTENCE.split(line)]
 
 
 def render_prompts(answer: PromptsReport, screen: Screen) -> str:

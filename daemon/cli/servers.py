@@ -1,4 +1,4 @@
-"""Commands for servers: enable, disable, restart, refresh, reload and logout."""
+"""Commands for servers: enable, disable, approve, restart, refresh, reload and logout."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import CommandLine, UsageError, argument, asking, flag, lines
-from daemon.cli.control import RemoteFault, ask_with, guarded
+from daemon.cli.command import CommandLine, UsageError, argument, asking, drawn, either, flag, lines
+from daemon.cli.control import EX_FAULT, RemoteFault, ask_with, guarded
 from daemon.cli.table import EX_CONFIG
 from daemon.safety.escape import document, json_line, visible
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
         SwitchReport,
     )
     from daemon.operators.reports import StateReport
+
+APPROVE_SECONDS = 30.0
+"""Seconds to wait: the daemon writes `mcpd.lock` where there is one."""
 
 REFRESH_SECONDS = 60.0
 """Seconds to wait: a server has `timeouts.list` to answer, and a dormant one starts first."""
@@ -82,6 +85,39 @@ DISABLE = CommandLine(
     exits={0: "it is off, perhaps already", 1: _NOT_SWITCHED},
     arguments=(_SWITCHED,),
     run=asking("switch", lambda options: {"name": options.name, "off": True}, switched),
+)
+
+# --- approve ----------------------------------------------------------------------------------------------
+
+
+def _approve(options: argparse.Namespace) -> int:
+    if options.all and options.names:
+        raise UsageError("name what to approve, or write --all")
+    approves = options.all or (bool(options.names) and not options.diff)
+    wish = {"names": options.names, "approve": approves, "difference": options.diff}
+    answer = ask_with(options, "approve", wish)
+    view = "daemon.cli.definition_views:render_approval"
+    print(document(answer) if options.json else drawn(view, approves=approves)(answer))
+    return EX_FAULT if approves and answer["waiting"] else 0
+
+
+APPROVE = CommandLine(
+    "approve",
+    "Approve what servers with `trust` added or changed, in the form that it has now, and show what that is."
+    " Without SERVER, or with --diff, show what waits, and approve nothing.",
+    examples=("mcpd approve", "mcpd approve --diff git", "mcpd approve git/git_log git/prompt:review"),
+    exits={0: "shown or approved, perhaps before", 1: "no such name, or it changed meanwhile and still waits"},
+    arguments=(
+        argument(
+            "names",
+            metavar="SERVER[/NAME]",
+            nargs="*",
+            help="a server, or SERVER/TOOL, SERVER/prompt:NAME, SERVER/template:TEMPLATE",
+        ),
+        either(flag("--diff", "show differences in full"), flag("--all", "approve everything that waits")),
+    ),
+    seconds=APPROVE_SECONDS,
+    run=_approve,
 )
 
 # --- restart ----------------------------------------------------------------------------------------------

@@ -226,6 +226,10 @@ def lately_in_words(told: LatelyReport, width: int, lines: int = 2) -> list[str]
     return []
 
 
+NAMED = 3
+"""Definitions that wait for approval, named in a line."""
+
+
 def _of_one(name: str, server: OverReport) -> str:
     told = []
     if times := server["outages"]:
@@ -236,6 +240,9 @@ def _of_one(name: str, server: OverReport) -> str:
         if names:
             noun = counted(len(names), "tool") if "tool" not in "".join(told) else str(len(names))
             told.append(f"{word} {noun}")
+    if names := server["held"]:
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        told.append(f"holds {', '.join(map(visible, names[:NAMED]))}{more} until approved")
     return f"{visible(name)} {', '.join(told)}"
 
 

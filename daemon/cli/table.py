@@ -42,6 +42,7 @@ COMMANDS = {
     "reload": ("reload the configuration; restart only what changed", "mcpd reload"),
     "disable": ("switch a server, or one of its tools, off", "mcpd disable git/git_push"),
     "enable": ("switch a server or a tool on again", "mcpd enable git"),
+    "approve": ("approve what servers changed, or show it", "mcpd approve --diff git"),
     "describe": ("give a tool another description", "mcpd describe git/git_log 'Shows commits.'"),
     "refresh": ("have a server list its tools again", "mcpd refresh git"),
     "lazy": ("show or set the switches of loading on demand", "mcpd lazy off --profile reader"),
@@ -64,7 +65,7 @@ MODULES = {
     "daemon.cli.about": "version schema metrics ui token",
     "daemon.cli.calls": "calls cancel",
     "daemon.cli.completing": "completions",
-    "daemon.cli.servers": "enable disable restart refresh reload logout",
+    "daemon.cli.servers": "enable disable approve restart refresh reload logout",
     "daemon.cli.sessions": "sessions allow unload",
     "daemon.cli.settings": "describe lazy summaries",
     "daemon.cli.tools": "tools search",
@@ -78,7 +79,7 @@ GROUPS = {
     "the daemon": "start stop run connect reload version schema",
     "look": "status doctor check logs events sessions calls metrics ui",
     "use": "tools search prompts resources call prompt read",
-    "change": "restart disable enable describe refresh allow unload cancel lazy summaries",
+    "change": "restart disable enable approve describe refresh allow unload cancel lazy summaries",
 }
 
 SYNONYMS = {
@@ -97,6 +98,7 @@ SYNONYMS = {
     **dict.fromkeys(("off",), "disable SERVER"),
     **dict.fromkeys(("on",), "enable SERVER"),
     **dict.fromkeys(("auth", "signin"), "login SERVER"),
+    **dict.fromkeys(("accept", "agree", "trust"), "approve"),
     **dict.fromkeys(("clients", "connections"), "sessions"),
     **dict.fromkeys(("tokens",), "token list"),
     **dict.fromkeys(("completion",), "completions"),

@@ -62,6 +62,8 @@ def render_tools(categories: Mapping[str, CategoryReport], screen: Screen) -> st
 
 def render_server_tools(answer: ServerToolsReport, screen: Screen) -> str:
     """The tools of a server: first sentence and availability of each."""
+    from daemon.history.event_words import of_held  # noqa: PLC0415 - not for `mcpd status`
+
     server, tools = answer["server"], answer["tools"]
     state = f", {answer['state']}" if answer["state"] else ""
     parts: list[RenderableType] = [safe(f"{server}{state}, {counted(len(tools), 'tool')}", "bold")]
@@ -80,6 +82,9 @@ def render_server_tools(answer: ServerToolsReport, screen: Screen) -> str:
         for name, tool in tools.items()
     ]
     parts.append(listing(_TOOLS, rows, screen, head=False))
+    for name, held in answer["held"].items():
+        why = of_held(held["because"], held["change"])
+        parts.append(paragraph(f"{server}/{name} waits for approval: {why}", indent=2, style="yellow"))
     for name, why in answer["quarantined"].items():
         parts.append(paragraph(f"{server}/{name} is not offered: {why}", indent=2, style="yellow"))
     if tools:

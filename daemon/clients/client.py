@@ -53,6 +53,8 @@ class Principal:
     """The profiles that it may use, the first as the default; None is all."""
     console: ConsoleRole | None = None
     workspaces: tuple[str, ...] | None = None
+    uid: int | None = attrs.field(default=None, eq=False)
+    """The user's, behind a unix socket."""
     keeps: bool = True
     """Whether loaded and shown tools are kept between requests without a session key: False where clients of a
     connection cannot be told apart (MCP 2026-07-28 over HTTP)."""
@@ -65,8 +67,8 @@ class Principal:
 def local_user(uid: int, workspaces: tuple[str, ...] = ()) -> Principal:
     """The principal behind a unix socket; `workspaces` binds all but the own user and root."""
     if uid == os.getuid():
-        return Principal()
-    return Principal(owner=f"{OTHERS}{uid}: ", workspaces=workspaces if uid else None)
+        return Principal(uid=uid)
+    return Principal(owner=f"{OTHERS}{uid}: ", workspaces=workspaces if uid else None, uid=uid)
 
 
 LOCAL_USER = Principal()

@@ -134,6 +134,7 @@ _SERVERS = (
         "Tools that a server lists and that cannot be used, as their descriptions are malformed.",
         ("server",),
     ),
+    _gauge("mcpd_server_held", "Tools, prompts and templates of a server that wait for approval.", ("server",)),
     _gauge(
         "mcpd_server_definitions",
         "Prompts, resources, resource templates and skills that are known of a server.",

@@ -247,6 +247,9 @@ def _servers(servers: Mapping[str, ServerEntry]) -> dict[str, Values]:
         "mcpd_server_tools_quarantined": {
             (name,): len(entry.tool_list.quarantined) for name, entry in servers.items()
         },
+        "mcpd_server_held": {
+            (name,): sum(len(known.held) for known in entry.lists.values()) for name, entry in servers.items()
+        },
         **_definitions(servers),
         "mcpd_server_restarts_total": {(name,): entry.status.restarts for name, entry in servers.items()},
     }

@@ -245,7 +245,9 @@ class ConsoleAccess(Protocol):
 class OperatorPeer:
     """The operator's side of one command that a server works on."""
 
-    def __init__(self, peer: Peer, outbox: Outbox, request_id: bytes) -> None:
+    def __init__(self, peer: Peer, outbox: Outbox, request_id: bytes, uid: int | None = None) -> None:
+        self.uid = uid
+        """The operator's user; None if unknown."""
         self._peer = peer
         self._outbox = outbox
         self._request_id = request_id

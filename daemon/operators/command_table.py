@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from daemon.operators.approving_commands import APPROVE
 from daemon.operators.base import Command
 from daemon.operators.call_commands import CALLS, CANCEL
 from daemon.operators.config_changes import DESCRIBE, LAZY, SUMMARIES
@@ -39,6 +40,7 @@ COMMANDS: dict[str, Command[Any]] = {
         RELOAD,
         SWITCH,
         REFRESH,
+        APPROVE,
         SESSIONS,
         MOVE,
         ALLOW,

@@ -13,12 +13,12 @@ from daemon.catalog.kinds import BESIDE_TOOLS, LISTS, switch_of
 from daemon.catalog.trust import HeldBecause
 from daemon.config.lock_file import MEMBERS
 from daemon.history.event import Event, EventKind
-from daemon.safety.escape import document
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.catalog.trust import HeldDefinition
     from daemon.model import Definition, Kind, Tool
+    from daemon.operators.reports import HeldReport
 
 
 MOST = 20
@@ -163,6 +163,16 @@ def waiting(catalog: Catalog, server: str = "", word: str = "") -> list[HeldDefi
     ]
 
 
+def held_in(entry: ServerEntry) -> dict[str, HeldReport]:
+    """The definitions of a server that are held, by operators' words for them."""
+    return {word_of(held): held_report(held) for kind in MEMBERS for held in entry.list_of(kind).held.values()}
+
+
+def held_report(held: HeldDefinition) -> HeldReport:
+    """The reason and the change of a definition that is held."""
+    return {"because": str(held.because), "change": held.change}
+
+
 def word_of(held: HeldDefinition) -> str:
     """The operators' word for a definition within its server."""
     return switch_of(held.definition.kind, held.definition.name)
@@ -178,6 +188,10 @@ def members_differing(held: HeldDefinition) -> list[tuple[str, str | None, str |
     return [("".join(key), had.get(key), has.get(key)) for key in differ]
 
 
+MOSTLY_TEXT = 4
+"""Bytes of indented JSON for each byte of JSON: members of 20 bytes take three at a depth of 20."""
+
+
 def _members(raw: bytes) -> dict[tuple[str, str], str]:
     said: dict[str, Any] = msgspec.json.decode(raw)
     schema = said.get(SCHEMA)
@@ -185,7 +199,14 @@ def _members(raw: bytes) -> dict[tuple[str, str], str]:
     parts = {("", name): value for name, value in said.items()}
     if isinstance(arguments, dict):
         parts |= {("argument ", name): value for name, value in arguments.items()}
-    return {key: value if isinstance(value, str) else document(value) for key, value in parts.items()}
+    return {key: value if isinstance(value, str) else _indented(value) for key, value in parts.items()}
+
+
+def _indented(value: Any) -> str:
+    """JSON for people, on one line if it would be indentation for the most part: a server nests as it likes."""
+    line = msgspec.json.encode(value)
+    text = msgspec.json.format(line, indent=2)
+    return (text if len(text) <= MOSTLY_TEXT * len(line) else line).decode()
 
 
 def _compared(before: ServerEntry, after: ServerEntry, names: Sequence[str]) -> dict[str, Any]:

@@ -6,10 +6,11 @@ Standard library only: `mcpd status` loads it.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from daemon.kit.wording import span
+from daemon.kit.wording import counted, span
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
@@ -85,8 +86,12 @@ def session_name(report: Mapping[str, Any]) -> str:
 
 def change_in_words(change: Mapping[str, Any], tool: str = "It") -> str:
     """The last change of a tool and its time as a sentence."""
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(change["at"]))
-    return f"{tool} was {change['what']} at {at}."
+    return f"{tool} was {change['what']} at {local_time(change['at'])}."
+
+
+def local_time(at: float) -> str:
+    """A time in seconds since the epoch, as people write it."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def advice(tool: Mapping[str, Any]) -> str:
@@ -113,12 +118,21 @@ def remark_lines(server: ServerReport) -> Iterator[tuple[str, str]]:
     yield from oddities(server)
 
 
+_OTHERS = ("prompt:", "template:")
+"""Beginnings of words for what waits besides tools (`catalog.kinds.switch_of`)."""
+
+
 def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:
     """Unusual facts about a server whatever its state, each line with its severity."""
     if server["state"] == "ready" and server["tools"] == 0 and server["others"]:
         yield f"it has no tools, only {' and '.join(server['others'])}", "quiet"
     if server.get("listingError"):
         yield f"its tools could not be listed: {server['listingError']}", "warning"
+    if held := server.get("held"):
+        kinds = Counter(word.split(":")[0] if word.startswith(_OTHERS) else "tool" for word in held)
+        what = " and ".join(counted(number, kind) for kind, number in kinds.items())
+        unread = any(each["because"] == "unknown" for each in held.values())
+        yield f"waits for {'the store' if unread else 'approval (`mcpd approve`)'}: {what}", "warning"
     for tool, reason in (server.get("quarantined") or {}).items():
         yield f"tool {tool} is not offered: {reason}", "warning"
     if completed := server.get("completed"):

@@ -199,6 +199,15 @@ class ListReport(TypedDict):
     listingError: str
 
 
+class HeldReport(TypedDict):
+    """A definition that waits for approval."""
+
+    because: str
+    """`catalog.trust.HeldBecause`."""
+    change: Mapping[str, list[str]]
+    """`catalog.forms.Change`."""
+
+
 class BesideToolsReport(TypedDict):
     """The numbers of known prompts, resources, templates and skills."""
 
@@ -245,6 +254,8 @@ class ServerReport(StandingReport, RunningReport):
     unavailableSkills: NotRequired[list[str]]
     unavailableSkillsLeft: NotRequired[int]
     lists: NotRequired[dict[str, ListReport]]
+    held: NotRequired[dict[str, HeldReport]]
+    """Held definitions, by operators' words (`catalog.kinds.switch_of`)."""
     instances: NotRequired[list[ServerReport]]
 
 
@@ -302,6 +313,8 @@ class OverReport(TypedDict):
     changed: list[str]
     came: list[str]
     went: list[str]
+    held: list[str]
+    """Definitions that wait for approval, if some have been held meanwhile."""
 
 
 class LatelyReport(TypedDict):
@@ -412,6 +425,7 @@ class ServerToolsReport(StateReport):
     isCategory: bool
     """Whether a category has its name, but other tools."""
     tools: dict[str, OwnToolReport]
+    held: dict[str, HeldReport]
     quarantined: dict[str, str]
 
 
@@ -432,6 +446,9 @@ class ToolReport(StateReport):
     available: bool
     schemaHash: str
     changed: ChangeReport | None
+    held: HeldReport | None
+    approved: Mapping[str, Any] | None
+    """`by` and `at`; None where nothing is held, or the tool waits."""
     definition: Any
     example: Any
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,6 +20,7 @@ from daemon.kit.wording import camel
 from daemon.operators.base import Command, NoParams, OperatorContext
 from daemon.operators.call_commands import in_flight
 from daemon.operators.event_commands import LOOKED_AT, for_people, recent
+from daemon.operators.news import held_in
 from daemon.operators.session_commands import connection_status
 from daemon.operators.tool_reports import view_of
 from daemon.processes.marks import memory_by_mark
@@ -141,6 +142,7 @@ def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[
         "switchedOff": sum((entry.name, tool) in context.catalog.off for tool in entry.tools or ()),
         "summary": redact(entry.summary.text) if entry.summary else "",
         **_lists(entry, context.catalog, redact),
+        "held": held_in(entry),
         "instances": [instance_status(each, context, memory) for each in instances],
     }
     return cast("ServerReport", told)
@@ -268,21 +270,25 @@ LATELY_SECONDS = 12 * 3600.0
 MOST = 500
 """Most events that `lately` reads, the newest: some milliseconds."""
 
-_KINDS = frozenset({EventKind.READY, EventKind.LISTS_CHANGED})
+_KINDS = frozenset({EventKind.READY, EventKind.LISTS_CHANGED, EventKind.HELD})
 
 
 async def lately(context: OperatorContext) -> LatelyReport:
-    """Past outages and changes of tools, by server."""
+    """Past outages, changes of tools, and what was held and waits still, by server."""
     since = context.history.now() - LATELY_SECONDS
     events = await context.history.recent(EventQuery(kinds=_KINDS, since=since, limit=MOST))
-    configured = context.config.mcp_servers
-    told = summed(event for event in events if event.server in configured)
+    waiting = {name: held_in(entry) for name, entry in context.catalog.servers.items()}
+    told = summed((event for event in events if event.server in waiting), waiting)
     return {"seconds": LATELY_SECONDS, "servers": told}
 
 
-def summed(events: Iterable[Event]) -> dict[str, OverReport]:
-    """The outages and changes of each server in these events, which are oldest first."""
+def summed(events: Iterable[Event], waiting: Mapping[str, Collection[str]]) -> dict[str, OverReport]:
+    """The outages and changes of each server in these events, which are oldest first.
+
+    `waiting` has what waits for approval now, by server.
+    """
     outages: dict[str, list[float]] = {}
+    held: dict[str, Collection[str]] = {}
     tools: dict[str, dict[str, str]] = {}
     for event in events:
         away = event.details.get("awaySeconds")
@@ -291,10 +297,14 @@ def summed(events: Iterable[Event]) -> dict[str, OverReport]:
         found = event.details.get("tools")
         if isinstance(found, dict):
             _change(tools.setdefault(event.server, {}), found)
+        words = event.details.get("definitions")
+        if isinstance(words, dict) and any(word in words for word in waiting[event.server]):
+            held[event.server] = waiting[event.server]
     told: dict[str, OverReport] = {}
-    for server in dict.fromkeys([*outages, *tools]):
-        lengths, changes = outages.get(server, []), tools.get(server, {})
-        if lengths or changes:
+    for server in dict.fromkeys([*outages, *tools, *held]):
+        lengths, changes, waits = outages.get(server, []), tools.get(server, {}), held.get(server, ())
+        changes = {name: what for name, what in changes.items() if name not in waits}
+        if lengths or changes or waits:
             changed, came, went = (
                 sorted(name for name, what in changes.items() if what == how)
                 for how in ("changed", "came", "went")
@@ -305,6 +315,7 @@ def summed(events: Iterable[Event]) -> dict[str, OverReport]:
                 "changed": changed,
                 "came": came,
                 "went": went,
+                "held": [*waits],
             }
     return told
 

@@ -40,7 +40,7 @@ class SwitchParams(msgspec.Struct):
 async def switch(context: OperatorContext, params: SwitchParams) -> dict[str, object]:
     """Switch a server or a definition, and report; raises a `McpdError` for unknown or configured names."""
     off, registry = params.off, context.registry
-    server, word = key = _key_of(context.catalog, params.name)
+    server, word = key = key_of(context.catalog, params.name)
     kind, name = (None, "") if word == WHOLE else switched_by(word)
     async with context.switching:
         # Once settled, the catalog has what other operators have switched, so that it is not undone.
@@ -109,14 +109,15 @@ async def _unkept(context: OperatorContext) -> str:
     return f"it is lost if mcpd ends now: {context.archive.persistence.value.reason}"
 
 
-def _key_of(catalog: Catalog, reference: str) -> tuple[str, str]:
+def key_of(catalog: Catalog, reference: str) -> tuple[str, str]:
+    """A server, and an operator's word for a definition, or `WHOLE`; raises `InvalidArguments`."""
     servers = {*catalog.servers, *(server for server, _word in catalog.switched)}
     if reference in servers:
         return reference, WHOLE
     read = read_reference(reference, servers)
     if read.server is None:
         # A tool's name alone, where one server has it; everything else is taken for a server's.
-        owners = [entry.name for entry in catalog.servers.values() if read.tool in (entry.tools or ())]
+        owners = [entry.name for entry in catalog.servers.values() if read.tool in entry.tool_list.all]
         return (owners[0], read.tool) if len(owners) == 1 else (read.tool, WHOLE)
     kind, name = switched_by(read.tool)
     if not (tool_name_is_sound(name) if kind is Kind.TOOL else name.isprintable() and name):
@@ -135,23 +136,27 @@ def _check(context: OperatorContext, key: tuple[str, str], *, off: bool) -> None
     catalog = context.catalog
     if key in catalog.switched:
         return
-    server, word = key
-    entry = catalog.servers.get(server)
-    whole = server_of(server)
-    if whole != server and whole in catalog.servers:
-        # What follows the first slash may still belong to the name of an instance, and is said as it came.
-        named = f"{server}/{word}" if word else server
-        raise Refused(f"{named} is of one instance, and only all are switched: write {whole}, or {whole}/TOOL")
-    if entry is None:
-        raise context.unknown(server)
-    if word != WHOLE:
-        kind, name = switched_by(word)
-        listed = _listed(entry, kind)
-        if listed is not None and name not in listed:
-            text = _unlisted(server, kind, name, listed)
-            raise UnknownTool(text) if kind is Kind.TOOL else Refused(text)
+    check_listed(context, key, "are switched")
     if not off:
         _check_config(context, key)
+
+
+def check_listed(context: OperatorContext, key: tuple[str, str], done: str) -> None:
+    """Raise the error for an unknown server, one instance of one, or what a server does not list."""
+    servers = context.catalog.servers
+    server, word = key
+    whole = server_of(server)
+    if whole != server and whole in servers:
+        # What follows the first slash may still belong to the name of an instance, and is said as it came.
+        named = f"{server}/{word}" if word else server
+        raise Refused(f"{named} is of one instance, and only all {done}: write {whole}, or {whole}/TOOL")
+    if server not in servers:
+        raise context.unknown(server)
+    kind, name = switched_by(word)
+    listed = _listed(servers[server], kind)
+    if word != WHOLE and listed is not None and name not in listed:
+        text = _unlisted(server, kind, name, listed)
+        raise UnknownTool(text) if kind is Kind.TOOL else Refused(text)
 
 
 def _check_config(context: OperatorContext, key: tuple[str, str]) -> None:
@@ -172,10 +177,9 @@ def _check_config(context: OperatorContext, key: tuple[str, str]) -> None:
 
 def _listed(entry: ServerEntry, kind: Kind) -> Collection[str] | None:
     """A server's names of a kind, offered or not; None before its first list."""
-    if kind is Kind.TOOL:
-        return None if entry.tools is None else [*entry.tools, *entry.tool_list.quarantined]
-    known = entry.lists.get(kind)
-    return None if known is None else [*known.definitions, *known.quarantined]
+    known = entry.list_of(kind)
+    is_known = known.listed if kind is Kind.TOOL else kind in entry.lists
+    return [*known.all, *known.quarantined] if is_known else None
 
 
 def _unlisted(server: str, kind: Kind, name: str, listed: Collection[str]) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import Raw
 
+from daemon.catalog.forms import change
 from daemon.config.listen import DEFAULT_PROFILE
 from daemon.errors import InvalidArguments, UnknownTool
 from daemon.history.event import Event, EventKind
@@ -16,6 +17,7 @@ from daemon.history.event_words import of_tool
 from daemon.history.journal import EventQuery
 from daemon.kit.wording import closest, meant
 from daemon.operators.base import Command, OperatorContext
+from daemon.operators.news import held_report
 from daemon.operators.report_words import change_in_words
 from daemon.surfaces.answers import MAX_NAMED, choices, quoted
 from daemon.surfaces.calling import scored, usual_tools
@@ -26,6 +28,7 @@ from daemon.surfaces.validators import Validator, Validators
 
 if TYPE_CHECKING:
     from daemon.catalog.categories import Member
+    from daemon.catalog.entry import ServerEntry
     from daemon.catalog.snapshot import Catalog
     from daemon.model import Tool, ToolKey
     from daemon.operators.reports import (
@@ -98,6 +101,7 @@ def _of_server(context: OperatorContext, server: str) -> ServerToolsReport:
             }
             for name, tool in (entry.tools or {}).items()
         },
+        "held": {name: held_report(each) for name, each in entry.tool_list.held.items()},
         "quarantined": {redact(name): redact(why) for name, why in entry.tool_list.quarantined.items()},
     }
 
@@ -182,6 +186,7 @@ async def tool(context: OperatorContext, params: ToolParams) -> ToolReport:
     catalog, server, name = context.catalog, params.server, params.tool
     if not server:
         server, name = tool_named(catalog, name)
+    held = catalog.held((server, name))
     try:
         known = known_tool(context, server, name)
     except UnknownTool as error:
@@ -196,13 +201,22 @@ async def tool(context: OperatorContext, params: ToolParams) -> ToolReport:
         "tool": name,
         "categories": [each.name for each in catalog.categories.values() if _holds(each.members, key)],
         "enabled": enabled,
-        "available": enabled and entry.available,
+        "available": enabled and entry.available and held is None,
         **context.state_of(server),
         "schemaHash": known.schema_hash,
         "changed": await last_change(context, server, name),
+        "held": None if held is None else held_report(held),
+        "approved": _approval(entry, known),
         "definition": Raw(known.raw),
         "example": _example(Validators().of(known)),
     }
+
+
+def _approval(entry: ServerEntry, tool: Tool) -> dict[str, Any] | None:
+    """The last approval of a form that differs in nothing that counts; None where nothing is held."""
+    forms = () if entry.gate.is_open else (entry.gate.known or {}).get((tool.kind, tool.name), ())
+    same = (each for each in reversed(forms) if not change(tool.kind, each.raw, tool.raw))
+    return next(({"by": each.by, "at": round(each.at, 3)} for each in same), None)
 
 
 TOOL = Command("tool", ToolParams, tool)
@@ -237,9 +251,9 @@ def known_tool(context: OperatorContext, server: str, name: str) -> Tool:
     entry = context.catalog.servers.get(server)
     if entry is None:
         raise context.unknown(server)
-    found = (entry.tools or {}).get(name)
+    found = entry.tool_list.all.get(name)
     if found is not None:
-        return found
+        return cast("Tool", found)
     why, text = entry.tool_list.quarantined.get(name), f"server {server} has no tool {quoted(name)}"
     if why is None:
         raise UnknownTool(f"{text}. {tools_like(server, entry.tools or {}, name)}", tool=name)
@@ -254,7 +268,7 @@ def tools_like(server: str, tools: Iterable[str], name: str) -> str:
 
 
 def _listed(catalog: Catalog) -> list[ToolKey]:
-    return [(entry.name, own) for entry in catalog.servers.values() for own in entry.tools or ()]
+    return [(entry.name, own) for entry in catalog.servers.values() for own in entry.tool_list.all]
 
 
 MOST = 200

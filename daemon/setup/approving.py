@@ -72,19 +72,21 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
             # Otherwise the rest would be judged as if nobody had ever approved anything.
             text = "nothing can be approved before the store was read, which has earlier approvals"
             raise CannotApprove(f"{text}: `mcpd status` says why it cannot be read")
-        if catalog.config.lock is not None:
-            await self._lock(found)
         gates = {name: entry.gate for name, entry in catalog.servers.items()}
         approvals = tuple(approval(gates[each.server], each, by, self.wall()) for each in found)
-        self.tell(Approved(approvals=approvals, at=self.wall()))
-        await self.settle()
+        approved = Approved(approvals=approvals, at=self.wall())
+        if catalog.config.lock is not None:
+            await self._lock(found, approved)
+        else:
+            self.tell(approved)
+            await self.settle()
         for server in dict.fromkeys(each.server for each in found):
             names = [switch_of(each.kind, each.name) for each in found if each.server == server]
             self.note(Event(kind=EventKind.APPROVED, server=server, details={"names": names, "by": by}))
             logger.bind(server=server, event=True).info("{} approved {}", by, ", ".join(names))
         return found
 
-    async def _lock(self, definitions: Sequence[Definition]) -> None:
+    async def _lock(self, definitions: Sequence[Definition], approved: Approved) -> None:
         async with self.writing:
             catalog = self.catalog.value
             if catalog.config.lock is not None and catalog.config.lock.problem:
@@ -98,6 +100,8 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
             except (files.DocumentError, trio.TooSlowError) as error:
                 why = str(error) or f"no answer from its file system within {LOCK_SECONDS:g} s"
                 raise CannotApprove(f"the approvals stand in {self.directory / LOCK}: {why}") from None
+            # First who approved: the lock itself is the author of what nobody else approved.
+            self.tell(approved)
             config = attrs.evolve(self.catalog.value.config, lock=lock)
             self.tell(Configured(config=config, now=self.wall()))
             await self.settle()

@@ -218,7 +218,7 @@ def _exporter(wiring: Wiring) -> Exporter:
 
 
 def _control(context: OperatorContext) -> Front[Control]:
-    return Front(lambda link, _number, _principal: Control(link, context))
+    return Front(lambda link, _number, principal: Control(link, context, principal.uid))
 
 
 def _context(wiring: Wiring) -> OperatorContext:

@@ -40,6 +40,7 @@ TOOLS = ("git_log", "git_diff")
 ANSWERS: dict[str, Any] = {
     "status": status_of({"git": server(instances=[{"name": "git#3"}]), "github": server(instances=[])}),
     "tools": {"categories": {"code": {"tools": {each: {"server": "git", "tool": each} for each in TOOLS}}}},
+    "approve": {"waiting": [{"server": "git", "name": "prompt:review"}]},
     "prompts": {"prompts": [{"server": "git", "name": "review"}]},
     "resources": {"resources": [{"server": "git", "uri": "docs://one"}]},
     "sessions": {"sessions": [{"key": "/home/me/app"}, {"key": "#4"}]},
@@ -88,6 +89,7 @@ def test_each_shell_completes_commands_options_and_names_of_the_running_daemon(
 
 
 def test_every_kind_of_name_is_completed(daemon: Callable[..., list[str]]) -> None:
+    assert daemon("mcpd approve ") == ["git", "git/prompt:review", "github"]
     assert daemon("mcpd disable ") == ["git", "git/git_diff", "git/git_log", "github"]
     assert daemon("mcpd tools ") == ["git", "git/git_diff", "git/git_log", "github"]
     assert daemon("mcpd tools --profile ") == ["default", "reader"]

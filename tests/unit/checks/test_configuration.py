@@ -38,6 +38,18 @@ def test_what_is_odd_about_one_is_noted_and_one_that_is_not_there_is_a_fault(hou
     assert not list(secrets(house.look()))
 
 
+@pytest.mark.parametrize(("content", "level"), [("{", Level.FAULT), ('{"lockfileVersion": 1}', None)])
+def test_a_lock_that_cannot_be_read_is_a_fault(house: House, content: str, level: Level | None) -> None:
+    house.servers(git={"command": "git", "trust": "changes"})
+    lock = house.config.with_name("mcpd.lock")
+    lock.write_text(content)
+    lock.chmod(0o600)
+    found = list(check(house.look()))
+    assert levels(found) == (["ok"] if level is None else ["ok", level])
+    if level is not None:
+        assert f"{lock} approves nothing: it is no mcpd.lock" in only(found, level)
+
+
 def test_every_fault_is_told_with_its_place(house: House) -> None:
     house.write('{"mcpServers": {"git": {"comand": "x"}}, "lazzy": true}')
     found = list(check(house.look()))

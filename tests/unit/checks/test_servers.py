@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemon.checks.entries import check, endpoint, loopback, most_instances
+from daemon.checks.entries import NAMED, check, endpoint, loopback, most_instances
 from daemon.checks.entries import sharing as check_sharing
 from daemon.checks.findings import Finding, Level
 from daemon.config.config_model import Server, TransportType
@@ -47,6 +47,17 @@ def test_servers_that_are_well_or_only_starting_or_not_known_yet_are_fine(house:
     house.servers(a={"command": "tool"}, **{name: {"command": "tool"} for name in "bcd"})
     with house.daemon({"a": server(), "b": down(state="starting"), "c": down(state="queued")}):
         assert levels(check(house.look())) == ["ok"] * 4
+
+
+def test_what_waits_for_approval_is_a_warning_with_the_way_to_look_and_to_approve(house: House) -> None:
+    house.program("tool")
+    house.servers(git={"command": "tool"}, time={"command": "tool"})
+    held = {f"tool{number}": {"because": "new", "change": {}} for number in range(NAMED + 2)}
+    with house.daemon({"git": server(held=held), "time": server(held={})}):
+        said = only(check(house.look()), Level.WARNING)
+    names = ", ".join([*held][:NAMED])
+    assert said.startswith(f"git: waiting for approval: 12 definitions, such as {names}\n")
+    assert "`mcpd approve --diff git` shows them, `mcpd approve git` approves them." in said
 
 
 def test_a_package_without_a_version_is_warned_of_at_its_own_server_only(house: House) -> None:

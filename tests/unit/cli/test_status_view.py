@@ -92,7 +92,7 @@ FAULTS = {
     "oneClientAtATime": True, "listingError": "timed out",
 }  # fmt: skip
 MODEL = {"asked": 3, "answered": 2, "sentences": 40, "refused": 0, "givenUp": 1, "waiting": 20}
-OVER = {"outages": 1, "awaySeconds": 10_800.0, "changed": [], "came": [], "went": []}
+OVER = {"outages": 1, "awaySeconds": 10_800.0, "changed": [], "came": [], "went": [], "held": []}
 
 
 @cases("servers", "more", "said")
@@ -296,7 +296,7 @@ def test_an_older_daemon_is_told_as_such_whatever_its_answer_lacks(
 
 
 def one(outages: int = 0, away: float = 0.0, **tools: list[str]) -> dict[str, Any]:
-    return {"outages": outages, "awaySeconds": away, "changed": [], "came": [], "went": [], **tools}
+    return {"outages": outages, "awaySeconds": away, "changed": [], "came": [], "went": [], "held": [], **tools}
 
 
 def told(servers: dict[str, Any], width: int = 80, lines: int = 2) -> list[str]:
@@ -308,6 +308,15 @@ def test_an_outage_and_changed_tools_are_two_lines_at_eighty_columns() -> None:
     assert told(night) == [
         "In the last 12h: notes was away 3h; weather changed 1 tool, added 1, removed 1",
         "(mcpd events --since 12h)",
+    ]
+
+
+def test_what_waits_for_approval_is_named() -> None:
+    assert told({"git": one(held=["log\x1b"])}) == [
+        "In the last 12h: git holds log\\x1b until approved (mcpd events git)"
+    ]
+    assert told({"git": one(went=["a"], held=["b", "c", "d", "e", "f"])}, lines=3)[:1] == [
+        "In the last 12h: git removed 1 tool, holds b, c, d and 2 more until approved"
     ]
 
 

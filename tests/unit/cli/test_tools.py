@@ -1,13 +1,23 @@
 """`mcpd tools`: one question, shown as data, as a table or as a model sees it."""
 
 import json
+import re
 import shlex
 from typing import Any
 
 import pytest
 
 from daemon.cli import implementation
-from daemon.cli.definition_views import example_call, render_prompts, render_resources, render_tool
+from daemon.cli.definition_views import (
+    ALIGNED,
+    LISTED,
+    LONGEST,
+    example_call,
+    render_approval,
+    render_prompts,
+    render_resources,
+    render_tool,
+)
 from daemon.cli.terminal import Screen
 from daemon.cli.use import parse_arguments, texts
 from tests.unit.cases import cases
@@ -59,6 +69,7 @@ SERVER: dict[str, Any] = {
     "server": "git", "state": "ready", "reason": "", "known": True, "isCategory": False,
     "tools": {"git_log": {"description": "Shows commits. And more.", "enabled": True, "available": True},
     "git_push": {"description": "Sends them.", "enabled": False, "available": False}},
+    "held": {"git_pull\x1b": {"because": "changed", "change": {"members": ["title"]}}},
     "quarantined": {"bad\x1b": "its schema is none"},
 }  # fmt: skip
 
@@ -73,6 +84,7 @@ def test_the_tools_of_a_server_are_named_as_they_are_typed(
         "git, ready, 2 tools",
         "git/git_log Shows commits.",
         "git/git_push [disabled] Sends them.",
+        "git/git_pull\\x1b waits for approval: it changed: title",
         "git/bad\\x1b is not offered: its schema is none",
         "",
         "What one takes: mcpd tools git/git_log",
@@ -106,8 +118,8 @@ def test_any_surface_and_profile_can_be_looked_at(
 
 ONE: dict[str, Any] = {
     "server": "git", "tool": "git_log", "categories": ["history"], "enabled": True, "available": True,
-    "state": "ready", "reason": "", "changed": None, "definition": {"name": "git_log",
-    "inputSchema": {"type": "object"}}, "example": {},
+    "state": "ready", "reason": "", "changed": None, "held": None, "approved": None,
+    "definition": {"name": "git_log", "inputSchema": {"type": "object"}}, "example": {},
 }  # fmt: skip
 
 
@@ -164,8 +176,8 @@ def answer(**changed: Any) -> Any:
     }  # fmt: skip
     known: Any = {
         "server": "git", "tool": "log", "categories": ["git"], "enabled": True, "available": True,
-        "state": "ready", "reason": "", "definition": definition, "changed": None,
-        "example": {"path": "it's"},
+        "state": "ready", "reason": "", "definition": definition, "changed": None, "held": None,
+        "approved": None, "example": {"path": "it's"},
     }  # fmt: skip
     return {**known, **changed}
 
@@ -188,6 +200,148 @@ def test_a_tool_is_told_with_its_arguments_effects_and_an_example() -> None:
         "example",
         """  mcpd call git/log '{"path": "it'"'"'s"}'""",
     ]
+
+
+def test_a_tool_is_told_with_its_approval_or_with_the_change_that_waits_for_one() -> None:
+    approved = render_tool(answer(approved={"by": "me\x1b", "at": 0.0}), SCREEN)
+    assert re.search(r"\n\n  Approved by: me\\x1b, (1970-01-01|1969-12-31) \d\d:\d\d:\d\d\.\n\n", approved)
+    waits = render_tool(
+        answer(held={"because": "changed", "change": {"argumentsCame": ["a"]}}, available=False), SCREEN
+    )
+    assert waits.startswith("git/log  Git log  [waits for approval: it changed: argument a added]\n")
+
+
+# --- what waits for approval ---------------------------------------------------------------------------------
+
+
+CHANGED = {"because": "changed", "change": {"members": ["description"], "argumentsCame": ["place"]}}
+LOG: dict[str, Any] = {"server": "git", "name": "log", **CHANGED}
+REVIEW: dict[str, Any] = {"server": "git", "name": "prompt:review\u202e", "because": "new", "change": {}}
+LOG_LINE = "git/log  it changed: description, argument place added"
+REVIEW_LINE = "git/prompt:review\\u202e  nobody approved it yet"
+
+
+def approval(*waiting: Any, approved: Any = (), idle: Any = (), approves: bool = False) -> list[str]:
+    told: Any = {"waiting": waiting, "approved": approved, "idle": idle}
+    return render_approval(told, approves=approves, screen=SCREEN).split("\n")
+
+
+def test_what_waits_is_a_line_each_and_says_how_to_look_and_to_approve() -> None:
+    assert approval(LOG, REVIEW) == [
+        LOG_LINE,
+        REVIEW_LINE,
+        "",
+        "Differences in full: mcpd approve --diff git",
+        "To approve: mcpd approve git/log, or mcpd approve git, or mcpd approve --all",
+    ]
+    assert approval({**REVIEW, "server": "a b"})[-1].startswith("To approve: mcpd approve 'a b/prompt:review")
+    assert approval() == ["nothing waits for approval"]
+    assert approval(idle=["git/\x1b"]) == ["git/\\x1b: nothing of it waits for approval"]
+
+
+def test_what_was_approved_is_told_with_its_change_and_what_changed_meanwhile() -> None:
+    assert approval(REVIEW, approved=[LOG], approves=True)[:3] == [
+        f"approved {LOG_LINE}",
+        f"changed meanwhile, and waits: {REVIEW_LINE}",
+        "",
+    ]
+
+
+def test_five_thousand_that_wait_are_a_screen_and_a_number() -> None:
+    lines = approval(*[LOG] * 5000)
+    assert lines[LISTED - 1 : LISTED + 1] == [LOG_LINE, "and 4,960 more: --json has all"]
+    assert len(lines) == LISTED + 4
+    lines = approval({**LOG, "difference": [("name", None, "log")]}, *[LOG] * 4999)
+    assert (lines.count("  name"), lines.count(LOG_LINE)) == (1, 1 + LISTED)
+
+
+def test_a_difference_is_told_by_part_old_against_new() -> None:
+    old = "Shows it. It takes a path.\n\n" + "\n".join(f"line {number}" for number in range(20))
+    new = old.replace("It takes a path.", "It sends\tit\u202e.").replace("line 19", "line 20")
+    parts = [
+        ("description", old, new),
+        ("argument place\x1b", None, '{\n  "type": "string"\n}'),
+        ("title", "T", None),
+    ]
+    assert approval({**LOG, "difference": parts})[:-1] == [
+        LOG_LINE,
+        "  description",
+        "      Shows it.",
+        "    - It takes a path.",
+        "    + It sends      it\\u202e.",
+        "",
+        "      line 0",
+        "      line 1",
+        "      ...",
+        "      line 16",
+        "      line 17",
+        "      line 18",
+        "    - line 19",
+        "    + line 20",
+        "  argument place\\x1b",
+        "    + {",
+        '    +   "type": "string"',
+        "    + }",
+        "  title",
+        "    - T",
+        "",
+    ]  # fmt: skip
+
+
+def test_a_difference_is_wrapped_and_has_a_screenful_of_lines_at_most() -> None:
+    long = "word " * 100 + "\n+ argument place\n" + "x\n" * LONGEST
+    lines = approval({**LOG, "difference": [("description", None, long)]})
+    assert max(map(len, lines)) <= SCREEN.width
+    assert lines[2].startswith("    + word word")
+    assert lines[3].startswith("      word word"), "the column of signs is no server's"
+    assert "    + + argument place" in lines
+    assert len(lines) < LONGEST + 10
+    assert re.fullmatch(r"and \d+ more lines: --json has all", lines[LONGEST + 1])
+
+
+def test_of_texts_too_long_to_align_the_beginning_of_what_differs_is_told() -> None:
+    old = "\n".join(f"line {number % 200}" for number in range(ALIGNED))
+    for new, shown in (
+        (old.replace("line 7\n", "evil\n", 1), ["    - line 7", "    + evil", "      line 8"]),
+        (f"{old}\nevil", ["    + evil", "      ..."]),
+    ):
+        lines = approval({**LOG, "difference": [("description", old, new)]})
+        assert lines[2 : 3 + len(shown)] == ["      ...", *shown]
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("", {"names": [], "approve": False, "difference": False}),
+        ("--diff", {"names": [], "approve": False, "difference": True}),
+        ("--diff git/log", {"names": ["git/log"], "approve": False, "difference": True}),
+        (
+            "git/log git/prompt:review",
+            {"names": ["git/log", "git/prompt:review"], "approve": True, "difference": False},
+        ),
+        ("--all", {"names": [], "approve": True, "difference": False}),
+    ],
+)
+def test_a_command_line_shows_or_approves(
+    control: Controls, capsys: pytest.CaptureFixture[str], line: str, asked: dict[str, Any]
+) -> None:
+    answer = {"waiting": [LOG], "approved": [], "idle": []}
+    daemon = control({"approve": answer})
+    # What still waits after an approval has changed meanwhile.
+    status = int(asked["approve"])
+    assert implementation("approve").main(shlex.split(line)) == status
+    assert LOG_LINE in capsys.readouterr().out
+    assert implementation("approve").main([*shlex.split(line), "--json"]) == status
+    assert json.loads(capsys.readouterr().out) == answer
+    assert daemon.asked == [("approve", asked)] * 2
+
+
+@pytest.mark.parametrize("line", ["--all git", "--all --diff", "--never"])
+def test_a_command_line_that_says_two_things_approves_nothing(control: Controls, line: str) -> None:
+    daemon = control({})
+    with pytest.raises(SystemExit) as ended:
+        implementation("approve").main(shlex.split(line))
+    assert (ended.value.code, daemon.asked) == (2, [])
 
 
 @cases("annotations", "said")

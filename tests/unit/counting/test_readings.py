@@ -16,13 +16,14 @@ from daemon.counting.prometheus import METRICS
 from daemon.counting.readings import OFF, RENDERING, Distribution, Reading, read
 from daemon.counting.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER
 from daemon.errors import InvalidArguments
+from daemon.facts import Approved, Fact
 from daemon.kit.waiting import Watch
 from daemon.processes.marks import memory_by_mark
 from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
 from tests.tallies import new_tally
-from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
-from tests.unit.counting.samples import FakeInstances, FakeUpstream, catalog, eventful, exporter
+from tests.unit.catalog.samples import after, catalog_of, listed, prompts, servers, status
+from tests.unit.counting.samples import ON, FakeInstances, FakeUpstream, catalog, eventful, exporter
 
 
 def values(name: str, **changed: Any) -> Any:
@@ -61,6 +62,19 @@ def test_what_servers_list_definitions_is_counted_by_kind() -> None:
     assert values["mcpd_server_definitions"] == {("git", "prompt"): 1, ("time", "resource"): 2}
     assert values["mcpd_server_definitions_unavailable"] == {("git", "prompt"): 0, ("time", "resource"): 2}
     assert values["mcpd_server_definitions_quarantined"] == {("git", "prompt"): 1, ("time", "resource"): 0}
+
+
+def test_what_waits_for_approval_is_counted_by_server() -> None:
+    facts: list[Fact] = [
+        Approved(),
+        listed("git", "log", "diff"),
+        prompts("git", "review"),
+        listed("time", "now"),
+    ]
+    untrusted = {"git": {"command": "x", "trust": "none"}, "time": {"command": "x"}}
+    held = after(catalog_of({"mcpServers": untrusted, **ON}), facts)
+    assert read(exporter(catalog=Watch(held))).values["mcpd_server_held"] == {("git",): 3, ("time",): 0}
+    assert values("mcpd_server_held") == {("git",): 0, ("time",): 0, ("off",): 0}
 
 
 def test_requests_are_counted_by_server_method_and_what_became_of_them() -> None:

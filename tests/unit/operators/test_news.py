@@ -1,7 +1,10 @@
 """What operators are told has changed, and what was meant."""
 
+from typing import Any
+
 from daemon.catalog.entry import ServerEntry
 from daemon.catalog.snapshot import Catalog
+from daemon.catalog.trust import HeldBecause, HeldDefinition
 from daemon.facts import Approved, DefinitionsListed
 from daemon.history.event_words import sentence
 from daemon.history.journal import History
@@ -101,6 +104,19 @@ def test_an_event_of_held_tools_is_told_as_it_was_kept() -> None:
         "git: waits for approval (`mcpd approve`): log (it changed: description), diff (nobody approved it yet)"
     )
     assert newly_held(before.servers["git"], now.servers["git"], {("git", word) for word in words}) is None
+
+
+def test_json_that_would_be_indentation_for_the_most_part_stays_on_one_line() -> None:
+    """A definition of 250 kB could be 95 MB of text, and take most of a minute."""
+    deep: Any = [0] * 1000
+    for _ in range(300):
+        deep = [deep]
+    held = HeldDefinition(
+        definition=listed_tool("git", "log", annotations={"title": "T"}, _meta={"deep": deep}),
+        because=HeldBecause.NEW,
+    )
+    found = {name: now for name, _, now in members_differing(held)}
+    assert (found["annotations"], len((found["_meta"] or "").splitlines())) == ('{\n  "title": "T"\n}', 1)
 
 
 def test_an_event_of_many_held_tools_with_long_names_is_cut_and_told() -> None:

@@ -578,17 +578,21 @@ def test_outages_and_changed_tools_are_told_by_server() -> None:
             ready("quiet", seconds=0.4),
             ready("notes", awaySeconds=10_800.0),
             ready("notes", awaySeconds=60.04),
-            changed("weather", changed=["now"], came=["tides", "wind"], went=["old"]),
-        ]
+            changed("weather", changed=["now"], came=["tides", "wind"], went=["old", "log"]),
+            Event(kind=EventKind.HELD, server="weather", details={"definitions": {"log": {}, "gone": {}}}),
+            Event(kind=EventKind.HELD, server="quiet", details={"definitions": {"approved since": {}}}),
+        ],
+        {"quiet": [], "notes": ["earlier"], "weather": ["log", "prompt:review"]},
     )
     assert told == {
-        "notes": {"outages": 2, "awaySeconds": 10_860.0, "changed": [], "came": [], "went": []},
+        "notes": {"outages": 2, "awaySeconds": 10_860.0, "changed": [], "came": [], "went": [], "held": []},
         "weather": {
             "outages": 0,
             "awaySeconds": 0,
             "changed": ["now"],
             "came": ["tides", "wind"],
             "went": ["old"],
+            "held": ["log", "prompt:review"],
         },
     }
 
@@ -598,11 +602,11 @@ def test_of_a_tool_that_changed_more_than_once_what_is_left_of_it_is_told() -> N
         {"came": ["fleeting", "new"], "went": ["back", "gone"], "changed": ["touched", "lost"]},
         {"went": ["fleeting", "lost"], "came": ["back"], "changed": ["new", "touched"]},
     )
-    told = status_commands.summed([changed("weather", **step) for step in steps])["weather"]
+    told = status_commands.summed([changed("weather", **step) for step in steps], {})["weather"]
     assert told["came"] == ["new"]
     assert told["went"] == ["gone", "lost"]
     assert told["changed"] == ["back", "touched"]
-    assert status_commands.summed([changed("a", came=["x"]), changed("a", went=["x"])]) == {}
+    assert status_commands.summed([changed("a", came=["x"]), changed("a", went=["x"])], {}) == {}
 
 
 async def test_only_the_last_hours_are_told() -> None:

@@ -112,6 +112,7 @@ async def test_a_servers_tools_are_told_whatever_category_they_are_in() -> None:
         "reason": "",
         "known": True,
         "isCategory": True,
+        "held": {},
         "quarantined": {},
     }
     assert {name: (tool["enabled"], tool["available"]) for name, tool in tools.items()} == {
@@ -146,6 +147,8 @@ async def test_a_tool_is_told_as_its_server_defines_it() -> None:
         "reason": "",
         "schemaHash": known["echo"].schema_hash,
         "changed": None,
+        "held": None,
+        "approved": None,
         "definition": described("echo"),
         "example": {},
     }

@@ -1,0 +1,301 @@
+"""What waits for approval, and its approval by an operator."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+import pytest
+import trio
+
+from daemon.actors.registry import Registry
+from daemon.config.lock_file import Lock, identity_of
+from daemon.errors import CannotApprove, UnknownServer, UnknownTool
+from daemon.facts import Approved, Configured, DefinitionsListed
+from daemon.history.event import EventKind
+from daemon.history.event_words import phrase
+from daemon.history.journal import History
+from daemon.model import Definition, Kind
+from daemon.operators import approving_commands
+from daemon.operators.approving_commands import ApproveParams, approve
+from daemon.operators.base import OperatorPeer, Refused
+from daemon.operators.status_commands import lately, server_status
+from daemon.operators.switch import SwitchParams, switch
+from daemon.operators.tool_reports import ToolParams, ToolsParams, tool, tools
+from daemon.setup.approving import Approver
+from tests.fakes_upstream import Stage
+from tests.unit.catalog.samples import definition
+from tests.unit.catalog.samples import tool as tool_of
+from tests.unit.config.reading import config_of
+from tests.unit.operators.stage import operator_context
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+CONFIG = {
+    "mcpServers": {
+        "git": {"command": "git", "trust": "changes"},
+        "time": {"command": "time", "trust": "none"},
+        "free": {"command": "free"},
+    }
+}
+AT = 1_800_000_000.0
+LOG = tool_of("git", "log", description="Shows.")
+DELETES = tool_of(
+    "git", "log", description="Deletes.", inputSchema={"type": "object", "properties": {"place": {}}}
+)
+ODD = tool_of("git", "prompt:odd")
+OLD, REVIEW = (definition(Kind.PROMPT, "git", name) for name in ("old", "review"))
+GIT = [("git", "prompt:review", "new"), ("git", "log", "changed"), ("git", "tool:prompt:odd", "new")]
+NOW = ("time", "now", "new")
+
+
+class Trusting:
+    """`git` has changed a tool and added a tool and a prompt, `time` was never approved."""
+
+    def __init__(self, directory: Path) -> None:
+        config = config_of(CONFIG)
+        self.history = History(time.time)
+        self.registry = Registry(config, wall=time.time, note=self.history.note)
+        approver = Approver(
+            catalog=self.registry.catalog,
+            tell=self.registry.tell,
+            settle=self.registry.settle,
+            note=self.history.note,
+            wall=lambda: AT,
+            directory=directory,
+        )
+        self.context = operator_context(
+            Stage(config), registry=self.registry, history=self.history, approver=approver
+        )
+
+    def lists(self, *definitions: Definition) -> None:
+        """The server of these lists them."""
+        kind, server = definitions[0].kind, definitions[0].server
+        self.registry.tell(DefinitionsListed(kind=kind, server=server, incarnation=1, definitions=definitions))
+
+    async def approve(self, *names: str, **more: Any) -> Any:
+        """`mcpd approve`, which approves only if that is said."""
+        return await approve(self.context, ApproveParams(names=names, **more))
+
+    async def waits(self, *names: str) -> Any:
+        """What waits of these names, or of all."""
+        return told_of((await self.approve(*names))["waiting"])
+
+    def offers(self, server: str) -> list[str]:
+        """The tools that models see."""
+        return [*(self.registry.catalog.value.servers[server].tools or {})]
+
+    def locked(self, lock: Lock) -> None:
+        """A lock lies beside the configuration from now on."""
+        config = attrs.evolve(self.registry.catalog.value.config, lock=lock)
+        self.registry.tell(Configured(config=config, now=AT))
+
+
+def told_of(rows: list[Any]) -> list[tuple[str, str, str]]:
+    return [(each["server"], each["name"], each["because"]) for each in rows]
+
+
+@asynccontextmanager
+async def trusting(directory: Path) -> AsyncIterator[Trusting]:
+    here = Trusting(directory)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(here.registry.run)
+        with trio.fail_after(30):
+            here.registry.tell(Approved())
+            for first in ((LOG,), (OLD,), (tool_of("time", "now"),), (tool_of("free", "any"),)):
+                here.lists(*first)
+            await here.registry.settle()
+            here.lists(DELETES, ODD)
+            here.lists(OLD, REVIEW)
+            await here.registry.settle()
+            yield here
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_waits_is_told_of_names_or_of_all_and_nothing_is_approved(tmp_path: Path) -> None:
+    async with trusting(tmp_path) as here:
+        assert sorted(await here.waits()) == sorted([*GIT, NOW])
+        assert sorted(await here.waits("git")) == sorted(GIT)
+        assert sorted(await here.waits("git/log", "mcp__time__now")) == sorted([GIT[1], NOW])
+        assert sorted(await here.waits("git/prompt:review", "git/tool:prompt:odd")) == sorted([GIT[0], GIT[2]])
+        assert await here.waits("now") == [NOW], "a tool's name alone, where one server has it"
+        told = await here.approve("git/log")
+        change = {"members": ["description"], "argumentsCame": ["place"]}
+        assert told["waiting"] == [{"server": "git", "name": "log", "because": "changed", "change": change}]
+        assert (told["approved"], here.offers("git")) == ([], [])
+
+
+async def test_the_whole_difference_is_told_as_far_as_a_person_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with trusting(tmp_path) as here:
+        (found,) = (await here.approve("git/log", difference=True))["waiting"]
+        assert found["difference"] == [("description", "Shows.", "Deletes."), ("argument place", None, "{}")]
+        monkeypatch.setattr(approving_commands, "SHOWN", 1)
+        rows = (await here.approve(difference=True))["waiting"]
+        assert ["difference" in each for each in rows] == [True, False, False, False]
+
+
+async def test_one_definition_a_server_or_everything_is_approved_and_says_what_it_was(tmp_path: Path) -> None:
+    async with trusting(tmp_path) as here:
+        told = await here.approve("git/log", "git/prompt:old", approve=True)
+        assert (told_of(told["approved"]), told["waiting"]) == ([GIT[1]], [])
+        assert told["approved"][0]["change"]["argumentsCame"] == ["place"]
+        assert told["idle"] == ["git/prompt:old"], "it was approved before"
+        assert here.offers("git") == ["log"]
+        told = await here.approve("git", approve=True)
+        assert sorted(told_of(told["approved"])) == sorted([GIT[0], GIT[2]])
+        told = await here.approve(approve=True)
+        assert told_of(told["approved"]) == [NOW]
+        assert (await here.waits(), here.offers("git"), here.offers("time")) == (
+            [],
+            ["log", "prompt:odd"],
+            ["now"],
+        )
+        assert await here.approve("git", approve=True) == {"approved": [], "waiting": [], "idle": ["git"]}
+
+
+async def test_what_changes_before_its_approval_counts_stays_held_and_is_told(tmp_path: Path) -> None:
+    async with trusting(tmp_path) as here:
+        worse = tool_of("git", "log", description="Sends.")
+        approver = here.context.approver
+
+        class Late:  # an operator whose approval takes a while
+            async def approve(self, definitions: Any, by: str) -> Any:
+                here.lists(worse, ODD)
+                await here.registry.settle()
+                return await approver.approve(definitions, by)
+
+        here.context = attrs.evolve(here.context, approver=cast("Any", Late()))
+        told = await here.approve("git/log", "git/tool:prompt:odd", approve=True)
+        assert (told_of(told["approved"]), told_of(told["waiting"])) == ([GIT[2]], [GIT[1]])
+        assert told["waiting"][0]["change"] == {"members": ["description"]}, "its change by now"
+        assert here.offers("git") == ["prompt:odd"]
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        ("gti", UnknownServer, "Did you mean git"),
+        ("git/lgo", UnknownTool, "Did you mean log"),
+        ("git/prompt:reveiw", Refused, "Did you mean review"),
+        ("git/resource:file:///x", Refused, "a resource needs no approval"),
+        ("git#12/log", Refused, "only all are approved: write git, or git/TOOL"),
+        ("", UnknownServer, "There are: git, time, free"),
+    ],
+)
+@pytest.mark.parametrize("does", [True, False])
+async def test_a_name_that_is_none_is_refused_before_anything_is_approved(
+    tmp_path: Path, name: str, error: type[Exception], said: str, does: bool
+) -> None:
+    async with trusting(tmp_path) as here:
+        with pytest.raises(error, match=said):
+            await here.approve("git/log", name, approve=does)
+        assert GIT[1] in await here.waits()
+
+
+@pytest.mark.parametrize(
+    ("uid", "name"),
+    [
+        (None, "an operator"),
+        (os.getuid(), pwd.getpwuid(os.getuid()).pw_name),
+        (4_000_000_000, "uid 4000000000"),
+    ],
+)
+async def test_who_approved_and_when_is_shown(tmp_path: Path, uid: int | None, name: str) -> None:
+    async with trusting(tmp_path) as here:
+        operator: Any = OperatorPeer(None, None, b"1", uid)  # type: ignore[arg-type]
+        here.context = attrs.evolve(here.context, operator=None if uid is None else operator)
+        await here.approve("git/log", approve=True)
+        told = await tool(here.context, ToolParams("log", "git"))
+        assert (told["approved"], told["held"]) == ({"by": name, "at": AT}, None)
+        event = here.history.newest.value
+        assert event is not None
+        assert (event.kind, phrase(event)) == (EventKind.APPROVED, f"{name} approved log")
+
+
+async def test_an_approval_counts_for_a_form_that_differs_in_nothing_that_counts(tmp_path: Path) -> None:
+    async with trusting(tmp_path) as here:
+        here.lists(tool_of("time", "now", description="As of 2026-01-02."))
+        await here.registry.settle()
+        await here.approve("time", approve=True)
+        here.lists(tool_of("time", "now", description="As of 2026-01-03."))
+        await here.registry.settle()
+        assert (await tool(here.context, ToolParams("now", "time")))["approved"] == {
+            "by": "an operator",
+            "at": AT,
+        }
+        assert (await tool(here.context, ToolParams("any", "free")))["approved"] is None
+
+
+async def test_a_tool_that_waits_is_shown_with_its_server_and_alone(tmp_path: Path) -> None:
+    async with trusting(tmp_path) as here:
+        told: Any = await tools(here.context, ToolsParams(server="git"))
+        assert told["tools"] == {}
+        assert {name: each["because"] for name, each in told["held"].items()} == {
+            "log": "changed",
+            "prompt:odd": "new",
+        }
+        alone: Any = await tool(here.context, ToolParams("log"))
+        assert (alone["server"], alone["available"], alone["approved"]) == ("git", False, None)
+        assert alone["held"]["change"]["members"] == ["description"]
+        assert json.loads(bytes(alone["definition"]))["description"] == "Deletes."
+
+
+async def test_a_tool_that_waits_is_switched_off_and_on_like_another(tmp_path: Path) -> None:
+    async with trusting(tmp_path) as here:
+        for off in (True, False, True):
+            told = await switch(here.context, SwitchParams("git/log", off))
+            assert (told["tool"], told["already"]) == ("log", False)
+        assert (await switch(here.context, SwitchParams("git/prompt:review", True)))["name"] == "review"
+        await here.approve("git", approve=True)
+        assert here.registry.catalog.value.off == {("git", "log")}, "approved and off"
+
+
+async def test_the_status_has_what_waits_and_what_was_held_in_the_night(tmp_path: Path) -> None:
+    async with trusting(tmp_path) as here:
+        catalog = here.registry.catalog.value
+        git = server_status(here.context, catalog.servers["git"], {})
+        assert {word: each["because"] for word, each in git["held"].items()} == {
+            "log": "changed",
+            "tool:prompt:odd": "new",
+            "prompt:review": "new",
+        }
+        assert server_status(here.context, catalog.servers["free"], {})["held"] == {}
+        told = (await lately(here.context))["servers"]
+        assert sorted(told["git"]["held"]) == ["log", "prompt:review", "tool:prompt:odd"]
+        assert (told["git"]["went"], told["time"]["held"]) == ([], ["now"]), "it is held, and not gone"
+        await here.approve("time", approve=True)
+        now = (await lately(here.context))["servers"]["time"]
+        assert (now["came"], now["held"]) == (["now"], [])
+
+
+async def test_where_a_lock_approves_it_is_written_and_the_operator_is_the_author(tmp_path: Path) -> None:
+    async with trusting(tmp_path) as here:
+        (tmp_path / "mcpd.json").write_text("{}")
+        here.locked(Lock())
+        await here.registry.settle()
+        assert ("git", "log", "lock") in await here.waits("git")
+        told = await here.approve("git/log", approve=True)
+        assert told_of(told["approved"]) == [("git", "log", "lock")]
+        written = json.loads((tmp_path / "mcpd.lock").read_text())["servers"]["git"]
+        assert (written["identity"], [*written["tools"]]) == (identity_of({"command": "git"}), ["log"])
+        assert here.offers("git") == ["log"]
+        approved = (await tool(here.context, ToolParams("log", "git")))["approved"]
+        assert approved == {"by": "an operator", "at": AT}
+
+
+async def test_a_lock_that_cannot_be_read_approves_nothing(tmp_path: Path) -> None:
+    async with trusting(tmp_path) as here:
+        here.locked(Lock(problem="it is no mcpd.lock"))
+        await here.registry.settle()
+        with pytest.raises(CannotApprove, match="it is no mcpd"):
+            await here.approve("git/log", approve=True)
+        assert here.offers("git") == []
