@@ -255,37 +255,9 @@ def test_five_thousand_that_wait_are_a_screen_and_a_number() -> None:
     assert (lines.count("  name"), lines.count(LOG_LINE)) == (1, 1 + LISTED)
 
 
-def test_a_difference_is_told_by_part_old_against_new() -> None:
-    old = "Shows it. It takes a path.\n\n" + "\n".join(f"line {number}" for number in range(20))
-    new = old.replace("It takes a path.", "It sends\tit\u202e.").replace("line 19", "line 20")
-    parts = [
-        ("description", old, new),
-        ("argument place\x1b", None, '{\n  "type": "string"\n}'),
-        ("title", "T", None),
-    ]
-    assert approval({**LOG, "difference": parts})[:-1] == [
-        LOG_LINE,
-        "  description",
-        "      Shows it.",
-        "    - It takes a path.",
-        "    + It sends      it\\u202e.",
-        "",
-        "      line 0",
-        "      line 1",
-        "      ...",
-        "      line 16",
-        "      line 17",
-        "      line 18",
-        "    - line 19",
-        "    + line 20",
-        "  argument place\\x1b",
-        "    + {",
-        '    +   "type": "string"',
-        "    + }",
-        "  title",
-        "    - T",
-        "",
-    ]  # fmt: skip
+@cases("parts", "lines")
+def test_a_difference_is_told_by_part_old_against_new(parts: list[Any], lines: list[str]) -> None:
+    assert approval({**LOG, "difference": parts})[:-1] == [LOG_LINE, *lines, ""]
 
 
 def test_a_difference_is_wrapped_and_has_a_screenful_of_lines_at_most() -> None:
@@ -309,30 +281,24 @@ def test_of_texts_too_long_to_align_the_beginning_of_what_differs_is_told() -> N
         assert lines[2 : 3 + len(shown)] == ["      ...", *shown]
 
 
-@pytest.mark.parametrize(
-    ("line", "asked"),
-    [
-        ("", {"names": [], "approve": False, "difference": False}),
-        ("--diff", {"names": [], "approve": False, "difference": True}),
-        ("--diff git/log", {"names": ["git/log"], "approve": False, "difference": True}),
-        (
-            "git/log git/prompt:review",
-            {"names": ["git/log", "git/prompt:review"], "approve": True, "difference": False},
-        ),
-        ("--all", {"names": [], "approve": True, "difference": False}),
-    ],
-)
+@cases("line", "names", "approves", "difference")
 def test_a_command_line_shows_or_approves(
-    control: Controls, capsys: pytest.CaptureFixture[str], line: str, asked: dict[str, Any]
+    control: Controls,
+    capsys: pytest.CaptureFixture[str],
+    line: str,
+    names: list[str],
+    approves: bool,
+    difference: bool,
 ) -> None:
     answer = {"waiting": [LOG], "approved": [], "idle": []}
     daemon = control({"approve": answer})
     # What still waits after an approval has changed meanwhile.
-    status = int(asked["approve"])
+    status = int(approves)
     assert implementation("approve").main(shlex.split(line)) == status
     assert LOG_LINE in capsys.readouterr().out
     assert implementation("approve").main([*shlex.split(line), "--json"]) == status
     assert json.loads(capsys.readouterr().out) == answer
+    asked = {"names": names, "approve": approves, "difference": difference}
     assert daemon.asked == [("approve", asked)] * 2
 
 
