@@ -168,12 +168,13 @@ def change(kind: Kind, before: bytes, after: bytes) -> Change:
 
 
 def parts_changed(was: Mapping[str, str], now: Mapping[str, str]) -> dict[str, list[str]]:
-    """The parts that differ between two forms; a removed argument does not count."""
+    """The parts that differ between two forms."""
     came = [part for part in now if part not in was]
     differ = [part for part in now if part in was and now[part] != was[part]]
-    went = [part for part in was if part not in now and not part.startswith(_ARGUMENT)]
+    went = [part for part in was if part not in now]
     return {
         "members": [part for part in (*differ, *came, *went) if not part.startswith(_ARGUMENT)],
+        "argumentsWent": [part.removeprefix(_ARGUMENT) for part in went if part.startswith(_ARGUMENT)],
         "argumentsCame": [part.removeprefix(_ARGUMENT) for part in came if part.startswith(_ARGUMENT)],
         "argumentsChanged": [part.removeprefix(_ARGUMENT) for part in differ if part.startswith(_ARGUMENT)],
     }
@@ -183,7 +184,7 @@ _ARGUMENT = "argument "
 
 
 def _that_count(found: dict[str, list[str]], old: Any, new: Any) -> dict[str, list[str]]:
-    """The same without arguments that accept less, and with those that are no longer required."""
+    """The same without arguments that went or accept less, and with those that are no longer required."""
     had, has = (_object(each.get("properties")) for each in (old, new))
     required, still = (_as_set(each.get("required", [])) for each in (old, new))
     freed = [name for name in has if name in had and canonical(name) in required - still]
@@ -194,7 +195,7 @@ def _that_count(found: dict[str, list[str]], old: Any, new: Any) -> dict[str, li
         for each in (old, new)
     )
     members = [name for name in found["members"] if name != SCHEMA or _is_wider(around_old, around_new)]
-    return {**found, "members": members, "argumentsChanged": changed}
+    return {**found, "members": members, "argumentsChanged": changed, "argumentsWent": []}
 
 
 def _object(value: Any) -> dict[str, Any]:

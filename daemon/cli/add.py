@@ -1,4 +1,4 @@
-"""`mcpd add` and `mcpd remove`: edit the servers of the configuration, and wait for the daemon's outcome."""
+"""`mcpd add`, `pin` and `remove`: edit the configuration's servers, and wait for the daemon's outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import attrs
 from daemon.cli.command import UsageError
 from daemon.cli.control import EX_FAULT, CommandFailed, note
 from daemon.cli.taking_effect import come_up, failure, in_lines, reloaded
-from daemon.config.command_lines import Advice, completed
+from daemon.config.command_lines import Advice, Package, completed
 from daemon.config.parse import parse
 from daemon.config.redaction import secrets_of
 from daemon.config.translation import SERVERS
@@ -20,12 +20,14 @@ from daemon.host.paths import config_file, home
 from daemon.kit.wording import suggestion
 from daemon.safety.escape import document, visible
 from daemon.setup.adding import WantedServer, WordsError, newest, pairs, wanted, with_versions
-from daemon.setup.drafts import Draft, changed, read_present
+from daemon.setup.drafts import Draft, Present, changed, read_present
 from daemon.setup.moved_secrets import Variables, references, with_references
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
+
+    from daemon.documents.edited import EditedText
 
 
 def add(options: argparse.Namespace) -> int:
@@ -65,7 +67,7 @@ def _completed(options: argparse.Namespace, server: WantedServer) -> WantedServe
 
 
 def _pinned(server: WantedServer) -> WantedServer:
-    server = with_versions(server, lambda package: newest(package, os.environ, home(os.environ)))
+    server = with_versions(server, _newest)
     for package in server.pinned:
         note(f"pinned to {package}, the newest version")
     for package in server.loose:
@@ -73,10 +75,13 @@ def _pinned(server: WantedServer) -> WantedServer:
     return server
 
 
+def _newest(package: Package) -> str | None:
+    return newest(package, os.environ, home(os.environ))
+
+
 def _completed_entry(
     server: WantedServer, variables: Variables, path: Path
 ) -> tuple[dict[str, Any], tuple[Advice, ...]]:
-    """The entry with references in place of literal secrets, and the advice about it."""
     text = json.dumps({"mcpServers": {server.name: server.entry}})
     try:
         read = parse(text, source=str(path), environ=variables.known).mcp_servers[server.name]
@@ -111,19 +116,50 @@ def _finish(options: argparse.Namespace, name: str, path: Path, draft: Draft) ->
     elif not effect.asked:
         note(f"{name} was not tried: {told}. `mcpd start` starts a daemon", lines=True)
     else:
-        after = f"it stays: `mcpd remove {name}` takes it back"
+        after = f"it stays: `mcpd remove {name}` takes the server out"
         if undone:
-            after = "taken back: the files are as they were; add it again when that is mended, or with --keep"
+            after = "taken back: the files are as they were; try again when that is mended, or with --keep"
         note(f"{told}\nmcpd: {after}", lines=True)
     return 0 if effect.is_well or not effect.asked else EX_FAULT
 
 
-def remove(options: argparse.Namespace) -> int:
-    """Remove a server from the configuration, and have the daemon stop it."""
+def pin(options: argparse.Namespace) -> int:
+    """Write the newest version of what a server's command fetches, and wait until the server is up."""
+    name, path, present = _configured(options)
+    before = WantedServer(name=name, entry=present.servers[name])
+    server = with_versions(before, _newest, images=True)
+    for word in server.loose:
+        how = "npm or uv looks for a package in its registry, an engine among the images that were pulled"
+        note(f"{word} is not pinned, for no version was found: {how}")
+    if not server.pinned:
+        raise CommandFailed(f"{name}: nothing in its entry is left to pin, or can be; nothing was changed")
+    words = zip(before.entry["args"], server.entry["args"], strict=True)
+    becomes = {at: (was, now) for at, (was, now) in enumerate(words) if was != now}
+
+    def write(text: EditedText) -> None:
+        for at, (was, now) in becomes.items():
+            text.put((*present.places[name], "args", at), now)
+            note(f"{name}: {was} becomes {now}")
+
+    draft = changed(present, write, {}, os.environ)
+    if options.dry_run:
+        print(visible(draft.diff(), lines=True), end="")
+        return 0
+    draft.write()
+    return 0 if options.no_reload else _finish(options, name, path, draft)
+
+
+def _configured(options: argparse.Namespace) -> tuple[str, Path, Present]:
     name, path = options.server, (options.config or config_file(os.environ)).absolute()
     present = read_present(path)
     if name not in present.servers:
         raise CommandFailed(f"there is no server '{name}' in {path}{suggestion(name, present.servers)}")
+    return name, path, present
+
+
+def remove(options: argparse.Namespace) -> int:
+    """Remove a server from the configuration, and have the daemon stop it."""
+    name, path, present = _configured(options)
     draft = changed(present, lambda text: text.remove(present.places[name]), {}, os.environ)
     if options.dry_run:
         print(visible(draft.diff(), lines=True), end="")

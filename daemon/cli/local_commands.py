@@ -27,9 +27,13 @@ UP_SECONDS = 120.0
 
 # --- arguments --------------------------------------------------------------------------------------------
 
-_CONFIG = path_option("--config", "F", "the configuration (default: as `mcpd check`)")
-_DIFF = flag("--dry-run", "show the diff, and change nothing")
-_NO_RELOAD = flag("--no-reload", "do not have the daemon reload")
+CONFIG = path_option("--config", "F", "the configuration (default: as `mcpd check`)")
+DIFF = flag("--dry-run", "show the diff, and change nothing")
+NO_RELOAD = flag("--no-reload", "do not have the daemon reload")
+KEEP = either(
+    flag("--keep", "keep the change even if the server does not come up"),
+    flag("--or-undo", "undo it even if the server waits for a login, a variable or a service"),
+)
 _UNSANDBOXED = argument(
     "--unsandboxed",
     metavar="SERVER",
@@ -227,13 +231,10 @@ ADD = CommandLine(
         ),
         argument("--description", metavar="D", help="the server's purpose in a sentence, for models"),
         flag("--replace", "replace the server of that name"),
-        either(
-            flag("--keep", "keep the server even if it does not come up"),
-            flag("--or-undo", "remove it again even if it waits for a login, a variable or a service"),
-        ),
-        _NO_RELOAD,
-        _DIFF,
-        _CONFIG,
+        KEEP,
+        NO_RELOAD,
+        DIFF,
+        CONFIG,
     ),
     seconds=UP_SECONDS,
     needs=False,
@@ -254,7 +255,7 @@ REMOVE = CommandLine(
         1: "no such server, the file is not writable, or the daemon refused",
         EX_CONFIG: "the configuration is faulty, or would be: nothing was changed",
     },
-    arguments=(argument("server", metavar="SERVER", help="the server's name"), _NO_RELOAD, _DIFF, _CONFIG),
+    arguments=(argument("server", metavar="SERVER", help="the server's name"), NO_RELOAD, DIFF, CONFIG),
     json=False,
     seconds=RELOAD_SECONDS,
     needs=False,

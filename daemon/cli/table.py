@@ -14,6 +14,8 @@ COMMANDS = {
     "uninstall": ("take mcpd out of a client's configuration again", "mcpd uninstall claude-code"),
     "add": ("add a server to the configuration", "mcpd add time -- uvx mcp-server-time"),
     "remove": ("remove a server from the configuration", "mcpd remove time"),
+    "pin": ("pin a server's package to its newest version", "mcpd pin time"),
+    "lock": ("write what the servers offer as a team's approval, or check it", "mcpd lock --check"),
     "login": ("log in to a server that wants OAuth", "mcpd login notion"),
     "logout": ("end a login and forget it", "mcpd logout notion"),
     "service": ("install, remove or show the systemd user service", "mcpd service install"),
@@ -57,6 +59,7 @@ COMMANDS = {
 
 MODULES = {
     "daemon.cli.local_commands": "up import install uninstall add remove login service start stop check doctor",
+    "daemon.cli.lock": "lock pin",
     "daemon.main.run": "run",
     "daemon.cli.connect": "connect",
     "daemon.cli.status": "status",
@@ -75,7 +78,7 @@ MODULES = {
 `make_parser` (`connect` and `run`, which must start fast)."""
 
 GROUPS = {
-    "set up": "up import install uninstall add remove login logout service token completions",
+    "set up": "up import install uninstall add remove pin lock login logout service token completions",
     "the daemon": "start stop run connect reload version schema",
     "look": "status doctor check logs events sessions calls metrics ui",
     "use": "tools search prompts resources call prompt read",

@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import dropwhile, pairwise
+from itertools import dropwhile, pairwise, takewhile
 from pathlib import PurePath
 from typing import Any, NamedTuple, TypeAlias
 
@@ -261,28 +261,55 @@ def moving(words: Sequence[str]) -> Iterator[str]:
             yield from _moves(package, run[0])
 
 
-class Unpinned(NamedTuple):
-    """A package without an exact version."""
+class Package(NamedTuple):
+    """A package that a command fetches from its `source`, npm, pypi or an image's engine."""
 
     written: str
     name: str
     pinned: str
-    is_npm: bool
+    """The beginning of a pinned one, before the version."""
+    source: str
+    spec: str
+    """The version as written, with its mark; for an image the digest."""
+
+    @property
+    def version(self) -> str:
+        """The exact version or the digest; empty without one."""
+        return self.spec.lstrip("@= ") if _EXACT.fullmatch(self.spec) or ":" in self.spec else ""
 
 
-def unpinned(words: Sequence[str]) -> Iterator[Unpinned]:
-    """The packages of an index that a command names without a version or as the latest."""
+def packages_in(words: Sequence[str]) -> Iterator[Package]:
+    """The packages and the image that a command fetches."""
+    if (image := image_of(words)) is not None:
+        name, mark, digest = image.name.partition("@")
+        yield Package(image.name, name, f"{_TAG.sub('', image.name)}@", words[0], mark + digest)
     run = _run_by(words)
-    if run is None or words[0] == "deno" or "--offline" in words:
+    if run is None or words[0] == "deno":
         return
-    is_npm = run[0].example.startswith("@")
+    source, mark = ("npm", "@") if run[0].example.startswith("@") else ("pypi", "==")
     for package in _packages(run[1], run[0]):
         match = _PACKAGE.fullmatch(package)
         # To npm, `owner/name` is a repository.
-        if match is None or match[3] not in {"", "@latest"} or ("/" in match[1] and match[1][0] != "@"):
-            continue
-        mark = "@" if is_npm else "=="
-        yield Unpinned(package, match[1], f"{match[1]}{match[2] or ''}{mark}", is_npm)
+        if match is not None and ("/" not in match[1] or match[1][0] == "@"):
+            yield Package(package, match[1], f"{match[1]}{match[2] or ''}{mark}", source, match[3])
+
+
+def unpinned(words: Sequence[str], *, images: bool = False) -> Iterator[Package]:
+    """The packages that a command names without a version or as the latest, and images without a digest."""
+    for each in packages_in(words) if "--offline" not in words else ():
+        is_image = each.source not in {"npm", "pypi"}
+        if (images and not each.spec) if is_image else each.spec in {"", "@latest"}:
+            yield each
+
+
+_OF_REGISTRY = re.compile(r"--(?:default-|extra-)?index(?:-url)?|--find-links|--registry", re.ASCII)
+
+
+def is_elsewhere(package: Package, words: Sequence[str]) -> bool:
+    """Whether a command says itself which registry has its package."""
+    before = [*takewhile(lambda word: word != package.written, words)]
+    named = any(_OF_REGISTRY.fullmatch(word.partition("=")[0]) for word in words)
+    return package.source in {"npm", "pypi"} and (named or not {"-i", "-f"}.isdisjoint(before))
 
 
 def fetches(words: Sequence[str]) -> bool:

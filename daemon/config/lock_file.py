@@ -37,11 +37,21 @@ class LockedLine(msgspec.Struct, frozen=True, kw_only=True):
     """The beginning of its description, for readers."""
 
 
+class LockedPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A package or image of a server's command, a line of the file."""
+
+    pinned: bool = True
+    version: str = ""
+    hashes: tuple[str, ...] = ()
+    """Of the version's files, sorted: npm's integrity, PyPI's sha256, an image's digest; empty if unknown."""
+
+
 class LockedServer(msgspec.Struct, frozen=True, kw_only=True):
     """One server in the file."""
 
     identity: str
     """As `identity_of`: the agreement holds for this entry alone."""
+    packages: Mapping[str, LockedPackage] = {}
     tools: Mapping[str, LockedLine] = {}
     prompts: Mapping[str, LockedLine] = {}
     resource_templates: Mapping[str, LockedLine] = msgspec.field(default={}, name="resourceTemplates")
@@ -69,7 +79,7 @@ def lock_in(content: bytes) -> Lock:
     if len(content) > MAX_LOCK:
         return Lock(problem=f"it has more than {MAX_LOCK // 1024**2} MiB")
     try:
-        version = msgspec.json.decode(content, type=_Version).version
+        version = msgspec.json.decode(content.decode(), type=_Version).version
         if version != VERSION:
             return Lock(problem=f"it has version {version}, this mcpd knows {VERSION}")
         return msgspec.structs.replace(msgspec.json.decode(content, type=Lock), problem="")

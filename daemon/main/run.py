@@ -18,10 +18,10 @@ import attrs
 
 from daemon import version
 from daemon.config.config_files import files_of
-from daemon.config.config_model import LoginPlace
+from daemon.config.config_model import LoginPlace, State
 from daemon.config.expand import ENV_FILE
 from daemon.config.jsonc import ROOT
-from daemon.config.listen import DEFAULT_HTTP_ADDRESS, DEFAULT_PROFILE, HttpListen, wrong_address
+from daemon.config.listen import DEFAULT_HTTP_ADDRESS, DEFAULT_PROFILE, HttpListen, Listen, wrong_address
 from daemon.config.parse import load
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
@@ -74,6 +74,11 @@ def main(argv: list[str]) -> int:
             opener=BY_OPTION if held is None else BY_UNIT,
         )
         config = file.read()
+        if options.for_lock:
+            # Another daemon may serve these addresses, and keep its state there.
+            config = attrs.evolve(
+                config, listen=Listen(), state=State(), summaries=None, idle=None, watch=False
+            )
         if options.window and (refusal := _not_for_window(options, config)) is not None:
             print(refusal, file=sys.stderr)
             return EX_NOT_FOR_WINDOW
@@ -170,8 +175,9 @@ def make_parser() -> argparse.ArgumentParser:
         choices=("text", "dated", "journal", "json"),
         help="the format of the log (default: fits the output)",
     )
-    # For `mcpd start` on behalf of a client: the client's socket.
-    parser.add_argument("--window", type=Path, help=argparse.SUPPRESS)
+    # For `mcpd start` on behalf of a client, its socket; for `mcpd lock`, the process to end with.
+    for option, kind in (("--window", Path), ("--for-lock", int)):
+        parser.add_argument(option, type=kind, help=argparse.SUPPRESS)
     parser.add_argument(
         "--log-level",
         default="INFO",
@@ -259,7 +265,7 @@ def _serve(
     state, log = _state_and_log(options)
     kept = _kept_logins(config, state, file)
     writer = logs.configure(_style(options), options.log_level, file.redact, LogFile(log) if log else None)
-    own.take_charge(os.environ)
+    own.take_charge(os.environ, options.for_lock or 0)
     try:
         with _written_down(state) as (begun, unrecorded):
             children = Children(begun)

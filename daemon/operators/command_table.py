@@ -8,7 +8,7 @@ from daemon.operators.approving_commands import APPROVE
 from daemon.operators.base import Command
 from daemon.operators.call_commands import CALLS, CANCEL
 from daemon.operators.config_changes import DESCRIBE, LAZY, SUMMARIES
-from daemon.operators.definition_commands import LOCATE, PROMPT, PROMPTS, READ, RESOURCES
+from daemon.operators.definition_commands import LOCATE, LOCK, PROMPT, PROMPTS, READ, RESOURCES
 from daemon.operators.event_commands import EVENTS
 from daemon.operators.log_commands import LOGS
 from daemon.operators.login_commands import LOGIN, LOGIN_ANSWER, LOGOUT
@@ -35,6 +35,7 @@ COMMANDS: dict[str, Command[Any]] = {
         PROMPT,
         RESOURCES,
         LOCATE,
+        LOCK,
         READ,
         RESTART,
         RELOAD,

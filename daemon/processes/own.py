@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import resource
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
@@ -17,6 +18,7 @@ from loguru import logger
 
 from daemon.processes import marks, proc
 
+PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -35,8 +37,10 @@ OPEN = "MCPD_DUMPABLE"
 """The variable that, set to 1, leaves the daemon open to its user: for debuggers and measurements."""
 
 
-def take_charge(environ: Mapping[str, str]) -> None:
-    """Prepare this process to be the daemon: once, before any server is started."""
+def take_charge(environ: Mapping[str, str], parent: int = 0) -> None:
+    """Prepare this process to be the daemon: once, before any server is started; to end with a `parent`."""
+    if parent and _prctl(PR_SET_PDEATHSIG, signal.SIGTERM) and os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
     others = os.getpid() == 1 or bool(proc.own_children())
     adopt_orphans()
     _open_score()

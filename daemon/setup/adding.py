@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.config.command_lines import Unpinned, started, unpinned
+from daemon.config.command_lines import Package, is_elsewhere, packages_in, started, unpinned
+from daemon.config.lock_file import LockedPackage
 from daemon.config.names import SERVER_NAME, slug
+from daemon.host.paths import home
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    Newest = Callable[[Unpinned], str | None]
+    from daemon.config.config_model import Server
+
+    Newest = Callable[[Package], str | None]
     """Finds out a package's newest version; None if nothing can look it up."""
 
 
@@ -27,48 +31,80 @@ LOOKUP_SECONDS = 30.0
 _NUMBER = r"(\d+(?:\.\d+)+[\w.+!-]*)"
 _BARE = re.compile(rf"^{_NUMBER}\s*$", re.MULTILINE)
 _REQUIRED = re.compile(rf"^[\w.-]+=={_NUMBER}", re.MULTILINE)
+_DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})\b")
+_HASH = re.compile(r"\bsha\d{3}[-:][\w+/]+=*")
 _IN_PARENTHESES = re.compile(rf"^[\w.-]+ \({_NUMBER}\)", re.MULTILINE)
 
 
-def newest(package: Unpinned, environ: Mapping[str, str], directory: Path) -> str | None:
-    """A package's newest version; None if no client answers.
-
-    Files in `directory`, where the clients start, configure them.
-    """
+def newest(package: Package, environ: Mapping[str, str], directory: Path) -> str | None:
+    """A package's newest version, or a pulled image's digest; None if no client that starts here answers."""
     for words, given, pattern in _ways(package, environ):
-        try:
-            done = subprocess.run(
-                words,
-                input=given,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                env=dict(environ),
-                cwd=directory,
-                timeout=LOOKUP_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        if not done.returncode and (found := pattern.search(done.stdout)) is not None:
+        if (found := pattern.search(_said(words, given, environ, directory))) is not None:
             return found[1]
     return None
 
 
-def _ways(package: Unpinned, environ: Mapping[str, str]) -> Iterator[tuple[list[str], str, re.Pattern[str]]]:
+def _said(words: Sequence[str], given: str, environ: Mapping[str, str], directory: Path) -> str:
+    try:
+        done = subprocess.run(
+            words,
+            input=given,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=dict(environ),
+            cwd=directory,
+            timeout=LOOKUP_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return "" if done.returncode else done.stdout
+
+
+# uv resolves, and neither installs nor builds anything.
+_RESOLVE = ("pip", "compile", "--no-deps", "--no-build", "--no-header", "--no-annotate", "--quiet", "-")
+
+
+def _ways(package: Package, environ: Mapping[str, str]) -> Iterator[tuple[list[str], str, re.Pattern[str]]]:
     """Commands for the version, their stdin, and a pattern for it in their output."""
     path = environ.get("PATH")
-    if package.is_npm:
+    if package.source == "npm":
         if npm := shutil.which("npm", path=path):
             yield [npm, "view", package.name, "version"], "", _BARE
         return
+    if package.source != "pypi":
+        inspect = ["image", "inspect", "--format", "{{json .RepoDigests}}", package.written]
+        yield [shutil.which(package.source, path=path) or package.source, *inspect], "", _DIGEST
+        return
     if uv := shutil.which("uv", path=path):
-        # Resolves, and neither installs nor builds anything.
-        quiet = ["--no-deps", "--no-build", "--no-header", "--no-annotate", "--quiet"]
-        yield [uv, "pip", "compile", *quiet, "-"], package.name, _REQUIRED
+        yield [uv, *_RESOLVE], package.name, _REQUIRED
     for python in (sys.executable, shutil.which("python3", path=path)):
         if python:
             yield [python, "-m", "pip", "index", "versions", package.name], "", _IN_PARENTHESES
+
+
+def packages_of(server: Server, environ: Mapping[str, str]) -> dict[str, LockedPackage]:
+    """The packages of a server's command by name, with the hashes that its clients look up."""
+    environ, found = {**environ, **server.env}, dict[str, LockedPackage]()
+    for words in started((server.written.command or "", *server.written.args)):
+        for each in packages_in(words):
+            known = _hashes(each, environ) if each.version and not is_elsewhere(each, words) else ()
+            found[each.name] = LockedPackage(pinned=bool(each.version), version=each.version, hashes=known)
+    return found
+
+
+def _hashes(package: Package, environ: Mapping[str, str]) -> tuple[str, ...]:
+    name, version, path = package.name, package.version, environ.get("PATH")
+    words, given = [shutil.which("npm", path=path) or "npm", "view", f"{name}@{version}", "dist.integrity"], ""
+    if package.source == "pypi":
+        words, given = (
+            [shutil.which("uv", path=path) or "uv", *_RESOLVE, "--generate-hashes"],
+            f"{name}=={version}",
+        )
+    elif package.source != "npm":
+        return (version,)
+    return tuple(sorted({*_HASH.findall(_said(words, given, environ, home(environ)))}))
 
 
 _URL = re.compile(r"(?:https?|wss?|unix)://\S+|/\S+")
@@ -94,11 +130,7 @@ class WantedServer:
 
 
 def wanted(words: Sequence[str], command: Sequence[str]) -> WantedServer:
-    """Parse `NAME` and a command, `NAME URL`, or `[NAME] npm:PACKAGE`; `command` follows `--`.
-
-    Raises:
-        WordsError: the words name no server.
-    """
+    """Parse `NAME` and a command, `NAME URL`, or `[NAME] npm:PACKAGE`, or raise WordsError."""
     if command:
         if len(words) != 1:
             raise WordsError("write one name before --, as in `mcpd add time -- uvx mcp-server-time`")
@@ -122,15 +154,15 @@ def wanted(words: Sequence[str], command: Sequence[str]) -> WantedServer:
     return WantedServer(name=_name(words[0]), entry={"url": target})
 
 
-def with_versions(server: WantedServer, newest: Newest) -> WantedServer:
-    """Pin packages to their newest versions where the lookup succeeds."""
+def with_versions(server: WantedServer, newest: Newest, *, images: bool = False) -> WantedServer:
+    """Pin packages to their newest versions, and `images` to their digests, where the lookup succeeds."""
     command, args = server.entry.get("command"), server.entry.get("args", [])
     if command is None:
         return server
     pinned: dict[str, str] = {}
     loose: list[str] = []
     for words in started((command, *args)):
-        for package in unpinned(words):
+        for package in unpinned(words, images=images):
             version = newest(package) if package.written in args else None
             if version is None:
                 loose.append(package.written)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -52,9 +52,7 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
     """Held while the lock is written: each writer must see the result of the last."""
 
     async def approve(self, definitions: Sequence[Definition], by: str) -> list[Definition]:
-        """Approve what is still held in this form; returns that. `by` says who, for people.
-
-        A form that changed meanwhile stays held. Where a lock approves, the lock is written.
+        """Approve what is still held in this form, and write a lock; returns that. `by` says who, for people.
 
         Raises:
             CannotApprove: the lock cannot be read or written, or the store was not read.
@@ -87,31 +85,38 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     async def _lock(self, definitions: Sequence[Definition], approved: Approved) -> None:
+        identities = {name: entry.gate.identity for name, entry in self.catalog.value.servers.items()}
+
+        def approve(content: locking.Content) -> None:
+            for server in dict.fromkeys(each.server for each in definitions):
+                its = [each for each in definitions if each.server == server]
+                locking.approve(content, server, identities[server], its)
+
+        await self.rewrite(approve, approved)
+
+    async def rewrite(
+        self, change: Callable[[locking.Content], None], approved: Approved | None = None
+    ) -> bool:
+        """Change the lock and obey it; returns whether it differs. Raises CannotApprove."""
         async with self.writing:
-            catalog = self.catalog.value
-            if catalog.config.lock is not None and catalog.config.lock.problem:
-                text = f"{self.directory / LOCK} approves, and cannot be read: {catalog.config.lock.problem}."
-                raise CannotApprove(f"{text} Mend it, or take it away, then `mcpd reload`")
-            identities = {name: entry.gate.identity for name, entry in catalog.servers.items()}
-            work = partial(_write, self.directory, definitions, identities)
+            work = partial(_rewritten, self.directory, change)
             try:
                 with trio.fail_after(LOCK_SECONDS):
-                    lock = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+                    differs, lock = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
             except (files.DocumentError, trio.TooSlowError) as error:
                 why = str(error) or f"no answer from its file system within {LOCK_SECONDS:g} s"
                 raise CannotApprove(f"the approvals stand in {self.directory / LOCK}: {why}") from None
-            # First who approved: the lock itself is the author of what nobody else approved.
-            self.tell(approved)
+            if approved is not None:
+                # First who approved: the lock itself is the author of what nobody else approved.
+                self.tell(approved)
             config = attrs.evolve(self.catalog.value.config, lock=lock)
             self.tell(Configured(config=config, now=self.wall()))
             await self.settle()
+        return differs
 
 
-def _write(directory: Path, definitions: Sequence[Definition], identities: Mapping[str, str]) -> Lock | None:
-    def approve(content: locking.Content) -> None:
-        for server in dict.fromkeys(each.server for each in definitions):
-            its = [each for each in definitions if each.server == server]
-            locking.approve(content, server, identities[server], its)
-
-    locking.changed(directory / LOCK, approve)
-    return read_lock(directory / "mcpd.json")
+def _rewritten(directory: Path, change: Callable[[locking.Content], None]) -> tuple[bool, Lock | None]:
+    beside = directory / "mcpd.json"
+    if (present := read_lock(beside)) is not None and present.problem:
+        raise files.DocumentError(f"{present.problem}. Mend it, or take it away, then `mcpd reload`")
+    return locking.changed(directory / LOCK, change), read_lock(beside)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from daemon.catalog.forms import form_of
-from daemon.config.lock_file import MEMBERS, VERSION
+from daemon.catalog.forms import Change, form_of, parts_changed, steady
+from daemon.catalog.kinds import switch_of
+from daemon.config.lock_file import MEMBERS, VERSION, Lock, LockedPackage, LockedServer, lock_in
 from daemon.documents.files import DocumentError, look, replace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from daemon.catalog.entry import ServerEntry
+    from daemon.config.config_model import Server
     from daemon.model import Definition
 
 INLINE = 4
@@ -49,9 +52,106 @@ def line_of(definition: Definition) -> Content:
     """The line of a definition."""
     form = form_of(definition.kind, definition.raw)
     description = msgspec.json.decode(definition.raw).get("description")
-    found = _STEADY.match(description) if isinstance(description, str) else None
+    found = _STEADY.match(steady(description)) if isinstance(description, str) else None
     says = " ".join(found[0].split())[:SAYS].rstrip() if found else ""
     return {"hash": form.digest, "parts": dict(form.parts), "says": says}
+
+
+def renew(content: Content, configured: Mapping[str, Server]) -> list[str]:
+    """Remove servers that are not configured, and return them; a renamed one keeps its lines."""
+    servers, removed = content.setdefault("servers", {}), []
+    for name in [name for name in servers if name not in configured]:
+        lines = servers.pop(name)
+        same = [each.name for each in configured.values() if each.identity == lines["identity"]]
+        if new := [each for each in same if each not in servers]:
+            servers[new[0]] = lines
+        else:
+            removed.append(name)
+    return removed
+
+
+class ServersNow(NamedTuple):
+    """Configured servers, and those of them that are known as they are now, with their packages."""
+
+    servers: Mapping[str, Server]
+    entries: Mapping[str, ServerEntry]
+    packages: Mapping[str, Mapping[str, LockedPackage]]
+
+
+def offer(content: Content, now: ServersNow, *, approve: bool = False) -> None:
+    """Make servers' lines those of their offers. The line of what is held stays, unless all is approved."""
+    servers = content.setdefault("servers", {})
+    for name, entry in now.entries.items():
+        before, identity = servers.get(name, {}), now.servers[name].identity
+        same = before.get("identity") == identity
+        held = {kind: () if approve else entry.list_of(kind).held for kind in MEMBERS}
+        if before and not same and any(held.values()):
+            # Nobody has approved anything of the edited entry: the former agreement stays to compare with.
+            continue
+        after = {**before, "identity": identity, "packages": {}}
+        for each, package in now.packages[name].items():
+            # A failed lookup leaves the hashes of the same version.
+            line = msgspec.to_builtins(package)
+            after["packages"][each] = {**_alike(before.get("packages", {}), each, line, "version"), **line}
+        for kind, member in MEMBERS.items():
+            old, listed = before.get(member, {}) if same else {}, entry.list_of(kind).all
+            after[member] = {each: old[each] for each in held[kind] if each in old}
+            for each in listed.keys() - held[kind]:
+                # The words of an equal form may vary from start to start.
+                line = line_of(listed[each])
+                after[member][each] = {**old.get(each, {}), **line, **_alike(old, each, line, "hash")}
+        ours = {"packages", *MEMBERS.values()}
+        servers[name] = {key: value for key, value in after.items() if value or key not in ours}
+
+
+def _alike(lines: Content, name: str, line: Content, key: str) -> Content:
+    was: Content = lines.get(name, {})
+    return was if was.get(key) == line.get(key) else {}
+
+
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
+    """A difference of a server from the lock."""
+
+    server: str
+    what: str
+    """edited: the entry; changed, new or gone: what is named, or the server."""
+    name: str = ""
+    change: Change = {}
+
+
+def drift(lock: Lock | None, now: ServersNow, *, are_all: bool) -> list[Drift]:
+    """The differences of servers from the lock, those of held definitions, too."""
+    locked = {} if lock is None else lock.servers
+    found = [Drift(server=name, what="gone") for name in locked if are_all and name not in now.servers]
+    for name in sorted(now.entries):
+        if (part := locked.get(name)) is None:
+            found.append(Drift(server=name, what="new"))
+        else:
+            found += _of_server(name, part, now)
+    return found
+
+
+def _of_server(server: str, part: LockedServer, now: ServersNow) -> Iterator[Drift]:
+    packages, entry = now.packages[server], now.entries[server]
+    if part.identity != now.servers[server].identity:
+        yield Drift(server=server, what="edited")
+    for each in sorted({*part.packages, *packages}):
+        was, has = (found.get(each, LockedPackage()) for found in (part.packages, packages))
+        # A hash that could not be looked up is no difference.
+        member = "version" if was.version != has.version else "hashes"
+        if member == "version" or (was.hashes and has.hashes and was.hashes != has.hashes):
+            yield Drift(server=server, what="changed", name=f"package {each}", change={"members": [member]})
+    for kind in MEMBERS:
+        lines, listed = part.lines(kind), entry.list_of(kind).all
+        for each in sorted({*lines, *listed}):
+            what, change = "new" if each in listed else "gone", dict[str, list[str]]()
+            if each in lines and each in listed:
+                form = form_of(kind, listed[each].raw)
+                if form.digest == lines[each].hash:
+                    continue
+                found = parts_changed(lines[each].parts, form.parts)
+                what, change = "changed", {key: names for key, names in found.items() if names}
+            yield Drift(server=server, what=what, name=switch_of(kind, each), change=change)
 
 
 def written(content: Mapping[str, Any]) -> str:
@@ -74,14 +174,18 @@ def _lines(value: Any, depth: int) -> Iterable[str]:
     yield f"{'  ' * depth}}}"
 
 
-def changed(path: Path, change: Callable[[Content], None]) -> None:
-    """Change the content of a lock, or of a new one. Raises DocumentError."""
+def changed(path: Path, change: Callable[[Content], None]) -> bool:
+    """Change the content of a lock, or of a new one; returns whether it differs. Raises DocumentError."""
     found = look(path)
     try:
         content: Content = empty() if found.content is None else json.loads(found.content)
         change(content)
-    except (ValueError, TypeError, AttributeError) as error:
+        text = written(content).encode()
+        problem = lock_in(text).problem
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise DocumentError(f"{path} cannot be read: {error}") from None
-    text = written(content).encode()
+    if problem:
+        raise DocumentError(f"{path} could not be read any more, so nothing was written: {problem}")
     if text != found.content:
         replace(found, text)
+    return text != found.content

@@ -45,7 +45,18 @@ def test_a_version_that_moves_is_told_with_one_that_does_not(
 ) -> None:
     (message,) = moving(command, args, programs)
     assert "has no exact version" in message
-    assert message.endswith(f"as in '{pinned}'")
+    assert message.partition(". `mcpd pin s`")[0].endswith(f"as in '{pinned}'")
+
+
+def test_what_mcpd_can_pin_is_told_with_the_command_that_does(programs: str) -> None:
+    how = ". `mcpd pin s` writes the newest"
+    (message,) = moving("npx", ["-y", "some-mcp"], programs)
+    assert message.endswith(how)
+    (message,) = moving("npx", ["-y", "some-mcp@^1"], programs)
+    assert how not in message
+    image, privileged = moving("docker", ["run", "--privileged", "some/mcp"], programs)
+    assert image.endswith(how)
+    assert how not in privileged
 
 
 @cases("line", "said")

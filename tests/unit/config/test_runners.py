@@ -2,7 +2,16 @@
 
 import pytest
 
-from daemon.config.command_lines import Runner, fetches, moving, packages_of, program_of, runners, unpinned
+from daemon.config.command_lines import (
+    Package,
+    Runner,
+    fetches,
+    moving,
+    packages_of,
+    program_of,
+    runners,
+    unpinned,
+)
 from tests.unit.cases import cases
 
 
@@ -56,7 +65,9 @@ def test_a_program_beside_its_package_is_told_from_what_it_is_told(line: str, pr
 
 
 def test_packages_without_a_version_are_told_with_what_pins_them() -> None:
-    assert [*unpinned(("npx", "-y", "@a/b@latest"))] == [("@a/b@latest", "@a/b", "@a/b@", True)]
-    assert [*unpinned(("uvx", "--with", "x==1", "a[b]"))] == [("a[b]", "a", "a[b]==", False)]
+    assert [*unpinned(("npx", "-y", "@a/b@latest"))] == [
+        Package("@a/b@latest", "@a/b", "@a/b@", "npm", "@latest")
+    ]
+    assert [*unpinned(("uvx", "--with", "x==1", "a[b]"))] == [Package("a[b]", "a", "a[b]==", "pypi", "")]
     assert not [*unpinned(("npx", "owner/repository"))]
     assert not [*unpinned(("deno", "run", "npm:x"))]

@@ -1,0 +1,156 @@
+"""`mcpd lock`, a team's approval as a file (docs/trust.md), and `mcpd pin`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+
+from daemon.cli.command import CommandLine, argument, either, flag
+from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, Message, ask, ask_with, note, say
+from daemon.cli.local_commands import CONFIG, DIFF, KEEP, NO_RELOAD, SERVE_SECONDS, STOP_SECONDS, UP_SECONDS
+from daemon.cli.options import ANSWER_SECONDS
+from daemon.cli.table import EX_CONFIG, implementation
+from daemon.config.config_files import read_lock
+from daemon.config.config_model import Server
+from daemon.config.lock_file import LOCK as LOCK_FILE
+from daemon.config.lock_file import LockedPackage
+from daemon.config.parse import load
+from daemon.history.event_words import of_held
+from daemon.host import paths
+from daemon.kit.later import later
+from daemon.kit.wording import counted, suggestion
+from daemon.safety.escape import document
+from daemon.setup.adding import packages_of
+from daemon.setup.running.starting import NotStarted, end, launch
+from daemon.surfaces.table import SURFACES
+
+EX_UNAVAILABLE = 69  # sysexits.h
+
+_WORDS = {"new": "not in the lock", "gone": "only in the lock", "edited": "another command, args or url"}
+
+
+def lock(options: argparse.Namespace) -> int:
+    """Write the lock, or compare the servers with it."""
+    path = (options.config or paths.config_file(os.environ)).absolute()
+    beside, present = path.with_name(LOCK_FILE), read_lock(path)
+    if present is not None and present.problem:
+        note(f"{beside} is of no use: {present.problem}")
+        return EX_CONFIG
+    if present is None and options.check:
+        raise CommandFailed(f"there is no {beside} to check: `mcpd lock` writes it")
+    known = load(path, os.environ, SURFACES).mcp_servers
+    names = options.servers or [name for name, server in known.items() if server.enabled]
+    if unknown := next((name for name in names if name not in known), ""):
+        raise CommandFailed(f"there is no server '{unknown}' in {path}{suggestion(unknown, known)}")
+    with ThreadPoolExecutor() as pool:
+        found = pool.map(_packages, [known[name] for name in names])
+        servers = msgspec.to_builtins(dict(zip(names, found, strict=True)))
+    params = {"check": options.check, "approve": options.approve, "are_all": not options.servers}
+    params |= {"servers": servers, "seconds": options.timeout, "directory": str(Path.cwd())}
+    try:
+        with _daemon(options, path) as control:
+            told = ask("lock", params, path=control, timeout=options.timeout + ANSWER_SECONDS)
+    except (NotStarted, DaemonUnreachable) as error:
+        note(str(error), lines=True)
+        return EX_UNAVAILABLE
+    if options.json:
+        print(document(told))
+    else:
+        say(*(_compared if options.check else _written)(told, str(beside)))
+    for name, problem in told["failed"].items():
+        note(f"{name} is not {'checked' if options.check else 'locked'}: {problem}", lines=True)
+    return EX_FAULT if told.get("drift") else EX_UNAVAILABLE if told["failed"] else 0
+
+
+def _packages(server: Server) -> dict[str, LockedPackage]:
+    found = packages_of(server, os.environ)
+    for name, each in found.items():
+        if each.version and not each.hashes:
+            note(f"{server.name}: no hashes of {name} {each.version} were found; those in the lock stay")
+    return found
+
+
+def _compared(told: Message, file: str) -> Iterator[str]:
+    for each in told["drift"]:
+        what = f"{each['server']}/{each['name']}" if each["name"] else each["server"]
+        yield f"{what}: {of_held(_WORDS.get(each['what'], each['what']), each['change'])}"
+    yield f"{counted(len(told['drift']), 'difference')} from {file}"
+    if told["drift"]:
+        yield "Whoever agrees runs `mcpd approve`, or `mcpd lock --approve`, and commits the file."
+
+
+def _written(told: Message, file: str) -> Iterator[str]:
+    yield f"{file} {'is written' if told['written'] else 'stays as it was'}"
+    yield from (f"{name} is no longer configured, and removed" for name in told["removed"])
+    for name, number in told["waiting"].items():
+        yield f"{name}: {number} not written before `mcpd approve {name}` or `mcpd lock --approve {name}`"
+
+
+@contextmanager
+def _daemon(options: argparse.Namespace, path: Path) -> Iterator[str]:
+    """The control socket of the daemon that serves a configuration, or of one for this command alone."""
+    running = None
+    with suppress(DaemonUnreachable):
+        running = ask_with(options, "status", {}, timeout=ANSWER_SECONDS)["daemon"]
+    if running is not None and Path(running["config"]).resolve() == path.resolve():
+        ask_with(options, "reload", {})
+        yield running["controlSocket"]
+        return
+    if not options.check:
+        note(f"no daemon serves {path}: no approval that was given to one is known")
+    with TemporaryDirectory(prefix="mcpd-lock-", ignore_cleanup_errors=True) as directory:
+        front = Path(directory, "mcpd.sock")
+        words = ["--config", str(path), "--socket", str(front), "--state-dir", directory, "--detached"]
+        run = partial(implementation("run").main, [*words, "--for-lock", str(os.getpid())])
+        pid = launch(front, run, os.environ, time.monotonic() + SERVE_SECONDS)
+        try:
+            yield str(paths.control_beside(front))
+        finally:
+            end(pid, STOP_SECONDS)
+
+
+_REST: Any = {"seconds": UP_SECONDS, "needs": False, "changing": ""}
+
+LOCK = CommandLine(
+    "lock",
+    "Write mcpd.lock next to the configuration: a line for each tool, prompt and resource template that the"
+    " servers offer, and the hashes of their packages. Committed with the configuration, the file is a team's"
+    " approval. --check compares the servers with it, for CI. Both ask the daemon that serves this"
+    " configuration, after a reload, or a daemon that ends with the command.",
+    examples=("mcpd lock", "mcpd lock --check", "mcpd lock --check --config mcp/mcpd.json --json"),
+    exits={
+        0: "written, or as locked",
+        1: "differences, or no lock",
+        69: "a server is down",
+        78: "faulty files",
+    },
+    run=lock,
+    arguments=(
+        argument("servers", metavar="SERVER", nargs="*", help="only these servers (default: all)"),
+        either(flag("--check", "only report differences"), flag("--approve", "agree to all that waits")),
+        CONFIG,
+    ),
+    **_REST,
+)
+
+PIN = CommandLine(
+    "pin",
+    "Write the newest version of a server's npm or PyPI package into its entry, or the digest of its pulled"
+    " image, where the entry names none; comments and order stay. A running daemon reloads. A version with"
+    " which the server cannot come up is taken back, as by `mcpd add`.",
+    examples=("mcpd pin time", "mcpd pin time --dry-run"),
+    exits={0: "pinned", 1: "nothing to pin, or the server does not come up", 78: "a faulty configuration"},
+    run=later("daemon.cli.add", "pin"),
+    arguments=(argument("server", metavar="SERVER", help="the server's name"), KEEP, NO_RELOAD, DIFF, CONFIG),
+    **_REST,
+)

@@ -1,0 +1,140 @@
+"""`mcpd pin`: the newest version of what a server's command fetches, in its entry."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.harness import Daemon, own_directory, started
+from tests.scripted_server import command
+
+DIGEST = f"sha256:{'0a' * 32}"
+ENTRIES = {
+    "time": '{"command": "uvx", "args": [/* two */ "--with", "mcp<2", "mcp-server-time"]}, // kept',
+    "memory": '{"command": "npx", "args": ["-y", "@s/memory@latest"]},',
+    "hub": '{"command": "docker", "args": ["run", "-i", "ghcr.io/o/hub:1", "--flag"]},',
+    "pinned": '{"command": "uvx", "args": ["mcp-server-time==1.0"]},',
+    "ranged": '{"command": "uvx", "args": ["mcp-server-time>=1"]},',
+    "web": '{"url": "http://127.0.0.1:1/mcp"},',
+    "inside": '{"command": "sh", "args": ["-c", "uvx mcp-server-time"]},',
+}
+TEXT = "\n".join(
+    ("{", "  // mine", '  "mcpServers": {', *(f'    "{k}": {v}' for k, v in ENTRIES.items()), "  },", "}")
+)
+"""Nothing is left out of it but what is to be pinned."""
+
+
+class Pinning:
+    """Somebody with clients of registries on the PATH, and without a daemon until one is started."""
+
+    def __init__(self) -> None:
+        self.daemon = Daemon(own_directory(), {}, {})
+        self.config = self.daemon.config
+        self.bin = self.daemon.directory / "bin"
+        self.bin.mkdir()
+        self.daemon.environ["PATH"] = f"{self.bin}:/usr/bin:/bin"
+        self.daemon.environ["PIP_NO_INDEX"] = "1"
+        self.config.write_text(TEXT)
+        self.config.chmod(0o600)
+        for name in ("npx", "docker", "uvx"):
+            self.client(name, "sys.exit(1)")
+        self.client("uv", "print('mcp-server-time==2.0')")
+        self.client("npm", "print('1.2.3')")
+        self.client("docker", f"print('[\"ghcr.io/o/hub@{DIGEST}\"]')")
+
+    def client(self, name: str, body: str) -> None:
+        path = self.bin / name
+        path.write_text(f"#!{sys.executable}\nimport os, sys\n{body}\n")
+        path.chmod(0o755)
+
+    def run(self, *words: str) -> tuple[int, str]:
+        """`mcpd pin WORDS`: its exit status, and everything that it says."""
+        done = self.daemon.outcome("pin", "--config", str(self.config), *words)
+        return done.returncode, done.stdout + done.stderr
+
+    def changed(self) -> list[tuple[str, str]]:
+        """The lines of the configuration that differ, before and after."""
+        lines = zip(TEXT.splitlines(), self.config.read_text().splitlines(), strict=True)
+        return [(was, now) for was, now in lines if was != now]
+
+
+@pytest.fixture
+def pinning() -> Pinning:
+    return Pinning()
+
+
+@pytest.mark.parametrize(
+    ("server", "before", "after"),
+    [
+        ("time", "mcp-server-time", "mcp-server-time==2.0"),
+        ("memory", "@s/memory@latest", "@s/memory@1.2.3"),
+        ("hub", "ghcr.io/o/hub:1", f"ghcr.io/o/hub@{DIGEST}"),
+    ],
+)
+def test_the_word_that_names_it_is_replaced_and_all_else_stays(
+    server: str, before: str, after: str, pinning: Pinning
+) -> None:
+    status, said = pinning.run(server, "--dry-run")
+    assert (status, f"{server}: {before} becomes {after}" in said, "+    " in said) == (0, True, True), said
+    assert pinning.changed() == []
+    status, said = pinning.run(server)
+    assert (status, f"{server}: {before} becomes {after}" in said, "mcpd start" in said) == (0, True, True), (
+        said
+    )
+    ((was, now),) = pinning.changed()
+    assert now == was.replace(f'"{before}"', f'"{after}"')
+    status, said = pinning.run(server)
+    assert (status, "nothing in its entry is left to pin" in said) == (1, True), said
+
+
+@pytest.mark.parametrize("server", ["pinned", "ranged", "web"])
+def test_what_cannot_be_pinned_is_left_alone(server: str, pinning: Pinning) -> None:
+    status, said = pinning.run(server)
+    assert (status, "nothing in its entry is left to pin" in said) == (1, True), said
+    assert pinning.changed() == []
+
+
+def test_what_is_not_found_is_said(pinning: Pinning) -> None:
+    for name in ("uv", "npm", "docker"):
+        pinning.client(name, "sys.exit(1)")
+    for server, word in (
+        ("time", "mcp-server-time"),
+        ("memory", "@s/memory@latest"),
+        ("hub", "ghcr.io/o/hub:1"),
+        ("inside", "mcp-server-time"),
+    ):
+        status, said = pinning.run(server)
+        assert (status, f"{word} is not pinned, for no version was found" in said) == (1, True), said
+    status, said = pinning.run("tim")
+    assert (status, "did you mean 'time'" in said) == (1, True), said
+    assert pinning.changed() == []
+
+
+def test_a_version_with_which_the_server_does_not_come_up_is_taken_back(pinning: Pinning) -> None:
+    server = command(tools=["echo"])
+    pinning.client(
+        "uvx", f"if sys.argv[-1] == 'mcp-b==2.0': sys.exit('too new')\nos.execv({server[0]!r}, {server!r})"
+    )
+    pinning.client("uv", "print(f'{sys.stdin.read()}==2.0')")
+    servers = {name: {"command": "uvx", "args": [f"mcp-{name}"]} for name in "ab"}
+    pinning.config.write_text(json.dumps({"mcpServers": servers}))
+    with started(pinning.daemon):
+        pinning.daemon.ready("a", "b")
+        status, said = pinning.run("a")
+        assert (status, "a is ready: 1 tool" in said) == (0, True), said
+        before = pinning.config.read_text()
+        assert "mcp-a==2.0" in before
+        status, said = pinning.run("b")
+        assert (status, "too new" in said, "taken back" in said) == (1, True, True), said
+        assert pinning.config.read_text() == before
+        pinning.daemon.ready("a", "b")
+
+
+def test_the_file_that_is_changed_is_the_one_that_is_named(pinning: Pinning, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text(TEXT)
+    status, said = pinning.run("time", "--config", str(other), "--no-reload")
+    assert status == 0, said
+    assert "mcp-server-time==2.0" in other.read_text()
+    assert pinning.changed() == []

@@ -1,0 +1,123 @@
+"""Versions, digests and hashes of packages, as the user's own clients tell them: npm, uv, pip and docker."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from daemon.config.command_lines import Package
+from daemon.config.config_model import Server
+from daemon.setup.adding import newest, packages_of
+
+NPM = Package("@s/p", "@s/p", "@s/p@", "npm", "")
+PYPI = Package("s_p", "s_p", "s_p==", "pypi", "")
+
+
+def client(directory: Path, name: str, body: str) -> None:
+    program = directory / name
+    program.write_text(f"#!{sys.executable}\nimport sys\n{body}\n")
+    program.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "body", "version"),
+    [
+        (
+            NPM,
+            "npm",
+            "assert sys.argv[1:] == ['view', '@s/p', 'version']; print('warning\\n1.2.3-rc.1')",
+            "1.2.3-rc.1",
+        ),
+        (NPM, "npm", "sys.exit('E404')", None),
+        (PYPI, "uv", "assert sys.stdin.read() == 's_p'; print('s-p==2026.1')", "2026.1"),
+        (
+            PYPI,
+            "python3",
+            "print('s-p (1.2.3)') if sys.argv[3:5] == ['index', 'versions'] else sys.exit(1)",
+            "1.2.3",
+        ),
+    ],
+)
+def test_the_users_own_client_is_asked(
+    package: Package, name: str, body: str, version: str | None, tmp_path: Path
+) -> None:
+    client(tmp_path, name, body)
+    # Without an index, this interpreter's pip finds nothing.
+    environ = {"PATH": str(tmp_path), "PIP_NO_INDEX": "1", "HOME": str(tmp_path)}
+    assert newest(package, environ, tmp_path) == version
+
+
+def test_without_a_client_there_is_no_version(tmp_path: Path) -> None:
+    assert newest(NPM, {"PATH": str(tmp_path)}, tmp_path) is None
+    assert newest(IMAGE, {"PATH": str(tmp_path)}, tmp_path) is None
+
+
+IMAGE = Package("ghcr.io/o/server:1", "ghcr.io/o/server:1", "ghcr.io/o/server@", "docker", "")
+DIGEST = f"sha256:{'0a' * 32}"
+
+
+def test_an_engine_tells_the_digest_of_a_pulled_image(tmp_path: Path) -> None:
+    asked = "assert sys.argv[1:3] == ['image', 'inspect'] and sys.argv[-1] == 'ghcr.io/o/server:1'"
+    client(tmp_path, "docker", f"""{asked}; print('["ghcr.io/o/server@{DIGEST}"]')""")
+    assert newest(IMAGE, {"PATH": str(tmp_path)}, tmp_path) == DIGEST
+    client(tmp_path, "docker", "print('[]')")
+    assert newest(IMAGE, {"PATH": str(tmp_path)}, tmp_path) is None
+
+
+# --- what the packages of a command are in a lock ---------------------------------------------------------
+
+
+def packages(tmp_path: Path, *command: str, **env: str) -> dict[str, tuple[bool, str, tuple[str, ...]]]:
+    server = Server(name="s", command=command[0], args=command[1:], env=env)
+    found = packages_of(server, {"PATH": str(tmp_path), "HOME": str(tmp_path)})
+    return {name: (each.pinned, each.version, each.hashes) for name, each in found.items()}
+
+
+def test_the_hashes_of_a_release_are_those_of_its_files_in_order(tmp_path: Path) -> None:
+    client(
+        tmp_path,
+        "uv",
+        "assert '--generate-hashes' in sys.argv and sys.stdin.read() == 'mcp-git==1.2'\n"
+        "print('mcp-git==1.2 \\\\\\n  --hash=sha256:bb \\\\\\n  --hash=sha256:aa')",
+    )
+    client(
+        tmp_path,
+        "npm",
+        "assert sys.argv[1:] == ['view', '@s/p@1.2.3', 'dist.integrity']; print('sha512-a+b/c==')",
+    )
+    found = packages(tmp_path, "uvx", "--with", "mcp<2", "mcp-git[all]==1.2")
+    assert found == {"mcp-git": (True, "1.2", ("sha256:aa", "sha256:bb")), "mcp": (False, "", ())}
+    assert packages(tmp_path, "sh", "-c", "npx -y @s/p@1.2.3") == {"@s/p": (True, "1.2.3", ("sha512-a+b/c==",))}
+    image = f"ghcr.io/o/server:1@{DIGEST}"
+    assert packages(tmp_path, "docker", "run", "-i", image) == {"ghcr.io/o/server:1": (True, DIGEST, (DIGEST,))}
+    assert packages(tmp_path, "docker", "run", "some/mcp:1") == {"some/mcp:1": (False, "", ())}
+    assert packages(tmp_path, "node", "server.js") == {}
+    assert packages(tmp_path, "npx", "owner/repository") == {}
+
+
+def test_a_lookup_that_fails_makes_no_hash(tmp_path: Path) -> None:
+    assert packages(tmp_path, "uvx", "mcp-git==1.2") == {"mcp-git": (True, "1.2", ())}
+    client(tmp_path, "uv", "print('--hash=sha256:aa'); sys.exit(1)")
+    assert packages(tmp_path, "uvx", "mcp-git==1.2") == {"mcp-git": (True, "1.2", ())}
+
+
+def test_a_command_with_a_registry_of_its_own_is_not_looked_up_in_another(tmp_path: Path) -> None:
+    client(tmp_path, "uv", "print('--hash=sha256:aa')")
+    client(tmp_path, "npm", "print('sha512-aa')")
+    for words in (
+        ("uvx", "--index-url", "https://x/simple", "mcp-git==1.2"),
+        ("uvx", "--default-index=https://x/simple", "mcp-git==1.2"),
+        ("uvx", "-i", "https://x/simple", "mcp-git==1.2"),
+        ("uvx", "--from", "mcp-git==1.2", "--index", "https://x/simple", "mcp-git"),
+        ("npx", "--registry", "https://x", "mcp-git@1.2.3"),
+    ):
+        ((_, _, found),) = packages(tmp_path, *words).values()
+        assert not found
+    ((_, _, found),) = packages(tmp_path, "uvx", "mcp-git==1.2", "-i", "what the server is told").values()
+    assert found
+
+
+def test_the_variables_of_a_server_configure_its_lookup(tmp_path: Path) -> None:
+    client(tmp_path, "uv", "import os; print(f'--hash=sha256:{os.environ[\"UV_INDEX_URL\"]}')")
+    found = packages(tmp_path, "uvx", "mcp-git==1.2", UV_INDEX_URL="mine", PATH=str(tmp_path))
+    assert found["mcp-git"][2] == ("sha256:mine",)
