@@ -11,20 +11,7 @@ import trio
 from tests.e2e.harness import Daemon, changeable, running
 from tests.e2e.loading import MODERN
 from tests.scripted_server import tool
-from tests.unit.summaries.endpoint_server import (
-    Asked,
-    EndpointServer,
-    Stream,
-    drip,
-    endpoint,
-    flood,
-    raw,
-    saying,
-    sentences_for,
-    silence,
-    status,
-    well,
-)
+from tests.unit.summaries import endpoint_server
 from tests.waiting import WAIT, eventually
 
 SECRET = "sk-kept-between-us-1234567890"
@@ -43,13 +30,13 @@ DESCRIBED = "What its operator says of it."
 
 
 @contextmanager
-def at_hand(*behaviours: Any) -> Iterator[EndpointServer]:
+def at_hand(*behaviours: Any) -> Iterator[endpoint_server.EndpointServer]:
     """An endpoint in a thread of its own: the daemon is waited for here."""
     up, down = threading.Event(), trio.Event()
-    found: list[tuple[EndpointServer, trio.lowlevel.TrioToken]] = []
+    found: list[tuple[endpoint_server.EndpointServer, trio.lowlevel.TrioToken]] = []
 
     async def serve() -> None:
-        async with endpoint() as server:
+        async with endpoint_server.endpoint() as server:
             server.behave(*behaviours)
             found.append((server, trio.lowlevel.current_trio_token()))
             up.set()
@@ -66,7 +53,7 @@ def at_hand(*behaviours: Any) -> Iterator[EndpointServer]:
         thread.join()
 
 
-def config(server: EndpointServer, **summaries: Any) -> dict[str, Any]:
+def config(server: endpoint_server.EndpointServer, **summaries: Any) -> dict[str, Any]:
     """Two servers, one of them described by nobody."""
     profiles = {surface: {"surface": surface} for surface in ("category", "browse", "search", "load")}
     return {
@@ -101,7 +88,7 @@ def wait_said(daemon: Daemon) -> None:
 
 
 def test_sentences_stand_where_models_choose_and_are_searched_and_are_kept() -> None:
-    with at_hand(well) as server, running(config(server), ENVIRON) as daemon:
+    with at_hand(endpoint_server.well) as server, running(config(server), ENVIRON) as daemon:
         daemon.ready()
         wait_said(daemon)
         look_everywhere(daemon)
@@ -110,7 +97,7 @@ def test_sentences_stand_where_models_choose_and_are_searched_and_are_kept() -> 
 
         # They are there at once after a restart, from whoever is up or not, and nothing is asked again.
         assert daemon.stop() == 0
-        server.behave(silence)
+        server.behave(endpoint_server.silence)
         daemon.start()
         assert lines(daemon) == SAID
         daemon.ready()
@@ -119,7 +106,7 @@ def test_sentences_stand_where_models_choose_and_are_searched_and_are_kept() -> 
         assert len(server.asked) == asked
 
         # What changes is asked about, and nothing else.
-        server.behave(well)
+        server.behave(endpoint_server.well)
         daemon.changes("painter", PAINT, {**DRAW, "description": "Draws two lines."})
         assert lines(daemon) == {**SAID, "draw": "Draws two lines."}
         wait_said(daemon)
@@ -127,7 +114,7 @@ def test_sentences_stand_where_models_choose_and_are_searched_and_are_kept() -> 
 
 
 def test_the_switch_rules_the_model_too_and_a_reload_asks_another() -> None:
-    with at_hand(well) as server, at_hand(well) as other:
+    with at_hand(endpoint_server.well) as server, at_hand(endpoint_server.well) as other:
         with running({**config(server), "lazy": False}, ENVIRON) as daemon:
             daemon.ready()
             assert "switched off" in summarizer(daemon)["off"]
@@ -172,7 +159,7 @@ def look_everywhere(daemon: Daemon) -> None:
 
 
 def test_nothing_waits_for_an_endpoint_that_does_not_answer() -> None:
-    with at_hand(silence) as server, running(config(server, timeout=1000), ENVIRON) as daemon:
+    with at_hand(endpoint_server.silence) as server, running(config(server, timeout=1000), ENVIRON) as daemon:
         daemon.ready()
         eventually(lambda: server.asked, daemon.said)
         assert lines(daemon) == OWN_WORDS
@@ -186,12 +173,12 @@ def test_nothing_waits_for_an_endpoint_that_does_not_answer() -> None:
 
 CUT_OFF = b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n{"
 BAD: dict[str, Any] = {
-    "busy": status(429, retry_after="1"),
-    "failing": status(500, b"no"),
-    "cut-off": raw(CUT_OFF),
-    "nonsense": saying("I would rather not."),
-    "flood": flood,
-    "slow": drip,
+    "busy": endpoint_server.status(429, retry_after="1"),
+    "failing": endpoint_server.status(500, b"no"),
+    "cut-off": endpoint_server.raw(CUT_OFF),
+    "nonsense": endpoint_server.saying("I would rather not."),
+    "flood": endpoint_server.flood,
+    "slow": endpoint_server.drip,
 }
 
 
@@ -200,7 +187,7 @@ def test_whatever_an_endpoint_does_costs_that_one_question() -> None:
     with ExitStack() as stack:
         daemons = {}
         for name, behaviour in BAD.items():
-            server = stack.enter_context(at_hand(behaviour, well))
+            server = stack.enter_context(at_hand(behaviour, endpoint_server.well))
             daemons[name] = stack.enter_context(running(config(server, timeout=2), ENVIRON)), server
         for name, (daemon, server) in daemons.items():
             eventually(lambda server=server: server.asked, daemon.said)  # type: ignore[misc]
@@ -217,11 +204,11 @@ INJECTED = {
 
 
 def test_sentences_that_speak_to_models_are_refused_and_the_servers_own_stay() -> None:
-    async def obedient(stream: Stream, asked: Asked) -> None:
+    async def obedient(stream: endpoint_server.Stream, asked: endpoint_server.Asked) -> None:
         """Say of the painter's tools what their descriptions made the model say, and of others what is so."""
-        good = sentences_for(asked)
+        good = endpoint_server.sentences_for(asked)
         tools = {name: INJECTED.get(name, each) for name, each in good["tools"].items()}
-        await saying({**good, "tools": tools})(stream, asked)
+        await endpoint_server.saying({**good, "tools": tools})(stream, asked)
 
     with at_hand(obedient) as server, running(config(server), ENVIRON) as daemon:
         daemon.ready()
@@ -244,10 +231,12 @@ def test_sentences_that_speak_to_models_are_refused_and_the_servers_own_stay() -
 def test_the_key_appears_nowhere() -> None:
     """Not even where the endpoint repeats it, in an error or in a sentence."""
     echoed = {"server": {"summary": f"Has the key {SECRET}.", "keywords": [SECRET]}, "tools": {}}
-    refusing = status(401, f'{{"error": {{"message": "Incorrect API key: {SECRET}"}}}}'.encode())
+    refusing = endpoint_server.status(
+        401, f'{{"error": {{"message": "Incorrect API key: {SECRET}"}}}}'.encode()
+    )
     with (
         at_hand(refusing) as refuses,
-        at_hand(saying(echoed)) as repeats,
+        at_hand(endpoint_server.saying(echoed)) as repeats,
         running({**config(refuses), "metrics": {"enabled": True}}, ENVIRON) as one,
         running({**config(repeats), "metrics": {"enabled": True}}, ENVIRON) as other,
     ):

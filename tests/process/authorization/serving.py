@@ -20,18 +20,8 @@ import trio.testing
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from daemon.authorization import logins
 from daemon.authorization.login_process import Lines, serve
-from daemon.authorization.logins import (
-    Answer,
-    DeviceCode,
-    Done,
-    Failed,
-    FileLogins,
-    Login,
-    LoginPage,
-    Said,
-    Wish,
-)
 from tests.e2e.browser import Form
 from tests.e2e.harness import NODE, NODE24, ROOT, free_port
 from tests.waiting import WAIT, eventually
@@ -41,7 +31,7 @@ SDK = ROOT / ".cache" / "sdk" / "examples" / "servers" / "simple-auth"
 MAX_PAGES = 20
 """Of a login in a browser."""
 
-said = msgspec.json.Decoder(Said)
+said = msgspec.json.Decoder(logins.Said)
 
 
 # --- servers -----------------------------------------------------------------------------------------------
@@ -148,7 +138,7 @@ async def fetch(url: str) -> tuple[int, str]:
 class Running:
     """A login that was asked for."""
 
-    wish: Wish
+    wish: logins.Wish
     tell: trio.abc.SendStream
     """Its stdin."""
     hear: trio.abc.ReceiveStream
@@ -157,7 +147,7 @@ class Running:
     """All that it said."""
     _rest: bytearray = attrs.field(factory=bytearray)
 
-    async def next(self) -> LoginPage | DeviceCode | Done | Failed | None:
+    async def next(self) -> logins.LoginPage | logins.DeviceCode | logins.Done | logins.Failed | None:
         """What it says next; None when it has ended."""
         with trio.fail_after(WAIT):
             while b"\n" not in self._rest:
@@ -167,40 +157,40 @@ class Running:
                 self._rest += chunk
                 self.heard += chunk
         line, _, self._rest = self._rest.partition(b"\n")
-        told: LoginPage | DeviceCode | Done | Failed = said.decode(line)
+        told: logins.LoginPage | logins.DeviceCode | logins.Done | logins.Failed = said.decode(line)
         return told
 
-    async def page(self) -> LoginPage:
+    async def page(self) -> logins.LoginPage:
         told = await self.next()
-        assert isinstance(told, LoginPage), told
+        assert isinstance(told, logins.LoginPage), told
         return told
 
-    async def done(self) -> Done:
+    async def done(self) -> logins.Done:
         told = await self.next()
-        assert isinstance(told, Done), told
+        assert isinstance(told, logins.Done), told
         return told
 
     async def failed(self) -> str:
         told = await self.next()
-        assert isinstance(told, Failed), told
+        assert isinstance(told, logins.Failed), told
         return told.message
 
     async def paste(self, url: str) -> None:
-        await self.tell.send_all(msgspec.json.encode(Answer(url)) + b"\n")
+        await self.tell.send_all(msgspec.json.encode(logins.Answer(url)) + b"\n")
 
     @property
-    def kept(self) -> Login | None:
-        return FileLogins(Path(self.wish.directory)).read(self.wish.server, self.wish.url)
+    def kept(self) -> logins.Login | None:
+        return logins.FileLogins(Path(self.wish.directory)).read(self.wish.server, self.wish.url)
 
 
 @asynccontextmanager
 async def login(state: Path, url: str, **wish: Any) -> AsyncIterator[Running]:
     """A login in this process: starting one takes a second."""
-    wished = Wish(server="notion", url=url, directory=str(state), **wish)
+    wished = logins.Wish(server="notion", url=url, directory=str(state), **wish)
     tell, stdin = trio.testing.memory_stream_one_way_pair()
     stdout, hear = trio.testing.memory_stream_one_way_pair()
 
-    async def say(message: Said) -> None:
+    async def say(message: logins.Said) -> None:
         await stdout.send_all(msgspec.json.encode(message) + b"\n")
 
     async def run() -> None:
@@ -224,7 +214,7 @@ async def login(state: Path, url: str, **wish: Any) -> AsyncIterator[Running]:
 @asynccontextmanager
 async def spawned_login(state: Path, url: str, **wish: Any) -> AsyncIterator[Running]:
     """A login in a process of its own, as a daemon starts it, which must not say anything on its stderr."""
-    wished = Wish(server="notion", url=url, directory=str(state), **wish)
+    wished = logins.Wish(server="notion", url=url, directory=str(state), **wish)
     process = await trio.lowlevel.open_process(
         [sys.executable, "-m", "daemon.authorization.login_process"],
         cwd=ROOT,
@@ -248,7 +238,7 @@ async def spawned_login(state: Path, url: str, **wish: Any) -> AsyncIterator[Run
         await process.wait()
 
 
-async def logged_in(state: Path, url: str, **wish: Any) -> Login:
+async def logged_in(state: Path, url: str, **wish: Any) -> logins.Login:
     """Log in, in a browser."""
     async with login(state, url, **wish) as running:
         status, text = await fetch(await browse((await running.page()).url))

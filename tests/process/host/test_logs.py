@@ -14,17 +14,7 @@ import pytest
 
 from daemon.causes import Cause
 from daemon.history.event import Event, EventKind
-from daemon.host.logs import (
-    LABEL_BYTES,
-    MOST_BYTES,
-    QUEUED_LINES,
-    TRACEBACK_CHARS,
-    Journal,
-    LineWriter,
-    entry,
-    is_journal,
-    previous,
-)
+from daemon.host import logs
 from daemon.safety.redact import CUT, SHOWN, Redactor
 from tests.unit.cli.daemons import environment
 from tests.unit.host.test_private_files import place
@@ -156,7 +146,7 @@ except ValueError:
 """
     said = logged(style, code)
     assert f"x{CUT}" in said
-    assert len(said) < 4 * SHOWN + 2 * TRACEBACK_CHARS
+    assert len(said) < 4 * SHOWN + 2 * logs.TRACEBACK_CHARS
 
 
 # --- the standard library's loggers ------------------------------------------------------------------------
@@ -249,14 +239,14 @@ class Blocked(io.StringIO):
 
 def test_a_stream_that_stands_still_holds_nobody_up_and_has_a_bound() -> None:
     stream = Blocked()
-    writer = LineWriter(stream)
+    writer = logs.LineWriter(stream)
     writer("first")
     assert stream.entered.wait(PATIENCE)
-    for number in range(QUEUED_LINES + 7):
+    for number in range(logs.QUEUED_LINES + 7):
         writer(str(number))
     assert writer.dropped == 7
     stream.gate.set()
-    wanted = ["first", *map(str, range(QUEUED_LINES)), "mcpd: 7 lines of log were dropped"]
+    wanted = ["first", *map(str, range(logs.QUEUED_LINES)), "mcpd: 7 lines of log were dropped"]
     stream.wait_taken(len(wanted))
     writer.close()
     assert stream.getvalue().splitlines() == wanted
@@ -290,7 +280,7 @@ logger.bind(calls=[(3, "a/b", 0.001, "ok", 0), (7, "c/d hunter2", 1.5, "UnknownT
     (1, 'a\n"b"\x1b[2J\u202e', 0, "UnknownTool", 0), (1, whole, 0, "ok", 0),
     *((1, name * 100_000, 0, "UnknownTool", 0) for name in names)]).info("8")
 """
-    lines = logged(style, code.replace("LABEL_BYTES", str(LABEL_BYTES)), "hunter2").splitlines()
+    lines = logged(style, code.replace("LABEL_BYTES", str(logs.LABEL_BYTES)), "hunter2").splitlines()
     if style == "json":
         told = [json.loads(line) for line in lines]
         assert {(each["level"], len(each["time"])) for each in told} == {("info", 32)}
@@ -301,12 +291,12 @@ logger.bind(calls=[(3, "a/b", 0.001, "ok", 0), (7, "c/d hunter2", 1.5, "UnknownT
         "[session=3] call a/b 1.0 ms ok",
         "[session=7] call c/d [redacted] 1500.0 ms UnknownTool",
         r'[session=1] call a\x0a"b"\x1b[2J\u202e 0.0 ms UnknownTool',
-        f"[session=1] call {'a' * (LABEL_BYTES - 2)}/b 0.0 ms ok",
+        f"[session=1] call {'a' * (logs.LABEL_BYTES - 2)}/b 0.0 ms ok",
     ]
     labels = [each.partition("call ")[2].partition(" 0.0 ms UnknownTool")[0] for each in said[4:]]
     assert len(labels) == 5
     assert all(label.endswith("…") for label in labels)
-    assert all(LABEL_BYTES - 8 < len(label.encode()) <= LABEL_BYTES for label in labels)
+    assert all(logs.LABEL_BYTES - 8 < len(label.encode()) <= logs.LABEL_BYTES for label in labels)
     assert max(map(len, lines)) < 1000
 
 
@@ -331,7 +321,7 @@ WRITES = f"""
 import os, pathlib, sys
 from daemon.host.logs import LogFile
 log = LogFile(pathlib.Path(sys.argv[1]))
-for text in ("first\\n", "x" * {MOST_BYTES} + "\\n", "second\\n"):
+for text in ("first\\n", "x" * {logs.MOST_BYTES} + "\\n", "second\\n"):
     log.write(text)
     log.flush()
 os.write(2, b"to stderr\\n")
@@ -343,8 +333,8 @@ def test_it_is_private_of_bounded_size_and_has_stderr(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", WRITES, path], env=environment(), timeout=PATIENCE, check=False)
     assert ran.returncode == 0
     assert path.read_text() == "second\nto stderr\n"
-    assert previous(path).read_text().startswith("first\nxxx")
-    assert {path.stat().st_mode & 0o777, previous(path).stat().st_mode & 0o777} == {0o600}
+    assert logs.previous(path).read_text().startswith("first\nxxx")
+    assert {path.stat().st_mode & 0o777, logs.previous(path).stat().st_mode & 0o777} == {0o600}
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
@@ -386,7 +376,7 @@ def test_an_entry_has_fields_to_look_it_up_by(sockets: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journald:
         journald.bind(str(sockets / "journal"))
         journald.settimeout(30)
-        journal = Journal(str(sockets / "journal"))
+        journal = logs.Journal(str(sockets / "journal"))
         journal(KILLED)
         told = fields(journald.recv(65536))
         journal.close()
@@ -401,13 +391,13 @@ def test_an_entry_has_fields_to_look_it_up_by(sockets: Path) -> None:
 
 def test_nobody_forges_a_field_with_a_name_of_two_lines() -> None:
     hostile = Event(kind=EventKind.STARTED, server="git\nMCPD_CAUSE=none\nPRIORITY=0")
-    told = fields(entry(hostile))
+    told = fields(logs.entry(hostile))
     assert "MCPD_CAUSE" not in told
     assert told["PRIORITY"] == "6"
 
 
 def test_without_a_journal_and_with_a_full_one_nothing_waits(sockets: Path) -> None:
-    journal = Journal(str(sockets / "journal"))
+    journal = logs.Journal(str(sockets / "journal"))
     journal(KILLED)
     assert journal.dropped == 1
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journald:
@@ -422,6 +412,6 @@ def test_stderr_is_the_journals_if_systemd_says_so(tmp_path: Path) -> None:
     with (tmp_path / "stream").open("w") as stream:
         found = os.fstat(stream.fileno())
         said = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
-        assert is_journal(said, stream.fileno())
-        assert not is_journal({}, stream.fileno())
-        assert not is_journal({"JOURNAL_STREAM": "1:2"}, stream.fileno())
+        assert logs.is_journal(said, stream.fileno())
+        assert not logs.is_journal({}, stream.fileno())
+        assert not logs.is_journal({"JOURNAL_STREAM": "1:2"}, stream.fileno())

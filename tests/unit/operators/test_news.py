@@ -9,18 +9,7 @@ from daemon.facts import Approved, DefinitionsListed
 from daemon.history.event_words import sentence
 from daemon.history.journal import History
 from daemon.model import Kind
-from daemon.operators.news import (
-    COMPARED,
-    MOST,
-    NOTED,
-    changed,
-    difference,
-    differing,
-    members_differing,
-    newly_held,
-    waiting,
-    word_of,
-)
+from daemon.operators import news
 from tests.fakes_upstream import Stage, definition_of, tool, tools_of
 from tests.unit.catalog.samples import after, catalog_of, listed
 from tests.unit.catalog.samples import tool as listed_tool
@@ -34,24 +23,24 @@ def test_a_difference_has_what_came_went_and_changed() -> None:
     stage = Stage()
     before = entry(stage)
     stage.lists("alpha", tool("echo", description="another"), tool("new", description="quite another"))
-    told = difference(before, entry(stage))
+    told = news.difference(before, entry(stage))
     assert (told["came"], told["went"], told["changed"]) == (["new"], ["add"], ["echo"])
     assert (told["tools"], told["state"]) == (2, "ready")
 
 
 def test_an_event_says_what_of_changed_tools_differs_and_compares_only_some() -> None:
     stage = Stage()
-    names = [f"tool{number}" for number in range(COMPARED + 5)]
+    names = [f"tool{number}" for number in range(news.COMPARED + 5)]
     stage.lists("alpha", *(tool(name) for name in names))
     before = entry(stage)
     stage.lists("alpha", *(tool(name, description="another") for name in names))
-    differ = changed(before, entry(stage)).details["toolsDiffer"]
-    assert differ == {name: {"members": ["description"]} for name in names[:COMPARED]}
+    differ = news.changed(before, entry(stage)).details["toolsDiffer"]
+    assert differ == {name: {"members": ["description"]} for name in names[: news.COMPARED]}
 
 
 def differences(before: dict[str, object], after: dict[str, object]) -> dict[str, list[str]]:
     (had,), (has,) = tools_of("alpha", tool("current", **before)), tools_of("alpha", tool("current", **after))
-    return differing(had, has)
+    return news.differing(had, has)
 
 
 def schema(properties: object, *required: str) -> dict[str, object]:
@@ -78,8 +67,8 @@ def test_arguments_that_came_went_changed_or_became_required_are_named() -> None
 
 def test_another_order_is_no_difference_and_there_are_not_too_many() -> None:
     assert differences(schema({"a": {}, "b": {}}), schema({"b": {}, "a": {}})) == {}
-    many = differences(schema({}), schema({f"a{number}": {} for number in range(MOST + 5)}))
-    assert len(many["argumentsCame"]) == MOST
+    many = differences(schema({}), schema({f"a{number}": {} for number in range(news.MOST + 5)}))
+    assert len(many["argumentsCame"]) == news.MOST
 
 
 def held_after(*lists: list[str], text: str = "Another.") -> tuple[Catalog, Catalog]:
@@ -93,7 +82,7 @@ def held_after(*lists: list[str], text: str = "Another.") -> tuple[Catalog, Cata
 
 def test_an_event_of_held_tools_is_told_as_it_was_kept() -> None:
     before, now = held_after(["log"], ["log", "diff"])
-    found = newly_held(before.servers["git"], now.servers["git"], ())
+    found = news.newly_held(before.servers["git"], now.servers["git"], ())
     assert found is not None
     event, words = found
     assert words == ["log", "diff"]
@@ -103,7 +92,7 @@ def test_an_event_of_held_tools_is_told_as_it_was_kept() -> None:
     assert sentence(history.newest.value) == (
         "git: waits for approval (`mcpd approve`): log (it changed: description), diff (nobody approved it yet)"
     )
-    assert newly_held(before.servers["git"], now.servers["git"], {("git", word) for word in words}) is None
+    assert news.newly_held(before.servers["git"], now.servers["git"], {("git", word) for word in words}) is None
 
 
 def test_json_that_would_be_indentation_for_the_most_part_stays_on_one_line() -> None:
@@ -120,16 +109,16 @@ def test_json_that_would_be_indentation_for_the_most_part_stays_on_one_line() ->
 
 
 def test_an_event_of_many_held_tools_with_long_names_is_cut_and_told() -> None:
-    names = [f"{number}{'n' * 120}" for number in range(NOTED + 5)]
-    arguments = {"type": "object", "properties": {f"{'a' * 200}{number}": {} for number in range(MOST)}}
+    names = [f"{number}{'n' * 120}" for number in range(news.NOTED + 5)]
+    arguments = {"type": "object", "properties": {f"{'a' * 200}{number}": {} for number in range(news.MOST)}}
     before, _ = held_after(names, names)
     other = (listed_tool("git", name, inputSchema=arguments) for name in names)
-    found = newly_held(before.servers["git"], after(before, [listed("git", *other)]).servers["git"], ())
+    found = news.newly_held(before.servers["git"], after(before, [listed("git", *other)]).servers["git"], ())
     assert found is not None
     history = History(lambda: 1.0)
     history.note(found[0])
     assert history.newest.value is not None
-    assert sentence(history.newest.value).endswith(f" and {NOTED + 5 - 10} more")
+    assert sentence(history.newest.value).endswith(f" and {news.NOTED + 5 - 10} more")
 
 
 def test_what_waits_is_listed_by_server_and_found_by_its_word() -> None:
@@ -141,15 +130,15 @@ def test_what_waits_is_listed_by_server_and_found_by_its_word() -> None:
         definitions=(definition_of("git", Kind.PROMPT, {"name": "log"}),),
     )
     unread = after(catalog_of({"mcpServers": servers}), [listed("time", listed_tool("time", "now"))])
-    assert waiting(unread) == []
+    assert news.waiting(unread) == []
     catalog = after(unread, [Approved(), listed("git", listed_tool("git", "log")), prompt])
-    assert [(each.definition.server, word_of(each)) for each in waiting(catalog)] == [
+    assert [(each.definition.server, news.word_of(each)) for each in news.waiting(catalog)] == [
         ("git", "prompt:log"),
         ("git", "log"),
         ("time", "now"),
     ]
-    assert [each.definition.kind for each in waiting(catalog, "git", "log")] == [Kind.TOOL]
-    assert waiting(catalog, "time", "log") == waiting(catalog, "tim") == []
+    assert [each.definition.kind for each in news.waiting(catalog, "git", "log")] == [Kind.TOOL]
+    assert news.waiting(catalog, "time", "log") == news.waiting(catalog, "tim") == []
 
 
 def test_a_held_definition_differs_by_member_and_by_argument() -> None:
@@ -166,8 +155,8 @@ def test_a_held_definition_differs_by_member_and_by_argument() -> None:
             listed("git", listed_tool("git", "log", description="Deletes it.", **new)),
         ],
     )
-    (held,) = waiting(catalog)
-    found = members_differing(held)
+    (held,) = news.waiting(catalog)
+    found = news.members_differing(held)
     assert {(name, before, now) for name, before, now in found if name != "inputSchema"} == {
         ("description", "Shows it.", "Deletes it."),
         ("title", "A", None),

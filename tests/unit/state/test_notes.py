@@ -5,18 +5,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemon import facts
 from daemon.catalog.loaded import Loaded, SessionRecord, anonymous_key
 from daemon.catalog.naming import NO_NAMES, Claims, Names, assign
 from daemon.catalog.snapshot import Catalog, fold
-from daemon.facts import (
-    Approved,
-    Configured,
-    DefinitionsListed,
-    SelfDescription,
-    ServerRecord,
-    Summarized,
-    Switched,
-)
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import KEPT, History
 from daemon.model import GivenName, Kind, Summary
@@ -287,10 +279,10 @@ def test_what_waits_is_read_with_what_is_stored() -> None:
 CONFIG = {"mcpServers": servers("a", "b")}
 
 
-def prompts(server: str, *names: str, incarnation: int = 1) -> DefinitionsListed:
+def prompts(server: str, *names: str, incarnation: int = 1) -> facts.DefinitionsListed:
     """A server lists these prompts."""
     listed = tuple(definition(Kind.PROMPT, name, server) for name in names)
-    return DefinitionsListed(server=server, incarnation=incarnation, kind=Kind.PROMPT, definitions=listed)
+    return facts.DefinitionsListed(server=server, incarnation=incarnation, kind=Kind.PROMPT, definitions=listed)
 
 
 def written(notes: ServerNotes, catalog: Catalog, epochs: dict[str, int] | None = None) -> list[str]:
@@ -309,13 +301,15 @@ def test_only_what_others_would_miss_is_a_record() -> None:
     assert written(notes, catalog) == []
     catalog = fold(catalog, listed("a", "read"))
     assert written(notes, catalog) == []
-    catalog = fold(catalog, Summarized(server="a", summary=Summary(text="It reads.")))
+    catalog = fold(catalog, facts.Summarized(server="a", summary=Summary(text="It reads.")))
     assert written(notes, catalog) == ["a"]
-    catalog = fold(catalog, attrs.evolve(listed("a", "read"), said=SelfDescription(about="Reads.")))
+    catalog = fold(catalog, attrs.evolve(listed("a", "read"), said=facts.SelfDescription(about="Reads.")))
     assert written(notes, catalog) == ["a"]
-    catalog = fold(catalog, attrs.evolve(listed("a", "read", "write"), said=SelfDescription(about="Reads.")))
+    catalog = fold(
+        catalog, attrs.evolve(listed("a", "read", "write"), said=facts.SelfDescription(about="Reads."))
+    )
     assert written(notes, catalog) == ["a"]
-    catalog = fold(catalog, Switched(off=frozenset({("a", "")})))
+    catalog = fold(catalog, facts.Switched(off=frozenset({("a", "")})))
     assert written(notes, catalog) == ["a"]
     assert written(notes, catalog) == []
 
@@ -328,7 +322,7 @@ def test_another_daemons_list_is_not_answered_with_ours() -> None:
     theirs = attrs.evolve(ours, epoch=2, lists={Kind.TOOL: tools})
     assert notes.heard(theirs)
     assert not notes.heard(theirs)
-    fact = ServerRecord(
+    fact = facts.ServerRecord(
         server="a", fingerprint=theirs.fingerprint, epoch=2, lists={Kind.TOOL: tools}, by_another=True
     )
     catalog = fold(catalog, fact)
@@ -342,7 +336,7 @@ def test_the_record_of_another_configuration_stays_until_the_new_one_has_listed_
     notes, catalog = ServerNotes(), fold(catalog_of(CONFIG), listed("a", "read"))
     written(notes, catalog)
     other = {"mcpServers": {**servers("a", "b"), "a": {"command": "other"}}}
-    catalog = fold(catalog, Configured(config=config_of(other), now=1.0))
+    catalog = fold(catalog, facts.Configured(config=config_of(other), now=1.0))
     before = notes.difference(catalog)
     assert [[tool.name for tool in each.tools or ()] for each in before.batch.servers] == [["read"]]
     notes.was_written(before, {})
@@ -358,22 +352,22 @@ def test_the_time_of_a_recalled_list_is_not_forgotten() -> None:
     notes, catalog = ServerNotes(), fold(catalog_of(CONFIG), held)
     notes.heard(held)
     assert written(notes, catalog) == []
-    catalog = fold(catalog, Switched(off=frozenset({("a", "")})))
+    catalog = fold(catalog, facts.Switched(off=frozenset({("a", "")})))
     assert notes.difference(catalog).batch.servers[0].refreshed_at == 77.0
 
 
 def test_words_said_here_and_words_in_the_store_are_joined() -> None:
     notes, catalog = ServerNotes(), catalog_of(CONFIG)
-    catalog = fold(catalog, Switched(off=frozenset({("a", ""), ("b", "x")})))
+    catalog = fold(catalog, facts.Switched(off=frozenset({("a", ""), ("b", "x")})))
     written(notes, catalog)
-    catalog = fold(catalog, Switched(off=frozenset({("b", "x"), ("b", "y")})))
+    catalog = fold(catalog, facts.Switched(off=frozenset({("b", "x"), ("b", "y")})))
     stored = frozenset({("a", ""), ("b", "x"), ("b", "z")})
     assert notes.heard_switches(stored, stored, catalog) == {("b", "x"), ("b", "y"), ("b", "z")}
 
 
 def test_when_the_store_begins_anew_everything_is_to_be_written() -> None:
     notes, catalog = ServerNotes(), fold(catalog_of(CONFIG), listed("a", "read"))
-    catalog = fold(catalog, Switched(off=frozenset({("b", "")})))
+    catalog = fold(catalog, facts.Switched(off=frozenset({("b", "")})))
     written(notes, catalog)
     assert not notes.missing(["a", "b", "c"])
     assert notes.missing(["b"])
@@ -427,7 +421,7 @@ def test_an_approval_is_written_once_and_counts_as_unwritten_until_then() -> Non
     notes, config = ServerNotes(), {"trust": "changes", **CONFIG}
     catalog = fold(catalog_of(config), listed("a", "read"))
     assert notes.difference(catalog).batch.approvals == (), "before the store was read, nothing is approved"
-    catalog = fold(catalog, Approved())
+    catalog = fold(catalog, facts.Approved())
     difference = notes.difference(catalog)
     assert [each.name for each in difference.batch.approvals] == ["", "read"]
     servers_alone = attrs.evolve(difference, batch=attrs.evolve(difference.batch, approvals=()))
@@ -435,7 +429,7 @@ def test_an_approval_is_written_once_and_counts_as_unwritten_until_then() -> Non
     notes.was_written(difference, {})
     assert not notes.difference(catalog).batch.approvals
     ours = difference.batch.approvals[1]
-    again = msgspec.structs.replace(Approved(), approvals=(msgspec.structs.replace(ours, raw=b"{}"),))
+    again = msgspec.structs.replace(facts.Approved(), approvals=(msgspec.structs.replace(ours, raw=b"{}"),))
     catalog = fold(catalog, again)
     assert notes.difference(catalog).batch.approvals == again.approvals
     notes.start_over()
@@ -445,7 +439,7 @@ def test_an_approval_is_written_once_and_counts_as_unwritten_until_then() -> Non
 def test_what_the_store_holds_is_not_written_but_what_it_has_lost_is() -> None:
     notes, catalog = (
         ServerNotes(),
-        fold(catalog_of(CONFIG), Approved(approvals=(approval("read"), approval("log")))),
+        fold(catalog_of(CONFIG), facts.Approved(approvals=(approval("read"), approval("log")))),
     )
     notes.heard_approvals([approval("read")], whole=True)
     notes.heard_approvals([approval("log")], whole=False)

@@ -7,16 +7,7 @@ import attrs
 import pytest
 
 from daemon.config.config_model import Summaries
-from daemon.summaries.endpoint import (
-    CLIENT,
-    INSTALL,
-    MAX_RETRY_AFTER,
-    Failing,
-    SummariesUnavailable,
-    fault_of_status,
-    open_endpoint,
-    read_retry_after,
-)
+from daemon.summaries import endpoint
 
 NOW = 1_700_000_000.0
 
@@ -28,37 +19,38 @@ NOW = 1_700_000_000.0
         ("0", 0.0),
         ("7", 7.0),
         ("1.5", 1.5),
-        ("86400", MAX_RETRY_AFTER),
-        ("9" * 400, MAX_RETRY_AFTER),
+        ("86400", endpoint.MAX_RETRY_AFTER),
+        ("9" * 400, endpoint.MAX_RETRY_AFTER),
         ("Tue, 14 Nov 2023 22:13:30 GMT", 10.0),
         ("Tue, 14 Nov 2023 22:13:30 -0000", 10.0),
         ("Tue, 14 Nov 2000 22:13:30 GMT", 0.0),
-        ("Tue, 14 Nov 9999 22:13:30 GMT", MAX_RETRY_AFTER),
+        ("Tue, 14 Nov 9999 22:13:30 GMT", endpoint.MAX_RETRY_AFTER),
         ("", None),
         ("soon", None),
         ("-5", None),
         ("nan", None),
         ("5 minutes", None),
-        ("1e999", MAX_RETRY_AFTER),
+        ("1e999", endpoint.MAX_RETRY_AFTER),
         ("Tue, 99 Nov 2023 22:13:30 GMT", None),
     ],
 )
 def test_retry_after_is_read_in_both_forms_and_bounded(value: str | None, seconds: float | None) -> None:
-    assert read_retry_after(value, NOW) == seconds
+    assert endpoint.read_retry_after(value, NOW) == seconds
 
 
 def test_kinds_say_whether_to_wait_for_somebody_and_whom_to_blame() -> None:
-    lasting = {kind for kind in Failing if kind.lasts}
-    blaming = {kind for kind in Failing if kind.blames_the_question}
-    assert lasting == {Failing.UNAUTHORIZED, Failing.NOT_FOUND, Failing.REDIRECTED}
-    assert blaming == {Failing.REJECTED, Failing.TOO_LARGE}
+    lasting = {kind for kind in endpoint.Failing if kind.lasts}
+    blaming = {kind for kind in endpoint.Failing if kind.blames_the_question}
+    assert lasting == {endpoint.Failing.UNAUTHORIZED, endpoint.Failing.NOT_FOUND, endpoint.Failing.REDIRECTED}
+    assert blaming == {endpoint.Failing.REJECTED, endpoint.Failing.TOO_LARGE}
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(302, Failing.REDIRECTED), (418, Failing.REJECTED), (599, Failing.FAILING)]
+    ("status", "kind"),
+    [(302, endpoint.Failing.REDIRECTED), (418, endpoint.Failing.REJECTED), (599, endpoint.Failing.FAILING)],
 )
-def test_a_status_that_nobody_listed_goes_by_its_class(status: int, kind: Failing) -> None:
-    assert fault_of_status(status, "host:1").kind is kind
+def test_a_status_that_nobody_listed_goes_by_its_class(status: int, kind: endpoint.Failing) -> None:
+    assert endpoint.fault_of_status(status, "host:1").kind is kind
 
 
 def configured(**changed: str) -> Summaries:
@@ -67,8 +59,8 @@ def configured(**changed: str) -> Summaries:
 
 @pytest.mark.parametrize("environ", [{}, {"THE_KEY": ""}, {"THE_KEY": "  \n"}])
 async def test_a_key_that_is_not_there_is_named_by_its_variable(environ: dict[str, str]) -> None:
-    with pytest.raises(SummariesUnavailable, match=r"THE_KEY \(summaries.apiKeyEnv\) is not set"):
-        await open_endpoint(configured(api_key_env="THE_KEY"), environ)
+    with pytest.raises(endpoint.SummariesUnavailable, match=r"THE_KEY \(summaries.apiKeyEnv\) is not set"):
+        await endpoint.open_endpoint(configured(api_key_env="THE_KEY"), environ)
 
 
 async def test_a_key_beside_the_configuration_counts_where_the_environment_has_none() -> None:
@@ -81,32 +73,32 @@ async def test_a_key_beside_the_configuration_counts_where_the_environment_has_n
             return object()
 
     kept = attrs.evolve(configured(api_key_env="THE_KEY"), kept_key="kept")
-    await open_endpoint(kept, {}, load=lambda _name: Client)
-    await open_endpoint(kept, {"THE_KEY": "set"}, load=lambda _name: Client)
+    await endpoint.open_endpoint(kept, {}, load=lambda _name: Client)
+    await endpoint.open_endpoint(kept, {"THE_KEY": "set"}, load=lambda _name: Client)
     assert taken == ["kept", "set"]
 
 
 @pytest.mark.parametrize("key", ["sk-\u2026", "sk-1\nx-evil: 1", "sk-\x00"])
 async def test_a_key_that_could_not_stand_in_a_header_is_refused_and_not_shown(key: str) -> None:
-    with pytest.raises(SummariesUnavailable, match="no key has") as caught:
-        await open_endpoint(configured(api_key_env="THE_KEY"), {"THE_KEY": key})
+    with pytest.raises(endpoint.SummariesUnavailable, match="no key has") as caught:
+        await endpoint.open_endpoint(configured(api_key_env="THE_KEY"), {"THE_KEY": key})
     assert "sk-" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["", "host/v1", "ftp://host/v1", "http://", "http://host:port", "http://[::1"])
 async def test_a_url_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(SummariesUnavailable, match=r"summaries\.baseUrl"):
-        await open_endpoint(configured(base_url=url), {})
+    with pytest.raises(endpoint.SummariesUnavailable, match=r"summaries\.baseUrl"):
+        await endpoint.open_endpoint(configured(base_url=url), {})
 
 
 async def test_an_extra_that_is_not_installed_is_named() -> None:
     def nothing_installed(name: str) -> object:
-        assert name == CLIENT
+        assert name == endpoint.CLIENT
         raise ModuleNotFoundError("No module named 'openai'")
 
-    with pytest.raises(SummariesUnavailable) as caught:
-        await open_endpoint(configured(), {}, load=nothing_installed)
-    assert INSTALL in str(caught.value)
+    with pytest.raises(endpoint.SummariesUnavailable) as caught:
+        await endpoint.open_endpoint(configured(), {}, load=nothing_installed)
+    assert endpoint.INSTALL in str(caught.value)
     assert "openai" in str(caught.value)
 
 

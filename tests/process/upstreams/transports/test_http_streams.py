@@ -10,15 +10,8 @@ import pytest
 import trio
 import trio.testing
 
+from daemon import errors
 from daemon.causes import Cause
-from daemon.errors import (
-    ConnectionLost,
-    NeedsAuth,
-    Overloaded,
-    UpstreamLost,
-    UpstreamTimeout,
-    UpstreamUnavailable,
-)
 from daemon.model import Era
 from daemon.upstreams.transports.http import REOPEN_DELAYS, RESUME_ATTEMPTS, HttpLink
 from daemon.upstreams.transports.posting import ABANDONED_SECONDS, NOTE_SECONDS
@@ -152,7 +145,7 @@ async def test_a_call_is_lost_if_its_stream_cannot_be_taken_up(autojump_clock: t
     on_get, on_call, resumed = breaking_off(100)
     async with in_session(on_get, on_call) as (client, _, sent):
         caller = await client.call("echo")
-        assert isinstance(caller.loss, UpstreamLost)
+        assert isinstance(caller.loss, errors.UpstreamLost)
         assert "whether the call ran is unknown" in caller.loss.message
         assert not client.over.is_set()
     assert len(resumed) == 1 + RESUME_ATTEMPTS
@@ -234,11 +227,11 @@ async def test_a_refused_call_ends_a_session_only_if_what_has_worked_is_refused_
         assert not client.over.is_set()
         refused.add(known)
         caller = await client.call("echo")
-        assert isinstance(caller.loss, UpstreamUnavailable)
+        assert isinstance(caller.loss, errors.UpstreamUnavailable)
         assert "ended the session" in caller.loss.message
         assert "safe to try again" in caller.loss.message
         await client.over.wait()
-        assert isinstance(client.end, ConnectionLost)
+        assert isinstance(client.end, errors.ConnectionLost)
         assert client.end.reason.cause is Cause.SESSION_OVER
     assert sent.count("tools/call") == 2
     assert sent.count(known) == 3
@@ -352,7 +345,7 @@ async def test_the_handshake_is_given_up_without_a_word(
 ) -> None:
     async with posting(mute) as (client, _, sent):
         client.connection.adopt(era, HANDSHAKE_VERSION)
-        with pytest.raises(UpstreamTimeout):
+        with pytest.raises(errors.UpstreamTimeout):
             await client.connection.request(method, {}, timeout=5)
         await trio.testing.wait_all_tasks_blocked()
     assert sent == [method, *told]
@@ -360,16 +353,16 @@ async def test_the_handshake_is_given_up_without_a_word(
 
 async def test_an_ended_connection_takes_nothing() -> None:
     async with posting(echo) as (client, link, sent):
-        link.state.end_with(ConnectionLost("gone"))
+        link.state.end_with(errors.ConnectionLost("gone"))
         client.connection.notify("notifications/x")
-        with pytest.raises(UpstreamLost, match="gone"):
+        with pytest.raises(errors.UpstreamLost, match="gone"):
             await client.ask("ping")
-        with pytest.raises(UpstreamUnavailable, match="not sent"):
+        with pytest.raises(errors.UpstreamUnavailable, match="not sent"):
             client.start("echo")
     assert sent == []
     async with posting(echo) as (client, link, _):
-        link.state.end_with(NeedsAuth("who?"))
-        with pytest.raises(NeedsAuth):
+        link.state.end_with(errors.NeedsAuth("who?"))
+        with pytest.raises(errors.NeedsAuth):
             await client.ask("ping")
 
 
@@ -385,7 +378,7 @@ async def test_a_server_that_takes_no_notifications_is_given_up_in_time(
     async with posting(silent) as (client, link, _):
         for _ in range(3):
             fill(client)
-            with pytest.raises(Overloaded):
+            with pytest.raises(errors.Overloaded):
                 client.start("echo")
             assert not client.over.is_set()
             await trio.sleep(NOTE_SECONDS + 1)
@@ -393,7 +386,7 @@ async def test_a_server_that_takes_no_notifications_is_given_up_in_time(
         await client.over.wait()
         assert link.queued == 0
     assert "does not read" in str(client.end)
-    assert isinstance(client.end, ConnectionLost)
+    assert isinstance(client.end, errors.ConnectionLost)
     assert client.end.reason.cause is Cause.NOT_READING
 
 

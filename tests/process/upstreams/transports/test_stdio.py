@@ -13,16 +13,8 @@ import trio.testing
 from daemon.causes import Cause, Reason
 from daemon.errors import CannotStart, ConnectionLost, UpstreamLost
 from daemon.processes.children import Children
+from daemon.upstreams.transports import stdio
 from daemon.upstreams.transports.server_connection import OpenContext
-from daemon.upstreams.transports.stdio import (
-    INHERITED,
-    STDERR_CHUNK,
-    StdioConnection,
-    child_environment,
-    drain,
-    exited,
-    open_connection,
-)
 from daemon.wire.outbox import Outbox
 from tests.faults.stage import Recorder, is_alive, leaving_nothing, recording, scripted
 from tests.unit.upstreams.transports.listening import Listener
@@ -34,7 +26,7 @@ HELLO: dict[str, object] = {"protocolVersion": "2025-11-25", "capabilities": {},
 class Line:
     """A connection under test."""
 
-    def __init__(self, connection: StdioConnection, listener: Listener, recorder: Recorder) -> None:
+    def __init__(self, connection: stdio.StdioConnection, listener: Listener, recorder: Recorder) -> None:
         self.connection = connection
         self.listener = listener
         self.recorder = recorder
@@ -71,7 +63,7 @@ async def connected(path: Path, **script: Any) -> AsyncIterator[Line]:
         server = scripted(record=recorder.path, **script)
         context = OpenContext(server=server, events=listener, outbox=Outbox(), children=children)
         try:
-            async with open_connection(context) as connection, trio.open_nursery() as inner:
+            async with stdio.open_connection(context) as connection, trio.open_nursery() as inner:
                 line = Line(connection, listener, recorder)
                 inner.start_soon(line.run)
                 yield line
@@ -102,14 +94,14 @@ def test_a_child_sees_the_allow_list_and_what_is_configured_for_it() -> None:
         "NOTIFY_SOCKET": "/run/n",
         "LISTEN_FDS": "1",
     }
-    found = child_environment(environ, {"KEY": "1", "HOME": "/elsewhere"})
+    found = stdio.child_environment(environ, {"KEY": "1", "HOME": "/elsewhere"})
     assert found == {"PATH": "/bin", "HOME": "/elsewhere", "KEY": "1"}
 
 
 async def test_a_real_child_sees_nothing_else(tmp_path: Path) -> None:
     async with connected(tmp_path, env={"KEY": "1", "LC_CTYPE": "C.UTF-8"}) as line:
         found = await line.recorder.wait("start")
-    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    inherited = {name: os.environ[name] for name in stdio.INHERITED if name in os.environ}
     assert found["env"] == {**inherited, "KEY": "1", "LC_CTYPE": "C.UTF-8"}
     assert found["fds"] == [0, 1, 2]
     assert found["pdeathsig"] == 0
@@ -173,7 +165,7 @@ async def test_a_cancelled_connection_leaves_nothing(tmp_path: Path) -> None:
 
 
 async def _live(context: OpenContext) -> None:
-    async with open_connection(context) as connection:
+    async with stdio.open_connection(context) as connection:
         await connection.run()
 
 
@@ -194,10 +186,10 @@ async def _live(context: OpenContext) -> None:
 def test_an_exit_status_is_told_in_words_and_as_a_cause(
     status: int, text: str, cause: Cause, data: dict[str, Any]
 ) -> None:
-    assert exited(status).reason == Reason(text, cause, data)
+    assert stdio.exited(status).reason == Reason(text, cause, data)
 
 
-ENDLESS = b"x" * (STDERR_CHUNK + 1)
+ENDLESS = b"x" * (stdio.STDERR_CHUNK + 1)
 """A line that is told before it ends."""
 
 
@@ -206,7 +198,7 @@ async def drained(*chunks: bytes) -> list[str]:
     lines: list[str] = []
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(drain, read, lambda line: lines.append(line.decode(errors="replace")))
+            nursery.start_soon(stdio.drain, read, lambda line: lines.append(line.decode(errors="replace")))
             for chunk in chunks:
                 os.write(write, chunk)
                 await trio.testing.wait_all_tasks_blocked()
