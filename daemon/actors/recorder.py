@@ -54,21 +54,6 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Returns a random number in [0, 1)."""
 
 
-class RecorderStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """The recorder's progress (`Recorder.statistics`)."""
-
-    idle: bool
-    """Whether the store works, holds everything known, and nothing is due."""
-    failures: int
-    """Failed tries in a row."""
-    retry_at: float | None
-    """The next try (seconds, trio's clock); None unless the last one failed."""
-    unwritten: frozenset[str]
-    """The keys of unwritten sessions."""
-    notified: bool
-    """Whether the store notifies this daemon of others' writes."""
-
-
 class Recorder:
     """Writes changes to the store, and reads from it."""
 
@@ -120,16 +105,7 @@ class Recorder:
         expiry = Expiry(self._notes.sessions, self._access, idle=timing.session_idle, wall=timing.wall)
         self._sync = Sync(self._access, self._notes, recalling, expiry, self._health, self._poll)
         self._retry_at: float | None = None
-
-    def statistics(self) -> RecorderStatistics:
-        """The recorder's progress."""
-        return RecorderStatistics(
-            idle=not self._health.degraded and self._sync.idle,
-            failures=self._health.failures,
-            retry_at=self._retry_at,
-            unwritten=frozenset(self._notes.sessions.waiting),
-            notified=self._listening.works,
-        )
+        """The next try (seconds, trio's clock); None unless the last one failed."""
 
     # --- the daemon's side ---------------------------------------------------------------------------------
 

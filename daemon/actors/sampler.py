@@ -125,7 +125,6 @@ class Sampler:
         return MinuteOfDaemon(
             at,
             more[SPARED] - more[INSTEAD],
-            more["listsSent"],
             more["loads"],
             more["loadHits"],
             more["loadMisses"],

@@ -1,6 +1,6 @@
 """The measurements of each minute of the last day, of each server and of the daemon itself. Values only.
 
-A minute takes 28 bytes of each server and 32 of the daemon: with 50 servers a day takes 2.1 MB, with the most
+A minute takes 28 bytes of each server and of the daemon: with 50 servers a day takes 2.1 MB, with the most
 10.4 MB. Minutes are those of the wall clock, which may jump: a repeated minute holds the latest values, and a
 skipped one is left out.
 """
@@ -53,8 +53,6 @@ class MinuteOfDaemon(NamedTuple):
     """The start of the minute, in seconds since the epoch."""
     tokens_not_sent: int = 0
     """Tokens that clients were spared, less those that they were sent later: may be negative."""
-    lists_sent: int = 0
-    """Answers to `tools/list`."""
     loads: int = 0
     """Tools that sessions loaded."""
     load_hits: int = 0
@@ -74,10 +72,6 @@ class _Ring:
         """Start empty; `columns` has a type code of `array` for each column."""
         self._minutes = array("I", [_NEVER]) * KEPT
         self._columns: list[array[Any]] = [array(code, [0]) * KEPT for code in columns]
-
-    @property
-    def size(self) -> int:
-        return sum(each.itemsize * len(each) for each in (self._minutes, *self._columns))
 
     def put(self, minute: int, row: Iterable[float]) -> None:
         place = minute % KEPT
@@ -99,12 +93,7 @@ class Series:
     def __init__(self) -> None:
         self._newest = _NEVER
         self._servers: dict[str, _Ring] = {}
-        self._daemon = _Ring("iIIIIII")
-
-    @property
-    def size(self) -> int:
-        """The bytes that all numbers take."""
-        return self._daemon.size + sum(each.size for each in self._servers.values())
+        self._daemon = _Ring("iIIIII")
 
     def server(self, name: str) -> Sequence[MinuteOfServer]:
         """The minutes of a server, oldest first; none for an unknown one."""

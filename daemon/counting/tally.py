@@ -345,7 +345,6 @@ def hourly(tally: Tally) -> dict[str, int]:
     told = summary(tally)
     found = {name: value for name in HOURLY if _is_count(value := told[name])}
     found["invalidations"] = sum(tally.invalidations.values())
-    found["listsSent"] = sum(lists.count for lists in tally.lists.values())
     for name, calls in tally.servers.items():
         found[f"{CALLS}{name}"] = calls.count
         found[f"{ERRORS}{name}"] = calls.errors

@@ -89,7 +89,7 @@ class Stage:
 
     async def written(self) -> None:
         """Until the store works and there is nothing to do at once."""
-        await until(lambda: self.recorder.statistics().idle)
+        await until(lambda: not self.degraded and self.recorder._sync.idle)
 
 
 def begin(

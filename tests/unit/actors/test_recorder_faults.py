@@ -23,21 +23,21 @@ LONG = 400.0
 
 
 async def try_until_written(stage: Stage, clock: MockClock) -> None:
-    now = stage.recorder.statistics
+    recorder = stage.recorder
     while stage.degraded:
-        await until(lambda: not stage.degraded or (now().retry_at or 0.0) > trio.current_time())
+        await until(lambda: not stage.degraded or (recorder._retry_at or 0.0) > trio.current_time())
         if stage.degraded:
-            failures = now().failures
+            failures = recorder._health.failures
             clock.jump(LONG)
-            await until(lambda: not stage.degraded or now().failures > failures)  # noqa: B023
+            await until(lambda: not stage.degraded or recorder._health.failures > failures)  # noqa: B023
     await stage.written()
 
 
 async def another_try(stage: Stage, clock: MockClock, seconds: float) -> None:
     """After so many seconds another try is due, which fails, too."""
-    before = stage.recorder.statistics().failures
+    before = stage.recorder._health.failures
     clock.jump(seconds)
-    await until(lambda: stage.recorder.statistics().failures > before)
+    await until(lambda: stage.recorder._health.failures > before)
 
 
 WRITING = [kind for kind in StoreCause if kind is not StoreCause.CORRUPT]

@@ -47,7 +47,7 @@ async def two(url: str, **more: Any) -> AsyncIterator[tuple[Stage, Stage]]:
     """
     async with life(on(url, "one", **more)) as one, life(on(url, "two", **more)) as other:
         for daemon in (one, other):
-            await until(lambda daemon=daemon: daemon.recorder.statistics().notified)  # type: ignore[misc]
+            await until(lambda daemon=daemon: daemon.recorder._listening.works)  # type: ignore[misc]
             await daemon.written()
         yield one, other
 
@@ -109,7 +109,7 @@ async def test_who_is_not_told_looks_each_second_until_told_again(
     async with two(url) as (one, other):
         other.live.add("key")
         cut_off(postgres, "two")
-        await until(lambda: not other.recorder.statistics().notified)
+        await until(lambda: not other.recorder._listening.works)
         await other.written()
         one.recorder.keep(session("key", "read"))
         assert await one.recorder.kept("key")
@@ -117,7 +117,7 @@ async def test_who_is_not_told_looks_each_second_until_told_again(
         assert not other.adopted
         mock_clock.jump(POLL_SECONDS)
         await until(lambda: other.adopted)
-        await until(lambda: other.recorder.statistics().notified)
+        await until(lambda: other.recorder._listening.works)
         await other.written()
         one.recorder.keep(session("key", "read", "write"))
         await until(lambda: len(other.adopted) > 1)

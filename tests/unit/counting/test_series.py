@@ -14,7 +14,7 @@ def minute(number: int, **measured: int) -> tuple[MinuteOfDaemon, dict[str, Minu
 
 def test_what_was_measured_is_read_back() -> None:
     series = Series()
-    daemon = MinuteOfDaemon(START, -5, 1, 2, 3, 4, 5, 6)
+    daemon = MinuteOfDaemon(START, -5, 1, 2, 3, 4, 5)
     git = MinuteOfServer(START, 10, 2, 1.5, 20.25, 3, 50 << 20)
     idle = MinuteOfServer(START)
     series.note(daemon, {"git": git, "time": idle})
@@ -54,12 +54,6 @@ def test_a_server_that_is_gone_is_forgotten_and_so_many_are_kept() -> None:
     assert not series.server("git")
     assert series.server(f"s{MAX_SERVERS - 1}")
     assert not series.server(f"s{MAX_SERVERS}")
-
-
-def test_a_day_of_fifty_servers_takes_two_megabytes() -> None:
-    series = Series()
-    series.note(MinuteOfDaemon(START), {f"s{number}": MinuteOfServer(START) for number in range(50)})
-    assert series.size == 50 * KEPT * 28 + KEPT * 32
 
 
 def test_numbers_that_are_too_large_are_bounded() -> None:
