@@ -32,8 +32,6 @@ class Extension(msgspec.Struct, frozen=True):
 
     reach: Reach
     methods: tuple[str, ...] = ()
-    routed_by: str = ""
-    """The module that routes the methods on shared surfaces."""
     modern: bool = False
     """Whether both sides must speak MCP 2026-07-28."""
 
@@ -43,10 +41,9 @@ KNOWN: Mapping[str, Extension] = {
     TASKS_EXTENSION: Extension(
         Reach.SHARED,
         ("tasks/get", "tasks/update", "tasks/cancel", protocol.TASK_CHANGED),
-        "clients.requests.tasks",
         modern=True,
     ),
-    SKILLS: Extension(Reach.SHARED, ("skills/list", GET_SKILL, READ_DIRECTORY), "clients.requests.forwarding"),
+    SKILLS: Extension(Reach.SHARED, ("skills/list", GET_SKILL, READ_DIRECTORY)),
 }
 
 UNKNOWN = Extension(Reach.ALONE)

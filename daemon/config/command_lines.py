@@ -496,12 +496,6 @@ def completed(entry: Mapping[str, Any], server: Server) -> tuple[dict[str, Any],
     return made, tuple(done)
 
 
-def known(server: Server) -> KnownServer | None:
-    """The row of the server that an entry starts, or None."""
-    rows = map(_row, started((server.command or "", *server.args)))
-    return next((row for row in rows if row is not None), None)
-
-
 def _advice(server: Server, row: KnownServer, words: Sequence[str]) -> Iterator[Advice]:
     in_container = image_of(words) is not None
     share = server.shared_by

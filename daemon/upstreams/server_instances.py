@@ -211,7 +211,6 @@ class RunningInstance:
     lists: OwnLists
     key: Key
     use: LastUse
-    since: float
     made_for: str
     """The session that it was made for, as events name it; empty without a lasting one."""
     owner: str = ""
@@ -369,13 +368,11 @@ class ServerInstances:
         self._actors.sooner.set()
         made_for = told_session(holder)
         self._note(EventKind.INSTANCE_BEGAN, label, made_for)
-        since = self._actors.around.wall()
         return RunningInstance(
             actor=actor,
             lists=lists,
             key=key,
             use=actor.use,
-            since=since,
             made_for=made_for,
             owner=holder.owner,
         )

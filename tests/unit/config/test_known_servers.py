@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from daemon.config.command_lines import Advice, advice, completed, known, known_servers
+from daemon.config.command_lines import Advice, _row, advice, completed, known_servers, started
 from daemon.config.config_model import Share
 from tests.unit.cases import cases
 from tests.unit.config.reading import server_of
@@ -22,7 +22,7 @@ def told(line: str, **more: Any) -> list[list[object]]:
 
 @cases("line", "name")
 def test_a_server_is_known_by_what_is_started_and_not_by_what_that_is_told(line: str, name: str | None) -> None:
-    row = known(server_of(entry_of(line)))
+    row = next(filter(None, map(_row, started(line.split()))), None)
     assert (row is None) == (name is None)
     assert row is None or name is None or any(name in each for each in row.names)
 
