@@ -104,7 +104,7 @@ def test_json_that_would_be_indentation_for_the_most_part_stays_on_one_line() ->
         definition=listed_tool("git", "log", annotations={"title": "T"}, _meta={"deep": deep}),
         because=HeldBecause.NEW,
     )
-    found = {name: now for name, _, now in members_differing(held)}
+    found = {name: now for name, _, now in news.members_differing(held)}
     assert (found["annotations"], len((found["_meta"] or "").splitlines())) == ('{\n  "title": "T"\n}', 1)
 
 
