@@ -35,8 +35,7 @@ CONNECT_SECONDS = 1.0
 LOCAL = ("127.0.0.1", "::1")
 """`localhost` (RFC 6761), whatever a name server says."""
 
-NAMED = 10
-"""Definitions that wait for approval, named in a finding."""
+NAMED = 10  # definitions that wait for approval, in a finding
 
 HEAD = 256
 """Bytes of a program's first line that the kernel reads (BINPRM_BUF_SIZE)."""

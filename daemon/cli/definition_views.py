@@ -116,17 +116,11 @@ def _example(answer: ToolReport) -> str:
     return f"example\n  {call}" if call else "No example: none was found that fits its schema."
 
 
-LISTED = 40
-"""Definitions in a list: a screen of them."""
-
-LONGEST = 400
-"""Lines of one difference."""
-
-ALIGNED = 10_000
-"""Lines that are aligned, which could take minutes: of longer texts the beginning of what differs is."""
-
+LISTED = 40  # definitions in a list: a screen of them
+LONGEST = 400  # lines of one difference
+ALIGNED = 10_000  # lines of a difference that are aligned, which could take minutes
+# Ends a line in a difference: a text that has grown differs in its new sentences.
 _SENTENCE = re.compile(r"(?<=[.!?;] )")
-"""The ends of lines in a difference: a text that has grown differs in its new sentences."""
 
 
 _SIGNS = {"-": "red", "+": "green"}

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     )
     from daemon.operators.reports import StateReport
 
-APPROVE_SECONDS = 30.0
-"""Seconds to wait: the daemon writes `mcpd.lock` where there is one."""
+APPROVE_SECONDS = 30.0  # to wait: the daemon writes `mcpd.lock` where there is one
 
 REFRESH_SECONDS = 60.0
 """Seconds to wait: a server has `timeouts.list` to answer, and a dormant one starts first."""

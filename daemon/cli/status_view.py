@@ -226,8 +226,7 @@ def lately_in_words(told: LatelyReport, width: int, lines: int = 2) -> list[str]
     return []
 
 
-NAMED = 3
-"""Definitions that wait for approval, named in a line."""
+NAMED = 3  # definitions that wait for approval, in a line
 
 
 def _of_one(name: str, server: OverReport) -> str:

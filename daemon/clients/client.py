@@ -53,8 +53,7 @@ class Principal:
     """The profiles that it may use, the first as the default; None is all."""
     console: ConsoleRole | None = None
     workspaces: tuple[str, ...] | None = None
-    uid: int | None = attrs.field(default=None, eq=False)
-    """The user's, behind a unix socket."""
+    uid: int | None = attrs.field(default=None, eq=False)  # of the user behind a unix socket
     keeps: bool = True
     """Whether loaded and shown tools are kept between requests without a session key: False where clients of a
     connection cannot be told apart (MCP 2026-07-28 over HTTP)."""

@@ -17,11 +17,8 @@ from daemon.operators.base import Command, OperatorContext, Refused
 from daemon.operators.news import held_report, members_differing, waiting, word_of
 from daemon.operators.switch import check_listed, key_of
 
-SHOWN = 20
-"""Definitions with their whole differences in an answer: a person reads some, and names others."""
-
-NAME_SECONDS = 2.0
-"""Seconds that a user's name is looked up for: it may come from another machine."""
+SHOWN = 20  # definitions with their whole differences in an answer: a person reads some, and names others
+NAME_SECONDS = 2.0  # for looking up a user's name, which may come from another machine
 
 
 class ApproveParams(msgspec.Struct):
@@ -36,10 +33,7 @@ class ApproveParams(msgspec.Struct):
 
 
 async def approve(context: OperatorContext, params: ApproveParams) -> dict[str, object]:
-    """The definitions that were approved, and those that wait, also because they changed meanwhile.
-
-    Raises `CannotApprove`, `InvalidArguments`, `UnknownServer`, `UnknownTool` or `Refused`.
-    """
+    """The definitions that were approved, and those that wait or changed meanwhile; raises `McpdError`."""
     keys = {name: _key_of(context, name) for name in params.names}
     wanted, catalog = {*keys.values()}, context.catalog
     found = [held for held in waiting(catalog) if not wanted or not wanted.isdisjoint(_keys(held))]
@@ -66,7 +60,6 @@ def _row(held: HeldDefinition, *, whole: bool = False) -> dict[str, Any]:
 
 
 def _keys(held: HeldDefinition) -> tuple[tuple[str, str], tuple[str, str]]:
-    """The keys that name a definition: its own, and that of its server."""
     return (held.definition.server, word_of(held)), (held.definition.server, WHOLE)
 
 
@@ -80,7 +73,6 @@ def _key_of(context: OperatorContext, name: str) -> tuple[str, str]:
 
 
 async def _operator(context: OperatorContext) -> str:
-    """The operator's user name, as far as known."""
     uid = None if context.operator is None else context.operator.uid
     if uid is None:
         return "an operator"

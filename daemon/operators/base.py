@@ -246,8 +246,7 @@ class OperatorPeer:
     """The operator's side of one command that a server works on."""
 
     def __init__(self, peer: Peer, outbox: Outbox, request_id: bytes, uid: int | None = None) -> None:
-        self.uid = uid
-        """The operator's user; None if unknown."""
+        self.uid = uid  # of the operator's user, if known
         self._peer = peer
         self._outbox = outbox
         self._request_id = request_id

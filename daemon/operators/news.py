@@ -188,8 +188,7 @@ def members_differing(held: HeldDefinition) -> list[tuple[str, str | None, str |
     return [("".join(key), had.get(key), has.get(key)) for key in differ]
 
 
-MOSTLY_TEXT = 4
-"""Bytes of indented JSON for each byte of JSON: members of 20 bytes take three at a depth of 20."""
+MOSTLY_TEXT = 4  # bytes of indented JSON for each byte: members of 20 bytes take three at a depth of 20
 
 
 def _members(raw: bytes) -> dict[tuple[str, str], str]:

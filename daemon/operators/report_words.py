@@ -118,8 +118,7 @@ def remark_lines(server: ServerReport) -> Iterator[tuple[str, str]]:
     yield from oddities(server)
 
 
-_OTHERS = ("prompt:", "template:")
-"""Beginnings of words for what waits besides tools (`catalog.kinds.switch_of`)."""
+_OTHERS = ("prompt:", "template:")  # words for what waits besides tools begin so (`catalog.kinds.switch_of`)
 
 
 def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:

@@ -202,10 +202,8 @@ class ListReport(TypedDict):
 class HeldReport(TypedDict):
     """A definition that waits for approval."""
 
-    because: str
-    """`catalog.trust.HeldBecause`."""
-    change: Mapping[str, list[str]]
-    """`catalog.forms.Change`."""
+    because: str  # `catalog.trust.HeldBecause`
+    change: Mapping[str, list[str]]  # `catalog.forms.Change`
 
 
 class BesideToolsReport(TypedDict):
@@ -254,8 +252,7 @@ class ServerReport(StandingReport, RunningReport):
     unavailableSkills: NotRequired[list[str]]
     unavailableSkillsLeft: NotRequired[int]
     lists: NotRequired[dict[str, ListReport]]
-    held: NotRequired[dict[str, HeldReport]]
-    """Held definitions, by operators' words (`catalog.kinds.switch_of`)."""
+    held: NotRequired[dict[str, HeldReport]]  # by operators' words (`catalog.kinds.switch_of`)
     instances: NotRequired[list[ServerReport]]
 
 
@@ -313,8 +310,7 @@ class OverReport(TypedDict):
     changed: list[str]
     came: list[str]
     went: list[str]
-    held: list[str]
-    """Definitions that wait for approval, if some have been held meanwhile."""
+    held: list[str]  # all that waits for approval, if some of it was held meanwhile
 
 
 class LatelyReport(TypedDict):
@@ -447,8 +443,7 @@ class ToolReport(StateReport):
     schemaHash: str
     changed: ChangeReport | None
     held: HeldReport | None
-    approved: Mapping[str, Any] | None
-    """`by` and `at`; None where nothing is held, or the tool waits."""
+    approved: Mapping[str, Any] | None  # `by` and `at`; None where nothing is held, or the tool waits
     definition: Any
     example: Any
 

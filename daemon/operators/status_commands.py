@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from daemon.upstreams.upstream_access import UpstreamAccess
 
 
-MAX_NAMED = 100
-"""Most prompts, or URIs, of one server named as unavailable: it may list ten thousand."""
+MAX_NAMED = 100  # most prompts, or URIs, of one server named as unavailable: it may list ten thousand
 
 
 def beside_tools(entries: Iterable[ServerEntry]) -> BesideToolsReport:
@@ -83,8 +82,7 @@ def _lists(entry: ServerEntry, catalog: Catalog, redact: Callable[[str], str]) -
     return told
 
 
-STDERR_SHOWN = 5
-"""Lines of a server's stderr in the status."""
+STDERR_SHOWN = 5  # lines of a server's stderr in the status
 
 RECENT_MINUTES = 5
 """Minutes of a server's recent calls: long enough for a few calls, short enough for the present."""
@@ -264,11 +262,9 @@ def _resident_bytes(
     return sum(used) if used else None
 
 
-LATELY_SECONDS = 12 * 3600.0
-"""Seconds that `lately` covers: in the morning, back to the evening before."""
+LATELY_SECONDS = 12 * 3600.0  # seconds that `lately` covers: in the morning, back to the evening before
 
-MOST = 500
-"""Most events that `lately` reads, the newest: some milliseconds."""
+MOST = 500  # most events that `lately` reads, the newest: some milliseconds
 
 _KINDS = frozenset({EventKind.READY, EventKind.LISTS_CHANGED, EventKind.HELD})
 
@@ -283,10 +279,7 @@ async def lately(context: OperatorContext) -> LatelyReport:
 
 
 def summed(events: Iterable[Event], waiting: Mapping[str, Collection[str]]) -> dict[str, OverReport]:
-    """The outages and changes of each server in these events, which are oldest first.
-
-    `waiting` has what waits for approval now, by server.
-    """
+    """The outages and changes of each server in these events, oldest first, and what waits for approval now."""
     outages: dict[str, list[float]] = {}
     held: dict[str, Collection[str]] = {}
     tools: dict[str, dict[str, str]] = {}
@@ -333,11 +326,9 @@ def _change(known: dict[str, str], found: Mapping[str, object]) -> None:
                 known[name] = "came" if before == "came" else how
 
 
-EVENTS = 20
-"""Most events in one server's status, the newest: a screen of them; `mcpd events SERVER` has all."""
+EVENTS = 20  # most events in one server's status, the newest: a screen of them; `mcpd events SERVER` has all
 
-CALLS = 50
-"""Most calls in flight in one server's status, the oldest: a hanging call is among them."""
+CALLS = 50  # most calls in flight in one server's status, the oldest: a hanging call is among them
 
 
 async def status_of_one(context: OperatorContext, name: str, memory: Mapping[int, int]) -> OneStatusReport:

@@ -152,8 +152,7 @@ def _tool(catalog: Catalog, member: Member) -> MemberReport:
     }
 
 
-MAX_FOUND = 1000
-"""Most tools in an answer."""
+MAX_FOUND = 1000  # most tools in an answer
 
 
 class SearchParams(msgspec.Struct):
@@ -222,8 +221,7 @@ def _approval(entry: ServerEntry, tool: Tool) -> dict[str, Any] | None:
 TOOL = Command("tool", ToolParams, tool)
 
 
-MAX_NEAR = 3
-"""Most tools that are proposed for an unknown name."""
+MAX_NEAR = 3  # most tools that are proposed for an unknown name
 
 
 def tool_named(catalog: Catalog, name: str) -> ToolKey:
@@ -271,8 +269,7 @@ def _listed(catalog: Catalog) -> list[ToolKey]:
     return [(entry.name, own) for entry in catalog.servers.values() for own in entry.tool_list.all]
 
 
-MOST = 200
-"""Most changes of a server's lists that are read, the newest: some milliseconds."""
+MOST = 200  # most changes of a server's lists that are read, the newest: some milliseconds
 
 
 _KINDS = frozenset({EventKind.LISTS_CHANGED})
@@ -311,12 +308,10 @@ def _told(events: Sequence[Event], name: str) -> ChangeReport | None:
     return None
 
 
-MAX_EXAMPLE = 4096
-"""Bytes of the longest example: a longer one is no help on a command line."""
+MAX_EXAMPLE = 4096  # bytes of the longest example: a longer one is no help on a command line
 
 
-MORE = 2
-"""Optional arguments in an example of a tool without required ones."""
+MORE = 2  # optional arguments in an example of a tool without required ones
 
 
 _USUAL = (
