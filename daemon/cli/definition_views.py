@@ -135,10 +135,13 @@ def render_approval(answer: Mapping[str, Any], *, approves: bool, screen: Screen
     told += _listed(waiting[len(full) :], "changed meanwhile, and waits: " if approves else "")
     told += [visible(f"{name}: nothing of it waits for approval") for name in answer["idle"]]
     if waiting:
-        server = waiting[0]["server"]
-        one, its = (shlex.quote(visible(name)) for name in (f"{server}/{waiting[0]['name']}", server))
+        first = waiting[len(full) % len(waiting)]
+        server, name = first["server"], first["name"]
+        one, its = (shlex.quote(visible(each)) for each in (f"{server}/{name}", server))
         told += [""] * bool(told[-1])
-        told += [f"Differences in full: mcpd approve --diff {its}"] * (len(full) < len(waiting))
+        told += [f"Differences in full: mcpd approve --diff {one if full else its}"] * (
+            len(full) < len(waiting)
+        )
         told += [f"To approve: mcpd approve {one}, or mcpd approve {its}, or mcpd approve --all"]
     return "\n".join(told or ["nothing waits for approval"])
 

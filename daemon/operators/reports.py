@@ -310,7 +310,7 @@ class OverReport(TypedDict):
     changed: list[str]
     came: list[str]
     went: list[str]
-    held: list[str]  # all that waits for approval, if some of it was held meanwhile
+    held: list[str]  # definitions that wait for approval, if some were held meanwhile
 
 
 class LatelyReport(TypedDict):

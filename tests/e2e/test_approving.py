@@ -1,11 +1,13 @@
 """A server changes its tool, and an operator looks at the change and approves it."""
 
-import getpass
 import json
+import os
+import pwd
 import re
 
 from tests.e2e.harness import changeable, running
 from tests.scripted_server import tool
+from tests.waiting import eventually
 
 PLACE = {"type": "object", "properties": {"place": {"type": "string", "description": "Where."}}}
 BEFORE = tool("forecast", description="Tells the weather. Only reads.")
@@ -51,7 +53,7 @@ def test_a_changed_tool_waits_until_an_operator_has_seen_and_approved_it() -> No
             assert daemon.run("approve", "weather/forecast").splitlines() == [f"approved {line}"]
             assert client.call("forecast", {"place": "x"})["isError"] is False
         by = json.loads(daemon.run("tools", "weather/forecast", "--json"))["approved"]["by"]
-        assert by == getpass.getuser()
+        assert by == pwd.getpwuid(os.getuid()).pw_name
         assert f"{by} approved forecast" in daemon.run("events", "weather")
         told = daemon.outcome("approve", "weather/forecast")
         assert (told.returncode, told.stdout) == (0, "weather/forecast: nothing of it waits for approval\n")
@@ -60,3 +62,15 @@ def test_a_changed_tool_waits_until_an_operator_has_seen_and_approved_it() -> No
         told = daemon.outcome("approve", "weather/forcast")
         assert (told.returncode, told.stdout) == (1, "")
         assert "Did you mean forecast?" in told.stderr
+
+        eventually(lambda: daemon.persistence()["waiting"] == 0, daemon.said)
+        daemon.stop()
+        daemon.start()
+        daemon.ready()
+        daemon.changes("weather", AFTER)
+        assert daemon.run("approve") == "nothing waits for approval\n", "approvals outlive the daemon"
+        with daemon.client().hello() as client:
+            assert client.call("forecast", {"place": "x"})["isError"] is False
+        assert json.loads(daemon.run("tools", "weather/forecast", "--json"))["approved"]["by"] == by
+        daemon.changes("weather", tool("forecast", description="Something else."))
+        assert "weather/forecast  it changed: description\n" in daemon.run("approve")

@@ -251,8 +251,9 @@ def test_five_thousand_that_wait_are_a_screen_and_a_number() -> None:
     lines = approval(*[LOG] * 5000)
     assert lines[LISTED - 1 : LISTED + 1] == [LOG_LINE, "and 4,960 more: --json has all"]
     assert len(lines) == LISTED + 4
-    lines = approval({**LOG, "difference": [("name", None, "log")]}, *[LOG] * 4999)
-    assert (lines.count("  name"), lines.count(LOG_LINE)) == (1, 1 + LISTED)
+    lines = approval({**LOG, "difference": [("name", None, "log")]}, REVIEW, *[LOG] * 4998)
+    assert (lines.count("  name"), lines.count(LOG_LINE)) == (1, LISTED)
+    assert lines[-2] == "Differences in full: mcpd approve --diff 'git/prompt:review\\u202e'"
 
 
 @cases("parts", "lines")

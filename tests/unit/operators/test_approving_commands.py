@@ -14,8 +14,9 @@ import pytest
 import trio
 
 from daemon.actors.registry import Registry
+from daemon.config.config_model import Trust
 from daemon.config.lock_file import Lock, identity_of
-from daemon.errors import CannotApprove, UnknownServer, UnknownTool
+from daemon.errors import CannotApprove, InvalidArguments, UnknownServer, UnknownTool
 from daemon.facts import Approved, Configured, DefinitionsListed
 from daemon.history.event import EventKind
 from daemon.history.event_words import phrase
@@ -29,7 +30,7 @@ from daemon.operators.switch import SwitchParams, switch
 from daemon.operators.tool_reports import ToolParams, ToolsParams, tool, tools
 from daemon.setup.approving import Approver
 from tests.fakes_upstream import Stage
-from tests.unit.catalog.samples import definition
+from tests.unit.catalog.samples import definition, status
 from tests.unit.catalog.samples import tool as tool_of
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import operator_context
@@ -232,7 +233,11 @@ async def test_an_approval_counts_for_a_form_that_differs_in_nothing_that_counts
             "by": "an operator",
             "at": AT,
         }
-        assert (await tool(here.context, ToolParams("any", "free")))["approved"] is None
+        config = attrs.evolve(here.registry.catalog.value.config, trust=Trust.ALL)
+        trusted = {name: attrs.evolve(each, trust=Trust.ALL) for name, each in config.mcp_servers.items()}
+        here.registry.tell(Configured(config=attrs.evolve(config, mcp_servers=trusted), now=AT))
+        await here.registry.settle()
+        assert (await tool(here.context, ToolParams("now", "time")))["approved"] is None, "nothing is held"
 
 
 async def test_a_tool_that_waits_is_shown_with_its_server_and_alone(tmp_path: Path) -> None:
@@ -243,10 +248,18 @@ async def test_a_tool_that_waits_is_shown_with_its_server_and_alone(tmp_path: Pa
             "log": "changed",
             "prompt:odd": "new",
         }
+        here.registry.tell(status("git"))
+        await here.registry.settle()
         alone: Any = await tool(here.context, ToolParams("log"))
         assert (alone["server"], alone["available"], alone["approved"]) == ("git", False, None)
         assert alone["held"]["change"]["members"] == ["description"]
         assert json.loads(bytes(alone["definition"]))["description"] == "Deletes."
+        await here.approve("git/log", approve=True)
+        assert (await tool(here.context, ToolParams("log")))["available"] is True
+        here.lists(DELETES, ODD, tool_of("git", "any"))
+        await here.registry.settle()
+        with pytest.raises(InvalidArguments, match="git/any, free/any"):
+            await tool(here.context, ToolParams("any"))
 
 
 async def test_a_tool_that_waits_is_switched_off_and_on_like_another(tmp_path: Path) -> None:

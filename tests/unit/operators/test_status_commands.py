@@ -582,7 +582,7 @@ def test_outages_and_changed_tools_are_told_by_server() -> None:
             Event(kind=EventKind.HELD, server="weather", details={"definitions": {"log": {}, "gone": {}}}),
             Event(kind=EventKind.HELD, server="quiet", details={"definitions": {"approved since": {}}}),
         ],
-        {"quiet": [], "notes": ["earlier"], "weather": ["log", "prompt:review"]},
+        {"quiet": ["held before"], "notes": ["earlier"], "weather": ["log", "prompt:review"]},
     )
     assert told == {
         "notes": {"outages": 2, "awaySeconds": 10_860.0, "changed": [], "came": [], "went": [], "held": []},
