@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.cli.command import UsageError
-from daemon.cli.control import EX_FAULT, CommandFailed, note
-from daemon.cli.taking_effect import come_up, failure, in_lines, reloaded
+from daemon.cli.command import UsageError, agreed, drawn, has_terminal
+from daemon.cli.control import EX_FAULT, CommandFailed, ask_with, note
+from daemon.cli.taking_effect import come_up, failure, in_lines, reloaded, with_names
 from daemon.config.command_lines import Advice, Package, completed
 from daemon.config.parse import parse
 from daemon.config.redaction import secrets_of
 from daemon.config.translation import SERVERS
 from daemon.errors import ConfigError
 from daemon.host.paths import config_file, home
-from daemon.kit.wording import suggestion
+from daemon.kit.wording import counted, suggestion
 from daemon.safety.escape import document, visible
 from daemon.setup.adding import WantedServer, WordsError, newest, pairs, wanted, with_versions
 from daemon.setup.drafts import Draft, Present, changed, read_present
@@ -108,11 +108,13 @@ def _finish(options: argparse.Namespace, name: str, path: Path, draft: Draft) ->
             "state": state,
             "reason": why or effect.problem,
             "tools": list(effect.tools),
+            "held": effect.held,
             "undone": undone,
         }
         print(document(said))
     elif effect.is_well:
         print(in_lines(name, effect))
+        _approve(options, name, effect.held)
     elif not effect.asked:
         note(f"{name} was not tried: {told}. `mcpd start` starts a daemon", lines=True)
     else:
@@ -121,6 +123,20 @@ def _finish(options: argparse.Namespace, name: str, path: Path, draft: Draft) ->
             after = "taken back: the files are as they were; try again when that is mended, or with --keep"
         note(f"{told}\nmcpd: {after}", lines=True)
     return 0 if effect.is_well or not effect.asked else EX_FAULT
+
+
+def _approve(options: argparse.Namespace, name: str, held: list[str]) -> None:
+    """Show what of a server waits for approval, and approve it if the user agrees."""
+    if not held:
+        return
+    what = f"{name} lists {counted(len(held), 'definition')}, held until you approve:"
+    print(with_names(what, held))
+    if has_terminal() and agreed("Approve?", yes=False):
+        wish = {"names": [f"{name}/{each}" for each in held], "approve": True}
+        view = drawn("daemon.cli.definition_views:render_approval", approves=True)
+        print(view(ask_with(options, "approve", wish)))
+    else:
+        print(f"`mcpd approve {name}` approves, `mcpd approve {name} --diff` shows more")
 
 
 def pin(options: argparse.Namespace) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask_with, note
 from daemon.kit.wording import counted
 from daemon.safety.escape import visible
-from daemon.states import COMING, WAITING, WELL
+from daemon.states import COMING, SERVING, WAITING, WELL
 
 if TYPE_CHECKING:
     import argparse
@@ -42,6 +42,11 @@ class Effect(NamedTuple):
         """Whether the server is up, or will start when it is needed."""
         return self.seen is not None and self.seen["state"] in WELL
 
+    @property
+    def held(self) -> list[str]:
+        """The operators' words for what waits for approval."""
+        return [] if self.seen is None else list(self.seen.get("held", ()))
+
 
 def reloaded(options: argparse.Namespace, path: Path) -> Effect:
     """Have the daemon reload its configuration."""
@@ -68,7 +73,7 @@ def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
             seen = servers.get(name)
             if seen is None:
                 return Effect(asked=True, problem=f"the daemon does not have a server '{name}'")
-            if seen["state"] not in COMING:
+            if seen["state"] not in COMING and not (seen.get("held") and _lists_more(seen)):
                 break
             if seen["state"] != shown:
                 shown = seen["state"]
@@ -76,6 +81,11 @@ def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
         return Effect(asked=True, problem="", seen=seen, tools=_tools(options, name))
     except DaemonUnreachable as error:
         return Effect(asked=True, problem=error.problem)
+
+
+def _lists_more(seen: ServerReport) -> bool:
+    """Whether lists of a server that is up are still to come."""
+    return seen["state"] in SERVING and not all(each["known"] for each in seen["lists"].values())
 
 
 def poll_servers(options: argparse.Namespace, seconds: float) -> Iterator[Servers]:
@@ -91,7 +101,8 @@ def poll_servers(options: argparse.Namespace, seconds: float) -> Iterator[Server
 def _tools(options: argparse.Namespace, name: str) -> tuple[str, ...]:
     categories = ask_with(options, "tools", {})["categories"].values()
     listed = [each for category in categories for each in category["tools"].items()]
-    return tuple(dict.fromkeys(key.removeprefix(f"{name}/") for key, each in listed if each["server"] == name))
+    its = [key for key, each in listed if each["server"] == name and each["listed"]]
+    return tuple(dict.fromkeys(key.removeprefix(f"{name}/") for key in its))
 
 
 def in_lines(name: str, effect: Effect) -> str:
@@ -101,7 +112,12 @@ def in_lines(name: str, effect: Effect) -> str:
     number, state = effect.seen["tools"], effect.seen["state"]
     when = ", and is started when it is needed" if state == "dormant" else ""
     offers = f": {counted(number, 'tool')}" if number else ""
-    lines, left = [f"{name} is {state}{when}{offers}"], [*effect.tools]
+    return with_names(f"{name} is {state}{when}{offers}", effect.tools)
+
+
+def with_names(heading: str, names: Sequence[str]) -> str:
+    """A heading, and names as far as they fit."""
+    lines, left = [heading], [*names]
     while left and len(lines) <= TOOL_LINES:
         line = ""
         while left and len(line) + len(left[0]) + 2 <= WIDTH - len(", and 1000 more"):

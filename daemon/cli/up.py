@@ -237,6 +237,11 @@ def summary(
     works = [name for name, server in servers.items() if server["state"] in WELL - {"disabled"}]
     clients = f", in {titles(programs)} once started anew" if programs else ""
     troubles = [_trouble(name, server) for name, server in servers.items() if server["state"] not in WELL]
+    troubles += [
+        f"{name}: {len(held)} held until you approve (`mcpd approve {name}`)"
+        for name, server in servers.items()
+        if (held := server.get("held"))
+    ]
     troubles += [each.in_a_line for each in found.unread]
     unread = {each.program.name for each in found.unread}
     troubles += [f"{each.title} is as it was (see above)" for each in left if each.name not in unread]

@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.conftest import forks
 from tests.e2e.harness import MCPD, ROOT, Daemon, running
 from tests.scripted_server import command
+from tests.terminals import Typing
 
 __all__ = ["forks"]
 
@@ -83,6 +84,78 @@ def test_a_name_that_is_taken_is_refused_unless_it_is_to_be_replaced(daemon: Dae
     assert (status, "mcpd remove old" in said, daemon.config.read_text()) == (1, True, TEXT)
     assert told(daemon, "add", "old", "--replace", "--", *QUICK)[0] == 0
     assert json.loads(daemon.run("status", "--json"))["servers"]["old"]["state"] == "ready"
+
+
+LISTING = command(
+    tools=["echo", "pid"],
+    on={
+        "initialize": {
+            "result": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}, "prompts": {}},
+                "serverInfo": {"name": "scripted", "version": "1"},
+            }
+        },
+        # Later than the tools, with which a server is up, and than the daemon's answer to the reload.
+        "prompts/list": {"delay": 2, "result": {"prompts": [{"name": "greet"}]}},
+    },
+)
+"""A server with tools and a prompt."""
+
+
+def held(daemon: Daemon, server: str) -> set[str]:
+    return set(daemon.ask("status")["servers"][server]["held"])
+
+
+def adding(daemon: Daemon, answer: str, server: list[str], *words: str) -> tuple[str, str]:
+    """What is said before and after a person's answer to the one question."""
+    with Typing(daemon, "add", "--config", str(daemon.config), "time", *words, "--", *server) as person:
+        before = person.until("Approve? [Y/n] ")
+        person.write(answer)
+        status, after = person.end()
+    assert status == 0
+    assert "?" not in after
+    return before, after
+
+
+def test_what_a_new_server_lists_is_approved_with_one_key_where_nothing_is_trusted(daemon: Daemon) -> None:
+    before, after = adding(daemon, "", LISTING, "--trust", "none")
+    assert "time lists 3 definitions, held until you approve:\n  prompt:greet, echo, pid\n" in before
+    assert "approved time/echo" in after
+    assert held(daemon, "time") == set()
+    assert '"trust": "none"' in daemon.config.read_text()
+    with daemon.client().hello(surface="full") as client:
+        assert {"echo", "pid"} <= {*client.listed()}
+
+
+def test_without_a_yes_or_a_terminal_it_is_held_and_the_command_is_named(daemon: Daemon) -> None:
+    _, after = adding(daemon, "n", QUICK, "--trust", "none")
+    assert "`mcpd approve time` approves" in after
+    assert held(daemon, "time") == {"echo", "pid"}
+    status, said = told(daemon, "add", "again", "--trust", "none", "--", *QUICK)
+    assert (status, "again lists 2 definitions" in said, "`mcpd approve again`" in said) == (0, True, True), (
+        said
+    )
+    assert "--yes" not in said
+    status, said = told(daemon, "add", "third", "--trust", "none", "--json", "--", *QUICK)
+    assert (status, json.loads(said)["held"], json.loads(said)["tools"]) == (0, ["echo", "pid"], []), said
+
+
+def test_a_first_list_is_taken_and_nothing_asked_where_changes_are_held(daemon: Daemon) -> None:
+    status, said = told(daemon, "add", "time", "--trust", "changes", "--", *QUICK)
+    assert (status, "time is ready: 2 tools" in said, "pprove" in said) == (0, True, False), said
+
+
+def test_a_lock_beside_the_configuration_gets_the_new_server_with_one_key(daemon: Daemon) -> None:
+    daemon.config.write_text(TEXT.replace("// mine", '"trust": "changes",'))
+    lock = daemon.config.with_name("mcpd.lock")
+    lock.write_text('{"lockfileVersion": 1, "servers": {}}')
+    daemon.ask("reload")
+    before, _ = adding(daemon, "y", QUICK)
+    assert "2 definitions" in before
+    assert held(daemon, "time") == set()
+    assert set(json.loads(lock.read_text())["servers"]["time"]["tools"]) == {"echo", "pid"}
+    assert held(daemon, "old") == {"echo", "pid"}
 
 
 def test_credentials_are_kept_beside_the_configuration(daemon: Daemon) -> None:

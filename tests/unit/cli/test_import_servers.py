@@ -286,6 +286,7 @@ def test_a_file_that_is_broken_by_now_is_left_alone(here: Machine, capsys: pytes
 SERVERS: dict[str, Any] = {
     "time": {"state": "ready", "tools": 2},
     "later": {"state": "dormant", "tools": 0},
+    "new": {"state": "ready", "tools": 0, "held": {"echo": {}, "prompt:greet": {}}},
     "off": {"state": "disabled", "tools": 0},
     "notion": {"state": "needs_auth", "reason": "401\nmore", "tools": 0},
     "slow": {"state": "starting", "tools": 0},
@@ -297,9 +298,10 @@ def test_what_works_what_needs_attention_and_the_way_back(user: Callable[..., Ma
     found = find(here, [PROGRAMS["vscode"]])
     options = argparse.Namespace(socket="/s")
     works, attention, undo = summary(SERVERS, [PROGRAMS["codex"]], found, options)
-    assert works == "Works: time, later, in Codex once started anew."
+    assert works == "Works: time, later, new, in Codex once started anew."
     assert "notion: needs_auth, 401 (`mcpd login notion`)" in attention
     assert "slow is still starting (`mcpd status`)" in attention
+    assert "new: 2 held until you approve (`mcpd approve new`)" in attention
     assert undo == "Undo: `mcpd uninstall codex`, then `mcpd stop`."
     assert summary(SERVERS, [], found, options)[2] == "Undo: `mcpd stop`."
 
