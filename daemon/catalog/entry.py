@@ -119,8 +119,11 @@ def after_listing(
             after = attrs.evolve(before, problem=EMPTIED.format(fact.kind), quarantined=quarantined)
         else:
             listed = before.all if say_the_same(before.all, looked.usable) else looked.usable
-            found = judged(gate, fact.kind, listed, fact.at)
-            gate = gate.approving(found.approved)
+            if before.listed and listed is before.all and gate.locked is None:
+                found = Judged(listed=listed, offered=before.definitions, held=before.held)
+            else:
+                found = judged(gate, fact.kind, listed, fact.at)
+                gate = gate.approving(found.approved)
             plain = KnownList(
                 definitions=before.definitions,
                 quarantined=quarantined,

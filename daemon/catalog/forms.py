@@ -2,21 +2,28 @@
 
 An order, a number, a date, white space, and an argument that accepts less are no change: servers print sets,
 counts and days into their descriptions. A changed text, annotation or `_meta`, a new argument, and an argument
-that accepts more are.
+that accepts more are; so is one that accepts less in words that it did not have.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from daemon.catalog.definitions import SCHEMA, canonical, without_empty
+from daemon.catalog.definitions import SCHEMA, canonical
 from daemon.catalog.kinds import LISTS
+from daemon.catalog.listing import is_nested_deeper
+from daemon.kit.waiting import keep_latest
 from daemon.model import Kind
 
 Change = Mapping[str, list[str]]
@@ -25,53 +32,144 @@ Change = Mapping[str, list[str]]
 MOST = 20
 """Most names of each sort in a change: it is read as a line."""
 
-KEPT = 8192
-"""Cached forms: the tools of eighty large servers, a kilobyte each."""
+MAX_WORK = 512 * 1024
+"""Bytes that are compared for one list, some 0.1 s: twice both forms of the longest of 44 real ones."""
 
-MAX_PAIRS = 400
-"""Most pairs of alternatives that are compared: more count as a change."""
+MAX_DEPTH = 64
+"""Levels of a definition, real ones have 23: in a deeper one each byte counts."""
+
+MAX_NUMBER = 10**20
+"""Numbers that may vary, as digits in a text (`forms.toml`)."""
+
+KEPT = 10_000
+"""Remembered digests: as many as one list has definitions."""
 
 DIGITS = 12
-"""Hexadecimal digits of a part's digest: it only tells which part changed, the form's digest has 64."""
+"""Hexadecimal digits of a part's digest: it only names what changed, the form's digest has 64."""
 
-_NUMBER = re.compile(
-    r"[-+]?(?<![\d.])\d{1,20}(?:[.,:/_-]\d{1,20}){0,7}(?:[eE][-+]?\d{1,3})?(?!\d)(?:\s?[AaPp]\.?[Mm]\b)?",
-    re.ASCII,
-)
-_ID = re.compile(
-    r"\b(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?=[a-f]*\d)[0-9a-f]{6,64})\b", re.ASCII | re.IGNORECASE
-)
-_MONTH = (
-    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
-    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
-)
-_WEEKDAY = r"(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\.?"
-_DAY = r"\d{1,2}(?:st|nd|rd|th)?\b"
-_DATE = re.compile(
-    rf"\b(?:{_WEEKDAY},? ?)?(?:{_DAY}[ -]{_MONTH}|{_MONTH} {_DAY})(?:,?[ -]\d{{4}}\b)?"
-    rf"|\b{_WEEKDAY},? (?=\d)",
-    re.ASCII | re.IGNORECASE,
-)
-_SPACE = re.compile(r"[ \t\r\n\f\v\xa0]+")
-_BULLETS = re.compile(r"(?:^[ \t]*[-*\u2022] [^\n]*+(?:\n|\Z)){2,}", re.MULTILINE)
-_BRACKETS = re.compile(r"[\[({<]([^\[\](){}<>]{1,8192})[\])}>]")
-_ITEM = r"(?:'[^'\n]{1,80}'|\"[^\"\n]{1,80}\"|`[^`\n]{1,80}`|[\w.$@#-]{1,80}+)"
-_LIST = re.compile(rf"(?<![\w.$@#-]){_ITEM}(?: ?[,|;] ?(?:and |or )?{_ITEM}| (?:and|or) {_ITEM}){{1,500}}")
-_BETWEEN = re.compile(r" ?[,|;] ?(?:and |or )?| (?:and|or) ")
+_TABLE: Any = tomllib.loads(Path(__file__).with_name("forms.toml").read_text(encoding="utf-8"))
 
-TEXTS = frozenset({"title", "description", "$comment", "default", "examples", "deprecated"})
-"""Keywords that say something and accept nothing."""
 
-_MOST = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties", "maxContains"})
-_LEAST = frozenset({"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties", "minContains"})
-_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_OPTIONS = ("anyOf", "oneOf")
-_INNER = frozenset({"items", "additionalProperties", "contains", "propertyNames", "unevaluatedProperties"})
-_SETS = frozenset({"required", "enum", "type"})
-_EXACT = _MOST | _LEAST | {"multipleOf", "const", "pattern", "format", "$ref", "uniqueItems"}
+def _pattern(text: str) -> re.Pattern[str]:
+    for name, part in reversed(_TABLE["parts"].items()):
+        text = text.replace(f"<{name}>", part)
+    return re.compile(text, re.VERBOSE | re.ASCII)
 
-_PLAIN = re.compile(r"\S{1,64}")
-"""A value that says nothing to a model."""
+
+_TEXTS = {name: _pattern(text) for name, text in _TABLE["texts"].items() if isinstance(text, str)}
+_NUMBERS = [_pattern(text) for text in _TABLE["texts"]["numbers"]]
+_ITEM = _pattern("<item>")
+_SPACES = re.compile(r"[ \t\r\f\v\xa0]+")
+
+
+def steady(text: str) -> str:
+    """A text without numbers, dates and identifiers, with equal white space, and its lists in one order."""
+    if not _TEXTS["suspect"].search(text):
+        return text.strip()
+    text = "\n".join(filter(None, (line.strip(" ") for line in _SPACES.sub(" ", text).split("\n"))))
+    for pattern in _NUMBERS if "day" in text or re.search("[0-9]", text) else ():
+        text = pattern.sub("0", text)
+    text = _TEXTS["bullets"].sub(lambda found: "\n".join(sorted(found[0].split("\n"))), text)
+    text = re.sub(r"([,;|])(?! )", r"\1 ", text.replace("\n", " "))
+    text = _TEXTS["brackets"].sub(lambda found: found[0][0] + ", ".join(sorted(found[0][1:].split(", "))), text)
+    return _TEXTS["list"].sub(_in_order, text)
+
+
+def _in_order(found: re.Match[str]) -> str:
+    items = iter(sorted(_ITEM.findall(found[0])))
+    return _ITEM.sub(lambda _: next(items), found[0])
+
+
+_MEMBERS: Mapping[str, frozenset[str]] = {name: frozenset(row) for name, row in _TABLE["members"].items()}
+_MAPS = _MEMBERS["maps"]
+_EXACT = _MEMBERS["exact"] | _MEMBERS["most"] | _MEMBERS["least"]
+_IDLE = _MEMBERS["idle"] | _MAPS
+_WORDS = frozenset[str]().union(*_MEMBERS.values())
+
+WHOLE = "definition"
+"""The only part of a definition that is not read."""
+
+_DIALECT = re.compile(r"https?://json-schema\.org/[a-z0-9/.-]{1,40}#?")
+_ARGUMENT = "argument "
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Readers differ about repeated members, so all count."""
+    made = dict(pairs)
+    return made if len(made) == len(pairs) else {**made, "(repeated)": [list(pair) for pair in pairs]}
+
+
+_decode = json.JSONDecoder(object_pairs_hook=_object).decode
+
+
+def _parts(kind: Kind, raw: bytes) -> dict[str, Any]:
+    """The members of a definition that can change, and the arguments of a tool."""
+    if is_nested_deeper(raw, MAX_DEPTH):
+        return {WHOLE: raw.decode()}
+    parts = {
+        # No member passes for an argument.
+        f"member {name}" if name.startswith((_ARGUMENT, "member ")) else name: value
+        for name, value in _decode(raw.decode()).items()
+        if name != LISTS[kind].key and not _is_idle(name, value)
+    }
+    if kind is Kind.TOOL:
+        parts[SCHEMA] = schema = dict(_folded(parts[SCHEMA]))
+        if isinstance(schema.get("properties"), dict):
+            parts |= {_ARGUMENT + name: each for name, each in schema.pop("properties").items()}
+    return parts
+
+
+def _folded(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema of which each property says itself whether it is required."""
+    properties, required = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, dict):
+        return schema
+    names = {each: True for each in required if isinstance(each, str)} if isinstance(required, list) else {}
+    folded = {name: {"schema": each, "required": name in names} for name, each in properties.items()}
+    return {**schema, "properties": folded, "required": [name for name in names if name not in properties]}
+
+
+def _is_idle(name: str, value: Any) -> bool:
+    """Whether a member means nothing; an unknown name may itself be a text."""
+    if value is None:
+        return name in _WORDS and name != "const"
+    is_dialect = name == "$schema" and isinstance(value, str) and _DIALECT.fullmatch(value)
+    return bool(is_dialect) or (name in _IDLE and value in ("", [], {}))
+
+
+def _steady(value: Any, key: str, *, are_names: bool = False) -> Any:
+    """A value in one order, with steady texts; `are_names`: its members are no keywords."""
+    if key in _EXACT:
+        return sorted(value, key=canonical) if isinstance(value, list) else value
+    if isinstance(value, str):
+        return steady(value)
+    if isinstance(value, list):
+        items = [_steady(each, key) for each in value]
+        return items if key in {"items", "prefixItems"} else sorted(items, key=canonical)
+    if isinstance(value, dict):
+        made = {
+            name: _steady(each, "" if are_names else name, are_names=name in _MAPS and not are_names)
+            for name, each in (value if are_names else _folded(value)).items()
+            if are_names or not _is_idle(name, each)
+        }
+        if "const" in made and "enum" not in made and not are_names:
+            made["enum"] = [made.pop("const")]
+        return made
+    # A number that a value must equal limits it as a maximum does; the digits of another could be a text.
+    is_noise = _are_numbers(value) and key not in {"enum", "const"} and abs(value) < MAX_NUMBER
+    return 0 if is_noise else value
+
+
+def _are_numbers(*values: Any) -> bool:
+    return all(isinstance(each, int | float) and not isinstance(each, bool) for each in values)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for each in value if isinstance(value, list) else (*value, *value.values()):
+            yield from _texts(each)
 
 
 class SteadyForm(msgspec.Struct, frozen=True):
@@ -83,232 +181,175 @@ class SteadyForm(msgspec.Struct, frozen=True):
     """`DIGITS` digits for each member, and for each argument of a tool as `argument NAME`."""
 
 
-def steady(text: str) -> str:
-    """A text without numbers, dates and identifiers, with equal white space, and its lists in one order."""
-    text = _NUMBER.sub("0", _DATE.sub("0 ", _ID.sub("0", text)))
-    text = _BULLETS.sub(lambda found: "\n".join(sorted(found[0].splitlines())) + "\n", text)
-    text = _SPACE.sub(" ", text).strip()
-    text = _BRACKETS.sub(_in_order, text)
-    return _LIST.sub(lambda found: ", ".join(sorted(_BETWEEN.split(found[0]))), text)
-
-
-def _in_order(found: re.Match[str]) -> str:
-    items = sorted(each.strip() for each in found[1].split(","))
-    return f"{found[0][0]}{', '.join(items)}{found[0][-1]}"
-
-
-def _steady(value: Any) -> Any:
-    if isinstance(value, str):
-        return steady(value)
-    if isinstance(value, list):
-        return sorted(map(_steady, value), key=canonical)
-    if isinstance(value, dict):
-        return {key: _steady(each) for key, each in value.items() if each is not None}
-    return 0 if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
-def _schema(schema: Any) -> Any:
-    """A schema in one order, with what it accepts exactly and what it says steadily."""
-    if not isinstance(schema, dict):
-        return schema
-    return {key: _keyword(key, value) for key, value in schema.items()}
-
-
-def _keyword(key: str, value: Any) -> Any:
-    if key in _MAPS and isinstance(value, dict):
-        return {name: _schema(each) for name, each in value.items()}
-    if key in _SETS:
-        return sorted(value, key=canonical) if isinstance(value, list) else value
-    if isinstance(value, list) and (key in _OPTIONS or key == "allOf"):
-        return sorted(map(_schema, value), key=canonical)
-    if key == "prefixItems" and isinstance(value, list):
-        return [_schema(each) for each in value]
-    if key in _INNER or key in {"not", "if", "then", "else"}:
-        return _schema(value)
-    return value if key in _EXACT else _steady(value)
-
-
-@lru_cache(maxsize=KEPT)
 def form_of(kind: Kind, raw: bytes) -> SteadyForm:
     """The form of a definition."""
-    members, arguments = _members(kind, raw)
-    parts = {name: _digest(value)[:DIGITS] for name, value in members.items()}
-    parts |= {f"argument {name}": _digest(value)[:DIGITS] for name, value in arguments.items()}
-    return SteadyForm(_digest([members, arguments]), parts)
-
-
-def _members(kind: Kind, raw: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    said = msgspec.json.decode(raw)
-    members = {
-        name: _steady(value)
-        for name, value in said.items()
-        if name not in {SCHEMA, LISTS[kind].key} and value not in (None, "", [], {})
-    }
-    if kind is not Kind.TOOL:
-        return members, {}
-    schema = _schema(without_empty(said[SCHEMA]))
-    arguments = _object(schema.pop("properties", None))
-    return {**members, SCHEMA: schema}, arguments
+    parts = {name: _steady(value, name) for name, value in _parts(kind, raw).items()}
+    return SteadyForm(_digest(parts), {name: _digest(value)[:DIGITS] for name, value in parts.items()})
 
 
 def _digest(value: object) -> str:
     return hashlib.sha256(canonical(value)).hexdigest()
 
 
+def parts_changed(was: Mapping[str, str], now: Mapping[str, str]) -> Change:
+    """The parts that differ between two forms."""
+    differ = [part for part in {**now, **was} if was.get(part) != now.get(part)]
+    went = [part.removeprefix(_ARGUMENT) for part in differ if part not in now and part.startswith(_ARGUMENT)]
+    return _change(was, now, differ) | ({"argumentsWent": went[:MOST]} if went else {})
+
+
+def _change(was: Mapping[str, Any], now: Mapping[str, Any], parts: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for part in parts:
+        name = part.removeprefix(_ARGUMENT)
+        sort = "members" if name == part else "argumentsChanged" if part in was else "argumentsCame"
+        if name == part or part in now:
+            found.setdefault(sort, []).append(name)
+    return {sort: names[:MOST] for sort, names in found.items()}
+
+
 def change(kind: Kind, before: bytes, after: bytes) -> Change:
     """The changes of a definition that count; empty without any."""
-    was, now = form_of(kind, before), form_of(kind, after)
-    if was.digest == now.digest:
-        return {}
-    found = parts_changed(was.parts, now.parts)
-    if kind is Kind.TOOL:
-        old, new = (without_empty(msgspec.json.decode(raw)[SCHEMA]) for raw in (before, after))
-        found = _that_count(found, old, new)
-    return {what: names[:MOST] for what, names in found.items() if names}
+    found = Work().change(kind, before, after)
+    return {"members": [WHOLE]} if found is None else found
 
 
-def parts_changed(was: Mapping[str, str], now: Mapping[str, str]) -> dict[str, list[str]]:
-    """The parts that differ between two forms."""
-    came = [part for part in now if part not in was]
-    differ = [part for part in now if part in was and now[part] != was[part]]
-    went = [part for part in was if part not in now]
-    return {
-        "members": [part for part in (*differ, *came, *went) if not part.startswith(_ARGUMENT)],
-        "argumentsWent": [part.removeprefix(_ARGUMENT) for part in went if part.startswith(_ARGUMENT)],
-        "argumentsCame": [part.removeprefix(_ARGUMENT) for part in came if part.startswith(_ARGUMENT)],
-        "argumentsChanged": [part.removeprefix(_ARGUMENT) for part in differ if part.startswith(_ARGUMENT)],
-    }
+_digests: dict[bytes, str] = {}
+"""Digests of forms by the SHA-256 of definitions."""
 
 
-_ARGUMENT = "argument "
+class _TooMuch(Exception):
+    pass
 
 
-def _that_count(found: dict[str, list[str]], old: Any, new: Any) -> dict[str, list[str]]:
-    """The same without arguments that went or accept less, and with those that are no longer required."""
-    had, has = (_object(each.get("properties")) for each in (old, new))
-    required, still = (_as_set(each.get("required", [])) for each in (old, new))
-    freed = [name for name in has if name in had and canonical(name) in required - still]
-    changed = [name for name in found["argumentsChanged"] if name in freed or _is_wider(had[name], has[name])]
-    changed += [name for name in freed if name not in changed]
-    around_old, around_new = (
-        {key: value for key, value in each.items() if key not in {"properties", "required"}}
-        for each in (old, new)
-    )
-    members = [name for name in found["members"] if name != SCHEMA or _is_wider(around_old, around_new)]
-    return {**found, "members": members, "argumentsChanged": changed, "argumentsWent": []}
+class Work:
+    """Judges what changed in one list, within a bound."""
+
+    def __init__(self, most: int = MAX_WORK) -> None:
+        self._left = most
+
+    def digest(self, kind: Kind, raw: bytes) -> str:
+        """The digest of a definition's form; empty beyond the bound."""
+        key = hashlib.sha256(raw).digest()
+        if key not in _digests:
+            with suppress(_TooMuch):
+                self._spend(len(raw))
+                keep_latest(_digests, key, form_of(kind, raw).digest, KEPT)
+        return _digests.get(key, "")
+
+    def change(self, kind: Kind, before: bytes, after: bytes) -> Change | None:
+        """As `change`; None beyond the bound."""
+        with suppress(_TooMuch):
+            self._spend(len(before) + len(after))
+            was, now = _parts(kind, before), _parts(kind, after)
+            return _change(was, now, (part for part in {**now, **was} if self._differs(part, was, now)))
+        return None
+
+    def changed_since(self, parts: Mapping[str, str], kind: Kind, raw: bytes) -> Change | None:
+        """The parts of a definition that differ from those of an older form; None beyond the bound."""
+        with suppress(_TooMuch):
+            self._spend(len(raw))
+            return parts_changed(parts, form_of(kind, raw).parts)
+        return None
+
+    def _spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise _TooMuch
+
+    def _differs(self, part: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+        if part not in was or part not in now:
+            return True
+        if canonical(was[part]) == canonical(now[part]):
+            return False
+        old, new = _steady(was[part], part), _steady(now[part], part)
+        if part != SCHEMA and not part.startswith(_ARGUMENT):
+            return canonical(old) != canonical(new)
+        return not _WORDS.union(_texts(old)).issuperset(_texts(new)) or self.is_wider(old, new)
+
+    def is_wider(self, old: Any, new: Any) -> bool:
+        """Whether a schema accepts, or describes, something else than a part of the old one."""
+        old, new = ({} if each is True else each for each in (old, new))
+        one, other = canonical(old), canonical(new)
+        self._spend(len(one) + len(other))
+        if new is False or one == other:
+            return False
+        if not (isinstance(old, dict) and isinstance(new, dict) and new):
+            return True
+        had, has = old.get("schema"), new.get("schema")
+        if (
+            new.get("required") is True
+            and isinstance(had, dict)
+            and not (isinstance(has, dict) and "default" in has)
+        ):
+            # An argument that must be given needs no default.
+            old = {**old, "schema": {key: value for key, value in had.items() if key != "default"}}
+        for options in ("anyOf", "oneOf"):
+            if isinstance(old.get(options), list) or isinstance(new.get(options), list):
+                known = {canonical(each): each for each in self._options(old, options)}
+                more = [each for each in self._options(new, options) if canonical(each) not in known]
+                return any(all(self.is_wider(was, each) for was in known.values()) for each in more)
+        return any(self._is_wider_in(key, old, new) for key in {**old, **new})
+
+    def _options(self, schema: dict[str, Any], keyword: str) -> list[Any]:
+        """The alternatives of a schema, each as a whole; the schema itself without any."""
+        around = {key: value for key, value in schema.items() if key != keyword}
+        options = _listed(schema.get(keyword, {}))
+        self._spend(len(canonical(around)) * len(options))
+        return [
+            {**around, **{f"{key} around": around[key] for key in each if key in around}, **each}
+            if isinstance(each, dict)
+            else each
+            for each in options
+        ]
+
+    def _is_wider_in(self, key: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
+        if key not in new:
+            return key not in _MAPS
+        if key not in old:
+            return key in _MAPS or key not in _LIMITS
+        rule = _RULES.get(key)
+        same = canonical(old[key]) == canonical(new[key])
+        return not same and (rule is None or rule(self, old[key], new[key]))
+
+    def has_wider_members(self, old: Any, new: Any) -> bool:
+        """Whether one map of schemas has a new or wider one."""
+        return not (isinstance(old, dict) and isinstance(new, dict)) or any(
+            name not in old or self.is_wider(old[name], each) for name, each in new.items()
+        )
+
+    def drops_a_condition(self, old: Any, new: Any) -> bool:
+        """Whether one list of schemas that must all hold demands less, or describes more."""
+        if not (isinstance(old, list) and isinstance(new, list)) or len(new) > len(old):
+            return True
+        return any(all(self.is_wider(was, each) for each in new) for was in old)
 
 
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
-_MISSING = object()
+def _counted(value: Any) -> Counter[bytes]:
+    return Counter(map(canonical, _listed(value)))
 
 
-def _is_wider(old: Any, new: Any) -> bool:
-    """Whether a schema accepts, or says, something that the old one does not."""
-    old, new = ({} if each is True else each for each in (old, new))
-    if new is False or canonical(old) == canonical(new):
-        return False
-    if not (isinstance(old, dict) and isinstance(new, dict)) or not new:
-        return True
-    for options in _OPTIONS:
-        if isinstance(old.get(options), list) or isinstance(new.get(options), list):
-            return _has_more_options(_options(old, options), _options(new, options))
-    return any(_is_wider_in(key, old.get(key, _MISSING), new.get(key, _MISSING)) for key in {**old, **new})
+def _types(value: Any) -> AbstractSet[bytes]:
+    types = _counted(value).keys()
+    return types | {b'"integer"'} if b'"number"' in types else types
 
 
-def _options(schema: dict[str, Any], keyword: str) -> list[Any]:
-    """The alternatives of a schema, each as a whole; the schema itself without any."""
-    around = {key: value for key, value in schema.items() if key != keyword}
-    found = schema.get(keyword, [{}])
-    return [
-        {**around, **each} if isinstance(each, dict) else each
-        for each in (found if isinstance(found, list) else [found])
-    ]
-
-
-def _has_more_options(old: list[Any], new: list[Any]) -> bool:
-    if len(old) * len(new) > MAX_PAIRS:
-        return True
-    return not all(any(not _is_wider(was, each) for was in old) for each in new)
-
-
-def _is_wider_in(key: str, old: Any, new: Any) -> bool:
-    if _MISSING not in (old, new) and canonical(_keyword(key, old)) == canonical(_keyword(key, new)):
-        return False
-    if key in TEXTS or (key not in _RULES and key not in _EXACT):
-        return True
-    if new is _MISSING:
-        return True
-    if old is _MISSING:
-        # A new restriction accepts less; it must not say anything either.
-        return key in _MAPS or _says_something(new)
-    rule = _RULES.get(key)
-    return True if rule is None else rule(old, new)
-
-
-def _says_something(value: Any) -> bool:
-    if isinstance(value, str):
-        return not _PLAIN.fullmatch(value)
-    if isinstance(value, dict):
-        return any(key in TEXTS or _says_something(key) or _says_something(each) for key, each in value.items())
-    return isinstance(value, list) and any(map(_says_something, value))
-
-
-def _exceeds(old: Any, new: Any) -> bool:
-    return not (_are_numbers(old, new) and new <= old)
-
-
-def _falls_below(old: Any, new: Any) -> bool:
-    return not (_are_numbers(old, new) and new >= old)
-
-
-def _are_numbers(*values: Any) -> bool:
-    return all(isinstance(each, int | float) and not isinstance(each, bool) for each in values)
-
-
-def _has_more_types(old: Any, new: Any) -> bool:
-    had, has = _as_set(old), _as_set(new)
-    return not has <= (had | {b'"integer"'} if b'"number"' in had else had)
-
-
-def _has_more_values(old: Any, new: Any) -> bool:
-    # A list of days has other values tomorrow, and as many.
-    return not _as_set(new) <= _as_set(old) and _steady(new) != _steady(old)
-
-
-def _as_set(value: Any) -> set[bytes]:
-    return set(map(canonical, value if isinstance(value, list) else [value]))
-
-
-def _requires_less(old: Any, new: Any) -> bool:
-    return not _as_set(old) <= _as_set(new)
-
-
-def _has_wider_members(old: Any, new: Any) -> bool:
-    return not (isinstance(old, dict) and isinstance(new, dict)) or any(
-        name not in old or _is_wider(old[name], each) for name, each in new.items()
-    )
-
-
-def _drops_a_condition(old: Any, new: Any) -> bool:
-    return (
-        not (isinstance(old, list) and isinstance(new, list))
-        or not all(any(not _is_wider(was, each) for each in new) for was in old)
-        or len(new) > len(old)
-    )
-
-
-_RULES: Mapping[str, Callable[[Any, Any], bool]] = {
-    **dict.fromkeys(_MOST, _exceeds),
-    **dict.fromkeys(_LEAST, _falls_below),
-    **dict.fromkeys(_MAPS, _has_wider_members),
-    **dict.fromkeys(_INNER, _is_wider),
-    "type": _has_more_types,
-    "enum": _has_more_values,
-    "required": _requires_less,
-    "allOf": _drops_a_condition,
-    "uniqueItems": lambda _old, new: new is not True,
+_RULES: Mapping[str, Callable[[Work, Any, Any], bool]] = {
+    **dict.fromkeys(_MEMBERS["most"], lambda _, old, new: not (_are_numbers(old, new) and new <= old)),
+    **dict.fromkeys(_MEMBERS["least"], lambda _, old, new: not (_are_numbers(old, new) and new >= old)),
+    **dict.fromkeys(_MAPS, Work.has_wider_members),
+    **dict.fromkeys(_MEMBERS["schemas"], Work.is_wider),
+    "allOf": Work.drops_a_condition,
+    "enum": lambda _, old, new: not _counted(new) <= _counted(old),
+    "required": lambda _, old, new: new is not True and not _counted(old) <= _counted(new),
+    "type": lambda _, old, new: not _types(new) <= _types(old),
+    "uniqueItems": lambda _, _old, new: new is not True,
 }
-"""Whether a keyword with another value accepts more; other keywords may not differ."""
+"""Whether a keyword with another value accepts more; no other keyword may differ."""
+
+_LIMITS = _RULES.keys() - {"enum"} | {"multipleOf", "pattern", "format"}
+"""Keywords that only limit where they were not; values are said to a model, too."""

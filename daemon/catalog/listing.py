@@ -130,7 +130,7 @@ def _one(kind: Kind, server: str, raw: bytes, position: int) -> Definition:
     name = _read_name(kind, raw, position)
     try:
         _require_fitting(raw)
-        if _is_too_deep(raw):
+        if is_nested_deeper(raw, MAX_DEPTH):
             raise ValueError("nested too deeply")
         raw.decode()
         made = _new_tool(server, name, raw) if kind is Kind.TOOL else _new_definition(kind, server, name, raw)
@@ -208,13 +208,14 @@ def _require_fitting(raw: bytes) -> None:
         raise ValueError(f"its definition has {len(raw)} bytes, the limit is {MAX_DEFINITION_BYTES}")
 
 
-def _is_too_deep(raw: bytes) -> bool:
-    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+def is_nested_deeper(raw: bytes, most: int) -> bool:
+    """Whether JSON has more levels."""
+    if raw.count(b"[") + raw.count(b"{") <= most:
         return False
     depth = 0
     for found in _TEXT_OR_BRACKET.finditer(raw):
         first = found[0][:1]
         depth += (first in b"[{") - (first in b"]}")
-        if depth > MAX_DEPTH:
+        if depth > most:
             return True
     return False

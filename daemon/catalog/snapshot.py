@@ -206,7 +206,7 @@ def _gated(catalog: Catalog, now: float) -> Catalog:
         gate = gate_of(catalog.config.mcp_servers[name], catalog.config, approvals)
         if gate.is_open and entry.gate.is_open:
             continue
-        if not gate.same_as(entry.gate):
+        if gate != entry.gate:
             servers[name] = after = with_gate(entry, gate, now)
             if after.gate.known is not gate.known and after.gate.known is not None:
                 approvals = {**(approvals or {}), gate.identity: after.gate.known}

@@ -5,22 +5,19 @@ Approvals belong to a server's identity, kind, name and form. A held definition 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 
 import attrs
 import msgspec
 
-from daemon.catalog.forms import Change, change, form_of, parts_changed
+from daemon.catalog.forms import Change, Work
 from daemon.config.config_model import Config, Server, Trust
-from daemon.config.lock_file import LOCK, MEMBERS, LockedServer
+from daemon.config.lock_file import LOCK, MEMBERS, LockedLine, LockedServer
 from daemon.model import Approval, Definition, Kind, Known
 
 MAX_FORMS = 8
 """Approved forms of one definition that are compared with a new one: a server goes back to an old version."""
-
-MAX_COMPARED = 500
-"""New forms of one list that are compared in full, 0.2 ms each; further ones count as changed."""
 
 FIRST = "first list"
 """The author of the approvals of a first list."""
@@ -50,13 +47,13 @@ class HeldDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """The approved form that it differs from, as far as known."""
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True)
 class Gate:
     """The policy and the approvals that hold a server's definitions."""
 
     trust: Trust = Trust.ALL
     identity: str = ""
-    known: Known | None = attrs.field(factory=dict, repr=False)
+    known: Known | None = attrs.field(factory=dict, repr=False, eq=id)
     """None: not read yet."""
     locked: LockedServer | None = attrs.field(default=None, repr=False)
     problem: str = ""
@@ -66,15 +63,6 @@ class Gate:
     def is_open(self) -> bool:
         """Whether nothing is held."""
         return self.trust is Trust.ALL
-
-    def same_as(self, other: Gate) -> bool:
-        """Whether both hold the same."""
-        same = self.known is other.known and self.locked == other.locked
-        return same and (self.trust, self.identity, self.problem) == (
-            other.trust,
-            other.identity,
-            other.problem,
-        )
 
     def approving(self, approvals: Collection[Approval]) -> Gate:
         """The gate with more approvals; the same object without any."""
@@ -103,11 +91,7 @@ def joined(known: Known, approvals: Iterable[Approval]) -> Known:
         had = merged.get(key, ())
         if all(was.raw != each.raw for was in had):
             merged[key] = (*had, each)[-MAX_FORMS:]
-    return (
-        known
-        if len(merged) == len(known) and all(merged[key] is each for key, each in known.items())
-        else merged
-    )
+    return known if merged == known else merged
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,30 +105,36 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """New approvals, of a first list or by the lock."""
 
 
-def judged(
-    gate: Gate, kind: Kind, listed: Mapping[str, Definition], at: float, *, begins: bool = True
-) -> Judged:
-    """Split a list into what is offered and what is held; `begins`: it may be the server's first list."""
+def judged(gate: Gate, kind: Kind, listed: Mapping[str, Definition], at: float) -> Judged:
+    """Split a list into what is offered and what is held."""
     if gate.is_open or kind not in MEMBERS:
         return Judged(listed=listed, offered=listed)
     if gate.problem or gate.known is None:
         because = HeldBecause.LOCK if gate.problem else HeldBecause.UNKNOWN
         held = {name: HeldDefinition(definition=each, because=because) for name, each in listed.items()}
         return Judged(listed=listed, offered={}, held=held)
+    approved: list[Approval] = []
     if gate.locked is None and gate.trust is Trust.CHANGES and (kind, "") not in gate.known:
-        begins = bool(listed) or kind is not Kind.TOOL
-        return Judged(listed=listed, offered=listed, approved=_first(gate, kind, listed, at) if begins else ())
-    left = iter(range(MAX_COMPARED))
-    find = _held_by_lock if gate.locked is not None else _held_by_approvals
-    held = {name: found for name, each in listed.items() if (found := find(gate, each, left)) is not None}
+        # A server may list its tools late, and prompts that come later are new.
+        if listed or kind is not Kind.TOOL:
+            approved = [Approval(identity=gate.identity, kind=kind, name="", by=FIRST, at=at)]
+        approved += [approval(gate, each, FIRST, at) for each in listed.values()]
+        return Judged(listed=listed, offered=listed, approved=tuple(approved))
+    work, held = Work(), dict[str, HeldDefinition]()
+    for name, each in listed.items():
+        forms, line = gate.known.get((kind, name), ()), None
+        if gate.locked is not None:
+            line = gate.locked.line(kind, name)
+            hash_ = "" if line is None else line.hash
+            forms = tuple(was for was in forms if work.digest(kind, was.raw) == hash_)
+            if work.digest(kind, each.raw) == hash_:
+                # Later forms are compared with it.
+                approved += [] if forms else [approval(gate, each, LOCK, at)]
+                continue
+        if (found := _compared(each, forms, line, work)) is not None:
+            held[name] = found
     offered = {name: each for name, each in listed.items() if name not in held} if held else listed
-    return Judged(listed=listed, offered=offered, held=held, approved=_by_lock(gate, offered, at))
-
-
-def _first(gate: Gate, kind: Kind, listed: Mapping[str, Definition], at: float) -> tuple[Approval, ...]:
-    """The approvals of a first list."""
-    taken = Approval(identity=gate.identity, kind=kind, name="", by=FIRST, at=at)
-    return (taken, *(approval(gate, each, FIRST, at) for each in listed.values()))
+    return Judged(listed=listed, offered=offered, held=held, approved=tuple(approved))
 
 
 def approval(gate: Gate, definition: Definition, by: str, at: float) -> Approval:
@@ -154,53 +144,18 @@ def approval(gate: Gate, definition: Definition, by: str, at: float) -> Approval
     )
 
 
-def _held_by_approvals(gate: Gate, each: Definition, left: Iterator[int]) -> HeldDefinition | None:
-    assert gate.known is not None
-    return _compared(each, gate.known.get((each.kind, each.name), ()), left)
-
-
-def _compared(each: Definition, forms: tuple[Approval, ...], left: Iterator[int]) -> HeldDefinition | None:
+def _compared(
+    each: Definition, forms: tuple[Approval, ...], line: LockedLine | None, work: Work
+) -> HeldDefinition | None:
     """The definition as held; None if it is in an approved form, or differs in nothing that counts."""
     if any(was.raw == each.raw for was in forms):
         return None
-    if not forms:
+    if not forms and line is None:
         return HeldDefinition(definition=each, because=HeldBecause.NEW)
-    latest = forms[-1].raw
-    if next(left, None) is None:
-        return HeldDefinition(definition=each, because=HeldBecause.CHANGED, before=latest)
-    found: Change = {}
+    found = None if line is None or forms else work.changed_since(line.parts, each.kind, each.raw)
     for was in forms:
-        found = change(each.kind, was.raw, each.raw)
-        if not found:
+        found = work.change(each.kind, was.raw, each.raw)
+        if found is not None and not found:
             return None
-    return HeldDefinition(definition=each, because=HeldBecause.CHANGED, change=found, before=latest)
-
-
-def _held_by_lock(gate: Gate, each: Definition, left: Iterator[int]) -> HeldDefinition | None:
-    assert gate.locked is not None
-    assert gate.known is not None
-    line = gate.locked.line(each.kind, each.name)
-    if line is None:
-        return HeldDefinition(definition=each, because=HeldBecause.NEW)
-    form = form_of(each.kind, each.raw)
-    if form.digest == line.hash:
-        return None
-    known = gate.known.get((each.kind, each.name), ())
-    if same := tuple(was for was in known if form_of(was.kind, was.raw).digest == line.hash):
-        return _compared(each, same, left)
-    found = {what: names for what, names in parts_changed(line.parts, form.parts).items() if names}
-    return HeldDefinition(definition=each, because=HeldBecause.CHANGED, change=found)
-
-
-def _by_lock(gate: Gate, offered: Mapping[str, Definition], at: float) -> tuple[Approval, ...]:
-    """The definitions that the lock approves, kept to compare later forms with."""
-    if gate.locked is None or gate.known is None:
-        return ()
-    return tuple(
-        approval(gate, each, LOCK, at)
-        for each in offered.values()
-        if (line := gate.locked.line(each.kind, each.name)) is not None
-        and all(
-            form_of(was.kind, was.raw).digest != line.hash for was in gate.known.get((each.kind, each.name), ())
-        )
-    )
+    before = forms[-1].raw if forms else b""
+    return HeldDefinition(definition=each, because=HeldBecause.CHANGED, change=found or {}, before=before)
