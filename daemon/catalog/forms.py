@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -47,7 +47,7 @@ KEPT = 10_000
 DIGITS = 12
 """Hexadecimal digits of a part's digest: it only names what changed, the form's digest has 64."""
 
-_TABLE: Any = tomllib.loads(Path(__file__).with_name("forms.toml").read_text(encoding="utf-8"))
+_TABLE: Any = tomllib.loads((files("daemon.catalog") / "forms.toml").read_text(encoding="utf-8"))
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -210,7 +210,7 @@ def _change(was: Mapping[str, Any], now: Mapping[str, Any], parts: Iterable[str]
 
 def change(kind: Kind, before: bytes, after: bytes) -> Change:
     """The changes of a definition that count; empty without any."""
-    found = Work().change(kind, before, after)
+    found = Comparing().change(kind, before, after)
     return {"members": [WHOLE]} if found is None else found
 
 
@@ -222,7 +222,7 @@ class _TooMuch(Exception):
     pass
 
 
-class Work:
+class Comparing:
     """Judges what changed in one list, within a bound."""
 
     def __init__(self, most: int = MAX_WORK) -> None:
@@ -338,12 +338,12 @@ def _types(value: Any) -> AbstractSet[bytes]:
     return types | {b'"integer"'} if b'"number"' in types else types
 
 
-_RULES: Mapping[str, Callable[[Work, Any, Any], bool]] = {
+_RULES: Mapping[str, Callable[[Comparing, Any, Any], bool]] = {
     **dict.fromkeys(_MEMBERS["most"], lambda _, old, new: not (_are_numbers(old, new) and new <= old)),
     **dict.fromkeys(_MEMBERS["least"], lambda _, old, new: not (_are_numbers(old, new) and new >= old)),
-    **dict.fromkeys(_MAPS, Work.has_wider_members),
-    **dict.fromkeys(_MEMBERS["schemas"], Work.is_wider),
-    "allOf": Work.drops_a_condition,
+    **dict.fromkeys(_MAPS, Comparing.has_wider_members),
+    **dict.fromkeys(_MEMBERS["schemas"], Comparing.is_wider),
+    "allOf": Comparing.drops_a_condition,
     "enum": lambda _, old, new: not _counted(new) <= _counted(old),
     "required": lambda _, old, new: new is not True and not _counted(old) <= _counted(new),
     "type": lambda _, old, new: not _types(new) <= _types(old),

@@ -11,7 +11,7 @@ from enum import StrEnum
 import attrs
 import msgspec
 
-from daemon.catalog.forms import Change, Work
+from daemon.catalog.forms import Change, Comparing
 from daemon.config.config_model import Config, Server, Trust
 from daemon.config.lock_file import LOCK, MEMBERS, LockedLine, LockedServer
 from daemon.model import Approval, Definition, Kind, Known
@@ -120,7 +120,7 @@ def judged(gate: Gate, kind: Kind, listed: Mapping[str, Definition], at: float) 
             approved = [Approval(identity=gate.identity, kind=kind, name="", by=FIRST, at=at)]
         approved += [approval(gate, each, FIRST, at) for each in listed.values()]
         return Judged(listed=listed, offered=listed, approved=tuple(approved))
-    work, held = Work(), dict[str, HeldDefinition]()
+    work, held = Comparing(), dict[str, HeldDefinition]()
     for name, each in listed.items():
         forms, line = gate.known.get((kind, name), ()), None
         if gate.locked is not None:
@@ -145,7 +145,7 @@ def approval(gate: Gate, definition: Definition, by: str, at: float) -> Approval
 
 
 def _compared(
-    each: Definition, forms: tuple[Approval, ...], line: LockedLine | None, work: Work
+    each: Definition, forms: tuple[Approval, ...], line: LockedLine | None, work: Comparing
 ) -> HeldDefinition | None:
     """The definition as held; None if it is in an approved form, or differs in nothing that counts."""
     if any(was.raw == each.raw for was in forms):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.forms import DIGITS, MAX_DEPTH, Work, change, form_of, parts_changed, steady
+from daemon.catalog.forms import DIGITS, MAX_DEPTH, Comparing, change, form_of, parts_changed, steady
 from daemon.catalog.kinds import LISTS
 from daemon.model import Kind
 from tests.unit.catalog.noise import (
@@ -258,7 +258,7 @@ def test_a_change_names_members_and_arguments() -> None:
         "argumentsChanged": ["query"],
     }
     parts = parts_changed(form_of(Kind.TOOL, raw(PLAIN)).parts, form_of(Kind.TOOL, raw(after)).parts)
-    assert parts == found
+    assert parts == {**found, "argumentsWent": ["limit"]}
     assert all(len(part) == DIGITS for part in form_of(Kind.TOOL, raw(PLAIN)).parts.values())
 
 
@@ -308,20 +308,20 @@ def test_options_within_options_take_bounded_work() -> None:
         raw({"name": "x", "inputSchema": {"type": "object", "properties": {"x": each}}})
         for each in map(options, (3, 3), (9, 8))
     )
-    assert Work().change(Kind.TOOL, before, after) is None
+    assert Comparing().change(Kind.TOOL, before, after) is None
     assert change(Kind.TOOL, before, after) == {"members": ["definition"]}
 
 
 def test_beyond_the_bound_nothing_is_compared() -> None:
     before, after = (raw({**PLAIN, "description": text}) for text in ("As of 1.", "As of 2."))
     size = len(before) + len(after)
-    work = Work(size + len(before))
+    work = Comparing(size + len(before))
     assert [work.change(Kind.TOOL, before, after), work.change(Kind.TOOL, before, after)] == [{}, None]
-    work = Work(size - 1)
+    work = Comparing(size - 1)
     first, second = work.digest(Kind.TOOL, before), work.digest(Kind.TOOL, after)
     assert (first, second) == (form_of(Kind.TOOL, before).digest, "")
     # What is known costs nothing.
-    assert Work(0).digest(Kind.TOOL, before) == first
+    assert Comparing(0).digest(Kind.TOOL, before) == first
 
 
 def test_no_two_definitions_share_their_full_digests_because_parts_do(monkeypatch: pytest.MonkeyPatch) -> None:
