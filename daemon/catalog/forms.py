@@ -92,6 +92,9 @@ WHOLE = "definition"
 _DIALECT = re.compile(r"https?://json-schema\.org/[a-z0-9/.-]{1,40}#?")
 _ARGUMENT = "argument "
 
+_NO_TASKS = {"taskSupport": "forbidden"}
+"""The value of `execution` that its absence means (MCP 2025-11-25, tools)."""
+
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object. Readers differ about repeated members, so all count."""
@@ -110,10 +113,13 @@ def _parts(kind: Kind, raw: bytes) -> dict[str, Any]:
         # No member passes for an argument.
         f"member {name}" if name.startswith((_ARGUMENT, "member ")) else name: value
         for name, value in _decode(raw.decode()).items()
-        if name != LISTS[kind].key and not _is_idle(name, value)
+        if name != LISTS[kind].key and not _is_idle(name, value) and value != _NO_TASKS
     }
     if kind is Kind.TOOL:
         parts[SCHEMA] = schema = dict(_folded(parts[SCHEMA]))
+        if re.fullmatch(r"\w{1,64}", str(schema.get("title", ""))):
+            # The name of a class, which an SDK makes up.
+            del schema["title"]
         if isinstance(schema.get("properties"), dict):
             parts |= {_ARGUMENT + name: each for name, each in schema.pop("properties").items()}
     return parts

@@ -328,3 +328,13 @@ def test_no_two_definitions_share_their_full_digests_because_parts_do(monkeypatc
     monkeypatch.setattr("daemon.catalog.forms.DIGITS", 0)
     after = {**PLAIN, "description": SAID}
     assert change(Kind.TOOL, raw(PLAIN), raw(after)) == {"members": ["description"]}
+
+
+@pytest.mark.parametrize("title", ["GitStatus", "statusArguments"])
+def test_what_another_version_of_an_sdk_writes_is_no_change(title: str) -> None:
+    after = copy.deepcopy(PLAIN)
+    after["inputSchema"]["title"] = title
+    assert not change(Kind.TOOL, raw(PLAIN), raw({**after, "execution": {"taskSupport": "forbidden"}}))
+    assert change(Kind.TOOL, raw(PLAIN), raw({**after, "execution": {"taskSupport": "optional"}}))
+    after["inputSchema"]["title"] = f"{title} deletes"
+    assert change(Kind.TOOL, raw(PLAIN), raw(after)) == {"members": ["inputSchema"]}
