@@ -334,6 +334,7 @@ def test_a_renamed_server_keeps_its_lines_and_a_removed_one_loses_them() -> None
             "b: only in the lock",
             "renamed: not in the lock",
         ]
+        assert here.run("--check", "renamed")[1].startswith("renamed: not in the lock\n1 difference ")
         status, out, notes = here.run()
         assert (status, out.splitlines()[1:]) == (0, ["b is no longer configured, and removed"]), notes
         assert here.locked() == {"renamed": before["a"]}
@@ -352,6 +353,12 @@ def test_a_lock_that_cannot_be_read_is_neither_obeyed_nor_overwritten() -> None:
         params = {"servers": {"a": {}}, "check": False, "approve": True, "are_all": True, "seconds": WAIT}
         with pytest.raises(RemoteFault, match="no regular file"):
             here.daemon.ask("lock", **params)
+        here.lock.unlink()
+        here.lock.write_text('{"lockfileVersion": 1, "servers": {}}')
+        here.lock.chmod(0o666)
+        with pytest.raises(RemoteFault, match="every user of this machine"):
+            here.daemon.ask("lock", **params)
+        assert here.lock.read_text() == '{"lockfileVersion": 1, "servers": {}}'
 
 
 def test_locks_that_are_written_at_the_same_time_lose_nothing() -> None:

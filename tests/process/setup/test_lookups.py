@@ -78,7 +78,7 @@ def test_the_hashes_of_a_release_are_those_of_its_files_in_order(tmp_path: Path)
         tmp_path,
         "uv",
         "assert '--generate-hashes' in sys.argv and sys.stdin.read() == 'mcp-git==1.2'\n"
-        "print('mcp-git==1.2 \\\\\\n  --hash=sha256:bb \\\\\\n  --hash=sha256:aa')",
+        "print('mcp-git==1.2', *(f'\\\\\\n  --hash=sha256:{each}' for each in 'hgfedcbaa'))",
     )
     client(
         tmp_path,
@@ -86,7 +86,10 @@ def test_the_hashes_of_a_release_are_those_of_its_files_in_order(tmp_path: Path)
         "assert sys.argv[1:] == ['view', '@s/p@1.2.3', 'dist.integrity']; print('sha512-a+b/c==')",
     )
     found = packages(tmp_path, "uvx", "--with", "mcp<2", "mcp-git[all]==1.2")
-    assert found == {"mcp-git": (True, "1.2", ("sha256:aa", "sha256:bb")), "mcp": (False, "", ())}
+    assert found == {
+        "mcp-git": (True, "1.2", tuple(f"sha256:{each}" for each in "abcdefgh")),
+        "mcp": (False, "", ()),
+    }
     assert packages(tmp_path, "sh", "-c", "npx -y @s/p@1.2.3") == {"@s/p": (True, "1.2.3", ("sha512-a+b/c==",))}
     image = f"ghcr.io/o/server:1@{DIGEST}"
     assert packages(tmp_path, "docker", "run", "-i", image) == {"ghcr.io/o/server:1": (True, DIGEST, (DIGEST,))}

@@ -104,7 +104,7 @@ def locked_without_packages() -> Content:
 def test_members_that_mcpd_does_not_know_stay() -> None:
     content = locked(LOG)
     for place in (content, content["servers"]["git"], content["servers"]["git"]["tools"]["log"]):
-        place["mine"] = {"x": [1, {"y": None}], "empty": {}}
+        place["mine"], place["blank"] = {"x": [1, {"y": None}], "empty": {}}, {}
     before = written(content)
     offer(content, now(of(LOG)))
     assert written(content) == before
