@@ -207,13 +207,12 @@ def compact(schema: bytes) -> bytes:
     """An equivalent schema without white space, `$schema`, nulls and empty fields; non-objects pass."""
     try:
         decoded = msgspec.json.decode(schema)
-        return msgspec.json.encode(without_empty(decoded)) if isinstance(decoded, dict) else schema
+        return msgspec.json.encode(_of_schema(decoded)) if isinstance(decoded, dict) else schema
     except RecursionError:
         return schema
 
 
-def without_empty(schema: Any) -> Any:
-    """A schema without the keywords that mean nothing."""
+def _of_schema(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     return {key: _of_keyword(key, value) for key, value in schema.items() if not _says_nothing(key, value)}
@@ -227,10 +226,10 @@ def _says_nothing(key: str, value: Any) -> bool:
 
 def _of_keyword(key: str, value: Any) -> Any:
     if key in _MAPS and isinstance(value, dict):
-        return {name: without_empty(schema) for name, schema in value.items()}
+        return {name: _of_schema(schema) for name, schema in value.items()}
     if key in _LISTS and isinstance(value, list):
-        return [without_empty(schema) for schema in value]
-    return without_empty(value) if key in _SCHEMAS else value
+        return [_of_schema(schema) for schema in value]
+    return _of_schema(value) if key in _SCHEMAS else value
 
 
 SCHEMA = "inputSchema"

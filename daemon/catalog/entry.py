@@ -312,13 +312,8 @@ def _with_stored(entry: ServerEntry, fact: ServerRecord) -> tuple[ServerEntry, d
         found = judged(gate, kind, looked.usable, fact.refreshed_at)
         gate = gate.approving(found.approved)
         since = {name: fact.since.get(name, NEVER) for name in found.offered} if kind is Kind.TOOL else {}
-        stored[kind] = KnownList(
-            definitions=found.offered,
-            held=found.held,
-            everything=found.listed if found.held else None,
-            hidden=looked.hidden,
-            recalled=True,
-            since=since,
+        stored[kind] = attrs.evolve(
+            KnownList(hidden=looked.hidden, recalled=True).split(found, NEVER), since=since
         )
     return (entry if gate is entry.gate else attrs.evolve(entry, gate=gate)), stored
 
@@ -421,11 +416,7 @@ def reconfigured(entry: ServerEntry, made: ServerEntry) -> ServerEntry:
     if not same_server:
         return made
     return attrs.evolve(
-        entry,
-        description=made.description,
-        enabled=made.enabled,
-        status=made.status,
-        first_run=made.first_run,
+        entry, description=made.description, enabled=made.enabled, status=made.status, first_run=made.first_run
     )
 
 
@@ -465,7 +456,5 @@ def _said(before: SelfDescription, now: SelfDescription) -> SelfDescription:
     """The new self-description; keeps the old text if only numbers differ, since clients see it."""
     same = _NUMBER.sub("", before.about) == _NUMBER.sub("", now.about)
     return attrs.evolve(
-        now,
-        about=before.about if same else now.about,
-        introduction=now.introduction or before.introduction,
+        now, about=before.about if same else now.about, introduction=now.introduction or before.introduction
     )

@@ -92,6 +92,9 @@ WHOLE = "definition"
 _DIALECT = re.compile(r"https?://json-schema\.org/[a-z0-9/.-]{1,40}#?")
 _ARGUMENT = "argument "
 
+_OF_CLASS = re.compile(r"_|(?:Arguments|Args|Input|Parameters|Params|Request|Schema)$")
+"""The parts of a class's name that are not its tool's."""
+
 _NO_TASKS = {"taskSupport": "forbidden"}
 """The value of `execution` that its absence means (MCP 2025-11-25, tools)."""
 
@@ -109,20 +112,25 @@ def _parts(kind: Kind, raw: bytes) -> dict[str, Any]:
     """The members of a definition that can change, and the arguments of a tool."""
     if is_nested_deeper(raw, MAX_DEPTH):
         return {WHOLE: raw.decode()}
+    said = _decode(raw.decode())
     parts = {
         # No member passes for an argument.
         f"member {name}" if name.startswith((_ARGUMENT, "member ")) else name: value
-        for name, value in _decode(raw.decode()).items()
+        for name, value in said.items()
         if name != LISTS[kind].key and not _is_idle(name, value) and value != _NO_TASKS
     }
     if kind is Kind.TOOL:
         parts[SCHEMA] = schema = dict(_folded(parts[SCHEMA]))
-        if re.fullmatch(r"\w{1,64}", str(schema.get("title", ""))):
-            # The name of a class, which an SDK makes up.
+        if _folded_name(schema.get("title")) in _folded_name(said.get(LISTS[kind].key)):
+            # The name of a class, which an SDK makes of the tool's.
             del schema["title"]
         if isinstance(schema.get("properties"), dict):
             parts |= {_ARGUMENT + name: each for name, each in schema.pop("properties").items()}
     return parts
+
+
+def _folded_name(name: object) -> str:
+    return _OF_CLASS.sub("", name).lower() if isinstance(name, str) else "\0"
 
 
 def _folded(schema: dict[str, Any]) -> dict[str, Any]:
@@ -220,8 +228,8 @@ def change(kind: Kind, before: bytes, after: bytes) -> Change:
     return {"members": [WHOLE]} if found is None else found
 
 
-_digests: dict[bytes, str] = {}
-"""Digests of forms by the SHA-256 of definitions."""
+_digests: dict[tuple[Kind, bytes], str] = {}
+"""Digests of forms by kind and SHA-256 of definitions."""
 
 
 class _TooMuch(Exception):
@@ -236,7 +244,7 @@ class Comparing:
 
     def digest(self, kind: Kind, raw: bytes) -> str:
         """The digest of a definition's form; empty beyond the bound."""
-        key = hashlib.sha256(raw).digest()
+        key = kind, hashlib.sha256(raw).digest()
         if key not in _digests:
             with suppress(_TooMuch):
                 self._spend(len(raw))

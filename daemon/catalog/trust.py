@@ -7,14 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
 
-from daemon.catalog.forms import Change, Comparing
 from daemon.config.config_model import Config, Server, Trust
 from daemon.config.lock_file import LOCK, MEMBERS, LockedLine, LockedServer
+from daemon.kit.later import later
 from daemon.model import Approval, Definition, Kind, Known
+
+if TYPE_CHECKING:
+    from daemon.catalog import forms
+    from daemon.catalog.forms import Change
+else:  # Daemons without trust compare nothing.
+    forms = later("daemon.catalog.forms", due=True)
 
 MAX_FORMS = 8
 """Approved forms of one definition that are compared with a new one: a server goes back to an old version."""
@@ -68,6 +75,12 @@ class Gate:
         """The gate with more approvals; the same object without any."""
         return attrs.evolve(self, known=joined(self.known or {}, approvals)) if approvals else self
 
+    def approval_of(self, definition: Definition) -> Approval | None:
+        """The last approval of a form that differs in nothing that counts; None where nothing is held."""
+        known = () if self.is_open else (self.known or {}).get((definition.kind, definition.name), ())
+        same = (each for each in reversed(known) if not forms.change(each.kind, each.raw, definition.raw))
+        return next(same, None)
+
 
 OPEN = Gate()
 
@@ -120,18 +133,18 @@ def judged(gate: Gate, kind: Kind, listed: Mapping[str, Definition], at: float) 
             approved = [Approval(identity=gate.identity, kind=kind, name="", by=FIRST, at=at)]
         approved += [approval(gate, each, FIRST, at) for each in listed.values()]
         return Judged(listed=listed, offered=listed, approved=tuple(approved))
-    work, held = Comparing(), dict[str, HeldDefinition]()
+    work, held = forms.Comparing(), dict[str, HeldDefinition]()
     for name, each in listed.items():
-        forms, line = gate.known.get((kind, name), ()), None
+        known, line = gate.known.get((kind, name), ()), None
         if gate.locked is not None:
-            line = gate.locked.line(kind, name)
+            line = gate.locked.lines(kind).get(name)
             hash_ = "" if line is None else line.hash
-            forms = tuple(was for was in forms if work.digest(kind, was.raw) == hash_)
+            known = tuple(was for was in known if work.digest(kind, was.raw) == hash_)
             if work.digest(kind, each.raw) == hash_:
                 # Later forms are compared with it.
-                approved += [] if forms else [approval(gate, each, LOCK, at)]
+                approved += [] if known else [approval(gate, each, LOCK, at)]
                 continue
-        if (found := _compared(each, forms, line, work)) is not None:
+        if (found := _compared(each, known, line, work)) is not None:
             held[name] = found
     offered = {name: each for name, each in listed.items() if name not in held} if held else listed
     return Judged(listed=listed, offered=offered, held=held, approved=tuple(approved))
@@ -145,17 +158,17 @@ def approval(gate: Gate, definition: Definition, by: str, at: float) -> Approval
 
 
 def _compared(
-    each: Definition, forms: tuple[Approval, ...], line: LockedLine | None, work: Comparing
+    each: Definition, known: tuple[Approval, ...], line: LockedLine | None, work: forms.Comparing
 ) -> HeldDefinition | None:
     """The definition as held; None if it is in an approved form, or differs in nothing that counts."""
-    if any(was.raw == each.raw for was in forms):
+    if any(was.raw == each.raw for was in known):
         return None
-    if not forms and line is None:
+    if not known and line is None:
         return HeldDefinition(definition=each, because=HeldBecause.NEW)
-    found = None if line is None or forms else work.changed_since(line.parts, each.kind, each.raw)
-    for was in forms:
+    found = None if line is None or known else work.changed_since(line.parts, each.kind, each.raw)
+    for was in known:
         found = work.change(each.kind, was.raw, each.raw)
         if found is not None and not found:
             return None
-    before = forms[-1].raw if forms else b""
+    before = known[-1].raw if known else b""
     return HeldDefinition(definition=each, because=HeldBecause.CHANGED, change=found or {}, before=before)

@@ -129,6 +129,8 @@ def _approve(options: argparse.Namespace, name: str, held: list[str]) -> None:
     """Show what of a server waits for approval, and approve it if the user agrees."""
     if not held:
         return
+    # The forms that are shown are approved, and none that comes later.
+    held = [each["name"] for each in ask_with(options, "approve", {"names": [name]})["waiting"]]
     what = f"{name} lists {counted(len(held), 'definition')}, held until you approve:"
     print(with_names(what, held))
     if has_terminal() and agreed("Approve?", yes=False):

@@ -102,7 +102,7 @@ def _approve(options: argparse.Namespace) -> int:
 
 APPROVE = CommandLine(
     "approve",
-    "Approve what servers with `trust` added or changed, in the form that it has now, and show what that is."
+    "Approve what servers with `trust` added or changed, in the form that was shown last, and show what it is."
     " Without SERVER, or with --diff, show what waits, and approve nothing.",
     examples=("mcpd approve", "mcpd approve --diff git", "mcpd approve git/git_log git/prompt:review"),
     exits={0: "shown or approved, perhaps before", 1: "no such name, or it changed meanwhile and still waits"},

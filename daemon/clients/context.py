@@ -67,7 +67,7 @@ class SessionContext:
     approver: Approving | None = None
     """Approves what a client's user agreed to; None where users are not asked."""
     pauses: dict[Hashable, float] = attrs.field(factory=dict)
-    """When users may be asked again about what waits for approval (`held_calls`)."""
+    """When users may be asked again about what waits for approval (`approvals`)."""
     look: Callable[[], Awaitable[None]] | None = None
     """Returns once what other daemons have written is known here; None without other daemons. A tool just
     loaded at one daemon may be called at the next."""

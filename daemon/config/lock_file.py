@@ -56,10 +56,6 @@ class LockedServer(msgspec.Struct, frozen=True, kw_only=True):
     prompts: Mapping[str, LockedLine] = {}
     resource_templates: Mapping[str, LockedLine] = msgspec.field(default={}, name="resourceTemplates")
 
-    def line(self, kind: Kind, name: str) -> LockedLine | None:
-        """The line of a definition."""
-        return self.lines(kind).get(name)
-
     def lines(self, kind: Kind) -> Mapping[str, LockedLine]:
         """The lines of one kind by name."""
         return {Kind.TOOL: self.tools, Kind.PROMPT: self.prompts}.get(kind, self.resource_templates)

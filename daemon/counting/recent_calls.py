@@ -20,7 +20,6 @@ from daemon.counting.tally import MAX_SERVERS
 from daemon.kit.waiting import Watch, keep_latest
 
 Digest = tuple[int, list["RecentCall"]]
-
 """Counts ended calls, and keeps the newest."""
 
 

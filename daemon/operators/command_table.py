@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from daemon.operators.approving_commands import APPROVE
 from daemon.operators.base import Command
 from daemon.operators.call_commands import CALLS, CANCEL
 from daemon.operators.config_changes import DESCRIBE, LAZY, SUMMARIES
-from daemon.operators.definition_commands import LOCATE, LOCK, PROMPT, PROMPTS, READ, RESOURCES
+from daemon.operators.definition_commands import LOCATE, PROMPT, PROMPTS, READ, RESOURCES
 from daemon.operators.event_commands import EVENTS
 from daemon.operators.log_commands import LOGS
 from daemon.operators.login_commands import LOGIN, LOGIN_ANSWER, LOGOUT
@@ -20,6 +19,7 @@ from daemon.operators.status_commands import METRICS, STATUS
 from daemon.operators.switch import SWITCH
 from daemon.operators.token_commands import TOKENS, UI
 from daemon.operators.tool_reports import SEARCH, TOOL, TOOLS
+from daemon.operators.trust_commands import APPROVE, LOCK
 
 COMMANDS: dict[str, Command[Any]] = {
     command.name: command

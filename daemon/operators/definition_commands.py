@@ -1,28 +1,22 @@
-"""`mcpd prompts`, `prompt`, `resources`, `read`, `lock`: all definitions, even those that profiles hide."""
+"""`mcpd prompts`, `prompt`, `resources`, `read`: all definitions, even those that profiles hide."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-import trio
 from msgspec import Raw, Struct
 
 from daemon.catalog.kinds import switch_of
 from daemon.catalog.offer import Offer
 from daemon.catalog.shown import locate as owner_of
 from daemon.config.config_model import Profile
-from daemon.config.lock_file import MEMBERS, LockedPackage
-from daemon.errors import InvalidArguments, McpdError, PromptDisabled, ResourceDisabled, UnknownPrompt
-from daemon.kit.later import later
+from daemon.errors import InvalidArguments, PromptDisabled, ResourceDisabled, UnknownPrompt
 from daemon.kit.wording import suggestion
 from daemon.model import Definition, Kind
 from daemon.operators.base import Command, OperatorContext, Refused
 from daemon.operators.own_requests import Forwarding, forward, known_server
-from daemon.operators.server_changes import Held, Whereabouts, own_instance
 from daemon.protocol import GET_PROMPT, READ_RESOURCE
 from daemon.states import ServerState
 from daemon.surfaces.answers import choices, quoted
@@ -30,9 +24,6 @@ from daemon.surfaces.answers import choices, quoted
 if TYPE_CHECKING:
     from daemon.catalog.entry import KnownList, ServerEntry
     from daemon.operators.reports import DefinitionReport, ListedReport, PromptsReport, ResourcesReport
-    from daemon.setup import locking
-else:  # Most daemons never write a lock.
-    locking = later("daemon.setup.locking")
 
 
 class DefinitionsParams(Struct):
@@ -235,60 +226,3 @@ async def locate(context: OperatorContext, params: LocateParams) -> dict[str, ob
 
 
 LOCATE = Command("locate", LocateParams, locate)
-
-
-class LockParams(Whereabouts, kw_only=True):
-    """Servers with their packages, and whether they are all; `approve` writes what waits for approval, too."""
-
-    servers: dict[str, dict[str, LockedPackage]]
-    are_all: bool
-    check: bool
-    approve: bool
-    seconds: float
-
-
-async def lock(context: OperatorContext, params: LockParams) -> dict[str, object]:
-    """List servers, started if need be, and write `mcpd.lock` or compare; raises CannotApprove."""
-    found: dict[str, ServerEntry | str] = {}
-
-    async def look(server: str) -> None:
-        found[server] = await _listed_now(context, params, server)
-
-    async with trio.open_nursery() as nursery:
-        for server in params.servers:
-            nursery.start_soon(look, server)
-    entries = {name: each for name, each in found.items() if not isinstance(each, str)}
-    failed = {name: context.redact.of(name)(each) for name, each in found.items() if isinstance(each, str)}
-    now = locking.ServersNow(context.config.mcp_servers, entries, params.servers)
-    if params.check:
-        compare = partial(locking.drift, context.config.lock, now, are_all=params.are_all)
-        return {"failed": failed, "drift": await trio.to_thread.run_sync(compare)}
-    removed: list[str] = []
-
-    def change(content: locking.Content) -> None:
-        removed.extend(locking.renew(content, now.servers) if params.are_all else ())
-        locking.offer(content, now, approve=params.approve)
-
-    written = await context.approver.rewrite(change)
-    left = [entry for name, entry in context.catalog.servers.items() if name in entries]
-    held = {entry.name: sum(len(each.held) for each in entry.lists.values()) for entry in left}
-    waiting = {name: number for name, number in held.items() if number}
-    return {"failed": failed, "written": written, "removed": removed, "waiting": waiting}
-
-
-LOCK = Command("lock", LockParams, lock)
-
-
-async def _listed_now(context: OperatorContext, params: LockParams, name: str) -> ServerEntry | str:
-    with trio.move_on_after(params.seconds):
-        try:
-            upstream, _ = known_server(context, name)
-            one = upstream.instances
-            async with nullcontext(Held(upstream)) if one is None else own_instance(one, params) as held:
-                problem = await context.actors[held.upstream.name].refresh()
-                await context.registry.settle()
-                _, entry = known_server(context, held.upstream.name)
-            return problem or next(filter(None, (entry.list_of(kind).problem for kind in MEMBERS)), "") or entry
-        except McpdError as error:
-            return str(error)
-    return f"no answer within {params.seconds:g} s"

@@ -123,7 +123,7 @@ _OTHERS = ("prompt:", "template:")  # words for what waits besides tools begin s
 
 def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:
     """Unusual facts about a server whatever its state, each line with its severity."""
-    if server["state"] == "ready" and server["tools"] == 0 and server["others"]:
+    if server["state"] == "ready" and server["tools"] == 0 and server["others"] and not server.get("held"):
         yield f"it has no tools, only {' and '.join(server['others'])}", "quiet"
     if server.get("listingError"):
         yield f"its tools could not be listed: {server['listingError']}", "warning"

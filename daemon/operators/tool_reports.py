@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 from msgspec import Raw
 
-from daemon.catalog.forms import change
 from daemon.config.listen import DEFAULT_PROFILE
 from daemon.errors import InvalidArguments, UnknownTool
 from daemon.history.event import Event, EventKind
@@ -28,7 +27,6 @@ from daemon.surfaces.validators import Validator, Validators
 
 if TYPE_CHECKING:
     from daemon.catalog.categories import Member
-    from daemon.catalog.entry import ServerEntry
     from daemon.catalog.snapshot import Catalog
     from daemon.model import Tool, ToolKey
     from daemon.operators.reports import (
@@ -195,6 +193,7 @@ async def tool(context: OperatorContext, params: ToolParams) -> ToolReport:
     entry = catalog.servers[server]
     key = (server, name)
     enabled = key not in catalog.switched_tools and key not in catalog.off and not entry.disabled
+    approval = entry.gate.approval_of(known)
     return {
         "server": server,
         "tool": name,
@@ -205,17 +204,10 @@ async def tool(context: OperatorContext, params: ToolParams) -> ToolReport:
         "schemaHash": known.schema_hash,
         "changed": await last_change(context, server, name),
         "held": None if held is None else held_report(held),
-        "approved": _approval(entry, known),
+        "approved": None if approval is None else {"by": approval.by, "at": round(approval.at, 3)},
         "definition": Raw(known.raw),
         "example": _example(Validators().of(known)),
     }
-
-
-def _approval(entry: ServerEntry, tool: Tool) -> dict[str, Any] | None:
-    """The last approval of a form that differs in nothing that counts; None where nothing is held."""
-    forms = () if entry.gate.is_open else (entry.gate.known or {}).get((tool.kind, tool.name), ())
-    same = (each for each in reversed(forms) if not change(tool.kind, each.raw, tool.raw))
-    return next(({"by": each.by, "at": round(each.at, 3)} for each in same), None)
 
 
 TOOL = Command("tool", ToolParams, tool)

@@ -48,6 +48,8 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the epoch."""
     directory: Path
     """The configuration's."""
+    shown: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)
+    """The forms that operators were shown and have not approved, by server and word (`switch_of`)."""
     writing: trio.Lock = msgspec.field(default_factory=trio.Lock)
     """Held while the lock is written: each writer must see the result of the last."""
 

@@ -110,11 +110,6 @@ class ApprovalNotes:
         self._held.update(approvals)
 
 
-def names_in(catalog: Catalog) -> Mapping[Kind, Names]:
-    """The names in a catalog by the kind in their records: URIs of templates are resources'."""
-    return catalog.naming
-
-
 def _can_be_kept(name: str) -> bool:
     return len(name) <= NAME_BYTES and len(name.encode(errors="replace")) <= NAME_BYTES
 
@@ -220,7 +215,7 @@ class ServerNotes:
     def difference(self, catalog: Catalog) -> Difference:
         """The difference to write."""
         if self._last is None or self._last.catalog is not catalog:
-            given, gone = self._names.difference(names_in(catalog))
+            given, gone = self._names.difference(catalog.naming)
             evidence = self._evidence(catalog)
             batch = Batch(
                 at=0.0,
@@ -319,10 +314,4 @@ def _alike(one: ServerRecord, other: ServerRecord) -> bool:
         one.sentences,
         one.said,
         one.lists,
-    ) == (
-        other.fingerprint,
-        other.summary,
-        other.sentences,
-        other.said,
-        other.lists,
-    )
+    ) == (other.fingerprint, other.summary, other.sentences, other.said, other.lists)

@@ -85,9 +85,7 @@ class Wiring(Core):
         """The console, made at its first request."""
         http = self.http
         return Console(
-            self.context,
-            address=self._console_address,
-            match=None if http is None else http.tokens.match,
+            self.context, address=self._console_address, match=None if http is None else http.tokens.match
         )
 
     async def _console_address(self) -> str:

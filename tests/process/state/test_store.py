@@ -37,15 +37,7 @@ from daemon.state.store import Store, set_aside
 from daemon.state.writer import MAX_IDENTITIES
 from tests.unit.catalog.samples import tool
 from tests.unit.state.places import Opener, Place, Postgres, Sqlite
-from tests.unit.state.samples import (
-    CHANGED,
-    approval,
-    definition,
-    server,
-    session,
-    with_lists,
-    with_tools,
-)
+from tests.unit.state.samples import CHANGED, approval, definition, server, session, with_lists, with_tools
 
 
 def test_loading_one_more_tool_writes_one_row(store: Store, place: Place) -> None:

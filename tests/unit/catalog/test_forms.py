@@ -330,11 +330,13 @@ def test_no_two_definitions_share_their_full_digests_because_parts_do(monkeypatc
     assert change(Kind.TOOL, raw(PLAIN), raw(after)) == {"members": ["description"]}
 
 
-@pytest.mark.parametrize("title", ["GitStatus", "statusArguments"])
+@pytest.mark.parametrize("title", ["GitStatus", "statusArguments", "git_statusInput"])
 def test_what_another_version_of_an_sdk_writes_is_no_change(title: str) -> None:
-    after = copy.deepcopy(PLAIN)
+    before = {**PLAIN, "name": "git_status"}
+    after = copy.deepcopy(before)
     after["inputSchema"]["title"] = title
-    assert not change(Kind.TOOL, raw(PLAIN), raw({**after, "execution": {"taskSupport": "forbidden"}}))
-    assert change(Kind.TOOL, raw(PLAIN), raw({**after, "execution": {"taskSupport": "optional"}}))
-    after["inputSchema"]["title"] = f"{title} deletes"
-    assert change(Kind.TOOL, raw(PLAIN), raw(after)) == {"members": ["inputSchema"]}
+    assert not change(Kind.TOOL, raw(before), raw({**after, "execution": {"taskSupport": "forbidden"}}))
+    assert change(Kind.TOOL, raw(before), raw({**after, "execution": {"taskSupport": "optional"}}))
+    for other in (f"{title} deletes", "Send_keys_in_every_call"):
+        after["inputSchema"]["title"] = other
+        assert change(Kind.TOOL, raw(before), raw(after)) == {"members": ["inputSchema"]}

@@ -241,13 +241,20 @@ async def test_a_user_who_does_not_answer_has_not_approved(
     assert (await client.error())["code"] == "ToolHeld"
 
 
-async def test_a_form_that_comes_while_the_user_is_asked_stays_held(
-    trust: Trusting, nursery: trio.Nursery, modern: bool
-) -> None:
+async def question_about_new(
+    trust: Trusting, nursery: trio.Nursery, *, modern: bool
+) -> tuple[Asking, dict[str, Any]]:
+    """A client whose call waits for its user, and the question."""
     trust.change(NEW)
     client = await asking(trust, nursery, modern=modern)
     await client.call()
-    question = await client.question()
+    return client, await client.question()
+
+
+async def test_a_form_that_comes_while_the_user_is_asked_stays_held(
+    trust: Trusting, nursery: trio.Nursery, modern: bool
+) -> None:
+    client, question = await question_about_new(trust, nursery, modern=modern)
     trust.change(NEWER)
     await client.answer(question, accept("approve"))
     assert (await client.error())["code"] == "ToolHeld"
@@ -259,11 +266,9 @@ async def test_a_form_that_comes_while_the_user_is_asked_stays_held(
 async def test_a_form_that_comes_while_the_approval_is_on_its_way_stays_held(
     trust: Trusting, nursery: trio.Nursery, modern: bool
 ) -> None:
-    trust.change(NEW)
+    client, question = await question_about_new(trust, nursery, modern=modern)
     trust.told = trio.Event()
-    client = await asking(trust, nursery, modern=modern)
-    await client.call()
-    await client.answer(await client.question(), accept("approve"))
+    await client.answer(question, accept("approve"))
     await trio.testing.wait_all_tasks_blocked()
     trust.change(NEWER)
     trust.told.set()
@@ -275,10 +280,7 @@ async def test_a_form_that_comes_while_the_approval_is_on_its_way_stays_held(
 async def test_a_tool_that_is_back_as_it_was_runs_whatever_the_answer_approves(
     trust: Trusting, nursery: trio.Nursery, modern: bool
 ) -> None:
-    trust.change(NEW)
-    client = await asking(trust, nursery, modern=modern)
-    await client.call()
-    question = await client.question()
+    client, question = await question_about_new(trust, nursery, modern=modern)
     trust.change(OLD)
     await client.answer(question, accept("approve"))
     await trust.stage.alpha.wait_sent()
@@ -316,10 +318,7 @@ async def test_a_user_who_has_not_approved_is_not_asked_again_at_once(
 async def test_a_user_is_asked_once_about_calls_that_come_together(
     trust: Trusting, nursery: trio.Nursery, modern: bool
 ) -> None:
-    trust.change(NEW)
-    client = await asking(trust, nursery, modern=modern)
-    await client.call()
-    question = await client.question()
+    client, question = await question_about_new(trust, nursery, modern=modern)
     await client.call()
     assert "waits for an operator's approval" in (await client.error())["message"]
     await client.answer(question, accept("approve"))

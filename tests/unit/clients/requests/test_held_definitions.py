@@ -62,13 +62,7 @@ REFUSED = [
     read("page://1"),
     read("mcpd://alpha/page%3A%2F%2F1"),
 ]
-SENT = [
-    prompt("plain"),
-    argument("plain"),
-    variable("book://{isbn}"),
-    read("book://1"),
-    read("page://listed"),
-]
+SENT = [prompt("plain"), argument("plain"), variable("book://{isbn}"), read("book://1"), read("page://listed")]
 
 
 @pytest.mark.parametrize("single", [False, True])

@@ -22,12 +22,12 @@ from daemon.history.event import EventKind
 from daemon.history.event_words import phrase
 from daemon.history.journal import History
 from daemon.model import Definition, Kind
-from daemon.operators import approving_commands
-from daemon.operators.approving_commands import ApproveParams, approve
+from daemon.operators import trust_commands
 from daemon.operators.base import OperatorPeer, Refused
 from daemon.operators.status_commands import lately, server_status
 from daemon.operators.switch import SwitchParams, switch
 from daemon.operators.tool_reports import ToolParams, ToolsParams, tool, tools
+from daemon.operators.trust_commands import ApproveParams, approve
 from daemon.setup.approving import Approver
 from tests.fakes_upstream import Stage
 from tests.unit.catalog.samples import definition, status
@@ -139,7 +139,7 @@ async def test_the_whole_difference_is_told_as_far_as_a_person_reads(
     async with trusting(tmp_path) as here:
         (found,) = (await here.approve("git/log", difference=True))["waiting"]
         assert found["difference"] == [("description", "Shows.", "Deletes."), ("argument place", None, "{}")]
-        monkeypatch.setattr(approving_commands, "SHOWN", 1)
+        monkeypatch.setattr(trust_commands, "SHOWN", 1)
         rows = (await here.approve(difference=True))["waiting"]
         assert ["difference" in each for each in rows] == [True, False, False, False]
 
@@ -169,6 +169,8 @@ async def test_what_changes_before_its_approval_counts_stays_held_and_is_told(tm
         approver = here.context.approver
 
         class Late:  # an operator whose approval takes a while
+            shown = approver.shown
+
             async def approve(self, definitions: Any, by: str) -> Any:
                 here.lists(worse, ODD)
                 await here.registry.settle()
@@ -179,6 +181,21 @@ async def test_what_changes_before_its_approval_counts_stays_held_and_is_told(tm
         assert (told_of(told["approved"]), told_of(told["waiting"])) == ([GIT[2]], [GIT[1]])
         assert told["waiting"][0]["change"] == {"members": ["description"]}, "its change by now"
         assert here.offers("git") == ["prompt:odd"]
+
+
+async def test_a_form_that_comes_after_another_was_shown_stays_held_and_is_shown(tmp_path: Path) -> None:
+    async with trusting(tmp_path) as here:
+        assert await here.waits("git/log") == [GIT[1]]
+        here.lists(tool_of("git", "log", description="Sends commits away."), ODD)
+        await here.registry.settle()
+        told = await here.approve(approve=True)
+        assert ("git", "log", "changed") in told_of(told["waiting"])
+        assert "log" not in here.offers("git")
+        assert told_of((await here.approve("git/log", approve=True))["approved"]) == [("git", "log", "changed")]
+        # Approved forms were not shown in vain: the next one is approved at the first word.
+        here.lists(DELETES, ODD)
+        await here.registry.settle()
+        assert told_of((await here.approve("git/log", approve=True))["approved"]) == [("git", "log", "changed")]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,162 @@
+"""`mcpd approve` and `mcpd lock`: the definitions that wait for approval, and a team's approval as a file."""
+
+from __future__ import annotations
+
+import pwd
+from contextlib import nullcontext, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import trio
+
+from daemon.catalog.kinds import switched_by
+from daemon.catalog.snapshot import WHOLE
+from daemon.catalog.trust import HeldDefinition
+from daemon.config.lock_file import MEMBERS, LockedPackage
+from daemon.errors import McpdError
+from daemon.kit.later import later
+from daemon.kit.waiting import keep_latest
+from daemon.operators.base import Command, OperatorContext, Refused
+from daemon.operators.news import held_report, members_differing, waiting, word_of
+from daemon.operators.own_requests import known_server
+from daemon.operators.server_changes import Held, Whereabouts, own_instance
+from daemon.operators.switch import check_listed, key_of
+
+if TYPE_CHECKING:
+    from daemon.catalog.entry import ServerEntry
+    from daemon.setup import locking
+else:  # Most daemons never write a lock.
+    locking = later("daemon.setup.locking")
+
+SHOWN = 20  # definitions with their whole differences in an answer: a person reads some, and names others
+MAX_SHOWN = 10_000  # forms that were shown, latest first to stay: as many as one list has
+NAME_SECONDS = 2.0  # for looking up a user's name, which may come from another machine
+
+
+class ApproveParams(msgspec.Struct):
+    """The definitions that are wanted."""
+
+    names: tuple[str, ...] = ()
+    """`SERVER`, `SERVER/TOOL`, `SERVER/prompt:NAME` or `SERVER/template:TEMPLATE`; empty for everything."""
+    approve: bool = False
+    """Whether to approve them in the forms that they have now, unless others were shown before."""
+    difference: bool = False
+    """Whether the answer has the whole difference of what waits (the first `SHOWN`)."""
+
+
+async def approve(context: OperatorContext, params: ApproveParams) -> dict[str, object]:
+    """The definitions that were approved, and those that wait or changed meanwhile; raises `McpdError`."""
+    keys = {name: _key_of(context, name) for name in params.names}
+    wanted, catalog = {*keys.values()}, context.catalog
+    found = [held for held in waiting(catalog) if not wanted or not wanted.isdisjoint(_keys(held))]
+    known = {key for held in found for key in _keys(held)}
+    done: set[int] = set()
+    shown = context.approver.shown
+    if params.approve and found:
+        # Somebody who was shown another form has not agreed to this one.
+        agreed = [held for held in found if shown.get(_keys(held)[0], _form(held)) == _form(held)]
+        same = [held.definition for held in agreed]
+        done = {*map(id, await context.approver.approve(same, await _operator(context)))}
+    left = [held for held in waiting(context.catalog) if _keys(held)[0] in known]
+    for held in found:
+        shown.pop(_keys(held)[0], None)
+    for held in left:
+        keep_latest(shown, _keys(held)[0], _form(held), MAX_SHOWN)
+    whole = SHOWN if params.difference else 0
+    return {
+        "approved": [_row(held) for held in found if id(held.definition) in done],
+        "waiting": [_row(held, whole=place < whole) for place, held in enumerate(left)],
+        "idle": [name for name, key in keys.items() if key not in known],
+    }
+
+
+APPROVE = Command("approve", ApproveParams, approve)
+
+
+def _row(held: HeldDefinition, *, whole: bool = False) -> dict[str, Any]:
+    more = {"difference": members_differing(held)} if whole else {}
+    return {"server": held.definition.server, "name": word_of(held), **held_report(held), **more}
+
+
+def _form(held: HeldDefinition) -> str:
+    return held.definition.schema_hash
+
+
+def _keys(held: HeldDefinition) -> tuple[tuple[str, str], tuple[str, str]]:
+    return (held.definition.server, word_of(held)), (held.definition.server, WHOLE)
+
+
+def _key_of(context: OperatorContext, name: str) -> tuple[str, str]:
+    key = key_of(context.catalog, name)
+    kind, _ = switched_by(key[1])
+    if kind not in MEMBERS:
+        raise Refused(f"a {kind} needs no approval: only tools, prompts and resource templates wait for one")
+    check_listed(context, key, "are approved")
+    return key
+
+
+async def _operator(context: OperatorContext) -> str:
+    uid = None if context.operator is None else context.operator.uid
+    if uid is None:
+        return "an operator"
+    with trio.move_on_after(NAME_SECONDS), suppress(KeyError):
+        return (await trio.to_thread.run_sync(pwd.getpwuid, uid, abandon_on_cancel=True)).pw_name
+    return f"uid {uid}"
+
+
+class LockParams(Whereabouts, kw_only=True):
+    """Servers with their packages, and whether they are all; `approve` writes what waits for approval, too."""
+
+    servers: dict[str, dict[str, LockedPackage]]
+    are_all: bool
+    check: bool
+    approve: bool
+    seconds: float
+
+
+async def lock(context: OperatorContext, params: LockParams) -> dict[str, object]:
+    """List servers, started if need be, and write `mcpd.lock` or compare; raises CannotApprove."""
+    found: dict[str, ServerEntry | str] = {}
+
+    async def look(server: str) -> None:
+        found[server] = await _listed_now(context, params, server)
+
+    async with trio.open_nursery() as nursery:
+        for server in params.servers:
+            nursery.start_soon(look, server)
+    entries = {name: each for name, each in found.items() if not isinstance(each, str)}
+    failed = {name: context.redact.of(name)(each) for name, each in found.items() if isinstance(each, str)}
+    now = locking.ServersNow(context.config.mcp_servers, entries, params.servers)
+    if params.check:
+        compare = partial(locking.drift, context.config.lock, now, are_all=params.are_all)
+        return {"failed": failed, "drift": await trio.to_thread.run_sync(compare)}
+    removed: list[str] = []
+
+    def change(content: locking.Content) -> None:
+        removed.extend(locking.renew(content, now.servers) if params.are_all else ())
+        locking.offer(content, now, approve=params.approve)
+
+    written = await context.approver.rewrite(change)
+    left = [entry for name, entry in context.catalog.servers.items() if name in entries]
+    held = {entry.name: sum(len(each.held) for each in entry.lists.values()) for entry in left}
+    waiting = {name: number for name, number in held.items() if number}
+    return {"failed": failed, "written": written, "removed": removed, "waiting": waiting}
+
+
+LOCK = Command("lock", LockParams, lock)
+
+
+async def _listed_now(context: OperatorContext, params: LockParams, name: str) -> ServerEntry | str:
+    with trio.move_on_after(params.seconds):
+        try:
+            upstream, _ = known_server(context, name)
+            one = upstream.instances
+            async with nullcontext(Held(upstream)) if one is None else own_instance(one, params) as held:
+                problem = await context.actors[held.upstream.name].refresh()
+                await context.registry.settle()
+                _, entry = known_server(context, held.upstream.name)
+            return problem or next(filter(None, (entry.list_of(kind).problem for kind in MEMBERS)), "") or entry
+        except McpdError as error:
+            return str(error)
+    return f"no answer within {params.seconds:g} s"
