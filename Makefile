@@ -1,6 +1,7 @@
 # `make run` starts the demo, `make test` checks everything; both from a bare Debian 12 with python3, make and git.
 # All that is installed goes into .venv and .cache. One exception: root with apt-get also gets a missing python3-venv,
-# nodejs/npm, haproxy, chromium or gnome-keyring from Debian (scripts/need); everyone else is told what to type.
+# nodejs/npm, haproxy, chromium, gnome-keyring or bubblewrap from Debian (scripts/need); everyone else is told what
+# to type.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -41,7 +42,7 @@ run: .venv/demo.stamp  ## the demo: the daemon with config/demo.json and real se
 	$(IN_VENV) .venv/bin/mcpd run --config config/demo.json --state-dir .cache/state
 
 .PHONY: test
-test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/agents/stamp .cache/sdk/stamp .cache/wheels/stamp haproxy chromium keyring  ## everything: formatter, linter, types and all tests
+test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/agents/stamp .cache/sdk/stamp .cache/wheels/stamp haproxy chromium keyring bubblewrap  ## everything: formatter, linter, types and all tests
 	$(IN_VENV) .venv/bin/python scripts/parts $(PARTS) $(PYTEST_ARGS)
 
 .PHONY: nightly
@@ -93,7 +94,7 @@ lint: .venv/dev.stamp  ## formatter, linter and types only
 	.venv/bin/mypy
 
 .PHONY: venv
-venv: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/agents/stamp .cache/sdk/stamp .cache/wheels/stamp haproxy chromium keyring  ## all that the tests need, installed
+venv: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/agents/stamp .cache/sdk/stamp .cache/wheels/stamp haproxy chromium keyring bubblewrap  ## all that the tests need, installed
 
 .PHONY: clean
 clean:  ## removes what was installed and every cache
@@ -163,6 +164,10 @@ chromium:
 keyring:
 	@command -v gnome-keyring-daemon >/dev/null && command -v dbus-daemon >/dev/null \
 	  || scripts/need "gnome-keyring (the tests keep logins in it)" gnome-keyring dbus
+
+.PHONY: bubblewrap
+bubblewrap:
+	@command -v bwrap >/dev/null || scripts/need "bubblewrap (the tests confine servers with it)" bubblewrap
 
 # --no-config and --no-emit-index-url keep this machine's indexes out of the files; the runtime and demo locks are
 # cut to the versions of the big one, so that what is tested is what is shipped. Extras are kept because pip, told

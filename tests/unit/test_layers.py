@@ -32,6 +32,7 @@ ORDER = (
     ("ports",),
     ("host",),
     ("processes", "bridge", "documents"),
+    ("sandbox",),
     ("supervision", "state", "setup"),
     ("counting", "authorization"),
     ("upstreams", "clients"),

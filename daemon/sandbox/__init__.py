@@ -1,0 +1,1 @@
+"""Confines servers: files, network and system calls that a server may use."""

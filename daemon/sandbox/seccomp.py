@@ -1,0 +1,115 @@
+"""The seccomp filter of sandboxed servers: refuses system calls that no server needs.
+
+Every comparison has its answer next to it, so jumps are a few instructions long. The kernel finds out once, by
+number, that most calls are always allowed, and runs no filter for these. Arguments are compared by their low
+halves: the kernel takes them as 32-bit numbers, so bits in the high half hide nothing.
+"""
+
+import errno
+import functools
+import struct
+from collections.abc import Sequence
+
+_REFUSED = """
+mount 165 40, umount2 166 39, pivot_root 155 41, chroot 161 51, move_mount 429 429, open_tree 428 428,
+open_tree_attr 467 467, fsopen 430 430, fsconfig 431 431, fsmount 432 432, fspick 433 433,
+mount_setattr 442 442, unshare 272 97, setns 308 268, open_by_handle_at 304 265, fanotify_init 300 262,
+swapon 167 224, swapoff 168 225, quotactl 179 60, quotactl_fd 443 443, acct 163 89, ptrace 101 117,
+process_vm_readv 310 270, process_vm_writev 311 271, pidfd_getfd 438 438, kcmp 312 272,
+perf_event_open 298 241, bpf 321 280, userfaultfd 323 282, io_uring_setup 425 425, io_uring_enter 426 426,
+io_uring_register 427 427, keyctl 250 219, add_key 248 217, request_key 249 218, lsm_set_self_attr 460 460,
+kexec_load 246 104, kexec_file_load 320 294, init_module 175 105, finit_module 313 273, delete_module 176 106,
+reboot 169 142, settimeofday 164 170, clock_settime 227 112, clock_adjtime 305 266, adjtimex 159 171,
+sethostname 170 161, setdomainname 171 162, syslog 103 116, vhangup 153 58, lookup_dcookie 212 18, iopl 172 -,
+ioperm 173 -, modify_ldt 154 -
+"""
+"""Calls that are refused with EPERM: name, number on x86-64, number on arm64."""
+
+_CLONE3, _NEWEST = 435, 469
+"""clone3, with flags in memory where no filter sees them, and the newest call of Linux 6.18; alike on both."""
+
+_CLONE, _IOCTL, _SOCKET, _SOCKETPAIR, _PERSONALITY = range(5)
+_JUDGED = ((56, 220), (16, 29), (41, 198), (53, 199), (135, 92))
+"""Numbers of the calls that are judged by an argument."""
+
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+"""AUDIT_ARCH of each `os.uname().machine`, in the order of the columns of numbers."""
+
+_NEW_NAMESPACES = 0x7E02_0000
+"""CLONE_NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID and _NEWNET."""
+
+_TERMINAL_INPUT = (0x5412, 0x541C)
+"""TIOCSTI and TIOCLINUX, which type into a terminal, as if its user did."""
+
+_FAMILIES = (1, 2, 10, 16)
+"""AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK. Others, such as AF_VSOCK, leave the network namespace."""
+
+_PERSONALITIES = (0, 0xFFFF_FFFF)
+"""Linux, and the question for the present one."""
+
+_KILL, _ERRNO, _ALLOW = 0x8000_0000, 0x0005_0000, 0x7FFF_0000
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+"""Offsets in `struct seccomp_data`."""
+
+
+@functools.cache
+def filter_for(machine: str) -> bytes | None:
+    """Return the filter as `bwrap --seccomp` reads it; None for a machine without a table of calls.
+
+    - `machine`: `os.uname().machine`.
+    """
+    if machine not in _ARCHITECTURES:
+        return None
+    column = list(_ARCHITECTURES).index(machine)
+    calls = [each.split()[1 + column] for each in _REFUSED.split(",")]
+    judged = [numbers[column] for numbers in _JUDGED]
+    return b"".join(
+        (
+            # Another architecture has other numbers. Its program could not even exit if all calls were refused.
+            _load(_ARCHITECTURE),
+            _instruction(_EQUAL, _ARCHITECTURES[machine], skip_if_true=1),
+            _answer(_KILL),
+            _load(_NUMBER),
+            # x32 numbers are above this as well. Callers fall back as on an older kernel.
+            _refusal(_AT_LEAST, _NEWEST + 1, errno.ENOSYS),
+            _refusal(_EQUAL, _CLONE3, errno.ENOSYS),
+            *(_refusal(_EQUAL, int(number), errno.EPERM) for number in calls if number != "-"),
+            _block(judged[_CLONE], 0, _refusal(_ANY_BIT, _NEW_NAMESPACES, errno.EPERM)),
+            _block(judged[_IOCTL], 1, *(_refusal(_EQUAL, each, errno.EPERM) for each in _TERMINAL_INPUT)),
+            _only(judged[_SOCKET], _FAMILIES, errno.EAFNOSUPPORT),
+            _only(judged[_SOCKETPAIR], _FAMILIES, errno.EAFNOSUPPORT),
+            _only(judged[_PERSONALITY], _PERSONALITIES, errno.EPERM),
+            _answer(_ALLOW),
+        )
+    )
+
+
+def _only(number: int, allowed: Sequence[int], refusal: int) -> bytes:
+    """Allow a call with these values of its first argument only."""
+    tests = (_instruction(_EQUAL, each, skip_if_false=1) + _answer(_ALLOW) for each in allowed)
+    return _block(number, 0, *tests, _answer(_ERRNO | refusal))
+
+
+def _block(number: int, argument: int, *tests: bytes) -> bytes:
+    """Judge a call by an argument; one that no test answers is allowed."""
+    judgement = b"".join((_load(_ARGUMENTS + 8 * argument), *tests, _answer(_ALLOW)))
+    return _instruction(_EQUAL, number, skip_if_false=len(judgement) // 8) + judgement
+
+
+def _refusal(comparison: int, value: int, refusal: int) -> bytes:
+    return _instruction(comparison, value, skip_if_false=1) + _answer(_ERRNO | refusal)
+
+
+def _load(offset: int) -> bytes:
+    return _instruction(_LOAD, offset)
+
+
+def _answer(action: int) -> bytes:
+    return _instruction(_RETURN, action)
+
+
+def _instruction(code: int, value: int, *, skip_if_true: int = 0, skip_if_false: int = 0) -> bytes:
+    """Pack a `struct sock_filter`: a jump is a byte, and one that is longer raises `struct.error`."""
+    return struct.pack("<HBBI", code, skip_if_true, skip_if_false, value)
