@@ -312,6 +312,12 @@ def is_elsewhere(package: Package, words: Sequence[str]) -> bool:
     return package.source in {"npm", "pypi"} and (named or not {"-i", "-f"}.isdisjoint(before))
 
 
+def runs_container(server: Server) -> bool:
+    """Whether an entry starts nothing but container engines."""
+    programs = {words[0] for words in started((server.command or "", *server.args))}
+    return bool(programs) and programs <= set(_table().containers["engines"])
+
+
 def fetches(words: Sequence[str]) -> bool:
     """Whether a command may need the network to start."""
     run = _run_by(words)

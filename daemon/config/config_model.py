@@ -17,6 +17,7 @@ from daemon.config import state_url
 from daemon.config.listen import DEFAULT_PROFILE, MAX_PORT, Listen, MetricsAddress
 from daemon.config.lock_file import Lock
 from daemon.config.login_keys import Auth, Scope
+from daemon.config.sandbox_keys import SandboxMode, SandboxRules
 from daemon.config.tuning import (
     AnswerTokens,
     Count,
@@ -336,6 +337,12 @@ class Server:
     trust: Trust | None = None
     """all: models are offered what the server lists. changes: its first list, and later what somebody approves
     (`mcpd approve`). none: what somebody approves. When absent: as `trust` of the configuration."""
+    sandbox: SandboxMode | SandboxRules | None = None
+    """Sandbox of the child (docs/sandbox.md). home: it reads everything but secrets, writes its own files, and
+    reaches public hosts by name. strict: no home directory, no network. off: none. An object: VS Code's words.
+    When absent: as `sandbox` of the configuration."""
+    sandbox_enabled: bool | None = None
+    """false: no sandbox, whatever `sandbox` says. true: a sandbox, by default with no host allowed."""
     share: Share | None = None
     """all: one instance for all clients. workspace: one for each directory that clients work in. session: one
     for each session. When absent: workspace if command, args, env or cwd contain ${workspace}, otherwise all.
@@ -363,6 +370,8 @@ class Server:
     """Values or defaults of ${...} references that are credentials, for redaction."""
     identity: str = from_the_key(default="", repr=False)
     """Which server the entry means (`lock_file.identity_of`): approvals are kept by it."""
+    confined: SandboxRules | None = attrs.field(default=None, metadata={"in_file": False}, repr=False)
+    """The sandbox in force; None for none."""
     faults: tuple[Fault, ...] = from_the_key(default=())
     """Faults of the entry. With any, the server is `failed` and never starts."""
     instance: Instance | None = attrs.field(default=None, metadata={"in_file": False})
@@ -399,8 +408,9 @@ class Server:
 
     @property
     def uses_workspace(self) -> bool:
-        """Whether ${workspace} is in the command, arguments, environment or directory."""
-        texts = (self.command or "", self.cwd or "", *self.args, *self.env.values())
+        """Whether ${workspace} is in the command, arguments, environment, directory or sandbox."""
+        sandbox = self.sandbox.paths if isinstance(self.sandbox, SandboxRules) else ()
+        texts = (self.command or "", self.cwd or "", *self.args, *self.env.values(), *sandbox)
         return any(WORKSPACE in text for text in texts)
 
     @property
@@ -416,6 +426,7 @@ class Server:
             args=tuple(map(change, self.args)),
             env={name: change(value) for name, value in self.env.items()},
             cwd=self.cwd and change(self.cwd),
+            confined=self.confined and self.confined.rewritten(change),
         )
 
 
@@ -543,6 +554,8 @@ class Config:
     """Servers by name. Paste `mcpServers` of another MCP client here."""
     trust: Trust = Trust.ALL
     """Default of `trust` of servers: all, changes or none."""
+    sandbox: SandboxMode | SandboxRules | None = None
+    """Default of `sandbox` of servers."""
     lock: Lock | None = attrs.field(default=None, metadata={"in_file": False}, repr=False)
     """The lock next to the file (`mcpd lock`)."""
     categories: Mapping[str, Category] = attrs.field(factory=dict)

@@ -108,14 +108,14 @@ ENV_FILE = "env"
 
 _FORMS = "write ${VAR}, ${VAR:-default}, ${file:PATH} or ${credential:NAME}; $${ is a literal ${"
 
-SERVER_KEYS = ("command", "args", "env", "envFile", "cwd", "url", "headers", "oauth", "auth")
+SERVER_KEYS = ("command", "args", "env", "envFile", "cwd", "url", "headers", "oauth", "auth", "sandbox")
 """A server's keys that may hold references."""
 
-_OF_HOME = ("command", "args", "cwd")
+_OF_HOME = ("command", "args", "cwd", "sandbox")
 """Keys in which a leading `~` is the home directory."""
 
-_OF_WORKSPACES = ("command", "args", "env", "cwd")
-"""Keys that may hold ${workspace}: the inputs of a process."""
+_OF_WORKSPACES = ("command", "args", "env", "cwd", "sandbox")
+"""Keys that may hold ${workspace}: the inputs of a process, and its sandbox."""
 
 HTTP_KEYS = ("tokens", "tls")
 
@@ -293,8 +293,8 @@ def _input(name: str, sources: Sources) -> str:
 _WORKSPACES = {"workspace", "workspaceFolder", "workspaceRoot"}
 
 _WORKSPACE_ELSEWHERE = (
-    "${workspace}, the directory that a client works in, can stand in command, args, env and cwd of a server,"
-    " and has no default; $${workspace} is the text itself"
+    "${workspace}, the directory that a client works in, can stand in command, args, env, cwd and sandbox of a"
+    " server, and has no default; $${workspace} is the text itself"
 )
 
 _NOT_VARIABLES = {

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import attrs
 
 from daemon.config import client_keys
+from daemon.config.command_lines import runs_container, started
 from daemon.config.config_files import (
     EnvFile,
     ProfileFiles,
@@ -37,6 +38,7 @@ from daemon.config.jsonc import ROOT, below, decode, outward, placed
 from daemon.config.listen import DEFAULT_PROFILE, Tls
 from daemon.config.lock_file import identity_of
 from daemon.config.names import SERVER_NAME
+from daemon.config.sandbox_keys import SandboxWish, sandbox_in_force
 from daemon.config.structure import expected, keys, read
 from daemon.config.translation import Normalized, normalized
 from daemon.config.tuning import Restart
@@ -47,7 +49,10 @@ from daemon.kit.wording import MAX_QUOTED
 FIXED = ("listen", "state", "limits", "search")
 """Keys that the daemon was built with: a change needs a restart."""
 
-APPLIED = ("autostart", "categories", "idle", "lazy", "metrics", "profiles", "summaries", "trust", "watch")
+APPLIED = (
+    *("autostart", "categories", "idle", "lazy", "metrics", "profiles"),
+    *("sandbox", "summaries", "trust", "watch"),
+)
 """Other keys that the daemon reads on each use: a change applies at once."""
 
 
@@ -307,6 +312,7 @@ def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
         faults.append(Fault(path=below(ROOT, name), message=written))
         del rest[name]
     config = _read_rest(rest, sources, faults)
+    servers = {name: _confined(server, config.sandbox, faults) for name, server in servers.items()}
     return attrs.evolve(config, mcp_servers=servers, categories=categories, profiles=profiles)
 
 
@@ -320,6 +326,7 @@ def _read_rest(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
         # The password of a database comes from outside, as that of a server does; `state_url` redacts it.
         state, _, _ = expand_entry(raw["state"], below(ROOT, "state"), sources, faults)
         raw = {**raw, "state": state}
+    raw, _, _ = expand_entry(raw, ROOT, sources, faults, ("sandbox",))
     config = _with_key(read(Config, raw, ROOT, faults) or Config(), sources)
     http = config.listen.http
     if http is None:
@@ -365,6 +372,20 @@ def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) 
         auth = attrs.evolve(auth, token_file=_absolute(auth.token_file, sources.base))
     server = attrs.evolve(server, cwd=cwd, auth=auth, identity=identity)
     return attrs.evolve(server, substituted=found, credentials=credentials)
+
+
+def _confined(server: Server, default: SandboxWish, faults: list[Fault]) -> Server:
+    if server.type is not TransportType.STDIO:
+        return server
+    wish, enabled = server.sandbox, server.sandbox_enabled
+    if runs_container(server):
+        if sandbox_in_force(wish, enabled=enabled) is not None:
+            trail = below(below(ROOT, "mcpServers"), server.name)
+            text = "a container is a sandbox of its own, and mcpd leaves it alone: remove this key"
+            faults.append(Fault(path=below(trail, "sandbox" if wish else "sandboxEnabled"), message=text))
+        return server
+    programs = [words[0] for words in started((server.command or "", *server.args))]
+    return attrs.evolve(server, confined=sandbox_in_force(wish, default, programs, enabled=enabled))
 
 
 def _absolute(path: str, base: Path) -> str:

@@ -17,6 +17,7 @@ from cattrs import Converter
 from daemon.config import client_keys
 from daemon.config.config_model import OAuth, Server
 from daemon.config.jsonc import below, echoes
+from daemon.config.sandbox_keys import SandboxMode, SandboxRules, SandboxWish
 from daemon.config.tuning import OrText, Rule
 from daemon.errors import Fault
 from daemon.kit.wording import camel, quoted, suggestion
@@ -184,6 +185,12 @@ def _oauth(value: object, _: object) -> object:
     return _CONVERTER.structure(value, OAuth)
 
 
+def _sandbox(value: object, _: object) -> object:
+    if isinstance(value, str):
+        return _word(value, SandboxMode)
+    return _CONVERTER.structure(_checked(value, dict, "home, strict, off or an object, {...}"), SandboxRules)
+
+
 def _entries(value: object, kind: Any) -> dict[str, Any]:
     value = _checked(value, dict, "an object, {...}")
     key, inner = get_args(kind)
@@ -254,6 +261,7 @@ def _strict_converter() -> Converter:
     converter.register_structure_hook_func(_is_mapping, _entries)
     converter.register_structure_hook_func(_is_text_or_list, _text_or_list)
     converter.register_structure_hook_func(lambda kind: kind == OAuth | bool, _oauth)
+    converter.register_structure_hook_func(lambda kind: kind == SandboxWish, _sandbox)
     converter.register_structure_hook_func(attrs.has, _object)
     return converter
 

@@ -149,12 +149,14 @@ SCHEMES: Mapping[TransportType, tuple[str, ...]] = {
 }
 """The URL schemes of each transport."""
 
+_OF_PROCESSES = ("command", "args", "env", "env_file", "cwd", "sandbox", "sandbox_enabled")
+
 _MEANINGLESS: Mapping[TransportType, tuple[str, ...]] = {
     _T.STDIO: ("url", "headers"),
-    _T.HTTP: ("command", "args", "env", "env_file", "cwd"),
-    _T.SSE: ("command", "args", "env", "env_file", "cwd"),
-    _T.WS: ("command", "args", "env", "env_file", "cwd"),
-    _T.UNIX: ("command", "args", "env", "env_file", "cwd", "headers"),
+    _T.HTTP: _OF_PROCESSES,
+    _T.SSE: _OF_PROCESSES,
+    _T.WS: _OF_PROCESSES,
+    _T.UNIX: (*_OF_PROCESSES, "headers"),
 }
 """Keys that a transport cannot obey: ignoring them silently would mislead."""
 

@@ -33,7 +33,15 @@ def is_there(path: str) -> bool:
     return any((base / path).exists() for base in (ROOT, ROOT / "daemon"))
 
 
-NO_MODULES = {"state.url", "state.db", "search.py", "tcp.py", "epochs.py"}
+NO_MODULES = {
+    "sandbox.filesystem",
+    "sandbox.network",
+    "state.url",
+    "state.db",
+    "search.py",
+    "tcp.py",
+    "epochs.py",
+}
 """A key of the configuration and files of others, or of the reader's: what is named as a module would be."""
 
 

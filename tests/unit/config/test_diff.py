@@ -69,6 +69,12 @@ def test_every_key_of_a_configuration_is_either_applied_or_named() -> None:
     assert {*FIXED, *APPLIED, "mcp_servers", "lock"} == {field.name for field in attrs.fields(Config)}
 
 
+def test_a_default_of_sandboxes_restarts_the_servers_that_it_counts_for() -> None:
+    old = servers(a=GIT, b={**GIT, "sandbox": "off"})
+    new = config_of({"sandbox": "home", "mcpServers": {"a": GIT, "b": {**GIT, "sandbox": "off"}}})
+    assert plan(old, new) == Plan(restarted=("a",), kept=("b",), sections=("sandbox",))
+
+
 def test_nothing_is_to_be_done_from_a_configuration_to_itself() -> None:
     config = servers(a=GIT, b={**GIT, "enabled": False})
     assert plan(config, config) == Plan(kept=("a", "b"))

@@ -35,8 +35,8 @@ def test_a_disabled_server_is_not_asked_for_what_it_refers_to() -> None:
 
 
 ELSEWHERE = (
-    "${workspace}, the directory that a client works in, can stand in command, args, env and cwd of a server,"
-    " and has no default; $${workspace} is the text itself"
+    "${workspace}, the directory that a client works in, can stand in command, args, env, cwd and sandbox of a"
+    " server, and has no default; $${workspace} is the text itself"
 )
 
 

@@ -1,0 +1,143 @@
+"""The keys of a server's sandbox, in the words of VS Code and in one word (docs/sandbox.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from enum import StrEnum
+from typing import Annotated, TypeAlias
+
+import attrs
+
+from daemon.config.tuning import like
+
+PUBLIC = "*"
+"""The pattern that allows every public host."""
+
+_LABEL = r"[A-Za-z0-9_\u0080-\U0010ffff](?:[-A-Za-z0-9_\u0080-\U0010ffff]*[A-Za-z0-9_\u0080-\U0010ffff])?"
+_DOMAIN = rf"\*|(?:\*\.)?{_LABEL}(?:\.{_LABEL})*\.?|\[?[0-9A-Fa-f:.]+\]?"
+
+Domain = Annotated[
+    str,
+    like(
+        re.compile(_DOMAIN),
+        "{} is no host: write a name as api.example.com, *.example.com for the names below it, or * for all"
+        " public ones, without https://, port or path",
+    ),
+]
+SandboxPath = Annotated[
+    str,
+    like(re.compile(r"[^*?\[\]]+"), "write the path of one file or directory: mcpd knows no patterns here"),
+]
+
+
+class SandboxMode(StrEnum):
+    """The sandbox in one word (docs/sandbox.md)."""
+
+    HOME = "home"
+    STRICT = "strict"
+    OFF = "off"
+
+
+@attrs.frozen(kw_only=True)
+class SandboxFilesystem:
+    """Files of a sandboxed server. Paths are absolute, `~/...`, `${workspace}/...` or relative to `cwd`."""
+
+    allow_read: tuple[SandboxPath, ...] = ()
+    """Readable, although the mode or `denyRead` hides it."""
+    deny_read: tuple[SandboxPath, ...] = ()
+    """Hidden, besides the secrets that are always hidden."""
+    allow_write: tuple[SandboxPath, ...] = ()
+    """Writable and readable."""
+    deny_write: tuple[SandboxPath, ...] = ()
+    """Not writable, although below `allowWrite`."""
+
+
+@attrs.frozen(kw_only=True)
+class SandboxNetwork:
+    """Hosts of a sandboxed server, which it reaches through mcpd's proxy alone."""
+
+    allowed_domains: tuple[Domain, ...] | None = None
+    """Hosts: `api.example.com`, `*.example.com` for the names below it, `*` for all public ones. A host in a
+    private network is only meant by its own name or address. When absent: none but the registry that `npx` or
+    `uvx` installs from."""
+    denied_domains: tuple[Domain, ...] = ()
+    """Hosts that are refused, although `allowedDomains` has them."""
+    allow_local_binding: bool = False
+    """Understood, and without effect: a sandboxed server may always listen on its own loopback interface, which
+    nobody else reaches."""
+
+
+@attrs.frozen(kw_only=True)
+class SandboxRules:
+    """The sandbox of a server, in VS Code's words."""
+
+    mode: SandboxMode = SandboxMode.HOME
+    """home: everything is readable but secrets. strict: the home directory and /tmp are empty. off: no sandbox.
+    """
+    filesystem: SandboxFilesystem = attrs.field(factory=SandboxFilesystem)
+    """Files besides those of the mode."""
+    network: SandboxNetwork = attrs.field(factory=SandboxNetwork)
+    """Hosts."""
+
+    def rewritten(self, change: Callable[[str], str]) -> SandboxRules:
+        """The same with the paths changed."""
+        files = attrs.asdict(self.filesystem)
+        changed = {name: tuple(map(change, paths)) for name, paths in files.items()}
+        return attrs.evolve(self, filesystem=SandboxFilesystem(**changed))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All paths, as written."""
+        files = self.filesystem
+        return (*files.allow_read, *files.deny_read, *files.allow_write, *files.deny_write)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The allowed hosts."""
+        return self.network.allowed_domains or ()
+
+
+SandboxWish: TypeAlias = SandboxMode | SandboxRules | None
+"""The value of `sandbox`."""
+
+REGISTRIES = {
+    **dict.fromkeys(("npx", "npm", "pnpm", "bunx", "yarn"), ("registry.npmjs.org",)),
+    **dict.fromkeys(("uvx", "uv", "pipx"), ("pypi.org", "files.pythonhosted.org")),
+}
+"""Hosts that a program installs packages from, by the program's name; VS Code allows npm's as well."""
+
+
+def sandbox_in_force(
+    wish: SandboxWish,
+    default: SandboxWish = None,
+    programs: Collection[str] = (),
+    *,
+    enabled: bool | None = None,
+) -> SandboxRules | None:
+    """The whole sandbox of an entry whose command starts `programs`; None for no sandbox.
+
+    Args:
+        wish: `sandbox` of the entry.
+        default: `sandbox` of the configuration.
+        programs: names of the programs behind the command's wrappers.
+        enabled: `sandboxEnabled` of the entry.
+    """
+    if enabled is False:
+        return None
+    if wish is None:
+        wish = default
+    if enabled and wish in {None, SandboxMode.OFF}:
+        wish = SandboxRules()
+    if wish is None or wish is SandboxMode.OFF:
+        return None
+    if isinstance(wish, SandboxMode):
+        hosts = (PUBLIC,) if wish is SandboxMode.HOME else ()
+        return SandboxRules(mode=wish, network=SandboxNetwork(allowed_domains=hosts))
+    if wish.mode is SandboxMode.OFF:
+        return None
+    if wish.network.allowed_domains is None:
+        registries = tuple(host for each in programs for host in REGISTRIES.get(each, ()))
+        allowed = registries if wish.mode is SandboxMode.HOME else ()
+        return attrs.evolve(wish, network=attrs.evolve(wish.network, allowed_domains=allowed))
+    return wish

@@ -1,0 +1,106 @@
+"""The keys of a sandbox: VS Code's words, one word, defaults, and what they come to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from daemon.config.config_model import WORKSPACE, Server
+from daemon.config.parse import parse
+from daemon.config.sandbox_keys import SandboxMode, SandboxRules
+from daemon.errors import ConfigError
+
+NPM, PYPI = ("registry.npmjs.org",), ("pypi.org", "files.pythonhosted.org")
+
+
+def server(entry: dict[str, Any], **top: Any) -> Server:
+
+    text = json.dumps({"mcpServers": {"s": {"command": "node", **entry}}, **top})
+    return parse(text, source="/etc/x.json", environ={"HOME": "/h"}).mcp_servers["s"]
+
+
+def in_force(entry: dict[str, Any], **top: Any) -> tuple[str, tuple[str, ...]] | None:
+    rules = server(entry, **top).confined
+    return None if rules is None else (str(rules.mode), rules.hosts)
+
+
+@pytest.mark.parametrize(
+    ("entry", "top", "expected"),
+    [
+        ({}, {}, None),
+        ({"sandbox": "home"}, {}, ("home", ("*",))),
+        ({"sandbox": "strict"}, {}, ("strict", ())),
+        ({"sandbox": "off"}, {"sandbox": "strict"}, None),
+        ({}, {"sandbox": "home"}, ("home", ("*",))),
+        ({"sandbox": "strict"}, {"sandbox": "home"}, ("strict", ())),
+        ({"sandboxEnabled": False}, {"sandbox": "home"}, None),
+        ({"sandboxEnabled": False, "sandbox": "strict"}, {}, None),
+        # VS Code allows no host but the package registry, and an object alone must not be an open door.
+        ({"sandboxEnabled": True}, {}, ("home", ())),
+        ({"sandboxEnabled": True, "sandbox": "off"}, {}, ("home", ())),
+        ({"sandboxEnabled": True}, {"sandbox": "strict"}, ("strict", ())),
+        ({"sandbox": {}}, {}, ("home", ())),
+        ({"command": "npx", "args": ["-y", "x"], "sandbox": {}}, {}, ("home", NPM)),
+        ({"command": "uvx", "args": ["x"], "sandboxEnabled": True}, {}, ("home", PYPI)),
+        ({"command": "uvx", "sandbox": {"mode": "strict"}}, {}, ("strict", ())),
+        ({"command": "uvx", "sandbox": {"mode": "off"}}, {}, None),
+        (
+            {"command": "npx", "sandbox": {"network": {"allowedDomains": ["a.org", "*.b.org"]}}},
+            {},
+            ("home", ("a.org", "*.b.org")),
+        ),
+        ({}, {"sandbox": {"network": {"allowedDomains": ["a.org"]}}}, ("home", ("a.org",))),
+        ({"command": "docker", "args": ["run", "x"]}, {"sandbox": "home"}, None),
+        ({"command": "sudo", "args": ["podman", "run", "x"]}, {"sandbox": "home"}, None),
+        ({"command": "sh", "args": ["-c", "docker ps; evil"]}, {"sandbox": "home"}, ("home", ("*",))),
+    ],
+)
+def test_a_sandbox_in_force(entry: dict[str, Any], top: dict[str, Any], expected: object) -> None:
+    assert in_force(entry, **top) == expected
+
+
+def test_a_remote_server_has_no_sandbox_and_may_not_ask_for_one() -> None:
+    assert in_force({"command": None, "url": "https://h"}, sandbox="home") is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "path", "message"),
+    [
+        ({"sandbox": "hom"}, "sandbox", "did you mean 'home'"),
+        ({"sandbox": True}, "sandbox", "expected home, strict, off or an object"),
+        ({"sandbox": {"file": {}}}, "sandbox.file", "unknown key"),
+        ({"sandbox": {"network": {"allowedDomains": ["https://a.org"]}}}, "allowedDomains[0]", "is no host"),
+        ({"sandbox": {"network": {"allowedDomains": ["a.org:443"]}}}, "allowedDomains[0]", "is no host"),
+        ({"sandbox": {"network": {"deniedDomains": ["a.*"]}}}, "deniedDomains[0]", "is no host"),
+        ({"sandbox": {"filesystem": {"allowWrite": ["~/src/**"]}}}, "allowWrite[0]", "no patterns"),
+        ({"sandbox": {"filesystem": {"allowRead": ["${NONE}"]}}}, "allowRead[0]", "NONE is not set"),
+        ({"command": "docker", "sandbox": "home"}, "sandbox", "a sandbox of its own"),
+        ({"command": "docker", "sandboxEnabled": True}, "sandboxEnabled", "a sandbox of its own"),
+        ({"command": None, "url": "https://h", "sandbox": "home"}, "sandbox", "has no 'sandbox'"),
+    ],
+)
+def test_a_faulty_sandbox_is_named_at_its_place(entry: dict[str, Any], path: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        server(entry)
+    fault = caught.value.faults[0]
+    assert (fault.path.endswith(path), message in fault.message) == (True, True), fault
+
+
+def test_paths_may_begin_at_home_and_in_the_workspace() -> None:
+    files = {"allowWrite": ["~/notes", "${workspace}/out", "rel"], "denyRead": ["${HOME}/x"]}
+    made = server({"sandbox": {"filesystem": files}})
+    assert made.confined is not None
+    assert made.confined.filesystem.allow_write == ("/h/notes", f"{WORKSPACE}/out", "rel")
+    assert made.confined.filesystem.deny_read == ("/h/x",)
+    assert made.shared_by == "workspace"
+    instance = made.rewritten(lambda text: text.replace(WORKSPACE, "/w"))
+    assert instance.confined is not None
+    assert instance.confined.filesystem.allow_write[1] == "/w/out"
+
+
+def test_an_object_as_default_is_read_like_that_of_an_entry() -> None:
+    made = server({}, sandbox={"mode": "strict", "filesystem": {"allowRead": ["~/a"]}})
+    assert isinstance(made.confined, SandboxRules)
+    assert (made.confined.mode, made.confined.filesystem.allow_read) == (SandboxMode.STRICT, ("/h/a",))
