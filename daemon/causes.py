@@ -35,6 +35,8 @@ class Cause(StrEnum):
     """The machine or the unit has no memory left."""
     CANNOT_START = "cannot-start"
     """Another failure that a retry does not cure. `command`, `error`."""
+    SANDBOX_UNAVAILABLE = "sandbox-unavailable"
+    """The sandbox cannot be made, so the server does not start. `error`."""
     CONFIGURATION = "configuration"
     """A faulty entry. `error`, the first fault; `variable`, if one is unset."""
 

@@ -395,6 +395,7 @@ _ENDINGS = {
         Cause.NOT_EXECUTABLE,
         Cause.NOT_A_PROGRAM,
         Cause.CANNOT_START,
+        Cause.SANDBOX_UNAVAILABLE,
         Cause.CONFIGURATION,
         Cause.BAD_URL,
         Cause.TLS_UNTRUSTED,

@@ -1,0 +1,370 @@
+"""The way out of a sandboxed server: an HTTP proxy that connects to allowed hosts only.
+
+`CONNECT host:port` for any port, and plain HTTP (`GET http://host/`), one request a connection. Addresses are
+judged and then connected to without another lookup, which could answer otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+from loguru import logger
+
+from daemon.causes import Cause
+from daemon.errors import CannotStart, leaf
+from daemon.kit.later import later
+from daemon.sandbox import stub
+from daemon.sandbox.hosts import HostRefusal, HostRules
+
+if TYPE_CHECKING:
+    import h11
+else:
+    h11 = later("h11")
+
+CONNECTIONS = 256
+"""Open connections of a server, each with two descriptors. Others wait in the kernel's queue."""
+
+HEAD_BYTES = 32 * 1024
+"""Longest head of a request: plain HTTP may carry cookies."""
+
+HEAD_SECONDS = 10.0
+"""From the connection to the end of the head. Programs connect when they have a request."""
+
+LOOKUPS = 8
+"""Lookups of a server at a time, under a limit of its own: slow names must not take the daemon's threads."""
+
+LOOKUP_SECONDS = 15.0
+"""A lookup with its wait for a thread: the resolver itself tries two servers for five seconds each."""
+
+ADDRESSES, CONNECT_SECONDS = 4, 5.0
+"""Addresses of a host that are tried, and the time of each: programs themselves wait for 30 s or so."""
+
+WAITING_BYTES = 64 * 1024
+"""Bytes of one direction that wait for the other side; nothing more is read until they are sent."""
+
+IDLE_SECONDS = 600.0
+"""Time without a byte in either direction: long polls and event streams say something within minutes."""
+
+LINGER_SECONDS = 2.0
+"""A program's time to read a refusal before its unread bytes reset the connection."""
+
+ACCEPT_PAUSE = 1.0
+"""Before accepting again when the daemon has no descriptor left."""
+
+HOSTS = 64
+"""Different hosts of a record: more than real servers use, and a server may make names up."""
+
+STUB_SECONDS = 10.0
+"""From the start of the stub to its socket: it takes milliseconds, on a swapping machine seconds."""
+
+_ERROR_BYTES = 4096
+_HTTP = 80
+_HOP_BY_HOP = {b"connection", b"keep-alive", b"te", b"upgrade", b"http2-settings", b"host"}
+_FRAMING = {b"transfer-encoding", b"content-length"}
+_HOST = rb"(\[[^]]+\]|[^][:/?#@]+)"
+_TUNNEL = re.compile(_HOST + rb":(\d{1,5})")
+_PLAIN = re.compile(rb"(?i:http://)" + _HOST + rb"(?::(\d{1,5}))?([/?].*)?")
+
+
+@attrs.define
+class SeenHost:
+    """A host that a server asked for."""
+
+    host: str
+    port: int
+    """Of the last request."""
+    reason: HostRefusal | None = None
+    allow: str = ""
+    """The argument of `mcpd allow-host SERVER` that allows it; empty if none does."""
+    count: int = 0
+    last: float = 0.0
+    """Time of the last request, in seconds of the epoch."""
+
+
+class SeenHosts:
+    """The first `HOSTS` hosts that a server asked for, and the number of requests for others."""
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        self.hosts: dict[str, SeenHost] = {}
+        self.others = 0
+        self._wall = wall
+
+    def add(self, seen: SeenHost) -> None:
+        """Count a request."""
+        known = self.hosts.get(seen.host)
+        if known is None and len(self.hosts) == HOSTS:
+            self.others += 1
+            return
+        self.hosts[seen.host] = attrs.evolve(seen, count=1 + (known.count if known else 0), last=self._wall())
+
+
+class _NotConnected(Exception):
+    """No connection: carries the status and the line that the program gets."""
+
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Egress:
+    """The proxy of one sandboxed server; `refused` and `allowed` have what it asked for."""
+
+    def __init__(
+        self,
+        server: str,
+        rules: HostRules,
+        on_refused: Callable[[str, int, HostRefusal], None],
+        *,
+        getaddrinfo: Callable[..., list[Any]] = socket.getaddrinfo,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`on_refused` gets host, port and reason of every refusal; `getaddrinfo` is called in threads."""
+        self.refused, self.allowed = SeenHosts(wall), SeenHosts(wall)
+        self._server = server
+        self._rules = rules
+        self._on_refused = on_refused
+        self._getaddrinfo = getaddrinfo
+        self._lookups = trio.CapacityLimiter(LOOKUPS)
+        self._places = trio.Semaphore(CONNECTIONS)
+
+    async def serve(
+        self, listener: trio.SocketListener, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve until cancelled, and close the listener; a fault of one connection ends that one."""
+        async with listener, trio.open_nursery() as nursery:
+            task_status.started()
+            while True:
+                await self._places.acquire()
+                try:
+                    client = await listener.accept()
+                except OSError as error:
+                    logger.warning("the proxy of {} cannot accept: {}", self._server, error.strerror)
+                    self._places.release()
+                    await trio.sleep(ACCEPT_PAUSE)
+                else:
+                    nursery.start_soon(self._serve_one, client)
+
+    async def _serve_one(self, client: trio.SocketStream) -> None:
+        try:
+            async with client:
+                try:
+                    await self._converse(client)
+                except _NotConnected as why:
+                    await _answer(client, why)
+        except trio.BrokenResourceError:
+            pass  # the program left
+        except Exception:  # noqa: BLE001 - the boundary of a connection
+            logger.exception("the proxy of {} dropped a connection", self._server)
+        finally:
+            self._places.release()
+
+    async def _converse(self, client: trio.SocketStream) -> None:
+        parser = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
+        with trio.move_on_after(HEAD_SECONDS) as scope:
+            request = await _head(client, parser)
+        if scope.cancelled_caught:
+            raise _NotConnected(HTTPStatus.REQUEST_TIMEOUT, f"no request came within {HEAD_SECONDS:.0f} s")
+        if request is None:
+            return
+        is_tunnel = request.method == b"CONNECT"
+        found = (_TUNNEL if is_tunnel else _PLAIN).fullmatch(request.target)
+        port = int(found[2] or _HTTP) if found else 0
+        if not found or not 0 < port < 1 << 16:
+            text = f"the proxy of mcpd's sandbox of {self._server} takes CONNECT host:port and GET http://host/"
+            raise _NotConnected(HTTPStatus.BAD_REQUEST, text)
+        async with await self._connect(found[1].decode("ascii"), port) as remote:
+            if is_tunnel:
+                await client.send_all(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            with trio.CancelScope(deadline=trio.current_time() + IDLE_SECONDS) as idle:
+                async with trio.open_nursery() as nursery:
+                    if is_tunnel:
+                        nursery.start_soon(_pump, client, remote, idle, parser.trailing_data[0])
+                        await _pump(remote, client, idle)
+                    else:
+                        authority = found[1] if port == _HTTP else b"%b:%d" % (found[1], port)
+                        sent = _for_host(request, authority, found[3] or b"/")
+                        nursery.start_soon(_send, client, remote, idle, parser, sent)
+                        await _pump(remote, client, idle)
+                        idle.cancel()
+
+    async def _connect(self, asked: str, port: int) -> trio.SocketStream:
+        """Connect to a host that is allowed, at an address that is.
+
+        Raises:
+            _NotConnected: the host is refused, unknown or unreachable.
+        """
+        verdict = self._rules.verdict(asked)
+        host = verdict.host
+        if verdict.refusal:
+            raise self._refuse(host, port, verdict.refusal)
+        missing = {each: self._rules.missing(host, each) for each in await self._look_up(host, port)}
+        sound = [address for address, lacks in missing.items() if not lacks]
+        if not sound:
+            address, lacks = next(iter(missing.items()))
+            raise self._refuse(host, port, HostRefusal.NOT_PUBLIC, address, lacks)
+        self.allowed.add(SeenHost(host, port))
+        why = f"no answer in {CONNECT_SECONDS:.0f} s"
+        for address in sound[:ADDRESSES]:
+            with trio.move_on_after(CONNECT_SECONDS):
+                try:
+                    return await trio.open_tcp_stream(address, port)
+                except OSError as error:
+                    group = error.__cause__
+                    why = str(leaf(group) if isinstance(group, BaseExceptionGroup) else error)
+        raise _NotConnected(HTTPStatus.BAD_GATEWAY, f"mcpd cannot connect to {host}:{port}: {why}")
+
+    async def _look_up(self, host: str, port: int) -> list[str]:
+        """The addresses of a host. The limit holds until a thread ends, also if its answer comes too late."""
+        with trio.move_on_after(LOOKUP_SECONDS):
+            try:
+                found = await trio.to_thread.run_sync(
+                    lambda: self._getaddrinfo(host, port, type=socket.SOCK_STREAM),
+                    limiter=self._lookups,
+                    abandon_on_cancel=True,
+                )
+            except OSError as error:
+                text = f"mcpd finds no host {host}: {error.strerror}"
+                raise _NotConnected(HTTPStatus.BAD_GATEWAY, text) from None
+            return [sockaddr[0] for *_, sockaddr in found]
+        text = f"mcpd looked for {host} for {LOOKUP_SECONDS:.0f} s in vain"
+        raise _NotConnected(HTTPStatus.GATEWAY_TIMEOUT, text)
+
+    def _refuse(
+        self, host: str, port: int, reason: HostRefusal, address: str = "", lacks: str = ""
+    ) -> _NotConnected:
+        """Record a refusal, and word it."""
+        allow = {HostRefusal.DENIED: "", HostRefusal.INVALID_NAME: ""}.get(reason, lacks or host)
+        text = {
+            HostRefusal.NOT_ALLOWED: f"does not allow {host}.",
+            HostRefusal.DENIED: f"denies {host}. To allow it: remove it from `deniedDomains`",
+            HostRefusal.IS_AN_ADDRESS: f"allows hosts by name, and {host} is an address.",
+            HostRefusal.INVALID_NAME: f"allows hosts by name, and {host!r} is none: use the name of a host",
+            HostRefusal.NOT_PUBLIC: f"does not allow {host} at {address}, which is not a public address.",
+        }[reason]
+        self.refused.add(SeenHost(host, port, reason, allow))
+        self._on_refused(host, port, reason)
+        if allow:
+            text = f"{text} To allow it: mcpd allow-host {self._server} {allow}"
+        return _NotConnected(HTTPStatus.FORBIDDEN, f"mcpd's sandbox of {self._server} {text}")
+
+
+async def listener_from(channel: socket.socket) -> trio.SocketListener:
+    """Take the listening socket of a stub that has just been started, and close the channel to it.
+
+    - `channel`: the daemon's end of the pair. The other end must be open in the stub alone.
+
+    Raises:
+        CannotStart: the stub failed, ended, or took longer than `STUB_SECONDS`.
+    """
+    said = f"it was not ready in {STUB_SECONDS:.0f} s".encode()
+    with trio.socket.from_stdlib_socket(channel) as own, trio.move_on_after(STUB_SECONDS):
+        said, passed, *_ = await own.recvmsg(_ERROR_BYTES, socket.CMSG_LEN(4), socket.MSG_CMSG_CLOEXEC)
+        if passed:
+            listening = socket.socket(fileno=int.from_bytes(passed[0][2], sys.byteorder))
+            return trio.SocketListener(trio.socket.from_stdlib_socket(listening))
+    error = said.decode(errors="replace") or "it ended without a word"
+    text = f"the sandbox's network cannot be made: {error}"
+    raise CannotStart(text, Cause.SANDBOX_UNAVAILABLE, error=error)
+
+
+def stub_command(descriptor: int) -> list[str]:
+    """The words before a program that is to have the proxy alone as its network.
+
+    - `descriptor`: the stub's end of a unix stream pair, inherited by it.
+    """
+    return [sys.executable, "-I", "-S", stub.__file__, str(descriptor), "--"]
+
+
+def proxy_environment(rules: HostRules) -> dict[str, str]:
+    """The variables that tell programs of the proxy, in either case.
+
+    `localhost` is the server's own, unless the rules name it. Node's own fetch obeys from 22.21 on, if told so.
+    """
+    proxy = f"http://127.0.0.1:{stub.PORT}"
+    own = ",".join(each for each in ("localhost", "127.0.0.1", "::1") if each not in rules.allowed)
+    names = {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy, "NO_PROXY": own}
+    return names | {name.lower(): value for name, value in names.items()} | {"NODE_USE_ENV_PROXY": "1"}
+
+
+async def _head(client: trio.SocketStream, parser: h11.Connection) -> h11.Request | None:
+    """Read the head of a request; None if the program closed without one."""
+    try:
+        while (event := parser.next_event()) is h11.NEED_DATA:
+            parser.receive_data(await client.receive_some(HEAD_BYTES))
+    except h11.RemoteProtocolError as error:
+        status = HTTPStatus(error.error_status_hint)
+        raise _NotConnected(status, f"not a request of HTTP/1.1: {error}") from None
+    return event if isinstance(event, h11.Request) else None
+
+
+def _for_host(request: h11.Request, authority: bytes, path: bytes) -> h11.Request:
+    """Return the request without fields for the proxy; chunks overrule a length, the target the Host field."""
+    fields = [(raw.lower(), raw, value) for raw, value in request.headers.raw_items()]
+    listed = b",".join(value.lower() for name, _, value in fields if name == b"connection")
+    dropped = _HOP_BY_HOP | {each.strip() for each in listed.split(b",")} - _FRAMING
+    if any(name == b"transfer-encoding" for name, *_ in fields):
+        dropped |= {b"content-length"}
+    kept = [(raw, value) for name, raw, value in fields if name not in dropped and name[:6] != b"proxy-"]
+    target = path if path.startswith(b"/") else b"/" + path
+    headers = [(b"Host", authority), *kept, (b"Connection", b"close")]
+    return h11.Request(method=request.method, target=target, headers=headers)
+
+
+async def _answer(client: trio.SocketStream, why: _NotConnected) -> None:
+    """Answer with a line, also as the reason phrase: Python and Go show that of a CONNECT, and no body."""
+    body = f"{why}\n".encode()
+    phrase = str(why).encode("ascii", "replace")
+    fields = f"Content-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\nConnection: close"
+    head = b"HTTP/1.1 %d %b\r\n%b\r\n\r\n" % (why.status, phrase, fields.encode())
+    with trio.move_on_after(LINGER_SECONDS):
+        await client.send_all(head + body)
+        await client.send_eof()
+        while await client.receive_some(WAITING_BYTES):
+            pass
+
+
+async def _pump(
+    source: trio.SocketStream, sink: trio.SocketStream, idle: trio.CancelScope, first: bytes = b""
+) -> None:
+    """Pass one direction until it ends; a break of either side ends the connection."""
+    try:
+        data = first or await source.receive_some(WAITING_BYTES)
+        while data:
+            await sink.send_all(data)
+            idle.deadline = trio.current_time() + IDLE_SECONDS
+            data = await source.receive_some(WAITING_BYTES)
+        await sink.send_eof()
+    except trio.BrokenResourceError:
+        idle.cancel()
+
+
+async def _send(
+    client: trio.SocketStream,
+    remote: trio.SocketStream,
+    idle: trio.CancelScope,
+    parser: h11.Connection,
+    event: h11.Event,
+) -> None:
+    """Send a request with its body. Another one ends the connection: it may be for another host."""
+    framing = h11.Connection(h11.CLIENT)
+    try:
+        while True:
+            await remote.send_all(framing.send(event) or b"")
+            if isinstance(event, h11.EndOfMessage):
+                break
+            while not isinstance(following := parser.next_event(), h11.Event):
+                parser.receive_data(await client.receive_some(WAITING_BYTES))
+                idle.deadline = trio.current_time() + IDLE_SECONDS
+            event = following
+        if await client.receive_some(WAITING_BYTES):
+            idle.cancel()
+    except (trio.BrokenResourceError, h11.ProtocolError):
+        idle.cancel()

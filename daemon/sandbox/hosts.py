@@ -1,0 +1,171 @@
+"""Judges the hosts that a sandboxed server asks for: by name, and after the lookup by address."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterable
+from enum import StrEnum
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from urllib.parse import urlsplit
+
+import attrs
+import idna
+
+ANY = "*"
+"""The pattern of every public name. Addresses, and names without a dot, are named one by one."""
+
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
+_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
+"""A host whose last label is a number is an IPv4 address to C libraries: `0x7f.1`, `2130706433`."""
+
+_LOCAL = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test")
+"""Ends of names that nobody can register. The owner of any other name chooses its addresses."""
+
+_NETWORKS = tuple(
+    map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
+)
+"""Private, shared and unique local addresses: of other machines, so a name may lead to them."""
+
+_NAT64 = ip_network("64:ff9b::/96")
+
+
+class HostRefusal(StrEnum):
+    """The reason why a sandboxed server may not reach a host."""
+
+    NOT_ALLOWED = "not-allowed"
+    DENIED = "denied"
+    IS_AN_ADDRESS = "is-an-address"
+    INVALID_NAME = "invalid-name"
+    NOT_PUBLIC = "not-public"
+
+
+@attrs.frozen
+class HostVerdict:
+    """A host in its normal form, and the reason why it is refused; None if it is allowed."""
+
+    host: str
+    refusal: HostRefusal | None = None
+
+
+def _patterns(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(map(_pattern, texts))
+
+
+@attrs.frozen
+class HostRules:
+    """Allowed and denied hosts: `example.com`, `*.example.com` (not the apex), `*`; what is denied wins.
+
+    An unsound pattern raises `ValueError`: a denial that nothing matches would open the sandbox.
+    """
+
+    allowed: tuple[str, ...] = attrs.field(default=(), converter=_patterns)
+    denied: tuple[str, ...] = attrs.field(default=(), converter=_patterns)
+
+    def verdict(self, host: str) -> HostVerdict:
+        """Judge a host by its name, on any port. An address is allowed only if `allowed` has that address."""
+        try:
+            name, is_address = _normal(host)
+        except ValueError:
+            return HostVerdict(host, HostRefusal.INVALID_NAME)
+        if any(_matches(each, name) for each in self.denied):
+            return HostVerdict(name, HostRefusal.DENIED)
+        by_pattern = "." in name and not is_address and any(_matches(each, name) for each in self.allowed)
+        if by_pattern or name in self.allowed:
+            return HostVerdict(name)
+        return HostVerdict(name, HostRefusal.IS_AN_ADDRESS if is_address else HostRefusal.NOT_ALLOWED)
+
+    def missing(self, host: str, address: str) -> str:
+        """Return what `allowed` must name before this host is reached at this address; empty if nothing.
+
+        A public address needs nothing else. A private one needs the host's own name, not a pattern. Loopback
+        needs a name that nobody can register, or the address; link-local (metadata of clouds), multicast and
+        reserved ones need the address.
+        """
+        ip = ip_address(address.partition("%")[0])
+        reached = _embedded(ip)
+        if _is_public(reached) or str(ip) in self.allowed:
+            return ""
+        is_local = "." not in host or host.endswith(_LOCAL)
+        by_name = any(reached in each for each in _NETWORKS) or (reached.is_loopback and is_local)
+        needed = host if by_name else str(ip)
+        return "" if needed in self.allowed else needed
+
+
+def pattern_problem(text: str) -> str:
+    """Return what is wrong with a pattern of the configuration, and what to write; empty if it is sound."""
+    if text == ANY:
+        return ""
+    bare = text.removeprefix("*.")
+    try:
+        name, is_address = _normal(bare)
+    except ValueError:
+        if host := _host(text if "://" in text else f"//{text}"):
+            return f"{text!r} is more than a host: write {host!r} (ranges are not read, every port is allowed)"
+        return f"{text!r} is no host: write a name such as 'example.com', or '*.example.com' for all below it"
+    if bare != text and is_address:
+        return f"{text!r} is no pattern of names: name each address alone"
+    if is_address and ":" not in name and name != text:
+        return f"{text!r} is another way to write an address: write {name!r}"
+    return ""
+
+
+def _host(url: str) -> str:
+    """The host of a URL, if it is sound."""
+    try:
+        return _normal(urlsplit(url).hostname or "")[0]
+    except ValueError:
+        return ""
+
+
+def _pattern(text: str) -> str:
+    if problem := pattern_problem(text):
+        raise ValueError(problem)
+    if text == ANY:
+        return ANY
+    bare = text.removeprefix("*.")
+    return ("" if bare == text else "*.") + _normal(bare)[0]
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return pattern in (ANY, name) or (pattern.startswith("*.") and name.endswith(pattern[1:]))
+
+
+def _normal(host: str) -> tuple[str, bool]:
+    """Return the host in lower case and ASCII without a last dot, and whether it is an address.
+
+    Raises:
+        ValueError: neither a name nor an address.
+    """
+    if not host.isascii():
+        host = idna.encode(host, uts46=True).decode()
+    host = host.lower()
+    if ":" in host:
+        host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        if "%" in host:
+            raise ValueError("an address of one interface")
+        return str(IPv6Address(host)), True
+    host = host.removesuffix(".")
+    if not _NAME.fullmatch(host):
+        raise ValueError("no name")
+    if not _NUMBER.fullmatch(host):
+        return host, False
+    try:
+        return str(IPv4Address(socket.inet_aton(host))), True
+    except OSError:
+        raise ValueError("no address") from None
+
+
+def _embedded(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """The IPv4 address that packets to an IPv6 address end at, where there is one."""
+    if isinstance(ip, IPv4Address):
+        return ip
+    if ip in _NAT64:
+        return IPv4Address(ip.packed[-4:])
+    return ip.ipv4_mapped or ip.sixtofour or ip
+
+
+def _is_public(ip: IPv4Address | IPv6Address) -> bool:
+    is_special = ip.is_multicast or ip.is_reserved or (isinstance(ip, IPv6Address) and ip.is_site_local)
+    return ip.is_global and not is_special

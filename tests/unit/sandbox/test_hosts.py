@@ -1,0 +1,161 @@
+"""Hosts are judged by name and by address, whatever form they are written in."""
+
+import pytest
+
+from daemon.sandbox.hosts import HostRefusal, HostRules, HostVerdict, pattern_problem
+
+NOT_ALLOWED, DENIED = HostRefusal.NOT_ALLOWED, HostRefusal.DENIED
+IS_AN_ADDRESS, INVALID_NAME = HostRefusal.IS_AN_ADDRESS, HostRefusal.INVALID_NAME
+INTERNAL = "db.internal"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "host", "refusal"),
+    [
+        ("example.com", "example.com", None),
+        ("example.com", "EXAMPLE.com.", None),
+        ("Example.COM.", "example.com", None),
+        ("example.com", "api.example.com", NOT_ALLOWED),
+        ("example.com", "notexample.com", NOT_ALLOWED),
+        ("example.com", "example.com.evil.net", NOT_ALLOWED),
+        ("*.example.com", "api.example.com", None),
+        ("*.example.com", "a.b.example.com", None),
+        ("*.example.com", "example.com", NOT_ALLOWED),
+        ("*.example.com", "notexample.com", NOT_ALLOWED),
+        ("bücher.example", "xn--bcher-kva.example", None),
+        ("xn--bcher-kva.example", "BÜCHER.example", None),
+        ("*", "api.github.com", None),
+        ("*", "localhost", NOT_ALLOWED),
+        ("*", "router", NOT_ALLOWED),
+        ("localhost", "localhost", None),
+        ("_dmarc.example.com", "_dmarc.example.com", None),
+        ("*", "a..b", INVALID_NAME),
+        ("*", "", INVALID_NAME),
+        ("*", "-a.example.com", INVALID_NAME),
+        ("*", "a b.example.com", INVALID_NAME),
+        ("*", "ex%61mple.com", INVALID_NAME),
+        ("*", "example.com\n", INVALID_NAME),
+        ("*", "a" * 64 + ".example.com", INVALID_NAME),
+        ("*", "a." * 126 + "example", INVALID_NAME),
+        ("*", "1.2.3.4.5", INVALID_NAME),
+        ("*", "fe80::1%eth0", INVALID_NAME),
+        ("*", "[::1", INVALID_NAME),
+    ],
+)
+def test_a_name_is_allowed_by_itself_or_by_a_pattern(
+    allowed: str, host: str, refusal: HostRefusal | None
+) -> None:
+    assert HostRules([allowed]).verdict(host).refusal is refusal
+
+
+@pytest.mark.parametrize("denied", ["api.example.com", "*.example.com", "API.example.com.", "*"])
+def test_a_denial_wins(denied: str) -> None:
+    rules = HostRules(["*", "api.example.com", "*.example.com"], [denied])
+    assert rules.verdict("api.example.com") == HostVerdict("api.example.com", DENIED)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "0x7f.1",
+        "0177.0.0.1",
+        "2130706433",
+        "0x7f000001",
+        "127.1",
+        "127.0.0.1.",
+        "\uff11\uff12\uff17.0.0.1",
+    ],
+)
+def test_an_address_in_any_form_is_allowed_only_if_that_address_is_named(host: str) -> None:
+    assert HostRules(["*"]).verdict(host) == HostVerdict("127.0.0.1", IS_AN_ADDRESS)
+    assert HostRules(["127.0.0.2"]).verdict(host).refusal is IS_AN_ADDRESS
+    assert HostRules(["127.0.0.1"]).verdict(host) == HostVerdict("127.0.0.1")
+    assert HostRules(["127.0.0.1"], ["*"]).verdict(host).refusal is DENIED
+
+
+def test_an_ipv6_address_is_compared_as_an_address() -> None:
+    assert HostRules(["*", "127.0.0.1"]).verdict("[::ffff:127.0.0.1]").refusal is IS_AN_ADDRESS
+    assert HostRules(["*"]).verdict("[2606:4700::1]") == HostVerdict("2606:4700::1", IS_AN_ADDRESS)
+    assert HostRules(["2606:4700::1"]).verdict("[2606:4700:0:0:0:0:0:1]") == HostVerdict("2606:4700::1")
+    assert HostRules(["[2606:4700::1]"]).verdict("2606:4700::1") == HostVerdict("2606:4700::1")
+
+
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "2606:4700::1", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1"]
+)
+def test_a_public_address_needs_no_more_than_the_verdict(address: str) -> None:
+    assert HostRules(["*"]).missing("api.example.com", address) == ""
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("10.0.0.5", "172.16.0.1", "192.168.1.1", "100.64.0.1", "fd00::1"),
+        *("::ffff:10.0.0.5", "2002:a00:5::1", "64:ff9b::a00:5"),
+    ],
+)
+def test_a_private_address_needs_the_name_of_its_host(address: str) -> None:
+    for host in (INTERNAL, "git.example.com"):
+        assert HostRules(["*", "*.internal", "*.example.com"]).missing(host, address) == host
+        assert HostRules([host]).missing(host, address) == ""
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
+def test_loopback_needs_a_name_that_nobody_can_register_or_the_address(address: str) -> None:
+    for host in ("localhost", "api.localhost", INTERNAL, "machine"):
+        assert HostRules(["*", "*.localhost", "*.internal"]).missing(host, address) == host
+        assert HostRules([host]).missing(host, address) == ""
+    needed = HostRules(["api.example.com"]).missing("api.example.com", address)
+    assert HostRules(["api.example.com"]).verdict(needed).refusal is IS_AN_ADDRESS
+    assert HostRules(["api.example.com", needed]).missing("api.example.com", address) == ""
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("169.254.169.254", "0.0.0.0", "224.0.1.1", "240.0.0.1", "255.255.255.255", "192.0.2.1", "198.18.0.1"),
+        *("::", "fe80::1", "fec0::1", "ff02::1", "2001:db8::1", "2001:0:1::1", "64:ff9b:1::a00:5", "::a00:5"),
+    ],
+)
+def test_metadata_and_other_special_addresses_need_the_address_itself(address: str) -> None:
+    assert HostRules(["*", INTERNAL]).missing(INTERNAL, address) == address
+    assert HostRules(["*", address]).missing(INTERNAL, address) == ""
+
+
+def test_the_interface_of_an_address_changes_nothing() -> None:
+    assert HostRules([INTERNAL]).missing(INTERNAL, "fe80::1%eth0") == "fe80::1"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("https://example.com/a", "write 'example.com'"),
+        ("example.com:443", "write 'example.com'"),
+        ("example.com/path", "write 'example.com'"),
+        ("[::1]:80", "write '::1'"),
+        ("10.0.0.0/8", "ranges are not read"),
+        ("0x7f.1", "write '127.0.0.1'"),
+        ("*.0.0.5", "name each address"),
+        ("*.*.example.com", "'*.example.com' for all below it"),
+        ("api.*.com", "'*.example.com' for all below it"),
+        ("*example.com", "'*.example.com' for all below it"),
+        ("*.", "'example.com'"),
+        ("", "'example.com'"),
+        ("https://", "'example.com'"),
+        ("two words", "'example.com'"),
+    ],
+)
+def test_an_unsound_pattern_is_told_with_what_to_write_and_never_made_a_rule(text: str, told: str) -> None:
+    assert told in pattern_problem(text)
+    with pytest.raises(ValueError, match=r"write|name each"):
+        HostRules(allowed=[text])
+    with pytest.raises(ValueError, match=r"write|name each"):
+        HostRules(denied=[text])
+
+
+@pytest.mark.parametrize(
+    "text", ["example.com", "*.example.com", "*", "localhost", "10.0.0.5", "::1", "[::1]", "bücher.example"]
+)
+def test_a_sound_pattern_has_no_problem(text: str) -> None:
+    assert pattern_problem(text) == ""
