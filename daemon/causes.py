@@ -36,7 +36,8 @@ class Cause(StrEnum):
     CANNOT_START = "cannot-start"
     """Another failure that a retry does not cure. `command`, `error`."""
     SANDBOX_UNAVAILABLE = "sandbox-unavailable"
-    """The sandbox cannot be made, so the server does not start. `error`."""
+    """The sandbox cannot be made, so the server does not start. `error`; `problem`, its kind; `path` of
+    the entry, if that is at fault."""
     CONFIGURATION = "configuration"
     """A faulty entry. `error`, the first fault; `variable`, if one is unset."""
 

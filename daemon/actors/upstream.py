@@ -18,6 +18,8 @@ from daemon.facts import Fact
 from daemon.model import Era
 from daemon.ports import Subscribers, UpstreamConnection
 from daemon.safety.redact import Redactor
+from daemon.sandbox.egress import Egress
+from daemon.sandbox.hosts import HostRules
 from daemon.supervision.lifecycle import Lifecycle
 from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.events import ServerEvents, WatchedServer
@@ -64,7 +66,10 @@ class UpstreamActor:
         self.events = ServerEvents(self.access, redact)
         """Takes the reports of the first connection."""
         self._server = server
-        self._context = opening(server=server, events=self.events)
+        if (rules := server.confined) is not None:
+            hosts = HostRules(allowed=rules.hosts, denied=rules.network.denied_domains)
+            self.access.egress = Egress(server.name, hosts, self.events.on_refused_host)
+        self._context = opening(server=server, events=self.events, egress=self.access.egress)
         self._second: SecondConnection | None = None
         if server.era is EraWish.AUTO:
             self._second = SecondConnection(

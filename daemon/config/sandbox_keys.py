@@ -105,7 +105,8 @@ REGISTRIES = {
     **dict.fromkeys(("npx", "npm", "pnpm", "bunx", "yarn"), ("registry.npmjs.org",)),
     **dict.fromkeys(("uvx", "uv", "pipx"), ("pypi.org", "files.pythonhosted.org")),
 }
-"""Hosts that a program installs packages from, by the program's name; VS Code allows npm's as well."""
+"""Hosts that a program installs packages from, by the program's name; VS Code allows npm's as well. They are
+allowed by name, so that a mirror in a private network may stand in for them."""
 
 
 def sandbox_in_force(
@@ -131,13 +132,13 @@ def sandbox_in_force(
         wish = SandboxRules()
     if wish is None or wish is SandboxMode.OFF:
         return None
+    registries = tuple(host for each in programs for host in REGISTRIES.get(each, ()))
     if isinstance(wish, SandboxMode):
-        hosts = (PUBLIC,) if wish is SandboxMode.HOME else ()
+        hosts = (PUBLIC, *registries) if wish is SandboxMode.HOME else ()
         return SandboxRules(mode=wish, network=SandboxNetwork(allowed_domains=hosts))
     if wish.mode is SandboxMode.OFF:
         return None
     if wish.network.allowed_domains is None:
-        registries = tuple(host for each in programs for host in REGISTRIES.get(each, ()))
         allowed = registries if wish.mode is SandboxMode.HOME else ()
         return attrs.evolve(wish, network=attrs.evolve(wish.network, allowed_domains=allowed))
     return wish

@@ -2,8 +2,8 @@
 
 Descendants can leave a group (`setsid`, a double fork), and survive when it is killed (measured). So every
 process is killed that belongs to the server by its place in the process tree or by its mark (`marks`). The
-daemon is a child subreaper and adopts orphans. PR_SET_PDEATHSIG is not used: it follows the *thread* that
-forked, and trio's idle threads end after 10 s (measured: healthy children were killed).
+daemon is a child subreaper and adopts orphans. Only sandboxes use PR_SET_PDEATHSIG: it follows the *thread*
+that forked, so one thread forks all children, and lives as long as the daemon.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ import errno
 import fcntl
 import os
 import signal
-from typing import TYPE_CHECKING
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import trio
 from loguru import logger
@@ -24,7 +27,7 @@ from daemon.kit.later import later
 from daemon.processes import leftovers, marks, own, proc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
     import tenacity
 
@@ -46,11 +49,34 @@ DEAD_WITHIN = 0.5
 """Seconds that SIGKILL may take; longer means uninterruptible sleep, which we cannot end."""
 
 
+class ChildExit:
+    """A started process, of which anybody may await the exit."""
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        self.pid, self._popen = popen.pid, popen
+        self._descriptor: int | None = os.pidfd_open(popen.pid)
+        self._waiting = trio.Lock()
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+        return self._popen.poll()
+
+    async def wait(self) -> int:
+        """Return the exit status once it has exited."""
+        async with self._waiting:
+            if self._descriptor is not None:
+                await trio.lowlevel.wait_readable(self._descriptor)
+                os.close(self._descriptor)
+                self._descriptor = None
+            return self._popen.wait()
+
+
 class ChildProcess:
     """One running child and our ends of its pipes: non-blocking descriptors that their user closes."""
 
-    def __init__(self, process: trio.Process, mark: int, pipes: tuple[int, int, int]) -> None:
-        self.process = process
+    def __init__(self, process: ChildExit, mark: int, pipes: tuple[int, int, int], *, confined: bool) -> None:
+        self.process, self.confined = process, confined
         self.mark = mark
         self.stdin, self.stdout, self.stderr = pipes
 
@@ -72,6 +98,7 @@ class Children:
         """Start without children; `starts` is the record for the next daemon, None for no record."""
         self._starts = starts
         self._forking = trio.Lock()
+        self._forks = ThreadPoolExecutor(1, "fork")
         self._none_starting = trio.Event()
         self._none_starting.set()
         self._stopping: set[trio.CancelScope] = set()
@@ -79,9 +106,16 @@ class Children:
         self._stop_by: float | None = None
 
     async def start(
-        self, command: str, args: Sequence[str], env: Mapping[str, str], cwd: str | None, *, server: str = ""
+        self,
+        command: str,
+        args: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str | None,
+        *,
+        server: str = "",
+        passed: Collection[int] = (),
     ) -> ChildProcess:
-        """Start a child of a server, with exactly descriptors 0, 1 and 2.
+        """Start a child of a server, with descriptors 0, 1 and 2, and for a sandbox those `passed`.
 
         Raises `CannotStart`: no such command or directory, no permission, not a program; `ConnectionLost`: the
         system is short of a resource; worth another try.
@@ -90,7 +124,7 @@ class Children:
         mark = marks.new()
         try:
             async with self._starting(mark):
-                process = await trio.lowlevel.open_process(
+                process = await self._fork(
                     [command, *args],
                     stdin=inside[0],
                     stdout=inside[1],
@@ -98,6 +132,7 @@ class Children:
                     env=dict(env),
                     cwd=cwd,
                     start_new_session=True,
+                    pass_fds=passed,
                 )
                 marks.started(mark, process.pid)
                 own.give_files(process.pid)
@@ -111,7 +146,17 @@ class Children:
             raise
         finally:
             _close(inside)
-        return ChildProcess(process, mark, ours)
+        return ChildProcess(process, mark, ours, confined=bool(passed))
+
+    async def _fork(self, command: Sequence[str], **options: Any) -> ChildExit:
+        """Start a process in the thread of all starts; cannot be cancelled."""
+        forked, token = trio.Event(), trio.lowlevel.current_trio_token()
+        start: Any = partial(subprocess.Popen, command, **options)
+        future = self._forks.submit(start)
+        future.add_done_callback(lambda _: token.run_sync_soon(forked.set))
+        with trio.CancelScope(shield=True):
+            await forked.wait()
+        return ChildExit(future.result())
 
     async def stop(self, child: ChildProcess, *, eof: float, term: float) -> None:
         """End a child and everything that it started. Its stdin must be closed already.
@@ -121,7 +166,10 @@ class Children:
         """
         with trio.CancelScope(shield=True):
             if not await self._ended_within(child, self._grace(eof, 0.5)):
-                child.signal_group(signal.SIGTERM)
+                if child.confined:
+                    await trio.to_thread.run_sync(_ask_inside, child.mark)
+                else:
+                    child.signal_group(signal.SIGTERM)
                 await self._ended_within(child, self._grace(term, 1.0))
             child.signal_group(signal.SIGKILL)
             await self._sweep(child.mark)
@@ -233,6 +281,14 @@ def _kill_tree(mark: int | None) -> list[int]:
     return doomed
 
 
+def _ask_inside(mark: int) -> None:
+    """Send SIGTERM to what runs in a sandbox: bubblewrap itself would end at once, and all others with it."""
+    for pid in marks.find().trees.get(mark, ()):
+        if proc.name(pid) != "bwrap":
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGTERM)
+
+
 def _log_survivors(last: tenacity.RetryCallState) -> None:
     assert last.outcome is not None
     if last.outcome.failed:
@@ -283,13 +339,14 @@ def _explain(error: OSError, command: str, cwd: str | None) -> CannotStart | Con
         text = f"cannot start {command}: its directory {cwd}: {why}"
         return CannotStart(text, Cause.DIRECTORY_UNUSABLE, command=command, directory=cwd, error=why)
     if error.errno == errno.ENOENT:
-        return _not_found(command, cwd)
+        return not_found(command, cwd)
     if error.errno in _UNFIT:
         return CannotStart(text, _UNFIT[error.errno], command=command)
     return CannotStart(text, Cause.CANNOT_START, command=command, error=why)
 
 
-def _not_found(command: str, cwd: str | None) -> CannotStart:
+def not_found(command: str, cwd: str | None) -> CannotStart:
+    """The error of a command that does not exist."""
     data = {"command": command}
     begins = ""
     if "/" in command:

@@ -265,6 +265,11 @@ def command_line(pid: int) -> list[str]:
     return (_read(PROC / str(pid) / "cmdline") or "").split("\0")
 
 
+def name(pid: int) -> str:
+    """The name of a process, which it may change itself (`comm` of proc(5)); empty if it has ended."""
+    return (_read(Path(f"/proc/{pid}/comm")) or "").strip()
+
+
 def show_as(word: str, instead: str) -> None:
     """Have `ps` show another word, which is no longer, in the command line of this process."""
     was, now = (

@@ -18,11 +18,11 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.causes import Cause
-from daemon.errors import CannotStart, leaf
+from daemon.errors import leaf
 from daemon.kit.later import later
 from daemon.sandbox import stub
 from daemon.sandbox.hosts import HostRefusal, HostRules
+from daemon.sandbox.policy import unmade
 
 if TYPE_CHECKING:
     import h11
@@ -271,16 +271,16 @@ async def listener_from(channel: socket.socket) -> trio.SocketListener:
             listening = socket.socket(fileno=int.from_bytes(passed[0][2], sys.byteorder))
             return trio.SocketListener(trio.socket.from_stdlib_socket(listening))
     error = said.decode(errors="replace") or "it ended without a word"
-    text = f"the sandbox's network cannot be made: {error}"
-    raise CannotStart(text, Cause.SANDBOX_UNAVAILABLE, error=error)
+    raise unmade(error)
 
 
-def stub_command(descriptor: int) -> list[str]:
+def stub_command(descriptor: int, mounts: int) -> list[str]:
     """The words before a program that is to have the proxy alone as its network.
 
     - `descriptor`: the stub's end of a unix stream pair, inherited by it.
+    - `mounts`: a file with the steps of a home directory, or an empty one.
     """
-    return [sys.executable, "-I", "-S", stub.__file__, str(descriptor), "--"]
+    return [sys.executable, "-I", "-S", stub.__file__, str(descriptor), str(mounts), "--"]
 
 
 def proxy_environment(rules: HostRules) -> dict[str, str]:

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 import attrs
 import idna
 
+from daemon.config.sandbox_keys import REGISTRIES
+
 ANY = "*"
 """The pattern of every public name. Addresses, and names without a dot, are named one by one."""
 
@@ -29,6 +31,9 @@ _NETWORKS = tuple(
 """Private, shared and unique local addresses: of other machines, so a name may lead to them."""
 
 _NAT64 = ip_network("64:ff9b::/96")
+
+
+_REGISTRY_HOSTS = frozenset(host for hosts in REGISTRIES.values() for host in hosts)
 
 
 class HostRefusal(StrEnum):
@@ -81,11 +86,11 @@ class HostRules:
 
         A public address needs nothing else. A private one needs the host's own name, not a pattern. Loopback
         needs a name that nobody can register, or the address; link-local (metadata of clouds), multicast and
-        reserved ones need the address.
+        reserved ones need the address. A package registry may have a mirror in a private network.
         """
         ip = ip_address(address.partition("%")[0])
         reached = _embedded(ip)
-        if _is_public(reached) or str(ip) in self.allowed:
+        if _is_public(reached) or str(ip) in self.allowed or host in _REGISTRY_HOSTS:
             return ""
         is_local = "." not in host or host.endswith(_LOCAL)
         by_name = any(reached in each for each in _NETWORKS) or (reached.is_loopback and is_local)

@@ -1,18 +1,17 @@
 """Makes a network namespace whose only way out is mcpd's proxy, hands the socket out, and becomes the program.
 
-`python -I -S stub.py FD -- PROGRAM ARGUMENTS...`: FD is a unix socket to the daemon, which gets the listening
-socket, or the text of a failure. It stands alone, and imports modules in C where it can: `socket`, `signal` and
+`python -I -S stub.py FD MOUNTS -- PROGRAM ARGUMENTS...`: FD is a unix socket to the daemon, which gets the
+listening socket, or the text of a failure; the file MOUNTS has the steps of a home directory
+(`bubblewrap.home_view`). It stands alone, and imports modules in C where it can: `socket`, `signal` and
 `pathlib` take longer to import than Python to start.
 """
 
 import _signal  # type: ignore[import-not-found]
 import _socket
+import ctypes
 import fcntl
 import os
 import sys
-
-if sys.version_info < (3, 12):
-    import ctypes
 
 PORT = 3128
 """The proxy's port on 127.0.0.1, inside the namespace alone: the usual one of proxies."""
@@ -20,21 +19,39 @@ PORT = 3128
 _BACKLOG = 64
 """Connections that the kernel keeps until the daemon accepts them."""
 
-_NEW_USER_AND_NETWORK = 0x10000000 | 0x40000000
-"""CLONE_NEWUSER and CLONE_NEWNET."""
+_NAMESPACES = 0x10000000 | 0x40000000 | 0x00020000
+"""CLONE_NEWUSER, CLONE_NEWNET and CLONE_NEWNS."""
 
 _SET_FLAGS, _UP, _SOL_SOCKET, _SCM_RIGHTS = 0x8914, 1, 1, 1
 """SIOCSIFFLAGS, IFF_UP and the kernel's numbers for passing descriptors."""
 
 
+_PRIVATE, _BIND = 0x44000, 0x5000
+"""MS_PRIVATE and MS_BIND, each with MS_REC."""
+
+_READ_ONLY, _NOTHING_ODD = 1, 2 | 4
+"""MOUNT_ATTR_RDONLY; _NOSUID with _NODEV: alike for mount(2) and mount_setattr(2)."""
+
+_MOUNT_SETATTR, _AT_FDCWD, _RECURSIVELY = 442, -100, 0x8000
+"""The call's number, alike on all machines, and its flags."""
+
+
+_libc: list[object] = []
+"""The C library, once it is loaded."""
+
+
 def main(arguments: list[str]) -> int:
     """Hand the listening socket over, then become the program; returns only if one of these fails."""
-    descriptor, _, program, *_ = arguments
+    descriptor, mounts, _, program, *_ = arguments
     channel = _socket.socket(fileno=int(descriptor))
     os.set_inheritable(channel.fileno(), False)  # the program must not have it
     try:
         environment = _environment()
         _separate()
+        with open(int(mounts), "rb") as file:  # noqa: PTH123
+            staging, *fields = file.read().split(b"\0")
+        if fields:
+            _mount(staging, fields)
         listening = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
         _bring_up(listening.fileno())
         listening.bind(("127.0.0.1", PORT))
@@ -46,7 +63,7 @@ def main(arguments: list[str]) -> int:
         return 1
     listening.close()
     channel.close()
-    return _become(program, arguments[2:], environment)
+    return _become(program, arguments[3:], environment)
 
 
 def _environment() -> dict[bytes, bytes]:
@@ -56,17 +73,54 @@ def _environment() -> dict[bytes, bytes]:
 
 
 def _separate() -> None:
-    """Enter a user namespace with the same user and group, and a network namespace."""
+    """Enter a user namespace with the same user and group, and namespaces of its networks and mounts."""
     user, group = os.geteuid(), os.getegid()
-    if sys.version_info >= (3, 12):
-        os.unshare(_NEW_USER_AND_NETWORK)
-    elif ctypes.CDLL(None, use_errno=True).unshare(_NEW_USER_AND_NETWORK):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), "unshare")
+    _system("unshare", _NAMESPACES)
     files = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
     for name, text in files.items():
         with open(f"/proc/self/{name}", "w", encoding="ascii") as file:  # noqa: PTH123
             file.write(text)
+
+
+def _system(call: str, *arguments: object) -> None:
+    if not _libc:
+        _libc.append(ctypes.CDLL(None, use_errno=True))
+    if getattr(_libc[0], call)(*arguments):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), call)
+
+
+def _mount(staging: bytes, fields: list[bytes]) -> None:
+    """Fill a new file system at `staging` by steps of three fields each."""
+    _system("mount", b"none", b"/", None, _PRIVATE, None)
+    _system("mount", b"tmpfs", staging, b"tmpfs", _NOTHING_ODD, b"mode=0755")
+    for what, source, place in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
+        if what == b"dir":
+            os.makedirs(place, exist_ok=True)  # noqa: PTH103
+        elif what == b"file":
+            os.makedirs(os.path.dirname(place), exist_ok=True)  # noqa: PTH103, PTH120
+            os.close(os.open(place, os.O_CREAT | os.O_RDONLY, 0o600))
+        elif what == b"link":
+            os.symlink(source, place)  # noqa: PTH211
+        elif what == b"hide":
+            kind = (b"tmpfs", b"tmpfs", 0) if source == b"dir" else (b"/dev/null", None, _BIND)
+            _system("mount", kind[0], place, kind[1], kind[2], None)
+            _restrict(place, _READ_ONLY)
+        else:
+            try:
+                _system("mount", source, place, None, _BIND, None)
+            except OSError:
+                if what == b"write":
+                    raise
+                continue  # it went, or its file system is closed to us: it is not shown
+            _restrict(place, _READ_ONLY if what == b"read" else 0)
+    _restrict(staging, _READ_ONLY, deep=False)
+
+
+def _restrict(place: bytes, flags: int, *, deep: bool = True) -> None:
+    """Restrict a mount and those below it: mount_setattr(2), of Linux 5.12."""
+    attributes = (flags | _NOTHING_ODD).to_bytes(8, sys.byteorder).ljust(32, b"\0")
+    _system("syscall", _MOUNT_SETATTR, _AT_FDCWD, place, _RECURSIVELY if deep else 0, attributes, 32)
 
 
 def _bring_up(descriptor: int) -> None:

@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -30,6 +31,7 @@ from daemon.history.journal import History
 from daemon.host.notify import SWITCHES, handover
 from daemon.kit.later import later
 from daemon.processes.children import Children
+from daemon.sandbox.policy import DaemonPlaces
 from daemon.state.store_access import TrustedSwitches, opener_of
 from daemon.surfaces.surface import Services
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
@@ -83,7 +85,11 @@ class Surroundings:
 
     def opening(self, outbox: Outbox) -> Callable[..., OpenContext]:
         """Makes the context of a connection from its `server` and `events`."""
-        return partial(OpenContext, outbox=outbox, children=self.children, logins=self.logins.logins)
+        beside = [Path(self.facts.config).with_name(each) for each in ("env", "mcpd.lock", "profiles.d")]
+        private = (self.facts.config, self.facts.state, self.facts.socket, self.facts.control_socket, *beside)
+        places = DaemonPlaces(environ=self.facts.environ, private=tuple(str(each) for each in private if each))
+        logins = self.logins.logins
+        return partial(OpenContext, outbox=outbox, children=self.children, places=places, logins=logins)
 
 
 class Core:

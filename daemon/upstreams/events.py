@@ -26,6 +26,7 @@ from daemon.model import Era, Kind, StandingWishes
 from daemon.ports import Subscribers, UpstreamConnection
 from daemon.protocol import ACKNOWLEDGED, LIST_ROOTS, LOG_MESSAGE, RESOURCE_UPDATED, TASK_STATUS, UNREADABLE
 from daemon.safety.redact import Redactor
+from daemon.sandbox.hosts import HostRefusal
 from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.handshake import Greeting
 from daemon.upstreams.upstream_access import UpstreamAccess
@@ -405,6 +406,10 @@ class ServerEvents:
         elif cause is not None:
             # Since 2026-07-28 a line belongs to the request that has asked for it.
             cause.notified(method, params)
+
+    def on_refused_host(self, host: str, port: int, reason: HostRefusal) -> None:
+        """Log a host that the server asked its sandbox for in vain."""
+        self._server.log.say("INFO", f"its sandbox refused {host}:{port} ({reason})")
 
     def on_child(self, pid: int, mark: int) -> None:
         """Remember the child for `mcpd status`."""

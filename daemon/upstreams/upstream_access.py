@@ -26,6 +26,7 @@ from daemon.counting.measures import CallStats, LogShare, Noise, StderrTail
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import ServerStatus
 from daemon.ports import CallToSend, Instances, Subscribers, Upstream
+from daemon.sandbox.egress import Egress
 from daemon.states import COMING, SERVING, WAKEABLE, ServerState
 from daemon.supervision.backoff import Ending, Run
 from daemon.supervision.lifecycle import Lifecycle
@@ -356,6 +357,8 @@ class UpstreamAccess:
         """The process of its first connection; None without one."""
         self.children: dict[int, int] = {}
         """The marks of the server's processes by pid: first connection, then second."""
+        self.egress: Egress | None = None
+        """The proxy of its sandbox, with the hosts that it asked for; None without a sandbox."""
         self.own_catalog: Callable[[Catalog], Catalog] = lambda catalog: catalog
         """The catalog for its clients' calls: an instance may list something of its own."""
         self.wait_current = listing.tools.wait_current

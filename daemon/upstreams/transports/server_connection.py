@@ -26,6 +26,8 @@ from daemon.errors import Overloaded, RunError
 from daemon.model import Era
 from daemon.ports import CallToSend, ConnectionEvents, UpstreamConnection
 from daemon.processes.children import Children
+from daemon.sandbox.egress import Egress
+from daemon.sandbox.policy import DaemonPlaces
 from daemon.wire.envelope import INVALID_REQUEST, JOINED_BYTES, METHOD_NOT_FOUND, BadMessage, Buffer
 from daemon.wire.outbox import Link, Outbox
 from daemon.wire.peer import Peer
@@ -46,6 +48,9 @@ class OpenContext:
     logins: ServerLogins | None = None
     introduced: Callable[[str], bytes] = lambda _server: b""
     """Returns a server's earlier introduction (`catalog.introduction`), perhaps of an earlier daemon."""
+    places: DaemonPlaces = attrs.field(factory=DaemonPlaces)
+    egress: Egress | None = None
+    """The proxy of a sandboxed server, with what was refused over all its runs."""
 
 
 async def connector(context: OpenContext) -> AbstractAsyncContextManager[UpstreamConnection]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import trio
 
 from daemon.causes import Cause
-from daemon.errors import ConnectionLost, leaf
+from daemon.errors import ConnectionLost, RunError, leaf
 from daemon.host import paths
 from daemon.processes.children import ChildProcess
+from daemon.sandbox.launch import SandboxedStart, prepared
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, OpenContext, RawConnection
 from daemon.wire.link import FdLink
 
@@ -61,10 +63,19 @@ async def open_connection(context: OpenContext) -> AsyncIterator[StdioConnection
         ConnectionLost: it could not be run just now.
     """
     server = context.server
-    assert server.command is not None
-    env = child_environment(os.environ, server.env)
-    directory = server.cwd or str(paths.home(os.environ))
-    child = await context.children.start(server.command, server.args, env, directory, server=server.label)
+    async with AsyncExitStack() as held:
+        start, env = None, child_environment(os.environ, server.env)
+        if server.confined is not None:
+            start = await held.enter_async_context(prepared(server, env, context.places))
+        yield await held.enter_async_context(_opened(context, env, start))
+
+
+@asynccontextmanager
+async def _opened(
+    context: OpenContext, env: Mapping[str, str], start: SandboxedStart | None
+) -> AsyncIterator[StdioConnection]:
+    server = context.server
+    child = await _started(context, env, start)
     context.events.on_child(child.pid, child.mark)
     link = FdLink(
         child.stdout,
@@ -73,11 +84,15 @@ async def open_connection(context: OpenContext) -> AsyncIterator[StdioConnection
         max_line=server.limits.message_bytes,
         max_queue=UPSTREAM_QUEUE_BYTES,
     )
+    connection = StdioConnection(link, child, context, start)
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(drain, child.stderr, context.events.on_log)
+            nursery.start_soon(drain, child.stderr, connection.take_stderr)
             try:
-                yield StdioConnection(link, child, context)
+                if start is not None and (listener := await start.listener()) is not None:
+                    assert context.egress is not None
+                    await nursery.start(context.egress.serve, listener)
+                yield connection
             finally:
                 link.close_write()
                 await context.children.stop(child, eof=server.timeouts.stop_eof, term=server.timeouts.stop_term)
@@ -90,12 +105,32 @@ async def open_connection(context: OpenContext) -> AsyncIterator[StdioConnection
         os.close(child.stderr)
 
 
+async def _started(context: OpenContext, env: Mapping[str, str], start: SandboxedStart | None) -> ChildProcess:
+    server = context.server
+    assert server.command is not None
+    directory = server.cwd or str(paths.home(os.environ))
+    begin = partial(context.children.start, cwd=directory, server=server.label)
+    if start is None:
+        return await begin(server.command, server.args, env)
+    with start.given:
+        return await begin(start.words[0], start.words[1:], start.env, passed=start.passed)
+
+
 class StdioConnection(RawConnection):
     """A `RawConnection` whose other end can also exit."""
 
-    def __init__(self, link: FdLink, child: ChildProcess, context: OpenContext) -> None:
+    def __init__(
+        self, link: FdLink, child: ChildProcess, context: OpenContext, start: SandboxedStart | None
+    ) -> None:
         super().__init__(link, outbox=context.outbox, events=context.events)
-        self._child = child
+        self._child, self._start = child, start
+        self._on_log, self._complaint = context.events.on_log, b""
+
+    def take_stderr(self, line: bytes) -> None:
+        """Pass a line of stderr on."""
+        if line.startswith(b"bwrap: "):
+            self._complaint = line
+        self._on_log(line)
 
     async def run(self) -> None:
         """Receive until the child closes its stdout or exits, whichever comes first."""
@@ -112,17 +147,18 @@ class StdioConnection(RawConnection):
         await trio.sleep(LAST_WORDS)
         raise self._exit()
 
-    async def _with_exit(self, lost: ConnectionLost) -> ConnectionLost:
+    async def _with_exit(self, lost: ConnectionLost) -> RunError:
         """Wait a moment for the exit status: EOF usually means that the child is about to exit."""
         with trio.move_on_after(LAST_WORDS):
             await self._child.process.wait()
             return self._exit()
         return lost
 
-    def _exit(self) -> ConnectionLost:
+    def _exit(self) -> RunError:
         status = self._child.process.returncode
         assert status is not None
-        return exited(status)
+        unmade = self._start and self._start.failure(self._complaint.decode(errors="replace"))
+        return unmade or exited(status)
 
 
 def exited(status: int) -> ConnectionLost:

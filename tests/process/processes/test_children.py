@@ -293,7 +293,7 @@ async def test_a_sweep_does_not_touch_neighbours(tmp_path: Path) -> None:
         await stop(children, one, eof=0.0, term=0.0)
         alive = [found["pid"] for found in recorder.all("spawned") if is_alive(found["pid"])]
         assert len(alive) == 2
-        assert other.process.poll() is None
+        assert other.process.returncode is None
         await stop(children, other)
 
 

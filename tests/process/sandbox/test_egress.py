@@ -563,7 +563,7 @@ async def test_a_stub_that_fails_prevents_the_start(told: bytes, error: str) -> 
     with pytest.raises(CannotStart, match=error) as raised:
         await listener_from(daemons)
     assert raised.value.reason.cause is Cause.SANDBOX_UNAVAILABLE
-    assert raised.value.reason.data == {"error": error}
+    assert raised.value.reason.data["error"] == error
 
 
 async def test_a_stub_that_says_nothing_prevents_the_start(mock_clock: MockClock) -> None:

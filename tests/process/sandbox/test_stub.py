@@ -73,14 +73,15 @@ async def run(
     proxy = Egress("github", rules, lambda *told: refusals.append(told), getaddrinfo=names)
     daemons, stubs = socket.socketpair()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, trio.fail_after(WAIT):
-        with stubs:
-            stub = [interpreter() if drop else sys.executable, *stub_command(stubs.fileno())[1:]]
+        with stubs, tempfile.TemporaryFile() as mounts:
+            command = stub_command(stubs.fileno(), mounts.fileno())
+            stub = [interpreter() if drop else sys.executable, *command[1:]]
             process = await trio.lowlevel.open_process(
                 [*drop, *before, *stub, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                pass_fds=[stubs.fileno()],
+                pass_fds=[stubs.fileno(), mounts.fileno()],
                 env=(os.environ if env is None else env) | proxy_environment(rules),
             )
         try:

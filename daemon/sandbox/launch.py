@@ -1,0 +1,119 @@
+"""A start in a sandbox: what the daemon prepares before it, gets from the stub, and reads after a failure."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, suppress
+
+import attrs
+import trio
+
+from daemon.config.config_model import Server
+from daemon.config.sandbox_keys import SandboxMode
+from daemon.errors import CannotStart
+from daemon.processes.children import not_found
+from daemon.sandbox import bubblewrap, egress, policy, seccomp
+from daemon.sandbox.hosts import HostRules
+
+PROGRAM = "bwrap"
+
+DATA = "MCPD_DATA_DIR"
+"""The variable that names the server's own directory inside."""
+
+STATUS_BYTES = 4096
+"""Bytes of bubblewrap's reports: two lines of JSON."""
+
+
+@attrs.frozen(kw_only=True)
+class SandboxedStart:
+    """A prepared start: the command line, and what belongs to it."""
+
+    words: list[str] = attrs.field(repr=False)
+    env: Mapping[str, str] = attrs.field(repr=False)
+    passed: tuple[int, ...]
+    """Descriptors for the child."""
+    given: ExitStack
+    """Closes our copies of `passed`, once the child has started."""
+    channel: socket.socket | None
+    """The stub's way to hand over its listening socket."""
+    status: int
+    """Bubblewrap reports here that the program runs, and its exit."""
+
+    async def listener(self) -> trio.SocketListener | None:
+        """The socket on which the sandbox's programs reach the proxy; raises CannotStart if the stub failed."""
+        return None if self.channel is None else await egress.listener_from(self.channel)
+
+    def failure(self, said: str) -> CannotStart | None:
+        """The error if bubblewrap ended before the program ran; `said` is its last line on stderr."""
+        with suppress(BlockingIOError):
+            if b'"exit-code"' in os.read(self.status, STATUS_BYTES):
+                return None
+        return policy.unmade(said.removeprefix("bwrap: ") or "bubblewrap has ended")
+
+
+@asynccontextmanager
+async def prepared(
+    server: Server, env: Mapping[str, str], around: policy.DaemonPlaces
+) -> AsyncIterator[SandboxedStart]:
+    """Prepare the start of a confined server; on exit, close what belonged to it.
+
+    Raises:
+        CannotStart: no such command; or there is no sandbox, or not this one (`sandbox-unavailable`).
+    """
+    with ExitStack() as held, ExitStack() as given:
+        try:
+            yield await trio.to_thread.run_sync(_prepare, server, env, around, held, given)
+        except FileNotFoundError:
+            raise not_found(server.command or "", server.cwd) from None
+
+
+def _prepare(
+    server: Server, env: Mapping[str, str], around: policy.DaemonPlaces, held: ExitStack, given: ExitStack
+) -> SandboxedStart:
+    rules = server.confined
+    assert rules is not None
+    program, code = shutil.which(PROGRAM), seccomp.filter_for(platform.machine())
+    if program is None:
+        raise policy.unavailable("bubblewrap (bwrap) is not installed", problem="bwrap")
+    if code is None:
+        raise policy.unavailable(f"mcpd has no filter for {platform.machine()}", problem="machine")
+    made = policy.resolve(server, rules, around, env.get("PATH", os.defpath))
+    for directory in (made.staging, *made.own.values()):
+        os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib takes 7 ms
+    status, reports = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    held.callback(os.close, status)
+    given.callback(os.close, reports)
+    has_network = rules.mode is SandboxMode.HOME or bool(made.allowed)
+    filtering = _file("filter", code, given)
+    options = bubblewrap.arguments(made, has_network=has_network, filter_fd=filtering, status_fd=reports)
+    listed = _file("arguments", b"".join(os.fsencode(each) + b"\0" for each in options), given)
+    words = [program, "--args", str(listed), "--", made.command, *server.args]
+    passed: tuple[int, ...] = (filtering, listed, reports)
+    channel = None
+    inside = dict(env)
+    if made.data:
+        inside[DATA] = made.data
+    if has_network:
+        channel, theirs = socket.socketpair()
+        held.enter_context(channel)
+        steps = bubblewrap.home_view(made) if rules.mode is SandboxMode.HOME else []
+        fields = [made.staging, *(field for step in steps for field in step)] if steps else []
+        mounts = _file("mounts", b"".join(os.fsencode(each) + b"\0" for each in fields), given)
+        words = [*egress.stub_command(theirs.fileno(), mounts), *words]
+        passed = (*passed, theirs.fileno(), mounts)
+        given.callback(theirs.close)
+        inside |= egress.proxy_environment(HostRules(allowed=made.allowed, denied=made.denied))
+    return SandboxedStart(words=words, env=inside, passed=passed, given=given, channel=channel, status=status)
+
+
+def _file(name: str, content: bytes, held: ExitStack) -> int:
+    """A file in memory with a content, read from its beginning."""
+    descriptor = os.memfd_create(name)
+    held.callback(os.close, descriptor)
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

@@ -1,0 +1,285 @@
+"""Resolves a server's sandbox to places: absolute paths with what the server may do there (docs/sandbox.md).
+
+Symbolic links and `..` are resolved before a place is shown. A link that the server itself could have made is
+refused: the next start would follow the link out of the sandbox. Blocks: it looks at files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from enum import IntEnum
+from functools import cache
+from importlib.resources import files
+
+import attrs
+
+from daemon.causes import Cause
+from daemon.config.config_model import WORKSPACE, Server
+from daemon.config.sandbox_keys import SandboxMode, SandboxRules
+from daemon.errors import CannotStart
+from daemon.host import paths
+
+
+class Access(IntEnum):
+    """A server's access to a place; of two for one path, the higher number counts."""
+
+    HIDDEN = 0
+    READ = 1
+    WRITE = 2
+    READ_ONLY = 3
+    """Not writable, although within a writable place."""
+
+
+@attrs.frozen(kw_only=True)
+class DaemonPlaces:
+    """The daemon's own surroundings, as far as sandboxes depend on them."""
+
+    environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    private: tuple[str, ...] = ()
+    """The daemon's configuration, state and sockets, which no server may reach."""
+
+    @property
+    def data(self) -> str:
+        """The directory that has a directory for each sandboxed server."""
+        if "STATE_DIRECTORY" in self.environ:
+            return str(paths.state_dir(self.environ) / "servers")
+        return str(paths.xdg(self.environ, "XDG_DATA_HOME", ".local/share") / "mcpd" / "servers")
+
+
+@attrs.frozen(kw_only=True)
+class Policy:
+    """The sandbox of one server or instance, with resolved paths."""
+
+    mode: SandboxMode
+    home: str
+    cwd: str
+    command: str
+    """The program's path."""
+    places: Mapping[str, Access]
+    own: Mapping[str, str]
+    """Places of the server's own: the path inside, and the directory outside that stands there."""
+    staging: str
+    """An empty directory outside, for mounts (`bubblewrap.home_view`)."""
+    data: str
+    """The server's own directory, MCPD_DATA_DIR inside: what is written there stays."""
+    allowed: tuple[str, ...]
+    denied: tuple[str, ...]
+
+
+@cache
+def table() -> Mapping[str, tuple[str, ...]]:
+    """The lists of `places.toml`."""
+    read = tomllib.loads((files("daemon.sandbox") / "places.toml").read_text(encoding="utf-8"))
+    return {name: tuple(listed) for name, listed in read.items()}
+
+
+SECRETS = ("keys", "cloud", "logins", "histories", "browsers", "agents", "machine")
+"""The lists of `places.toml` that no server reads."""
+
+
+def resolve(server: Server, rules: SandboxRules, around: DaemonPlaces, path: str) -> Policy:
+    """Resolve the sandbox of a server whose programs are searched in `path`.
+
+    Raises `CannotStart` (`sandbox-unavailable`): a path that is not there, or leads out of the sandbox; and
+    FileNotFoundError: no such command.
+    """
+    home = os.path.realpath(paths.home(around.environ))
+    if home == "/":
+        raise unavailable("mcpd has no home directory: set HOME", problem="home")
+    cwd = server.cwd or home
+    resolved = _Places(server, rules, around, home)
+    resolved.add_all()
+    command = resolved.program(path)
+    name = hashlib.sha256(server.label.encode()).hexdigest()[:16]
+    root = os.path.join(around.data, server.name)  # noqa: PTH118 - pathlib takes 7 ms
+    data = f"{root}/data" if server.instance is None else f"{root}/instances/{name}"
+    return Policy(
+        mode=rules.mode,
+        home=home,
+        cwd=os.path.realpath(cwd),
+        command=command,
+        places=resolved.found,
+        own={**resolved.own(f"{root}/caches"), os.path.realpath(data): data},
+        staging=f"{root}/view",
+        data=os.path.realpath(data),
+        allowed=rules.hosts,
+        denied=rules.network.denied_domains,
+    )
+
+
+def unavailable(error: str, **data: str) -> CannotStart:
+    """The error of a sandbox that cannot be made: the server does not start without one."""
+    text = f"cannot make its sandbox: {error}. mcpd does not start it without"
+    return CannotStart(text, Cause.SANDBOX_UNAVAILABLE, error=error, **data)
+
+
+def unmade(error: str) -> CannotStart:
+    """The error of a sandbox that the system refused to make, with the kind of refusal."""
+    words = error.lower()
+    if "namespace" in words or "unshare" in words or "uid map" in words or "uid_map" in words:
+        return unavailable(error, problem=_refuser(), python=os.path.realpath(sys.executable))
+    if "proc" in words and "permitted" in words:
+        return unavailable(error, problem="proc")
+    return unavailable(error, problem="setup")
+
+
+def _refuser() -> str:
+    """The setting that refuses user namespaces: the first that is found."""
+    settings = {
+        "apparmor": ("apparmor_restrict_unprivileged_userns", "1"),
+        "userns": ("unprivileged_userns_clone", "0"),
+    }
+    for problem, (name, refusing) in settings.items():
+        with suppress(OSError), open(f"/proc/sys/kernel/{name}", encoding="ascii") as file:  # noqa: PTH123
+            if file.read().strip() == refusing:
+                return problem
+    return "namespaces"
+
+
+def is_within(path: str, directory: str) -> bool:
+    """Whether a path is a directory or below it; both are absolute and resolved."""
+    return f"{path}/".startswith(f"{directory.rstrip('/')}/")
+
+
+class _Places:
+    """Collects the places of one server."""
+
+    def __init__(self, server: Server, rules: SandboxRules, around: DaemonPlaces, home: str) -> None:
+        self.found: dict[str, Access] = {}
+        self._server, self._rules, self._home = server, rules, home
+        self._cwd = server.cwd or home
+        self._around = around
+        self._writable: list[str] = []
+
+    def add_all(self) -> None:
+        """Add the hidden places, those of the entry, the workspace and the working directory."""
+        files = self._rules.filesystem
+        for listed in SECRETS:
+            for each in table()[listed]:
+                self._hide(os.path.join(self._home, each))  # noqa: PTH118
+        for each in (*self._around.private, *map(self._absolute, _sound(files.deny_read))):
+            self._hide(each)
+        workspace = self._server.instance and self._server.instance.workspace
+        if workspace and not is_within(self._home, os.path.realpath(workspace)):
+            self._writable.append(os.path.realpath(workspace))
+        self._writable += [os.path.realpath(self._absolute(each)) for each in _sound(files.allow_write)]
+        if self._server.cwd and not is_within(self._home, os.path.realpath(self._cwd)):
+            is_strict = self._rules.mode is SandboxMode.STRICT
+            self._put(os.path.realpath(self._cwd), Access.READ if is_strict else Access.WRITE)
+        for each in self._writable:
+            self._put(each, Access.WRITE)
+        self._allow(files.allow_read, Access.READ, "allowRead")
+        self._allow(files.allow_write, Access.WRITE, "allowWrite")
+        for each in _sound(files.deny_write):
+            path = os.path.realpath(self._absolute(each))
+            if os.path.lexists(path):
+                self._put(path, Access.READ_ONLY)
+            elif any(is_within(path, writable) for writable in self._writable):
+                raise self._missing(each, "denyWrite")
+
+    def program(self, path: str) -> str:
+        """The command's path; shows a program, and files among its arguments, where the mode hides them."""
+        command = self._server.command or ""
+        found = shutil.which(os.path.join(self._cwd, command) if "/" in command else command, path=path)  # noqa: PTH118
+        if found is None:
+            raise FileNotFoundError(command)
+        for each in (*_installed(found, self._home), *self._files_named()):
+            if self._is_shut(each):
+                self._put(each, Access.READ)
+        return found
+
+    def own(self, caches: str) -> dict[str, str]:
+        """Caches of the server's own, and of other tools those that the user lacks."""
+        made = {}
+        for each in (*table()["caches"], *table()["tools"]):
+            inside = os.path.join(self._home, each)  # noqa: PTH118
+            if each in table()["caches"] or not os.path.isdir(inside):  # noqa: PTH112
+                made[os.path.realpath(inside)] = f"{caches}/{each.replace('/', '+')}"
+            elif self._rules.mode is SandboxMode.STRICT:
+                self._put(os.path.realpath(inside), Access.READ)
+        return {inside: outside for inside, outside in made.items() if inside not in self.found}
+
+    def _files_named(self) -> Iterator[str]:
+        for each in self._server.args:
+            path = os.path.join(self._cwd, each)  # noqa: PTH118
+            secret = any(is_within(os.path.realpath(path), hidden) for hidden in self._hidden())
+            if each and not secret and os.path.isfile(path):  # noqa: PTH113
+                yield os.path.realpath(path)
+
+    def _is_shut(self, path: str) -> bool:
+        """Whether nothing shows a path so far."""
+        strict = (self._home,) if self._rules.mode is SandboxMode.STRICT else ()
+        if any(access is not Access.HIDDEN and is_within(path, shown) for shown, access in self.found.items()):
+            return False
+        empty = [each for each in table()["empty"] if not is_within(self._home, each)]
+        return any(is_within(path, each) for each in (*self._hidden(), *empty, *strict))
+
+    def _hidden(self) -> list[str]:
+        return [path for path, access in self.found.items() if access is Access.HIDDEN]
+
+    def _hide(self, path: str) -> None:
+        self._put(os.path.normpath(path), Access.HIDDEN)
+        self._put(os.path.realpath(path), Access.HIDDEN)
+
+    def _put(self, path: str, access: Access) -> None:
+        self.found[path] = max(access, self.found.get(path, access))
+
+    def _allow(self, written: tuple[str, ...], access: Access, key: str) -> None:
+        for each in _sound(written):
+            path = self._absolute(each)
+            if not os.path.exists(path):  # noqa: PTH110
+                raise self._missing(each, key)
+            for link in _links(path):
+                holder = os.path.realpath(os.path.dirname(link))  # noqa: PTH120
+                if any(is_within(holder, writable) for writable in self._writable):
+                    error = f"`{key}` has {each}, and {link} is a link that the server could have made itself"
+                    raise unavailable(error, problem="link", path=link)
+            self._put(os.path.realpath(path), access)
+
+    def _missing(self, written: str, key: str) -> CannotStart:
+        return unavailable(f"`{key}` has {written}, which is not there", problem="path", path=written)
+
+    def _absolute(self, written: str) -> str:
+        return os.path.join(self._cwd, written)  # noqa: PTH118
+
+
+def _sound(written: tuple[str, ...]) -> Iterator[str]:
+    """The paths but those of a workspace that the server does not have."""
+    return (each for each in written if WORKSPACE not in each)
+
+
+def _links(path: str) -> Iterator[str]:
+    """The symbolic links on the way to a path, also those of links' targets."""
+    waiting, seen = [path], set[str]()
+    while waiting:
+        at = waiting.pop()
+        while at not in {"/", ""}:
+            if os.path.islink(at) and at not in seen:  # noqa: PTH114
+                seen.add(at)
+                yield at
+                waiting.append(os.path.join(os.path.dirname(at), os.readlink(at)))  # noqa: PTH115, PTH118, PTH120
+            at = os.path.dirname(at)  # noqa: PTH120
+
+
+def _installed(program: str, home: str) -> Iterator[str]:
+    """The places of a program: each link on the way, its installation, and that of a virtual environment."""
+    shared = {home, f"{home}/.local", "/", "/usr", "/usr/local"}
+    for each in (program, *_links(program), os.path.realpath(program)):
+        directory = os.path.dirname(each)  # noqa: PTH120
+        above = os.path.dirname(directory)  # noqa: PTH120
+        if os.path.basename(directory) in {"bin", ".bin"} and above not in shared:  # noqa: PTH119
+            yield os.path.realpath(above)
+            if os.path.isfile(f"{above}/pyvenv.cfg"):  # noqa: PTH113
+                base = os.path.realpath(f"{directory}/python")
+                yield os.path.dirname(os.path.dirname(base))  # noqa: PTH120
+        else:
+            yield os.path.realpath(each)
+            # uvx starts the program uv that lies next to it.
+            if os.path.basename(each) == "uvx" and os.path.isfile(f"{directory}/uv"):  # noqa: PTH113, PTH119
+                yield os.path.realpath(f"{directory}/uv")

@@ -1,0 +1,198 @@
+"""Programs in real sandboxes: what they find, how they end, and what prevents a start."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from daemon.config.config_model import Server
+from daemon.config.sandbox_keys import SandboxMode, SandboxWish, sandbox_in_force
+from daemon.errors import CannotStart
+from daemon.processes.children import ChildProcess, Children
+from daemon.sandbox import launch, policy
+from daemon.sandbox.launch import SandboxedStart, prepared
+from daemon.sandbox.policy import DaemonPlaces
+
+PATIENCE = 30.0
+
+LOOK = """
+import json, os, socket, sys
+def read(path):
+    try:
+        return sorted(os.listdir(path)) if os.path.isdir(path) else open(path).read()
+    except OSError as error:
+        return error.strerror
+def write(path):
+    try:
+        open(path, "w").close()
+        return "written"
+    except OSError as error:
+        return error.strerror
+home = os.environ["HOME"]
+held = [each for each in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{each}")]
+status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
+print(json.dumps({
+    "fds": sorted(held), "pid": os.getpid(), "caps": status["CapBnd"], "privileges": status["NoNewPrivs"],
+    "seccomp": status["Seccomp"], "key": read(home + "/.ssh/id"), "home": read(home), "tmp": read("/tmp"),
+    "write": {each: write(os.path.expanduser(each)) for each in
+              ("~/x", "~/.npm/x", "/tmp/x", "/usr/x", os.environ["MCPD_DATA_DIR"] + "/x")},
+    "interfaces": [name for _, name in socket.if_nameindex()], "proxy": os.environ.get("HTTPS_PROXY"),
+}))
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    made = tmp_path.resolve() / "home"
+    (made / ".ssh").mkdir(parents=True)
+    (made / ".ssh" / "id").write_text("secret")
+    (made / "notes").mkdir()
+    return made
+
+
+def server_of(*words: str, wish: SandboxWish) -> Server:
+    return Server(name="s", command=words[0], args=words[1:], confined=sandbox_in_force(wish))
+
+
+class Run:
+    """A started program, and its whole output."""
+
+    def __init__(self, children: Children, start: SandboxedStart, child: ChildProcess) -> None:
+        self.children, self.start, self.child = children, start, child
+
+    async def output(self) -> bytes:
+        read = bytearray()
+        while True:
+            try:
+                chunk = os.read(self.child.stdout, 65536)
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self.child.stdout)
+                continue
+            if not chunk:
+                return bytes(read)
+            read += chunk
+
+    async def line(self) -> bytes:
+        await trio.lowlevel.wait_readable(self.child.stdout)
+        return os.read(self.child.stdout, 65536)
+
+
+async def begun(server: Server, home: Path, start: SandboxedStart, children: Children) -> Run:
+    with start.given:
+        child = await children.start(start.words[0], start.words[1:], start.env, str(home), passed=start.passed)
+    if (listener := await start.listener()) is not None:
+        await listener.aclose()
+    return Run(children, start, child)
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {"HOME": str(home), "PATH": os.environ["PATH"]}
+
+
+async def look(home: Path, wish: SandboxWish) -> dict[str, Any]:
+    server, children = server_of(sys.executable, "-c", LOOK, wish=wish), Children()
+    with trio.fail_after(PATIENCE):
+        async with prepared(server, environment(home), DaemonPlaces(environ=environment(home))) as start:
+            run = await begun(server, home, start, children)
+            found: dict[str, Any] = json.loads(await run.output())
+            assert await run.child.process.wait() == 0
+            assert start.failure("") is None
+            return found
+
+
+async def test_a_program_at_home_finds_no_secret_no_capability_and_no_descriptor(home: Path) -> None:
+    found = await look(home, SandboxMode.HOME)
+    assert found["fds"] == ["0", "1", "2"]
+    assert (found["caps"], found["privileges"], found["seccomp"]) == ("0" * 16, "1", "2")
+    assert found["key"] == "No such file or directory"
+    assert ".ssh" not in found["home"]
+    assert "notes" in found["home"]
+    written = {path for path, result in found["write"].items() if result == "written"}
+    data = str(home / ".local/share/mcpd/servers/s/data/x")
+    assert written == {"~/.npm/x", "/tmp/x", data}
+    assert found["interfaces"] == ["lo"]
+    assert found["proxy"] == "http://127.0.0.1:3128"
+    assert not (home / ".npm").exists()
+    assert os.path.isfile(data)  # noqa: ASYNC240, PTH113 - a test may wait
+
+
+async def test_a_program_in_strict_mode_finds_an_empty_home_and_no_network(home: Path) -> None:
+    found = await look(home, SandboxMode.STRICT)
+    assert "notes" not in found["home"]
+    assert found["proxy"] is None
+    assert found["write"]["/usr/x"] == "Read-only file system"
+    assert not (home / "x").exists()
+
+
+async def test_sigterm_reaches_the_program_inside(home: Path) -> None:
+    """Bubblewrap itself has no grace: at its end the kernel kills all that is inside."""
+    program = """
+import signal, sys
+signal.signal(15, lambda *_: (print("bye", flush=True), sys.exit()))
+print("up", flush=True)
+while True:
+    signal.pause()
+"""
+    server = server_of(sys.executable, "-c", program, wish=SandboxMode.STRICT)
+    children = Children()
+    with trio.fail_after(PATIENCE):
+        async with prepared(server, environment(home), DaemonPlaces(environ=environment(home))) as start:
+            run = await begun(server, home, start, children)
+            assert await run.line() == b"up\n"
+            os.close(run.child.stdin)
+            await children.stop(run.child, eof=0.0, term=20.0)
+            assert await run.output() == b"bye\n"
+
+
+async def failure(server: Server, home: Path) -> CannotStart:
+    with pytest.raises(CannotStart) as caught:
+        async with prepared(server, environment(home), DaemonPlaces(environ=environment(home))):
+            pass
+    return caught.value
+
+
+async def test_a_missing_command_is_named_as_without_a_sandbox(home: Path) -> None:
+    error = await failure(server_of("no-such-program", wish=SandboxMode.HOME), home)
+    assert error.reason.cause == "command-not-found"
+
+
+async def test_without_bubblewrap_nothing_starts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "PROGRAM", "no-such-bwrap")
+    error = await failure(server_of("sh", wish=SandboxMode.HOME), home)
+    assert (error.reason.cause, error.reason.data["problem"]) == ("sandbox-unavailable", "bwrap")
+
+
+async def test_a_sandbox_that_bubblewrap_cannot_make_is_told_from_a_program_that_fails(home: Path) -> None:
+    server, children = server_of("false", wish=SandboxMode.STRICT), Children()
+    with trio.fail_after(PATIENCE):
+        async with prepared(server, environment(home), DaemonPlaces(environ=environment(home))) as start:
+            run = await begun(server, home, start, children)
+            assert await run.child.process.wait() == 1
+            assert start.failure("bwrap: x") is None
+        async with prepared(server, environment(home), DaemonPlaces(environ=environment(home))) as start:
+            start.words[start.words.index("--") : start.words.index("--")] = ["--bind", "/no/such", "/tmp/x"]
+            run = await begun(server, home, start, children)
+            assert await run.child.process.wait() == 1
+            error = start.failure("bwrap: Can't find source path /no/such: No such file or directory")
+            assert error is not None
+            assert error.reason.data["problem"] == "setup"
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ("Creating new namespace failed: Operation not permitted", "namespaces"),
+        ("unshare: Operation not permitted", "namespaces"),
+        ("setting up uid map: Permission denied", "namespaces"),
+        ("Can't mount proc on /newroot/proc: Operation not permitted", "proc"),
+        ("Can't mkdir /x: Read-only file system", "setup"),
+    ],
+)
+def test_what_bubblewrap_says_has_a_kind(said: str, problem: str) -> None:
+    assert policy.unmade(said).reason.data["problem"] == problem

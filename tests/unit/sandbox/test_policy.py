@@ -1,0 +1,166 @@
+"""The places of a sandbox: secrets, the entry's words, links, programs and the view of a home directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from daemon.config.config_model import WORKSPACE, Instance, Server
+from daemon.config.sandbox_keys import (
+    SandboxFilesystem,
+    SandboxMode,
+    SandboxNetwork,
+    SandboxRules,
+    sandbox_in_force,
+)
+from daemon.errors import CannotStart
+from daemon.sandbox.bubblewrap import arguments, home_view
+from daemon.sandbox.policy import SECRETS, Access, DaemonPlaces, Policy, resolve, table
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    made = tmp_path.resolve() / "home"
+    for directory in (".ssh", ".config/gh", ".config/app", ".local/bin", "src/out", "notes"):
+        (made / directory).mkdir(parents=True)
+    for file in (".ssh/id", ".netrc", ".profile", ".config/app/set.json", "src/main.py"):
+        (made / file).write_text("x")
+    return made
+
+
+def policy_of(home: Path, *, workspace: str | None = None, mode: str = "home", **more: Any) -> Policy:
+    """The policy of a server; `files` and `network` are its sandbox, everything else is its entry."""
+    files = SandboxFilesystem(**{key: tuple(paths) for key, paths in more.pop("files", {}).items()})
+    rules = SandboxRules(mode=SandboxMode(mode), filesystem=files, network=SandboxNetwork(allowed_domains=()))
+    server = Server(**{"name": "s", "command": "/bin/sh", "confined": rules, **more})
+    if workspace is not None:
+        server = attrs.evolve(server, instance=Instance(label="s@w", workspace=workspace))
+    around = DaemonPlaces(environ={"HOME": str(home)}, private=(str(home / "src" / "mcpd.sock"),))
+    return resolve(server, rules, around, "/usr/bin:/bin")
+
+
+def shown(policy: Policy) -> dict[str, str]:
+    """The view of the home directory: what each place becomes."""
+    size = len(policy.staging) + 1
+    return {place[size:]: what for what, _, place in home_view(policy) if what != "dir"}
+
+
+def test_a_home_without_its_secrets_is_shown(home: Path) -> None:
+    view = shown(policy_of(home))
+    assert view["src/main.py"] == view[".profile"] == view[".config/app"] == view["notes"] == "read"
+    assert not [path for path in view if path.startswith((".ssh", ".netrc", ".config/gh"))]
+    assert view[".npm"] == view[".cache/uv"] == view[".local/share/mcpd/servers/s/data"] == "write"
+
+
+def test_a_secret_that_is_made_later_is_not_shown_either(home: Path) -> None:
+    """Its directory is made anew, of the entries that are there at the start."""
+    view = shown(policy_of(home))
+    assert ".config" not in view
+    assert ".local" not in view
+
+
+def test_the_words_of_an_entry_are_resolved_before_they_count(home: Path) -> None:
+    files = {"allow_write": ["src/../notes", f"{WORKSPACE}/x"], "allow_read": [str(home / ".ssh/id")]}
+    made = policy_of(home, files=files)
+    assert made.places[str(home / "notes")] is Access.WRITE
+    assert made.places[str(home / ".ssh/id")] is Access.READ
+    assert not [path for path in made.places if WORKSPACE in path]
+    view = shown(made)
+    assert (view["notes"], view[".ssh/id"]) == ("write", "read")
+    assert ".ssh" not in view
+
+
+def test_what_is_denied_within_what_is_allowed_stays_denied(home: Path) -> None:
+    (home / "src" / "mcpd.sock").write_text("")
+    denied = {"deny_write": [str(home / "src/out")], "deny_read": [str(home / "src/main.py")]}
+    made = policy_of(home, files={"allow_write": [str(home / "src")], **denied})
+    steps = [(what, place[len(made.staging) :]) for what, _, place in home_view(made)]
+    order = [steps.index(each) for each in (("write", "/src"), ("read", "/src/out"), ("hide", "/src/main.py"))]
+    assert order[0] < min(order[1:])
+    assert ("hide", "/src/mcpd.sock") in steps
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({"allow_read": ["/no/such"]}, "path"),
+        ({"allow_write": ["/no/such"]}, "path"),
+        ({"allow_write": ["src"], "deny_write": ["src/none"]}, "path"),
+        ({"allow_write": ["src", "src/link"]}, "link"),
+        ({"allow_write": ["src"], "allow_read": ["src/link/id"]}, "link"),
+        ({"allow_write": ["src"], "allow_read": ["notes/over/id"]}, "link"),
+    ],
+)
+def test_a_path_that_is_not_there_or_leads_out_prevents_the_start(
+    home: Path, files: dict[str, list[str]], problem: str
+) -> None:
+    (home / "src" / "link").symlink_to(home / ".ssh")
+    (home / "notes" / "over").symlink_to(home / "src" / "link")
+    with pytest.raises(CannotStart) as caught:
+        policy_of(home, files=files, cwd=str(home), mode="strict")
+    assert caught.value.reason.cause == "sandbox-unavailable"
+    assert caught.value.reason.data["problem"] == problem
+
+
+def test_a_denied_path_that_is_not_there_is_hidden_all_the_same(home: Path) -> None:
+    assert policy_of(home, files={"deny_read": ["later"]}).places[str(home / "later")] is Access.HIDDEN
+
+
+def test_a_workspace_is_writable_unless_the_home_directory_lies_in_it(home: Path) -> None:
+    made = policy_of(home, workspace=str(home / "src"))
+    assert made.places[str(home / "src")] is Access.WRITE
+    assert made.data.startswith(str(home / ".local/share/mcpd/servers/s/instances/"))
+    for wide in (str(home), str(home.parent), "/"):
+        assert wide not in policy_of(home, workspace=wide).places
+
+
+def test_a_working_directory_is_writable_as_in_vs_code_and_in_strict_mode_only_readable(home: Path) -> None:
+    assert policy_of(home, cwd=str(home / "src")).places[str(home / "src")] is Access.WRITE
+    assert policy_of(home, cwd=str(home / "src"), mode="strict").places[str(home / "src")] is Access.READ
+    assert str(home) not in policy_of(home, cwd=str(home)).places
+
+
+def test_strict_shows_the_program_its_environment_and_its_script(home: Path) -> None:
+    venv = home / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "pyvenv.cfg").write_text("")
+    (venv / "bin" / "python").symlink_to("/bin/sh")
+    (home / ".local/bin/tool").symlink_to(venv / "bin" / "python")
+    script = str(home / "src/main.py")
+    made = policy_of(
+        home, command=str(home / ".local/bin/tool"), args=(script, str(home / ".netrc")), mode="strict"
+    )
+    assert made.places[str(venv)] is made.places[script] is Access.READ
+    assert made.places[str(home / ".netrc")] is Access.HIDDEN
+
+
+def test_the_arguments_empty_what_is_others_and_end_with_the_directory(home: Path) -> None:
+    made = policy_of(home, mode="strict", files={"allow_write": [str(home / "notes")]})
+    words = arguments(made, has_network=False, filter_fd=7, status_fd=8)
+    text = " ".join(words)
+    assert "--unshare-net" in words
+    assert f"--tmpfs {home} " in text
+    assert f"--bind {home}/notes {home}/notes" in text
+    assert words[-2:] == ["--chdir", str(home)]
+    assert words.index("--die-with-parent") < words.index("--ro-bind")
+    open_words = arguments(policy_of(home), has_network=True, filter_fd=7, status_fd=8)
+    assert "--unshare-net" not in open_words
+    assert f"--bind {made.staging} {home}" in " ".join(open_words)
+
+
+def test_every_place_of_the_table_is_relative_or_absolute_on_purpose() -> None:
+    listed = table()
+    assert all(each.startswith("/") for each in (*listed["machine"], *listed["empty"], *listed["kept"]))
+    of_home = [each for name in SECRETS if name != "machine" for each in listed[name]]
+    assert not [each for each in (*of_home, *listed["caches"], *listed["tools"]) if each.startswith("/")]
+    assert len(of_home) == len(set(of_home))
+
+
+def test_no_home_directory_prevents_the_start() -> None:
+    rules = sandbox_in_force(SandboxMode.HOME)
+    assert rules is not None
+    with pytest.raises(CannotStart, match="no home directory"):
+        resolve(Server(name="s", command="sh", confined=rules), rules, DaemonPlaces(), "/bin")
