@@ -17,6 +17,9 @@ from daemon.sandbox.policy import Access, Policy, is_within, table
 MAX_ENTRIES = 4000
 """Entries of the home directory and of those opened in it; others are not shown, as mounts cost memory."""
 
+TEMPORARY_BYTES = 1024 * 1024 * 1024
+"""Bytes of each file system in memory: a browser needs 100 MB, and without a bound half the memory is free."""
+
 NAMESPACES = ("user", "ipc", "pid", "uts", "cgroup")
 
 Mount = tuple[str, str, str]
@@ -29,14 +32,14 @@ def arguments(policy: Policy, *, has_network: bool, filter_fd: int, status_fd: i
     words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     words += ["--seccomp", str(filter_fd), "--json-status-fd", str(status_fd)]
     words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    is_view = policy.mode is SandboxMode.HOME
     emptied = [each for each in table()["empty"] if os.path.realpath(each) == each != policy.home]
     emptied = [each for each in emptied if _is_directory(each)]
-    for each in emptied:
-        words += ["--tmpfs", each]
+    for each in (*emptied, "/dev/shm", *([] if is_view else [policy.home])):  # noqa: S108 - directories of its own
+        words += ["--size", str(TEMPORARY_BYTES), "--tmpfs", each]
     for each in table()["kept"]:
         words += ["--ro-bind-try", each, each]
-    is_view = policy.mode is SandboxMode.HOME
-    words += ["--bind", policy.staging, policy.home] if is_view else ["--tmpfs", policy.home]
+    words += ["--bind", policy.staging, policy.home] if is_view else []
     for path, access in in_order(policy.places):
         if not (is_view and is_within(path, policy.home)):
             words += _words(policy, path, access, emptied)

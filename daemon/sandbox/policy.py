@@ -97,7 +97,7 @@ def resolve(server: Server, rules: SandboxRules, around: DaemonPlaces, path: str
     resolved.add_all()
     command = resolved.program(path)
     name = hashlib.sha256(server.label.encode()).hexdigest()[:16]
-    root = os.path.join(around.data, server.name)  # noqa: PTH118 - pathlib takes 7 ms
+    root = os.path.realpath(os.path.join(around.data, server.name))  # noqa: PTH118 - pathlib takes 7 ms
     data = f"{root}/data" if server.instance is None else f"{root}/instances/{name}"
     return Policy(
         mode=rules.mode,
@@ -166,10 +166,10 @@ class _Places:
         for each in (*self._around.private, *map(self._absolute, _sound(files.deny_read))):
             self._hide(each)
         workspace = self._server.instance and self._server.instance.workspace
-        if workspace and not is_within(self._home, os.path.realpath(workspace)):
+        if workspace and not self._is_wide(workspace):
             self._writable.append(os.path.realpath(workspace))
         self._writable += [os.path.realpath(self._absolute(each)) for each in _sound(files.allow_write)]
-        if self._server.cwd and not is_within(self._home, os.path.realpath(self._cwd)):
+        if self._server.cwd and not self._is_wide(self._server.cwd):
             is_strict = self._rules.mode is SandboxMode.STRICT
             self._put(os.path.realpath(self._cwd), Access.READ if is_strict else Access.WRITE)
         for each in self._writable:
@@ -212,6 +212,11 @@ class _Places:
             if each and not secret and os.path.isfile(path):  # noqa: PTH113
                 yield os.path.realpath(path)
 
+    def _is_wide(self, directory: str) -> bool:
+        """Whether a directory holds the whole home directory, or belongs to a secret."""
+        path = os.path.realpath(directory)
+        return is_within(self._home, path) or any(is_within(path, each) for each in self._hidden())
+
     def _is_shut(self, path: str) -> bool:
         """Whether nothing shows a path so far."""
         strict = (self._home,) if self._rules.mode is SandboxMode.STRICT else ()
@@ -240,7 +245,18 @@ class _Places:
                 if any(is_within(holder, writable) for writable in self._writable):
                     error = f"`{key}` has {each}, and {link} is a link that the server could have made itself"
                     raise unavailable(error, problem="link", path=link)
+            if (secret := self._secret_behind(path)) is not None:
+                error = f"`{key}` has {each}, which leads to {secret}"
+                raise unavailable(error, problem="link", path=path)
             self._put(os.path.realpath(path), access)
+
+    def _secret_behind(self, path: str) -> str | None:
+        """The hidden place to which links lead from a path that does not name it."""
+        target, written = os.path.realpath(path), os.path.normpath(path)
+        hidden = self._hidden()
+        if any(is_within(written, each) for each in hidden):
+            return None
+        return next((each for each in hidden if is_within(target, each)), None)
 
     def _missing(self, written: str, key: str) -> CannotStart:
         return unavailable(f"`{key}` has {written}, which is not there", problem="path", path=written)

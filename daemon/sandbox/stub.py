@@ -108,13 +108,24 @@ def _mount(staging: bytes, fields: list[bytes]) -> None:
             _restrict(place, _READ_ONLY)
         else:
             try:
-                _system("mount", source, place, None, _BIND, None)
+                _bind(source, place)
             except OSError:
                 if what == b"write":
                     raise
                 continue  # it went, or its file system is closed to us: it is not shown
             _restrict(place, _READ_ONLY if what == b"read" else 0)
     _restrict(staging, _READ_ONLY, deep=False)
+
+
+def _bind(source: bytes, place: bytes) -> None:
+    """Show a file or directory, and no link that has taken its place meanwhile."""
+    held = os.open(source, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.readlink(b"/proc/self/fd/%d" % held) != source:  # noqa: PTH115
+            raise OSError(f"{os.fsdecode(source)} has become another file")
+        _system("mount", b"/proc/self/fd/%d" % held, place, None, _BIND, None)
+    finally:
+        os.close(held)
 
 
 def _restrict(place: bytes, flags: int, *, deep: bool = True) -> None:

@@ -83,6 +83,11 @@ def test_what_is_denied_within_what_is_allowed_stays_denied(home: Path) -> None:
     assert ("hide", "/src/mcpd.sock") in steps
 
 
+def test_a_workspace_within_a_secret_is_not_shown(home: Path) -> None:
+    made = policy_of(home, workspace=str(home / ".ssh"), cwd=str(home / ".config/gh"))
+    assert made.places[str(home / ".ssh")] is made.places[str(home / ".config/gh")] is Access.HIDDEN
+
+
 @pytest.mark.parametrize(
     ("files", "problem"),
     [
@@ -92,6 +97,7 @@ def test_what_is_denied_within_what_is_allowed_stays_denied(home: Path) -> None:
         ({"allow_write": ["src", "src/link"]}, "link"),
         ({"allow_write": ["src"], "allow_read": ["src/link/id"]}, "link"),
         ({"allow_write": ["src"], "allow_read": ["notes/over/id"]}, "link"),
+        ({"allow_read": ["notes/over/id"]}, "link"),
     ],
 )
 def test_a_path_that_is_not_there_or_leads_out_prevents_the_start(
