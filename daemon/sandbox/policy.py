@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from enum import IntEnum
 from functools import cache
@@ -165,19 +165,23 @@ class _Places:
                 self._hide(os.path.join(self._home, each))  # noqa: PTH118
         for each in (*self._around.private, *map(self._absolute, _sound(files.deny_read))):
             self._hide(each)
-        workspace = self._server.instance and self._server.instance.workspace
-        if workspace and not self._is_wide(workspace):
-            self._writable.append(os.path.realpath(workspace))
+        workspace = self._server.instance.workspace if self._server.instance else None
+        cwd = None if self._rules.mode is SandboxMode.STRICT else self._server.cwd
+        working = {
+            key: path
+            for key, path in (("workspace", workspace), ("cwd", cwd))
+            if path and not self._is_wide(path)
+        }
+        self._writable += map(os.path.realpath, working.values())
         self._writable += [os.path.realpath(self._absolute(each)) for each in _sound(files.allow_write)]
+        for key, path in working.items():
+            self._put(self._followed(path, key), Access.WRITE)
         if self._server.cwd and not self._is_wide(self._server.cwd):
-            is_strict = self._rules.mode is SandboxMode.STRICT
-            self._put(os.path.realpath(self._cwd), Access.READ if is_strict else Access.WRITE)
-        for each in self._writable:
-            self._put(each, Access.WRITE)
+            self._put(self._followed(self._server.cwd, "cwd"), Access.READ)
         self._allow(files.allow_read, Access.READ, "allowRead")
         self._allow(files.allow_write, Access.WRITE, "allowWrite")
         for each in _sound(files.deny_write):
-            path = os.path.realpath(self._absolute(each))
+            path = self._followed(self._absolute(each), "denyWrite")
             if os.path.lexists(path):
                 self._put(path, Access.READ_ONLY)
             elif any(is_within(path, writable) for writable in self._writable):
@@ -189,8 +193,8 @@ class _Places:
         found = shutil.which(os.path.join(self._cwd, command) if "/" in command else command, path=path)  # noqa: PTH118
         if found is None:
             raise FileNotFoundError(command)
-        for each in (*_installed(found, self._home), *self._files_named()):
-            if self._is_shut(each):
+        for each in (*_installed(found, self._home, self._forged), *self._files_named()):
+            if self._is_shut(each) and not self._forged(found):
                 self._put(each, Access.READ)
         return found
 
@@ -209,7 +213,7 @@ class _Places:
         for each in self._server.args:
             path = os.path.join(self._cwd, each)  # noqa: PTH118
             secret = any(is_within(os.path.realpath(path), hidden) for hidden in self._hidden())
-            if each and not secret and os.path.isfile(path):  # noqa: PTH113
+            if each and not secret and os.path.isfile(path) and not self._forged(path):  # noqa: PTH113
                 yield os.path.realpath(path)
 
     def _is_wide(self, directory: str) -> bool:
@@ -240,15 +244,26 @@ class _Places:
             path = self._absolute(each)
             if not os.path.exists(path):  # noqa: PTH110
                 raise self._missing(each, key)
-            for link in _links(path):
-                holder = os.path.realpath(os.path.dirname(link))  # noqa: PTH120
-                if any(is_within(holder, writable) for writable in self._writable):
-                    error = f"`{key}` has {each}, and {link} is a link that the server could have made itself"
-                    raise unavailable(error, problem="link", path=link)
-            if (secret := self._secret_behind(path)) is not None:
-                error = f"`{key}` has {each}, which leads to {secret}"
-                raise unavailable(error, problem="link", path=path)
-            self._put(os.path.realpath(path), access)
+            self._put(self._followed(path, key), access)
+
+    def _followed(self, path: str, key: str) -> str:
+        """Resolve a path of the entry; raises CannotStart if a link on the way could lead anywhere."""
+        if link := self._forged(path):
+            error = f"`{key}` has {path}, and {link} is a link that the server could have made itself"
+            raise unavailable(error, problem="link", path=link)
+        if (secret := self._secret_behind(path)) is not None:
+            error = f"`{key}` has {path}, which leads to {secret}"
+            raise unavailable(error, problem="link", path=path)
+        return os.path.realpath(path)
+
+    def _forged(self, path: str) -> str:
+        """The first link on the way to a path that the server can make; empty if there is none."""
+        writable = (*self._writable, os.path.realpath(self._around.data))
+        for link in _links(path):
+            holder = os.path.realpath(os.path.dirname(link))  # noqa: PTH120
+            if any(is_within(holder, each) for each in writable):
+                return link
+        return ""
 
     def _secret_behind(self, path: str) -> str | None:
         """The hidden place to which links lead from a path that does not name it."""
@@ -283,7 +298,7 @@ def _links(path: str) -> Iterator[str]:
             at = os.path.dirname(at)  # noqa: PTH120
 
 
-def _installed(program: str, home: str) -> Iterator[str]:
+def _installed(program: str, home: str, forged: Callable[[str], str]) -> Iterator[str]:
     """The places of a program: each link on the way, its installation, and that of a virtual environment."""
     shared = {home, f"{home}/.local", "/", "/usr", "/usr/local"}
     for each in (program, *_links(program), os.path.realpath(program)):
@@ -291,7 +306,7 @@ def _installed(program: str, home: str) -> Iterator[str]:
         above = os.path.dirname(directory)  # noqa: PTH120
         if os.path.basename(directory) in {"bin", ".bin"} and above not in shared:  # noqa: PTH119
             yield os.path.realpath(above)
-            if os.path.isfile(f"{above}/pyvenv.cfg"):  # noqa: PTH113
+            if os.path.isfile(f"{above}/pyvenv.cfg") and not forged(f"{directory}/python"):  # noqa: PTH113
                 base = os.path.realpath(f"{directory}/python")
                 yield os.path.dirname(os.path.dirname(base))  # noqa: PTH120
         else:

@@ -97,6 +97,7 @@ def test_a_workspace_within_a_secret_is_not_shown(home: Path) -> None:
         ({"allow_write": ["src", "src/link"]}, "link"),
         ({"allow_write": ["src"], "allow_read": ["src/link/id"]}, "link"),
         ({"allow_write": ["src"], "allow_read": ["notes/over/id"]}, "link"),
+        ({"allow_write": ["src"], "deny_write": ["src/link"]}, "link"),
         ({"allow_read": ["notes/over/id"]}, "link"),
     ],
 )
@@ -109,6 +110,43 @@ def test_a_path_that_is_not_there_or_leads_out_prevents_the_start(
         policy_of(home, files=files, cwd=str(home), mode="strict")
     assert caught.value.reason.cause == "sandbox-unavailable"
     assert caught.value.reason.data["problem"] == problem
+
+
+def test_a_server_that_writes_its_working_directory_makes_no_link_that_is_followed(home: Path) -> None:
+    (home / "src" / "link").symlink_to(home / "notes")
+    with pytest.raises(CannotStart, match="could have made itself"):
+        policy_of(home, cwd=str(home / "src"), files={"allow_read": ["link"]})
+    with pytest.raises(CannotStart, match="could have made itself"):
+        policy_of(home, cwd=str(home / "src" / "link"), files={"allow_write": [str(home / "src")]})
+    assert policy_of(home, cwd=str(home / "src"), files={"allow_read": ["link"]}, mode="strict").places[
+        str(home / "notes")
+    ]
+
+
+def test_what_a_server_can_link_to_is_shown_neither_as_its_program_nor_as_its_python(home: Path) -> None:
+    venv, secret = home / "src" / "venv", home / ".ssh"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "pyvenv.cfg").write_text("")
+    (venv / "bin" / "python").symlink_to(secret / "of" / "python")
+    (venv / "bin" / "server").write_text("")
+    (venv / "bin" / "server").chmod(0o755)
+    (home / "src" / "named").symlink_to(home / "notes" / "file")
+    (home / "notes" / "file").write_text("")
+    command, args = str(venv / "bin" / "server"), (str(home / "src" / "named"),)
+    made = policy_of(home, command=command, args=args, files={"allow_write": [str(home / "src")]})
+    assert made.places[str(secret)] is Access.HIDDEN
+    made = policy_of(
+        home, command=command, args=args, files={"allow_write": [str(home / "src")]}, mode="strict"
+    )
+    assert str(home / "notes" / "file") not in made.places
+    program = secret / "program"
+    program.write_text("")
+    program.chmod(0o755)
+    (home / "src" / "linked").symlink_to(program)
+    linked = str(home / "src" / "linked")
+    made = policy_of(home, command=linked, files={"allow_write": [str(home / "src")]})
+    assert str(program) not in made.places
+    assert str(program) in policy_of(home, command=linked).places
 
 
 def test_a_denied_path_that_is_not_there_is_hidden_all_the_same(home: Path) -> None:
