@@ -54,7 +54,7 @@ check: .venv/dev.stamp  ## the first thing after a change: linters, types and un
 	$(IN_VENV) .venv/bin/python scripts/parts --unit $(PYTEST_ARGS)
 
 .PHONY: systemd
-systemd: .venv/dev.stamp .cache/wheels/stamp  ## the units in a booted systemd (root, Debian): tests/systemd, in a container
+systemd: .venv/dev.stamp .cache/wheels/stamp bubblewrap  ## the units in a booted systemd (root, Debian): tests/systemd, in a container
 	scripts/systemd-container $(PYTEST_ARGS)
 
 .PHONY: bare
