@@ -10,6 +10,7 @@ import re
 import socket
 import sys
 import time
+from array import array
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -256,31 +257,38 @@ class Egress:
         return _NotConnected(HTTPStatus.FORBIDDEN, f"mcpd's sandbox of {self._server} {text}")
 
 
-async def listener_from(channel: socket.socket) -> trio.SocketListener:
+async def listener_from(
+    channel: socket.socket, on_watched: Callable[[int], object] | None = None
+) -> trio.SocketListener:
     """Take the listening socket of a stub that has just been started, and close the channel to it.
 
     - `channel`: the daemon's end of the pair. The other end must be open in the stub alone.
+    - `on_watched`: gets the listener of the stub's filter (`watching.watched_calls`).
 
     Raises:
         CannotStart: the stub failed, ended, or took longer than `STUB_SECONDS`.
     """
     said = f"it was not ready in {STUB_SECONDS:.0f} s".encode()
     with trio.socket.from_stdlib_socket(channel) as own, trio.move_on_after(STUB_SECONDS):
-        said, passed, *_ = await own.recvmsg(_ERROR_BYTES, socket.CMSG_LEN(4), socket.MSG_CMSG_CLOEXEC)
+        said, passed, *_ = await own.recvmsg(_ERROR_BYTES, socket.CMSG_LEN(8), socket.MSG_CMSG_CLOEXEC)
         if passed:
-            listening = socket.socket(fileno=int.from_bytes(passed[0][2], sys.byteorder))
+            descriptors = array("i", passed[0][2])
+            if on_watched is not None:
+                on_watched(descriptors[1])
+            listening = socket.socket(fileno=descriptors[0])
             return trio.SocketListener(trio.socket.from_stdlib_socket(listening))
     error = said.decode(errors="replace") or "it ended without a word"
     raise unmade(error)
 
 
-def stub_command(descriptor: int, mounts: int) -> list[str]:
+def stub_command(descriptor: int, mounts: int, watched: bytes = b"") -> list[str]:
     """The words before a program that is to have the proxy alone as its network.
 
     - `descriptor`: the stub's end of a unix stream pair, inherited by it.
     - `mounts`: a file with the steps of a home directory, or an empty one.
+    - `watched`: a filter to watch the program by.
     """
-    return [sys.executable, "-I", "-S", stub.__file__, str(descriptor), str(mounts), "--"]
+    return [sys.executable, "-I", "-S", stub.__file__, str(descriptor), str(mounts), watched.hex() or "--"]
 
 
 def proxy_environment(rules: HostRules) -> dict[str, str]:

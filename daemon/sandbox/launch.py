@@ -6,18 +6,27 @@ import os
 import platform
 import shutil
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
 from daemon.config.config_model import Server
-from daemon.config.sandbox_keys import SandboxMode
+from daemon.config.sandbox_keys import PUBLIC, SandboxMode, SandboxRules
 from daemon.errors import CannotStart
+from daemon.kit.later import later
 from daemon.processes.children import not_found
 from daemon.sandbox import bubblewrap, egress, policy, seccomp
 from daemon.sandbox.hosts import HostRules
+
+if TYPE_CHECKING:
+    from daemon.sandbox import learning, watching
+else:  # Most daemons never watch a server.
+    learning, watching = later("daemon.sandbox.learning"), later("daemon.sandbox.watching")
 
 PROGRAM = "bwrap"
 
@@ -26,6 +35,36 @@ DATA = "MCPD_DATA_DIR"
 
 STATUS_BYTES = 4096
 """Bytes of bubblewrap's reports: two lines of JSON."""
+
+
+class Lesson:
+    """A server that runs without its sandbox, but watched; `rules` are those that it learns for."""
+
+    def __init__(self, server: str, rules: SandboxRules, before: SandboxRules | None) -> None:
+        self.rules, self.before = rules, before
+        self.policies: list[policy.Policy] = []
+        self.egress = egress.Egress(server, HostRules(allowed=(PUBLIC,)), lambda *_refused: None)
+        self._watching = watching.FileWatch(platform.machine())
+
+    def begin(self, listener: int) -> None:
+        """Watch a tree of processes until it has ended."""
+        Thread(target=self._watching.watch, args=(listener,), name="watching", daemon=True).start()
+
+    def learned(self, registries: Iterable[str]) -> learning.Learned | None:
+        """The entry for what was seen so far; None if nothing has started yet. Blocks."""
+        if not self.policies:
+            return None
+        allowed, refused = self.egress.allowed.hosts, self.egress.refused.hosts
+        seen = attrs.evolve(
+            self._watching.seen(),
+            hosts={host: each.count for host, each in allowed.items()},
+            refused={host: str(each.reason) for host, each in refused.items()},
+        )
+        # Instances differ in their workspaces and data.
+        places = {path: access for each in self.policies for path, access in each.places.items()}
+        own = {inside: outside for each in self.policies for inside, outside in each.own.items()}
+        allowed_to_all = attrs.evolve(self.policies[-1], places=places, own=own)
+        return learning.learned(seen, allowed_to_all, registries, self.before)
 
 
 @attrs.frozen(kw_only=True)
@@ -40,15 +79,20 @@ class SandboxedStart:
     """Closes our copies of `passed`, once the child has started."""
     channel: socket.socket | None
     """The stub's way to hand over its listening socket."""
-    status: int
+    status: int | None
     """Bubblewrap reports here that the program runs, and its exit."""
+    lesson: Lesson | None = None
 
     async def listener(self) -> trio.SocketListener | None:
         """The socket on which the sandbox's programs reach the proxy; raises CannotStart if the stub failed."""
-        return None if self.channel is None else await egress.listener_from(self.channel)
+        if self.channel is None:
+            return None
+        return await egress.listener_from(self.channel, self.lesson.begin if self.lesson else None)
 
     def failure(self, said: str) -> CannotStart | None:
         """The error if bubblewrap ended before the program ran; `said` is its last line on stderr."""
+        if self.status is None:
+            return None
         with suppress(BlockingIOError):
             if b'"exit-code"' in os.read(self.status, STATUS_BYTES):
                 return None
@@ -57,16 +101,17 @@ class SandboxedStart:
 
 @asynccontextmanager
 async def prepared(
-    server: Server, env: Mapping[str, str], around: policy.DaemonPlaces
+    server: Server, env: Mapping[str, str], around: policy.DaemonPlaces, lesson: Lesson | None = None
 ) -> AsyncIterator[SandboxedStart]:
-    """Prepare the start of a confined server; on exit, close what belonged to it.
+    """Prepare the start of a confined server, or of one that is learned; on exit, close what belonged to it.
 
     Raises:
         CannotStart: no such command; or there is no sandbox, or not this one (`sandbox-unavailable`).
     """
     with ExitStack() as held, ExitStack() as given:
         try:
-            yield await trio.to_thread.run_sync(_prepare, server, env, around, held, given)
+            prepare = _prepare if lesson is None else partial(_prepare_open, lesson)
+            yield await trio.to_thread.run_sync(prepare, server, env, around, held, given)
         except FileNotFoundError:
             raise not_found(server.command or "", server.cwd) from None
 
@@ -108,6 +153,34 @@ def _prepare(
         given.callback(theirs.close)
         inside |= egress.proxy_environment(HostRules(allowed=made.allowed, denied=made.denied))
     return SandboxedStart(words=words, env=inside, passed=passed, given=given, channel=channel, status=status)
+
+
+def _prepare_open(
+    lesson: Lesson,
+    server: Server,
+    env: Mapping[str, str],
+    around: policy.DaemonPlaces,
+    held: ExitStack,
+    given: ExitStack,
+) -> SandboxedStart:
+    """Prepare a start without a sandbox, but watched, and with the proxy as its network."""
+    made = policy.resolve(server, lesson.rules, around, env.get("PATH", os.defpath))
+    lesson.policies.append(made)
+    os.makedirs(made.data, mode=0o700, exist_ok=True)  # noqa: PTH103
+    channel, theirs = socket.socketpair()
+    held.enter_context(channel)
+    given.callback(theirs.close)
+    mounts = _file("mounts", b"", given)
+    stub = egress.stub_command(theirs.fileno(), mounts, watching.watched_calls(platform.machine()))
+    return SandboxedStart(
+        words=[*stub, made.command, *server.args],
+        env={**env, DATA: made.data, **egress.proxy_environment(HostRules(allowed=(PUBLIC,)))},
+        passed=(theirs.fileno(), mounts),
+        given=given,
+        channel=channel,
+        status=None,
+        lesson=lesson,
+    )
 
 
 def _file(name: str, content: bytes, held: ExitStack) -> int:

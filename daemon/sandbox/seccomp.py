@@ -32,7 +32,7 @@ _CLONE, _IOCTL, _SOCKET, _SOCKETPAIR, _PERSONALITY = range(5)
 _JUDGED = ((56, 220), (16, 29), (41, 198), (53, 199), (135, 92))
 """Numbers of the calls that are judged by an argument."""
 
-_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """AUDIT_ARCH of each `os.uname().machine`, in the order of the columns of numbers."""
 
 _NEW_NAMESPACES = 0x7E02_0000
@@ -60,16 +60,16 @@ def filter_for(machine: str) -> bytes | None:
 
     - `machine`: `os.uname().machine`.
     """
-    if machine not in _ARCHITECTURES:
+    if machine not in ARCHITECTURES:
         return None
-    column = list(_ARCHITECTURES).index(machine)
+    column = list(ARCHITECTURES).index(machine)
     calls = [each.split()[1 + column] for each in _REFUSED.split(",")]
     judged = [numbers[column] for numbers in _JUDGED]
     return b"".join(
         (
             # Another architecture has other numbers. Its program could not even exit if all calls were refused.
             _load(_ARCHITECTURE),
-            _instruction(_EQUAL, _ARCHITECTURES[machine], skip_if_true=1),
+            _instruction(_EQUAL, ARCHITECTURES[machine], skip_if_true=1),
             _answer(_KILL),
             _load(_NUMBER),
             # x32 numbers are above this as well. Callers fall back as on an older kernel.

@@ -2,7 +2,8 @@
 
 `python -I -S stub.py FD MOUNTS -- PROGRAM ARGUMENTS...`: FD is a unix socket to the daemon, which gets the
 listening socket, or the text of a failure; the file MOUNTS has the steps of a home directory
-(`bubblewrap.home_view`). It stands alone, and imports modules in C where it can: `socket`, `signal` and
+(`bubblewrap.home_view`). In place of `--` may stand a filter in hexadecimal (`watching.watched_calls`), whose
+listener the daemon gets as well. It stands alone, and imports modules in C where it can: `socket`, `signal` and
 `pathlib` take longer to import than Python to start.
 """
 
@@ -36,13 +37,20 @@ _MOUNT_SETATTR, _AT_FDCWD, _RECURSIVELY = 442, -100, 0x8000
 """The call's number, alike on all machines, and its flags."""
 
 
+_SECCOMP, _NO_NEW_PRIVILEGES = {"x86_64": 317, "aarch64": 277}, 38
+"""seccomp(2) by machine, and PR_SET_NO_NEW_PRIVS."""
+
+_LISTENER, _KILLABLE = 1 << 3, 1 << 5
+"""SECCOMP_FILTER_FLAG_NEW_LISTENER, and _WAIT_KILLABLE_RECV."""
+
+
 _libc: list[object] = []
 """The C library, once it is loaded."""
 
 
 def main(arguments: list[str]) -> int:
     """Hand the listening socket over, then become the program; returns only if one of these fails."""
-    descriptor, mounts, _, program, *_ = arguments
+    descriptor, mounts, watched, program, *_ = arguments
     channel = _socket.socket(fileno=int(descriptor))
     os.set_inheritable(channel.fileno(), False)  # the program must not have it
     try:
@@ -57,6 +65,8 @@ def main(arguments: list[str]) -> int:
         listening.bind(("127.0.0.1", PORT))
         listening.listen(_BACKLOG)
         passed = listening.fileno().to_bytes(4, sys.byteorder)
+        if watched != "--":
+            passed += _watched(bytes.fromhex(watched)).to_bytes(4, sys.byteorder)
         channel.sendmsg([b"\0"], [(_SOL_SOCKET, _SCM_RIGHTS, passed)])
     except OSError as error:
         channel.send(str(error).encode(errors="replace"))
@@ -132,6 +142,21 @@ def _restrict(place: bytes, flags: int, *, deep: bool = True) -> None:
     """Restrict a mount and those below it: mount_setattr(2), of Linux 5.12."""
     attributes = (flags | _NOTHING_ODD).to_bytes(8, sys.byteorder).ljust(32, b"\0")
     _system("syscall", _MOUNT_SETATTR, _AT_FDCWD, place, _RECURSIVELY if deep else 0, attributes, 32)
+
+
+def _watched(code: bytes) -> int:
+    """Have the filter's calls wait for the daemon, from now on; returns the listener (seccomp(2))."""
+    _system("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    kept = ctypes.create_string_buffer(code)
+    # A `struct sock_fprog`.
+    program = b"".join(each.to_bytes(8, sys.byteorder) for each in (len(code) // 8, ctypes.addressof(kept)))
+    call = _SECCOMP[os.uname().machine]
+    # A signal that a program handles would otherwise send its call again and again: Linux 5.19 has a flag.
+    for flags in (_LISTENER | _KILLABLE, _LISTENER):
+        listener = ctypes.CDLL(None, use_errno=True).syscall(call, 1, flags, program)
+        if listener >= 0:
+            return int(listener)
+    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "seccomp")
 
 
 def _bring_up(descriptor: int) -> None:

@@ -27,6 +27,7 @@ from daemon.model import Era
 from daemon.ports import CallToSend, ConnectionEvents, UpstreamConnection
 from daemon.processes.children import Children
 from daemon.sandbox.egress import Egress
+from daemon.sandbox.launch import Lesson
 from daemon.sandbox.policy import DaemonPlaces
 from daemon.wire.envelope import INVALID_REQUEST, JOINED_BYTES, METHOD_NOT_FOUND, BadMessage, Buffer
 from daemon.wire.outbox import Link, Outbox
@@ -51,6 +52,8 @@ class OpenContext:
     places: DaemonPlaces = attrs.field(factory=DaemonPlaces)
     egress: Egress | None = None
     """The proxy of a sandboxed server, with what was refused over all its runs."""
+    lessons: Mapping[str, Lesson] = attrs.field(factory=dict)
+    """Servers whose next runs are watched instead of confined, by name."""
 
 
 async def connector(context: OpenContext) -> AbstractAsyncContextManager[UpstreamConnection]:

@@ -65,8 +65,9 @@ async def open_connection(context: OpenContext) -> AsyncIterator[StdioConnection
     server = context.server
     async with AsyncExitStack() as held:
         start, env = None, child_environment(os.environ, server.env)
-        if server.confined is not None:
-            start = await held.enter_async_context(prepared(server, env, context.places))
+        lesson = context.lessons.get(server.name)
+        if server.confined is not None or lesson is not None:
+            start = await held.enter_async_context(prepared(server, env, context.places, lesson))
         yield await held.enter_async_context(_opened(context, env, start))
 
 
@@ -90,8 +91,9 @@ async def _opened(
             nursery.start_soon(drain, child.stderr, connection.take_stderr)
             try:
                 if start is not None and (listener := await start.listener()) is not None:
-                    assert context.egress is not None
-                    await nursery.start(context.egress.serve, listener)
+                    egress = start.lesson.egress if start.lesson else context.egress
+                    assert egress is not None
+                    await nursery.start(egress.serve, listener)
                 yield connection
             finally:
                 link.close_write()

@@ -1,0 +1,241 @@
+"""Decides which `sandbox` a server needs, from what it was seen to use; nothing secret is ever put into it.
+
+A directory stands for its files once two of them are read, or one is written: programs replace a file by
+renaming another one, which needs the directory. No line opens a directory that many programs share (`_SHARED`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from posixpath import dirname, relpath
+
+import attrs
+
+from daemon.config.sandbox_keys import SandboxMode, SandboxRules
+from daemon.kit.wording import counted
+from daemon.sandbox.policy import Access, Policy, is_within, table
+
+SIBLINGS = 3
+"""Directories next to each other that are opened by their parent: the server may need no more than two."""
+
+MAX_NOTES = 20
+"""Notes of a kind, as many as a person reads."""
+
+_SHARED = (
+    *("/", "/etc", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/usr", "/var", "/var/lib"),
+    *("~", "~/.cache", "~/.config", "~/.local", "~/.local/bin", "~/.local/share", "~/.local/state"),
+)
+_PROGRAMS = ("/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/boot")
+_OWN_INSIDE = ("/tmp", "/var/tmp")  # noqa: S108 - names of places that every sandbox has of its own
+
+
+class Use(enum.Flag):
+    """The ways in which a path was used, and what it is."""
+
+    READ = enum.auto()
+    WRITE = enum.auto()
+    SEE = enum.auto()
+    """Only its status was asked for."""
+    CONNECT = enum.auto()
+    """As a socket."""
+    DIRECTORY = enum.auto()
+    GONE = enum.auto()
+    """It is not there any more."""
+
+
+@attrs.frozen(kw_only=True)
+class Observations:
+    """The files and hosts that a server used while it was watched."""
+
+    paths: Mapping[str, Use] = attrs.field(factory=dict)
+    """Resolved paths, in the order of their first use."""
+    addresses: Mapping[str, int] = attrs.field(factory=dict)
+    """Addresses that it tried to reach directly, with the number of tries."""
+    missed: int = 0
+    """Calls of the system whose path could not be read."""
+    hosts: Mapping[str, int] = attrs.field(factory=dict)
+    """Hosts that the proxy connected to, with the number of requests."""
+    refused: Mapping[str, str] = attrs.field(factory=dict)
+    """Hosts that the proxy refused even so, and why."""
+
+
+@attrs.frozen
+class LearnedLine:
+    """A member of a list of the entry, and why the server needs it."""
+
+    key: str
+    """`allowRead`, `allowWrite`, `allowedDomains`, or a list of what is denied."""
+    value: str
+    why: str
+
+
+@attrs.frozen
+class Learned:
+    """The smallest sensible `sandbox` of a server."""
+
+    mode: SandboxMode
+    lines: tuple[LearnedLine, ...]
+    notes: tuple[str, ...]
+    """Uses that the entry does not allow, and what to do if it should."""
+
+    @property
+    def entry(self) -> str | dict[str, object]:
+        """The value of `sandbox`."""
+        is_strict = self.mode is SandboxMode.STRICT
+        entry: dict[str, dict[str, list[str]]] = {} if is_strict else {"network": {"allowedDomains": []}}
+        for line in self.lines:
+            part = "network" if line.key.endswith("Domains") else "filesystem"
+            entry.setdefault(part, {}).setdefault(line.key, []).append(line.value)
+        if is_strict and not entry:
+            return str(self.mode)
+        return {"mode": str(self.mode), **entry} if is_strict else {**entry}
+
+
+def learned(
+    observed: Observations,
+    policy: Policy,
+    registries: Iterable[str] = (),
+    before: SandboxRules | None = None,
+) -> Learned:
+    """The entry for what was observed.
+
+    - `policy`: of the mode alone, without the entry's own rules.
+    - `registries`: hosts that the server's runner installs from, into caches that are empty at first.
+    - `before`: the rules in force, of which what they deny stays.
+    """
+    found = _LearnedPaths(observed.paths, policy)
+    hosts = dict.fromkeys(registries, "packages are installed from there")
+    hosts |= {host: f"was asked for {counted(count, 'time')}" for host, count in observed.hosts.items()}
+    lines = [*found.lines(), *(LearnedLine("allowedDomains", host, why) for host, why in hosts.items())]
+    if before is not None:
+        denied = {"denyRead": before.filesystem.deny_read, "denyWrite": before.filesystem.deny_write}
+        denied["deniedDomains"] = before.network.denied_domains
+        lines += [LearnedLine(key, each, "as before") for key, listed in denied.items() for each in listed]
+    notes = [
+        f"it wanted {host}: {why}; name it in allowedDomains yourself if it should"
+        for host, why in observed.refused.items()
+    ]
+    notes += [
+        f"it tried {address} {counted(count, 'time')} directly: whoever ignores HTTPS_PROXY has no network"
+        for address, count in observed.addresses.items()
+    ]
+    if observed.missed:
+        notes.append(
+            f"{counted(observed.missed, 'call')} of the system could not be read: files may be missing"
+        )
+    return Learned(policy.mode, tuple(lines), (*found.notes(), *notes))
+
+
+class _LearnedPaths:
+    """The paths that a mode does not allow, sorted into those to open and those to tell of."""
+
+    def __init__(self, paths: Mapping[str, Use], policy: Policy) -> None:
+        self._policy = policy
+        self._allowed = {
+            **dict.fromkeys(table()["empty"], Access.HIDDEN),
+            **dict.fromkeys(_OWN_INSIDE, Access.WRITE),
+            policy.home: Access.HIDDEN if policy.mode is SandboxMode.STRICT else Access.READ,
+            **policy.places,
+            **dict.fromkeys(policy.own, Access.WRITE),
+        }
+        self._shared = {policy.home + each[1:] if each.startswith("~") else each for each in _SHARED}
+        self._secret, self._unfit, self._written, self._read = (dict[str, Use]() for _ in range(4))
+        for path, use in paths.items():
+            self._sort(path, use)
+        self._writable = self._together(filter(None, (self._opened(*each) for each in self._written.items())))
+        beyond = {
+            path: use for path, use in self._read.items() if not self._writable.keys() & {*_upwards(path)}
+        }
+        passed = {above for path in (*beyond, *self._writable, *policy.places) for above in _upwards(path, 1)}
+        self._read = {
+            path: use
+            for path, use in beyond.items()
+            if Use.DIRECTORY not in use
+            or (path not in self._shared and (Use.READ in use or path not in passed))
+        }
+        beside = Counter(dirname(path) for path, use in self._read.items() if Use.DIRECTORY not in use)
+        self._readable = self._together(
+            dirname(each) if beside[dirname(each)] > 1 and dirname(each) not in self._shared else each
+            for each in self._read
+        )
+
+    def _sort(self, path: str, use: Use) -> None:
+        """Put a path where it belongs, unless the mode allows its use."""
+        access = self._allowed.get(_nearest(path, self._allowed), Access.READ)
+        if access is Access.HIDDEN and _nearest(path, self._allowed) in self._policy.places:
+            if use & (Use.READ | Use.WRITE | Use.CONNECT):
+                self._secret[path] = use
+        elif Use.CONNECT in use:
+            self._unfit[path] = use
+        elif Use.WRITE in use and access is not Access.WRITE:
+            is_program = any(is_within(path, each) for each in _PROGRAMS)
+            (self._unfit if is_program or not self._opened(path, use) else self._written)[path] = use
+        elif access is Access.HIDDEN and Use.GONE not in use and not is_within(path, "/run"):
+            self._read[path] = use
+
+    def _opened(self, path: str, use: Use) -> str:
+        """The directory to open for writing a path, or the path itself; empty if neither can be opened."""
+        if dirname(path) not in self._shared:
+            return dirname(path)
+        return "" if Use.GONE in use or path in self._shared else path
+
+    def _together(self, paths: Iterable[str]) -> dict[str, None]:
+        """The fewest directories and files that hold all paths: a parent holds `SIBLINGS` of them, and more."""
+        found = dict.fromkeys(paths)
+        while True:
+            found = {each: None for each in found if not found.keys() & {*_upwards(each, 1)}}
+            beside = Counter(map(dirname, found))
+            holders = [each for each in beside if beside[each] >= SIBLINGS and each not in self._shared]
+            if not holders:
+                return found
+            found |= dict.fromkeys(holders)
+
+    def lines(self) -> Iterator[LearnedLine]:
+        """The lines of the entry for files."""
+        for key, verb, chosen, used in (
+            ("allowRead", "read", self._readable, self._read),
+            ("allowWrite", "wrote", self._writable, self._written),
+        ):
+            for each in chosen:
+                below = [path for path in used if is_within(path, each)]
+                yield LearnedLine(key, self._shown(each), _why(verb, each, below, used))
+
+    def notes(self) -> Iterator[str]:
+        """Notes on what is left out."""
+        firsts = {_nearest(path, self._policy.places): path for path in reversed(self._secret)}
+        for path in list(firsts.values())[:MAX_NOTES]:
+            key, verb = ("allowWrite", "wrote") if Use.WRITE in self._secret[path] else ("allowRead", "read")
+            yield f"it {verb} {self._shown(path)}, which is secret: add {key} yourself if it should"
+        for path, use in list(self._unfit.items())[:MAX_NOTES]:
+            if Use.CONNECT in use:
+                yield f"it connected to the socket {self._shown(path)}: add allowRead yourself if it should"
+            else:
+                yield f"it wrote {self._shown(path)}, where other programs' files are: not opened"
+
+    def _shown(self, path: str) -> str:
+        """A path as the entry spells it."""
+        home = self._policy.home
+        return f"~{path[len(home) :]}" if is_within(path, home) else path
+
+
+def _upwards(path: str, skipped: int = 0) -> Iterator[str]:
+    """A path and the directories above it, without the first ones."""
+    steps = [path]
+    while steps[-1] != "/":
+        steps.append(dirname(steps[-1]))
+    yield from steps[skipped:]
+
+
+def _nearest(path: str, places: Collection[str]) -> str:
+    return next((each for each in _upwards(path) if each in places), "")
+
+
+def _why(verb: str, chosen: str, below: list[str], used: Mapping[str, Use]) -> str:
+    files = [each for each in below if Use.DIRECTORY not in used[each]]
+    if chosen in used and files in ([], [chosen]):
+        is_seen = not used[chosen] & (Use.READ | Use.WRITE)
+        return "looked whether it is there" if is_seen else f"{verb} it"
+    what = counted(len(files), "file") if files else counted(len(below), "directory", "directories")
+    return f"{verb} {what} there, first {relpath((files or below)[0], chosen)}"

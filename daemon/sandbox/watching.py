@@ -1,0 +1,202 @@
+"""Watches which files a tree of processes uses, without root: seccomp's user notification (seccomp_unotify(2)).
+
+The stub installs `filter_for` and hands its listener out. Each watched call then waits for `watch`, which reads
+the path from the caller's memory and lets the call go on, whatever it is: this only sees, and refuses nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import socket
+import struct
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.resources import files
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from daemon.sandbox.learning import Observations, Use
+from daemon.sandbox.seccomp import ARCHITECTURES
+
+# ruff: noqa: PTH115, PTH118, PTH120, PTH112 - pathlib takes ten times as long, for thousands of paths
+
+MAX_PATHS = 20_000
+"""Paths kept, about 4 MiB; with more, the files of each directory become one line."""
+
+MAX_ADDRESSES = 256
+"""Addresses kept: one tells already that a server goes round the proxy."""
+
+_TAKE, _ANSWER = 0xC050_2100, 0xC018_2101
+"""SECCOMP_IOCTL_NOTIF_RECV and _SEND."""
+
+_CALL, _GO_ON = struct.Struct("=QIIiIQ6Q"), struct.Struct("=QqiI")
+"""`struct seccomp_notif` and `struct seccomp_notif_resp`."""
+
+_HERE, _INT = 0xFFFF_FF9C, 0xFFFF_FFFF
+"""AT_FDCWD, and the half of a register that holds an int."""
+
+_CONTINUE, _ALLOW, _NOTIFY = 1, 0x7FFF_0000, 0x7FC0_0000
+_LOAD, _EQUAL, _RETURN, _NUMBER, _ARCHITECTURE = 0x20, 0x15, 0x06, 0, 4
+_PATH_BYTES, _ADDRESS_BYTES, _DNS = 4096, 128, 53
+_KERNEL = ("/proc/", "/dev/", "/sys/")
+_WRITING = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_RDWR
+_USES: Mapping[str, Use] = {
+    "write": Use.WRITE,
+    "make": Use.WRITE | Use.DIRECTORY,
+    "read": Use.READ,
+    "see": Use.SEE,
+}
+_FAMILIES = {socket.AF_INET: (4, 4), socket.AF_INET6: (8, 16)}
+"""Offset and size of the address in `struct sockaddr_in` and `sockaddr_in6`."""
+
+
+class _Look(NamedTuple):
+    """The arguments of a call that tell a path and its use; a negative number stands for none."""
+
+    directory: int
+    path: int
+    use: str
+    flags: int
+
+
+def looks_of(machine: str) -> dict[int, list[_Look]]:
+    """The looks at each watched call of a machine, by the call's number; raises `ValueError`."""
+    column, found = 1 + list(ARCHITECTURES).index(machine), dict[int, list[_Look]]()
+    for row in tomllib.loads((files("daemon.sandbox") / "watched.toml").read_text(encoding="utf-8"))["calls"]:
+        found.setdefault(row[column], []).append(_Look(*row[3:]))
+    found.pop(-1, None)
+    return found
+
+
+def watched_calls(machine: str) -> bytes:
+    """The filter that the stub installs: it has watched calls wait for `watch`; raises `ValueError`."""
+    numbers = sorted(looks_of(machine))
+    steps = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 0, len(numbers) + 1, ARCHITECTURES[machine]),
+        (_LOAD, 0, 0, _NUMBER),
+        *((_EQUAL, len(numbers) - at, 0, each) for at, each in enumerate(numbers)),
+        (_RETURN, 0, 0, _ALLOW),
+        (_RETURN, 0, 0, _NOTIFY),
+    ]
+    return b"".join(struct.pack("<HBBI", *each) for each in steps)
+
+
+class FileWatch:
+    """The files and addresses that a watched tree of processes has used so far."""
+
+    def __init__(self, machine: str, most: int = MAX_PATHS) -> None:
+        self._looks = looks_of(machine)
+        self._most = most
+        self._paths = dict[str, Use]()
+        self._addresses = dict[str, int]()
+        self._missed = 0
+
+    def seen(self) -> Observations:
+        """Everything seen so far. Blocks: looks whether the paths are still there."""
+        paths = self._paths.copy()
+        for path in paths:
+            if not os.path.lexists(path):
+                paths[path] |= Use.GONE
+        return Observations(paths=paths, addresses=self._addresses.copy(), missed=self._missed)
+
+    def watch(self, listener: int) -> None:
+        """See every call until the last process has ended; closes the listener. Blocks: for a worker thread."""
+        waiting = select.poll()
+        waiting.register(listener, select.POLLIN)
+        try:
+            while waiting.poll()[0][1] & select.POLLIN:
+                # Its process may be killed meanwhile, or a signal interrupt the call, which then comes again.
+                with suppress(FileNotFoundError, InterruptedError):
+                    self._next(listener)
+        finally:
+            os.close(listener)
+
+    def _next(self, listener: int) -> None:
+        call = bytearray(_CALL.size)
+        fcntl.ioctl(listener, _TAKE, call)
+        number, pid, _, name, _, _, *arguments = _CALL.unpack(call)
+        try:
+            for look in self._looks.get(name, ()):
+                self._see(pid, look, arguments)
+        except (OSError, ValueError):
+            self._missed += 1
+        finally:
+            fcntl.ioctl(listener, _ANSWER, _GO_ON.pack(number, 0, 0, _CONTINUE))
+
+    def _see(self, pid: int, look: _Look, arguments: Sequence[int]) -> None:
+        """Note one path or address of a call; raises `OSError` where it cannot be read."""
+        given = arguments[look.flags]
+        if look.use == "connect":
+            self._connected(_memory(pid, arguments[look.path], min(given, _ADDRESS_BYTES)))
+            return
+        path = _memory(pid, arguments[look.path], _PATH_BYTES).partition(b"\0")[0]
+        if not path:
+            return  # the call is about a descriptor
+        if look.use == "openat2":
+            given = int.from_bytes(_memory(pid, given, 8), sys.byteorder)
+        holder = _HERE if look.directory < 0 else arguments[look.directory] & _INT
+        base = b"/" if path.startswith(b"/") else os.readlink(_holder(pid, holder))
+        self._used(os.fsdecode(os.path.join(base, path)), _use(look.use, given))
+
+    def _used(self, path: str, use: Use) -> None:
+        """Note a path that is there, or may be made; one that is looked for in vain is no need."""
+        if path.startswith(_KERNEL) or "/__pycache__" in path:
+            return
+        real = os.path.realpath(path)
+        there = os.path.lexists(real)
+        if use is _USES["make"] and there:
+            use = Use.SEE
+        may_write = os.access(real if there else os.path.dirname(real), os.W_OK)
+        if may_write if Use.WRITE in use else there:
+            use |= Use.DIRECTORY if os.path.isdir(real) else Use(0)
+            self._paths[real] = self._paths.get(real, Use(0)) | use
+        if len(self._paths) > self._most:
+            self._paths = folded(self._paths)
+
+    def _connected(self, address: bytes) -> None:
+        """Note a socket's file, or an address outside: a server that goes there directly ignores proxies."""
+        family = int.from_bytes(address[:2], sys.byteorder)
+        if family == socket.AF_UNIX and address[2:3] != b"\0":
+            self._used(os.fsdecode(address[2:].partition(b"\0")[0]), Use.CONNECT)
+        if family not in _FAMILIES:
+            return
+        start, size = _FAMILIES[socket.AddressFamily(family)]
+        host, port = ip_address(address[start : start + size]), int.from_bytes(address[2:4])
+        if not host.is_loopback and port != _DNS and len(self._addresses) < MAX_ADDRESSES:
+            self._addresses[f"{host}:{port}"] = self._addresses.get(f"{host}:{port}", 0) + 1
+
+
+def folded(paths: Mapping[str, Use]) -> dict[str, Use]:
+    """One line for each directory instead of its files and directories."""
+    found = dict[str, Use]()
+    for path, use in paths.items():
+        holder = os.path.dirname(path)
+        found[holder] = found.get(holder, Use(0)) | use | Use.DIRECTORY
+    return found
+
+
+def _memory(pid: int, place: int, size: int) -> bytes:
+    """Bytes of a process's memory: fewer, where its last page ends before."""
+    descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(descriptor, size, place)
+    finally:
+        os.close(descriptor)
+
+
+def _holder(pid: int, descriptor: int) -> bytes:
+    """The link to the directory that a path begins in."""
+    return b"/proc/%d/cwd" % pid if descriptor == _HERE else b"/proc/%d/fd/%d" % (pid, descriptor)
+
+
+def _use(word: str, flags: int) -> Use:
+    if not word.startswith("open"):
+        return _USES[word]
+    if flags & _WRITING:
+        return Use.WRITE
+    return Use.SEE if flags & os.O_PATH else Use.READ

@@ -1,0 +1,144 @@
+"""The smallest entry for what a server was seen to use, and the notes on what is left out."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from daemon.config.sandbox_keys import SandboxFilesystem, SandboxMode, SandboxNetwork, SandboxRules
+from daemon.sandbox.learning import Learned, Observations, Use, learned
+from daemon.sandbox.policy import Access, Policy
+
+READ, WRITE, SEE, CONNECT, DIRECTORY, GONE = Use.READ, Use.WRITE, Use.SEE, Use.CONNECT, Use.DIRECTORY, Use.GONE
+HOME = "/home/ada"
+POLICY = Policy(
+    mode=SandboxMode.STRICT,
+    home=HOME,
+    cwd=HOME,
+    command="/usr/bin/server",
+    places={f"{HOME}/.ssh": Access.HIDDEN, f"{HOME}/.nvm": Access.READ, f"{HOME}/work": Access.WRITE},
+    own={f"{HOME}/.npm": "/data/npm"},
+    staging="/data/view",
+    data="/data/data",
+    allowed=(),
+    denied=(),
+)
+
+
+def lesson(paths: dict[str, Use], mode: SandboxMode = SandboxMode.STRICT) -> Learned:
+    """What is learned of these paths; `~` is the home directory."""
+    seen = {HOME + path[1:] if path.startswith("~") else path: use for path, use in paths.items()}
+    return learned(Observations(paths=seen), attrs.evolve(POLICY, mode=mode))
+
+
+def lines(paths: dict[str, Use], mode: SandboxMode = SandboxMode.STRICT) -> dict[str, str]:
+    return {f"{line.key} {line.value}": line.why for line in lesson(paths, mode).lines}
+
+
+def test_what_the_mode_allows_is_no_line() -> None:
+    allowed = {
+        "/usr/lib/libc.so": READ,
+        "/etc/passwd": READ,
+        "~/.nvm/node": READ,
+        "~/work/a": WRITE,
+        "~/.npm/x": WRITE,
+        "/tmp/scratch": WRITE,
+        "/run/systemd/resolve/resolv.conf": READ,
+    }
+    assert lesson(allowed) == Learned(SandboxMode.STRICT, (), ())
+    assert lesson(allowed).entry == "strict"
+    assert lines({"~/notes/a": READ, "~/notes/b": READ}, SandboxMode.HOME) == {}
+
+
+def test_a_directory_stands_for_files_that_lie_together() -> None:
+    files = {f"~/notes/{name}": READ for name in ("index", "b", "c")}
+    assert lines(files) == {"allowRead ~/notes": "read 3 files there, first index"}
+    assert lines({"~/notes/index": READ}) == {"allowRead ~/notes/index": "read it"}
+    assert lines({"~/notes": READ | DIRECTORY}) == {"allowRead ~/notes": "read it"}
+
+
+def test_a_written_file_opens_its_directory_since_programs_replace_files() -> None:
+    assert lines({"~/notes/2026/a": WRITE, "~/notes/2026/b": READ}) == {
+        "allowWrite ~/notes/2026": "wrote 1 file there, first a"
+    }
+    assert lines({"~/notes": WRITE | DIRECTORY}) == {"allowWrite ~/notes": "wrote it"}
+
+
+@pytest.mark.parametrize("holder", ["~", "~/.config", "~/.local/share", "/srv"])
+def test_no_line_opens_a_directory_that_programs_share(holder: str) -> None:
+    use = dict.fromkeys([f"{holder}/one", f"{holder}/two", f"{holder}/three"], WRITE)
+    assert set(lines(use)) == {f"allowWrite {each}" for each in use}
+    assert lines({holder: READ | DIRECTORY}) == {}
+    found = lesson({f"{holder}/gone": WRITE | GONE})
+    assert found.lines == ()
+    assert found.notes == (f"it wrote {holder}/gone, where other programs' files are: not opened",)
+
+
+def test_three_directories_next_to_each_other_become_their_parent() -> None:
+    use = {f"~/src/{name}/x/file": WRITE for name in ("a", "b")}
+    assert set(lines(use)) == {"allowWrite ~/src/a/x", "allowWrite ~/src/b/x"}
+    use = {f"~/src/{name}/file": WRITE for name in ("a", "b", "c")} | {"~/src/a/deep/er/f": WRITE}
+    assert lines(use) == {"allowWrite ~/src": "wrote 4 files there, first a/file"}
+
+
+def test_directories_on_the_way_and_files_that_are_gone_need_nothing() -> None:
+    use = {"~": SEE | DIRECTORY, "~/a": SEE | DIRECTORY, "~/a/b": READ, "~/c/lock": READ | GONE}
+    assert lines(use) == {"allowRead ~/a/b": "read it"}
+    assert lines({"~/c": SEE | DIRECTORY}) == {"allowRead ~/c": "looked whether it is there"}
+    assert lines({"~/c/.tmp1": WRITE | GONE}) == {"allowWrite ~/c": "wrote 1 file there, first .tmp1"}
+
+
+def test_a_secret_is_told_of_and_never_a_line() -> None:
+    use = {"~/.ssh/config": READ, "~/.ssh/id": READ | WRITE, "~/.ssh": SEE | DIRECTORY}
+    for mode in (SandboxMode.STRICT, SandboxMode.HOME):
+        found = lesson(use, mode)
+        assert found.lines == ()
+        assert found.notes == ("it read ~/.ssh/config, which is secret: add allowRead yourself if it should",)
+    assert lesson({"~/.ssh": SEE | DIRECTORY}).notes == ()
+
+
+def test_sockets_and_places_of_programs_are_told_of() -> None:
+    found = lesson({"/run/docker.sock": CONNECT, "/usr/lib/x/cache": WRITE})
+    assert found.lines == ()
+    assert found.notes == (
+        "it connected to the socket /run/docker.sock: add allowRead yourself if it should",
+        "it wrote /usr/lib/x/cache, where other programs' files are: not opened",
+    )
+
+
+def test_hosts_are_lines_and_what_went_round_the_proxy_is_told_of() -> None:
+    observed = Observations(
+        hosts={"api.github.com": 2, "pypi.org": 1},
+        refused={"10.0.0.5": "not-public"},
+        addresses={"140.82.121.4:443": 3},
+        missed=2,
+    )
+    found = learned(observed, POLICY, ["pypi.org", "files.pythonhosted.org"])
+    assert {line.value: line.why for line in found.lines} == {
+        "pypi.org": "was asked for 1 time",
+        "files.pythonhosted.org": "packages are installed from there",
+        "api.github.com": "was asked for 2 times",
+    }
+    assert [note[:40] for note in found.notes] == [
+        "it wanted 10.0.0.5: not-public; name it ",
+        "it tried 140.82.121.4:443 3 times direct",
+        "2 calls of the system could not be read:",
+    ]
+
+
+def test_the_entry_is_as_small_as_it_can_be() -> None:
+    assert lesson({}, SandboxMode.HOME).entry == {"network": {"allowedDomains": []}}
+    assert lesson({"~/.app/x": WRITE}, SandboxMode.HOME).entry == {
+        "network": {"allowedDomains": []},
+        "filesystem": {"allowWrite": ["~/.app"]},
+    }
+    assert lesson({"~/a/b": READ}).entry == {"mode": "strict", "filesystem": {"allowRead": ["~/a/b"]}}
+    before = SandboxRules(
+        filesystem=SandboxFilesystem(deny_read=("/srv",), allow_read=("/x",)),
+        network=SandboxNetwork(denied_domains=("evil.com",)),
+    )
+    assert learned(Observations(), POLICY, before=before).entry == {
+        "mode": "strict",
+        "filesystem": {"denyRead": ["/srv"]},
+        "network": {"deniedDomains": ["evil.com"]},
+    }
