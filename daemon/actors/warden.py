@@ -4,7 +4,8 @@ One walk over /proc measures every server with a ceiling and its process tree, i
 ceilings there is no walk. Resident pages are cheap to count, but a shared page counts once for each process: a
 tree that seems too large is measured again by its proportional share (proc(5), smaps_rollup), which takes the
 kernel milliseconds a process. A server is ended only if it is above twice in a row: one large answer is not a
-leak. Processes in a container are not seen: its engine started them, not the child.
+leak. What the kernel holds to its ceiling (`processes.cgroups`) is not measured. Processes in a container are
+not seen: its engine started them, not the child.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from loguru import logger
 from daemon.causes import Cause, Reason
 from daemon.counting.measures import Ceiling
 from daemon.kit.wording import bytes_in_words
+from daemon.processes.cgroups import leaf_of
 from daemon.processes.marks import memory_of
 from daemon.upstreams.upstream_access import UpstreamAccess
 
@@ -83,7 +85,9 @@ def too_much(used: int, most: int) -> Reason:
 
 
 def _limited(upstreams: Iterable[UpstreamAccess]) -> Iterator[tuple[int, UpstreamAccess]]:
-    """The upstreams with a ceiling and a process, by mark."""
+    """The upstreams with a ceiling that the kernel does not hold, and a process, by mark."""
     for each in upstreams:
         if each.server.limits.memory_bytes is not None:
-            yield from ((mark, each) for mark in each.children.values())
+            for mark in each.children.values():
+                if (leaf := leaf_of(mark)) is None or leaf.ceiling is None:
+                    yield mark, each

@@ -14,7 +14,7 @@ from daemon.checks.findings import TABLE, Finding, Scene, found
 from daemon.config.config_model import TransportType
 from daemon.errors import McpdError
 from daemon.kit.wording import short_size, span
-from daemon.processes import leftovers, proc
+from daemon.processes import cgroups, leftovers, proc
 from daemon.processes.leftovers import Leftover
 from daemon.processes.proc import Process
 from daemon.setup.running.service import LINGER, written_by_us
@@ -54,7 +54,8 @@ def units(scene: Scene, linger: Path = LINGER) -> Iterator[Finding]:
 
 
 def limits(scene: Scene) -> Iterator[Finding]:
-    """Findings on the limit of open files, compared with the configuration's needs."""
+    """Findings on the limit of open files, compared with the configuration's needs, and on void limits."""
+    yield from _void(scene)
     pid = scene.running.pid if scene.running and scene.running.uid is not None else None
     allowed = proc.open_files("self" if pid is None else pid)
     if scene.config is None or allowed is None:
@@ -88,6 +89,16 @@ def leavings(scene: Scene) -> Iterator[Finding]:
         return
     what = list(_end(scene) if scene.end_leftovers else _look(scene))
     yield from what or [found("leftovers-none")]
+
+
+def _void(scene: Scene) -> Iterator[Finding]:
+    """Findings on servers' limits that need control groups, which the running daemon lacks."""
+    if scene.config is None or scene.running is None:
+        return
+    groups = cgroups.find(Path(f"/proc/{scene.running.pid}/cgroup"))
+    for name, server in scene.config.mcp_servers.items():
+        if server.enabled and (keys := cgroups.void(server.limits, groups)):
+            yield found("limits-void", server=name, keys=" and ".join(keys), remedy=cgroups.REMEDY)
 
 
 def _service(scope: str, service: Unit, socket: Unit, scene: Scene) -> Iterator[Finding]:

@@ -115,6 +115,7 @@ Duration = Annotated[
 Bytes = Annotated[int, at_least(1), OrText(SIZE, size, "512MiB, 2GB, or a number of bytes")]
 UserId = Annotated[int, at_least(0), OrText(USER, user, "the name or the number of a user")]
 Count = Annotated[int, at_least(1)]
+Cores = Annotated[float, more_than(0)]
 Capacity = Annotated[int, at_least(0)]
 AnswerTokens = Annotated[int, at_least(500), at_most(65_536)]
 """Fewer leave no room for names; more are 256 KiB, built in one turn, which no model reads at once."""
@@ -184,6 +185,10 @@ class ServerLimits:
     all are busy, the call fails as `Overloaded`."""
     memory_bytes: Bytes | None = None
     """Memory of the child and its descendants (stdio). null: no limit."""
+    cpu: Cores | None = None
+    """CPUs that the child and its descendants may use, such as 1.5 (stdio, control groups). null: no limit."""
+    pids: Count | None = None
+    """Processes and threads of the child and its descendants (stdio, control groups). null: no limit."""
 
 
 @attrs.frozen(kw_only=True)

@@ -241,6 +241,9 @@ def _tuning(server: Server) -> Problems:
     if limits.memory_bytes is not None and server.type is not _T.STDIO:
         message = f"mcpd does not run a server of type {server.type}, and cannot see its memory: remove it"
         yield "limits.memoryBytes", message
+    for key in ("cpu", "pids"):
+        if getattr(limits, key) is not None and server.type is not _T.STDIO:
+            yield f"limits.{key}", f"mcpd does not run a server of type {server.type}: remove it"
 
 
 def _sharing(server: Server) -> Problems:

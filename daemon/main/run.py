@@ -258,7 +258,7 @@ def _serve(
     from daemon.authorization.login_runs import LoginRuns  # noqa: PLC0415
     from daemon.host import logs  # noqa: PLC0415
     from daemon.main import lifetime  # noqa: PLC0415
-    from daemon.processes import own  # noqa: PLC0415
+    from daemon.processes import cgroups, own  # noqa: PLC0415
     from daemon.processes.children import Children  # noqa: PLC0415
     from daemon.tree.core import Surroundings  # noqa: PLC0415
 
@@ -268,7 +268,7 @@ def _serve(
     own.take_charge(os.environ, options.for_lock or 0)
     try:
         with _written_down(state) as (begun, unrecorded):
-            children = Children(begun)
+            children = Children(begun, cgroups.claim(cgroups.find()))
             around = Surroundings(
                 front=doors.front,
                 control=doors.control,

@@ -24,13 +24,15 @@ from loguru import logger
 from daemon.causes import Cause
 from daemon.errors import CannotStart, ConnectionLost
 from daemon.kit.later import later
-from daemon.processes import leftovers, marks, own, proc
+from daemon.processes import cgroups, leftovers, marks, own, proc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
     import tenacity
 
+    from daemon.config.tuning import ServerLimits
+    from daemon.processes.cgroups import Delegation, Leaf
     from daemon.processes.leftovers import Starts
 else:
     tenacity = later("tenacity", due=True)  # 10 ms, needed once a server has ended
@@ -75,8 +77,16 @@ class ChildExit:
 class ChildProcess:
     """One running child and our ends of its pipes: non-blocking descriptors that their user closes."""
 
-    def __init__(self, process: ChildExit, mark: int, pipes: tuple[int, int, int], *, confined: bool) -> None:
-        self.process, self.confined = process, confined
+    def __init__(
+        self,
+        process: ChildExit,
+        mark: int,
+        pipes: tuple[int, int, int],
+        *,
+        confined: bool,
+        leaf: Leaf | None,
+    ) -> None:
+        self.process, self.confined, self.leaf = process, confined, leaf
         self.mark = mark
         self.stdin, self.stdout, self.stderr = pipes
 
@@ -94,9 +104,11 @@ class ChildProcess:
 class Children:
     """All children of the daemon: starts them, stops them, reaps their orphans."""
 
-    def __init__(self, starts: Starts | None = None) -> None:
-        """Start without children; `starts` is the record for the next daemon, None for no record."""
+    def __init__(self, starts: Starts | None = None, groups: Delegation | None = None) -> None:
+        """Start without children; `starts` is the record for the next daemon, `groups` has a leaf for each."""
         self._starts = starts
+        self._groups = groups
+        self._warned: set[str] = set()
         self._forking = trio.Lock()
         self._forks = ThreadPoolExecutor(1, "fork")
         self._none_starting = trio.Event()
@@ -114,6 +126,7 @@ class Children:
         *,
         server: str = "",
         passed: Collection[int] = (),
+        limits: ServerLimits | None = None,
     ) -> ChildProcess:
         """Start a child of a server, with descriptors 0, 1 and 2, and for a sandbox those `passed`.
 
@@ -121,11 +134,13 @@ class Children:
         system is short of a resource; worth another try.
         """
         inside, ours = _pipes()
-        mark = marks.new()
+        mark, leaf = marks.new(), None
         try:
+            leaf = await self._leaf(mark, server, limits)
             async with self._starting(mark):
                 process = await self._fork(
                     [command, *args],
+                    leaf,
                     stdin=inside[0],
                     stdout=inside[1],
                     stderr=inside[2],
@@ -141,17 +156,19 @@ class Children:
         except BaseException as error:
             _close(ours)
             marks.forget(mark)
+            if leaf is not None:
+                leaf.end()
             if isinstance(error, OSError):
                 raise _explain(error, command, cwd) from None
             raise
         finally:
             _close(inside)
-        return ChildProcess(process, mark, ours, confined=bool(passed))
+        return ChildProcess(process, mark, ours, confined=bool(passed), leaf=leaf)
 
-    async def _fork(self, command: Sequence[str], **options: Any) -> ChildExit:
-        """Start a process in the thread of all starts; cannot be cancelled."""
+    async def _fork(self, command: Sequence[str], leaf: Leaf | None, **options: Any) -> ChildExit:
+        """Start a process in the thread of all starts, and in its leaf; cannot be cancelled."""
         forked, token = trio.Event(), trio.lowlevel.current_trio_token()
-        start: Any = partial(subprocess.Popen, command, **options)
+        start: Any = partial(_forked, command, leaf, **options)
         future = self._forks.submit(start)
         future.add_done_callback(lambda _: token.run_sync_soon(forked.set))
         with trio.CancelScope(shield=True):
@@ -172,6 +189,8 @@ class Children:
                     child.signal_group(signal.SIGTERM)
                 await self._ended_within(child, self._grace(term, 1.0))
             child.signal_group(signal.SIGKILL)
+            if child.leaf is not None:
+                await trio.to_thread.run_sync(child.leaf.end)
             await self._sweep(child.mark)
             with trio.move_on_after(DEAD_WITHIN) as scope:
                 await child.process.wait()
@@ -185,7 +204,7 @@ class Children:
             return
         state = self._starts.path.parent.parent
         with trio.move_on_after(INHERIT_SECONDS) as scope:
-            await trio.to_thread.run_sync(leftovers.end_and_log, state, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(leftovers.end_and_log, state, self._groups, abandon_on_cancel=True)
         if scope.cancelled_caught:
             logger.warning("still ending processes left by a killed daemon: servers start meanwhile")
 
@@ -214,6 +233,15 @@ class Children:
             finally:
                 with trio.CancelScope(shield=True):
                     await self._look()
+
+    async def _leaf(self, mark: int, server: str, limits: ServerLimits | None) -> Leaf | None:
+        """The leaf for a child about to start; warns once of a server whose limits nothing enforces."""
+        if server not in self._warned and (void := cgroups.void(limits, self._groups)):
+            self._warned.add(server)
+            logger.bind(server=server).warning("{} not enforced: {}", " and ".join(void), cgroups.REMEDY)
+        if self._groups is None:
+            return None
+        return await trio.to_thread.run_sync(self._groups.leaf, mark, server, limits)
 
     async def _look(self) -> None:
         try:
@@ -269,6 +297,13 @@ class Children:
             finally:
                 self._stopping.discard(scope)
         return child.process.returncode is not None
+
+
+def _forked(command: Sequence[str], leaf: Leaf | None, **options: Any) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(command, **options)
+    if leaf is not None:
+        leaf.take(process.pid)
+    return process
 
 
 def _kill_tree(mark: int | None) -> list[int]:

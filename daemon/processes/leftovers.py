@@ -25,6 +25,7 @@ import msgspec
 from loguru import logger
 
 from daemon.processes import marks, proc
+from daemon.processes.cgroups import Delegation
 
 FOLDER = "starts"
 """The directory of the files, in the state directory."""
@@ -270,21 +271,23 @@ def look(state: Path) -> list[Leftover]:
         return _find(dead)
 
 
-def end(state: Path) -> tuple[list[Leftover], list[Leftover]]:
+def end(state: Path, groups: Delegation | None = None) -> tuple[list[Leftover], list[Leftover]]:
     """End the leftovers of dead daemons, remove their files; return the ended and the surviving ones."""
     with _dead(state, tidy=True) as dead:
         ended, left = _end_all(dead)
         survivors = {each.daemon for each in left}
         for each in dead:
+            if groups is not None:
+                groups.end_dead(each.identity.series, marks.COUNT_BITS)
             if each.identity.pid not in survivors:
                 each.path.unlink(missing_ok=True)
     return ended, left
 
 
-def end_and_log(state: Path) -> None:
+def end_and_log(state: Path, groups: Delegation | None = None) -> None:
     """Do as `end` does before a new daemon starts a server, and log the result."""
     try:
-        ended, left = end(state)
+        ended, left = end(state, groups)
     except OSError as error:
         logger.warning("cannot look for processes left by a killed daemon: {}", error)
         return

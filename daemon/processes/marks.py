@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from daemon.processes import proc
+from daemon.processes import cgroups, proc
 
 MARK_BITS = 60
 """Bits of a mark: unique, and a signed 64-bit limit."""
@@ -186,8 +186,12 @@ class Effort(NamedTuple):
 
 
 def memory_by_mark() -> dict[int, int]:
-    """Resident bytes of each server's tree, by its mark. Reads all of /proc: call it in a thread."""
-    return {mark: sum(map(proc.resident, pids)) for mark, pids in find().trees.items()}
+    """Bytes of each server's tree, by its mark: its leaf's, else resident ones. Call it in a thread."""
+    leaves = {mark: leaf.memory() for mark in living() if (leaf := cgroups.leaf_of(mark))}
+    counted = {mark: used for mark, used in leaves.items() if used is not None}
+    if counted.keys() >= living():
+        return counted
+    return {mark: sum(map(proc.resident, pids)) for mark, pids in find().trees.items()} | counted
 
 
 def memory_of(ceilings: Mapping[int, int]) -> dict[int, int]:
@@ -203,10 +207,15 @@ def memory_of(ceilings: Mapping[int, int]) -> dict[int, int]:
 
 def efforts(wanted: Iterable[int]) -> dict[int, Effort]:
     """Efforts by mark. Reads all of /proc: call it in a thread. Raises `OSError`: we are out of descriptors."""
-    trees = find().trees
-    return {mark: _effort(trees.get(mark, ())) for mark in wanted}
+    leaves = {mark: cgroups.leaf_of(mark) for mark in wanted}
+    trees = find().trees if None in leaves.values() else {}
+    return {
+        mark: _effort(trees.get(mark, ())) if leaf is None else _effort(leaf.pids(), leaf.cpu())
+        for mark, leaf in leaves.items()
+    }
 
 
-def _effort(pids: Iterable[int]) -> Effort:
+def _effort(pids: Iterable[int], cpu: float | None = None) -> Effort:
     seen = [process for pid in pids if (process := proc.read(pid)) is not None]
-    return Effort(sum(each.ticks for each in seen) / proc.TICKS, any(each.is_working for each in seen))
+    used = sum(each.ticks for each in seen) / proc.TICKS if cpu is None else cpu
+    return Effort(used, any(each.is_working for each in seen))

@@ -70,6 +70,15 @@ def test_a_service_is_supervised_as_measured(unit: Path, key: str, value: str) -
 
 
 @pytest.mark.parametrize("unit", SERVICES, ids=name_of)
+def test_a_service_delegates_what_limits_of_servers_need_and_can_write_its_own_groups_alone(unit: Path) -> None:
+    assert settings(unit)["Delegate"] == ["cpu memory pids"]
+    own = [f"-/sys/fs/cgroup/{place}system.slice/%n" for place in ("", "unified/")]
+    is_systems = unit == UNITS / "mcpd.service"
+    assert settings(unit)["ProtectControlGroups"] == (["yes"] if is_systems else [])
+    assert settings(unit)["ReadWritePaths"] == ([" ".join(own)] if is_systems else [])
+
+
+@pytest.mark.parametrize("unit", SERVICES, ids=name_of)
 def test_a_service_has_no_key_that_252_does_not_know(unit: Path) -> None:
     assert not NEWER_THAN_252 & settings(unit).keys()
     assert "private" not in settings(unit)["ProtectControlGroups"]

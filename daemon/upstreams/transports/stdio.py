@@ -17,6 +17,7 @@ import trio
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, RunError, leaf
 from daemon.host import paths
+from daemon.kit.wording import bytes_in_words
 from daemon.processes.children import ChildProcess
 from daemon.sandbox.launch import SandboxedStart, prepared
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, OpenContext, RawConnection
@@ -111,7 +112,7 @@ async def _started(context: OpenContext, env: Mapping[str, str], start: Sandboxe
     server = context.server
     assert server.command is not None
     directory = server.cwd or str(paths.home(os.environ))
-    begin = partial(context.children.start, cwd=directory, server=server.label)
+    begin = partial(context.children.start, cwd=directory, server=server.label, limits=server.limits)
     if start is None:
         return await begin(server.command, server.args, env)
     with start.given:
@@ -160,7 +161,8 @@ class StdioConnection(RawConnection):
         status = self._child.process.returncode
         assert status is not None
         unmade = self._start and self._start.failure(self._complaint.decode(errors="replace"))
-        return unmade or exited(status)
+        over = self._child.leaf and self._child.leaf.outgrown()
+        return unmade or (outgrown(*over) if over else exited(status))
 
 
 def exited(status: int) -> ConnectionLost:
@@ -175,6 +177,12 @@ def exited(status: int) -> ConnectionLost:
     except ValueError:
         name = f"signal {-status}"
     return ConnectionLost(f"killed by {name}", Cause.KILLED, signal=name)
+
+
+def outgrown(used: int, limit: int) -> ConnectionLost:
+    """The error for a server that the kernel ended at its ceiling."""
+    text = f"used {bytes_in_words(used)} of memory, all it may have (limits.memoryBytes): the kernel ended it"
+    return ConnectionLost(text, Cause.MEMORY_CEILING, used=used, limit=limit)
 
 
 async def drain(fd: int, on_line: Callable[[bytes], None]) -> None:

@@ -181,6 +181,18 @@ def test_what_to_write_is_said(house: House) -> None:
     assert "leaves room for 6 clients of the 1024" in told
 
 
+def test_limits_that_need_control_groups_are_void_for_a_daemon_without(house: House) -> None:
+    held = {"limits": {"cpu": 1.5, "pids": 50, "memoryBytes": "1GiB"}}
+    house.servers(
+        a={"command": "a", **held}, b={"command": "b"}, off={"command": "c", "enabled": False, **held}
+    )
+    assert not [each for each in limits(house.look()) if each.cause == "limits-void"]  # no daemon runs
+    with process(house.root) as pid, house.daemon(pid=pid):
+        told = only([each for each in limits(house.look()) if each.cause == "limits-void"], Level.WARNING)
+    assert "a: limits.cpu and limits.pids: nothing enforces this." in told
+    assert "Delegate=" in told
+
+
 POLITE = ["polite", "marked"]
 
 

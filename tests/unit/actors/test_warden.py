@@ -3,6 +3,7 @@
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import attrs
@@ -15,6 +16,8 @@ from daemon.actors.warden import LOOKS, WALK_SECONDS, Warden
 from daemon.causes import Cause, Reason
 from daemon.config.config_model import Server
 from daemon.config.tuning import ServerLimits
+from daemon.processes import cgroups
+from daemon.processes.cgroups import Leaf
 from daemon.processes.children import Children
 from daemon.processes.marks import memory_by_mark, memory_of
 
@@ -129,6 +132,17 @@ async def test_a_look_that_fails_is_told_once_and_the_next_counts(autojump_clock
         logger.remove(sink)
     assert len([line for line in logged if "cannot measure" in line]) == 1
     assert len(server.ended) == 1
+
+
+async def test_a_server_whose_ceiling_the_kernel_holds_is_not_measured(
+    autojump_clock: MockClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Leaf(path=tmp_path, mark=1, outside=tmp_path, ceiling=100 * MIB)
+    unheld = Leaf(path=tmp_path, mark=2, outside=tmp_path)
+    monkeypatch.setattr(cgroups, "_leaves", {1: held, 2: unheld})
+    async with watched({"a": upstream(1), "b": upstream(2), "c": upstream(3)}) as machine:
+        await trio.sleep(WALK_SECONDS + BETWEEN)
+        assert [look.keys() for look in machine.looks] == [{2, 3}]
 
 
 # --- what is measured: real processes ------------------------------------------------------------------------
