@@ -13,13 +13,13 @@ import trio
 
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.config_model import EraWish, Server
+from daemon.config.hosts import HostRules
 from daemon.errors import Busy, ConnectionLost, RunError, UpstreamLost, leaf
 from daemon.facts import Fact
 from daemon.model import Era
 from daemon.ports import Subscribers, UpstreamConnection
 from daemon.safety.redact import Redactor
 from daemon.sandbox.egress import Egress
-from daemon.sandbox.hosts import HostRules
 from daemon.supervision.lifecycle import Lifecycle
 from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.events import ServerEvents, WatchedServer

@@ -9,22 +9,10 @@ from typing import Annotated, TypeAlias
 
 import attrs
 
-from daemon.config.tuning import like
+from daemon.config import hosts
+from daemon.config.tuning import Rule, like
 
-PUBLIC = "*"
-"""The pattern that allows every public host."""
-
-_LABEL = r"[A-Za-z0-9_\u0080-\U0010ffff](?:[-A-Za-z0-9_\u0080-\U0010ffff]*[A-Za-z0-9_\u0080-\U0010ffff])?"
-_DOMAIN = rf"\*|(?:\*\.)?{_LABEL}(?:\.{_LABEL})*\.?|\[?[0-9A-Fa-f:.]+\]?"
-
-Domain = Annotated[
-    str,
-    like(
-        re.compile(_DOMAIN),
-        "{} is no host: write a name as api.example.com, *.example.com for the names below it, or * for all"
-        " public ones, without https://, port or path",
-    ),
-]
+Domain = Annotated[str, Rule(hosts.pattern_problem)]
 SandboxPath = Annotated[
     str,
     like(re.compile(r"[^*?\[\]]+"), "write the path of one file or directory: mcpd knows no patterns here"),
@@ -101,13 +89,6 @@ class SandboxRules:
 SandboxWish: TypeAlias = SandboxMode | SandboxRules | None
 """The value of `sandbox`."""
 
-REGISTRIES = {
-    **dict.fromkeys(("npx", "npm", "pnpm", "bunx", "yarn"), ("registry.npmjs.org",)),
-    **dict.fromkeys(("uvx", "uv", "pipx"), ("pypi.org", "files.pythonhosted.org")),
-}
-"""Hosts that a program installs packages from, by the program's name; VS Code allows npm's as well. They are
-allowed by name, so that a mirror in a private network may stand in for them."""
-
 
 def sandbox_in_force(
     wish: SandboxWish,
@@ -132,10 +113,10 @@ def sandbox_in_force(
         wish = SandboxRules()
     if wish is None or wish is SandboxMode.OFF:
         return None
-    registries = tuple(host for each in programs for host in REGISTRIES.get(each, ()))
+    registries = tuple(host for each in programs for host in hosts.REGISTRIES.get(each, ()))
     if isinstance(wish, SandboxMode):
-        hosts = (PUBLIC, *registries) if wish is SandboxMode.HOME else ()
-        return SandboxRules(mode=wish, network=SandboxNetwork(allowed_domains=hosts))
+        allowed = (hosts.ANY, *registries) if wish is SandboxMode.HOME else ()
+        return SandboxRules(mode=wish, network=SandboxNetwork(allowed_domains=allowed))
     if wish.mode is SandboxMode.OFF:
         return None
     if wish.network.allowed_domains is None:

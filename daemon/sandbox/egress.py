@@ -19,10 +19,10 @@ import attrs
 import trio
 from loguru import logger
 
+from daemon.config.hosts import HostRefusal, HostRules
 from daemon.errors import leaf
 from daemon.kit.later import later
 from daemon.sandbox import stub
-from daemon.sandbox.hosts import HostRefusal, HostRules
 from daemon.sandbox.policy import unmade
 
 if TYPE_CHECKING:

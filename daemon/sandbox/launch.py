@@ -16,12 +16,12 @@ import attrs
 import trio
 
 from daemon.config.config_model import Server
-from daemon.config.sandbox_keys import PUBLIC, SandboxMode, SandboxRules
+from daemon.config.hosts import ANY, HostRules
+from daemon.config.sandbox_keys import SandboxMode, SandboxRules
 from daemon.errors import CannotStart
 from daemon.kit.later import later
 from daemon.processes.children import not_found
 from daemon.sandbox import bubblewrap, egress, policy, seccomp
-from daemon.sandbox.hosts import HostRules
 
 if TYPE_CHECKING:
     from daemon.sandbox import learning, watching
@@ -43,7 +43,7 @@ class Lesson:
     def __init__(self, server: str, rules: SandboxRules, before: SandboxRules | None) -> None:
         self.rules, self.before = rules, before
         self.policies: list[policy.Policy] = []
-        self.egress = egress.Egress(server, HostRules(allowed=(PUBLIC,)), lambda *_refused: None)
+        self.egress = egress.Egress(server, HostRules(allowed=(ANY,)), lambda *_refused: None)
         self._watching = watching.FileWatch(platform.machine())
 
     def begin(self, listener: int) -> None:
@@ -174,7 +174,7 @@ def _prepare_open(
     stub = egress.stub_command(theirs.fileno(), mounts, watching.watched_calls(platform.machine()))
     return SandboxedStart(
         words=[*stub, made.command, *server.args],
-        env={**env, DATA: made.data, **egress.proxy_environment(HostRules(allowed=(PUBLIC,)))},
+        env={**env, DATA: made.data, **egress.proxy_environment(HostRules(allowed=(ANY,)))},
         passed=(theirs.fileno(), mounts),
         given=given,
         channel=channel,

@@ -19,6 +19,7 @@ from msgspec import Raw, Struct
 from daemon.catalog.authorship import UnsafeQuestion, authored
 from daemon.catalog.extensions import is_unknown
 from daemon.causes import Cause, Reason
+from daemon.config.hosts import HostRefusal
 from daemon.counting.measures import STDERR_LINE
 from daemon.errors import CallError, ProtocolFault
 from daemon.kit.waiting import Watch
@@ -26,7 +27,6 @@ from daemon.model import Era, Kind, StandingWishes
 from daemon.ports import Subscribers, UpstreamConnection
 from daemon.protocol import ACKNOWLEDGED, LIST_ROOTS, LOG_MESSAGE, RESOURCE_UPDATED, TASK_STATUS, UNREADABLE
 from daemon.safety.redact import Redactor
-from daemon.sandbox.hosts import HostRefusal
 from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.handshake import Greeting
 from daemon.upstreams.upstream_access import UpstreamAccess

@@ -13,10 +13,10 @@ from attrs import define, field
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from daemon.causes import Cause
+from daemon.config.hosts import HostRefusal, HostRules
 from daemon.errors import CannotStart
 from daemon.sandbox import egress
 from daemon.sandbox.egress import Egress, SeenHost, listener_from, proxy_environment
-from daemon.sandbox.hosts import HostRefusal, HostRules
 from tests.waiting import PATIENCE, until
 
 API = "api.internal"
@@ -235,7 +235,7 @@ REFUSED: list[tuple[str, str, HostRefusal, str]] = [
         "",
     ),
     (
-        "0x0a000005",
+        "10.0.0.5",
         "allows hosts by name, and 10.0.0.5 is an address. To allow it: mcpd allow-host github 10.0.0.5",
         HostRefusal.IS_AN_ADDRESS,
         "10.0.0.5",

@@ -13,9 +13,9 @@ import attrs
 import pytest
 import trio
 
+from daemon.config.hosts import HostRefusal, HostRules
 from daemon.errors import CannotStart
 from daemon.sandbox.egress import Egress, listener_from, proxy_environment, stub_command
-from daemon.sandbox.hosts import HostRefusal, HostRules
 from tests.security.unprivileged import DROP, USER, interpreter
 from tests.waiting import WAIT
 

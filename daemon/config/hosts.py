@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterable
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import attrs
-import idna
 
-from daemon.config.sandbox_keys import REGISTRIES
+from daemon.kit.later import later
+
+if TYPE_CHECKING:
+    import idna
+else:
+    idna = later("idna")
 
 ANY = "*"
 """The pattern of every public name. Addresses, and names without a dot, are named one by one."""
@@ -32,6 +36,13 @@ _NETWORKS = tuple(
 
 _NAT64 = ip_network("64:ff9b::/96")
 
+
+REGISTRIES = {
+    **dict.fromkeys(("npx", "npm", "pnpm", "bunx", "yarn"), ("registry.npmjs.org",)),
+    **dict.fromkeys(("uvx", "uv", "pipx"), ("pypi.org", "files.pythonhosted.org")),
+}
+"""Hosts that a program installs packages from, by the program's name; VS Code allows npm's as well. They are
+allowed by name, so that a mirror in a private network may stand in for them."""
 
 _REGISTRY_HOSTS = frozenset(host for hosts in REGISTRIES.values() for host in hosts)
 
@@ -111,8 +122,8 @@ def pattern_problem(text: str) -> str:
         return f"{text!r} is no host: write a name such as 'example.com', or '*.example.com' for all below it"
     if bare != text and is_address:
         return f"{text!r} is no pattern of names: name each address alone"
-    if is_address and ":" not in name and name != text:
-        return f"{text!r} is another way to write an address: write {name!r}"
+    if is_address and ":" not in name and name != _address(name):
+        return f"{text!r} is another way to write an address: write its four numbers with dots"
     return ""
 
 
@@ -156,10 +167,15 @@ def _normal(host: str) -> tuple[str, bool]:
         raise ValueError("no name")
     if not _NUMBER.fullmatch(host):
         return host, False
+    return _address(host) or host, True
+
+
+def _address(text: str) -> str:
+    """An IPv4 address in its usual form; empty for what only C libraries read as one, which no pattern has."""
     try:
-        return str(IPv4Address(socket.inet_aton(host))), True
-    except OSError:
-        raise ValueError("no address") from None
+        return str(IPv4Address(text))
+    except ValueError:
+        return ""
 
 
 def _embedded(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
