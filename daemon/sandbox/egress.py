@@ -134,26 +134,27 @@ class Egress:
         self._on_refused = on_refused
         self._getaddrinfo = getaddrinfo
         self._lookups = trio.CapacityLimiter(LOOKUPS)
-        self._places = trio.Semaphore(CONNECTIONS)
 
     async def serve(
         self, listener: trio.SocketListener, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Serve until cancelled, and close the listener; a fault of one connection ends that one."""
+        places = trio.Semaphore(CONNECTIONS)
         async with listener, trio.open_nursery() as nursery:
+            await trio.to_thread.run_sync(lambda: h11.SERVER)  # loads the module, which takes 30 ms
             task_status.started()
             while True:
-                await self._places.acquire()
+                await places.acquire()
                 try:
                     client = await listener.accept()
                 except OSError as error:
                     logger.warning("the proxy of {} cannot accept: {}", self._server, error.strerror)
-                    self._places.release()
+                    places.release()
                     await trio.sleep(ACCEPT_PAUSE)
                 else:
-                    nursery.start_soon(self._serve_one, client)
+                    nursery.start_soon(self._serve_one, client, places)
 
-    async def _serve_one(self, client: trio.SocketStream) -> None:
+    async def _serve_one(self, client: trio.SocketStream, places: trio.Semaphore) -> None:
         try:
             async with client:
                 try:
@@ -165,7 +166,7 @@ class Egress:
         except Exception:  # noqa: BLE001 - the boundary of a connection
             logger.exception("the proxy of {} dropped a connection", self._server)
         finally:
-            self._places.release()
+            places.release()
 
     async def _converse(self, client: trio.SocketStream) -> None:
         parser = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)

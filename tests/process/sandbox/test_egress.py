@@ -1,12 +1,14 @@
 """The proxy of a sandboxed server over loopback, with names of its own and a clock that only the tests move."""
 
 import errno
+import math
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from attrs import define, field
@@ -85,10 +87,12 @@ async def proxy(names: Names, *allowed: str, denied: tuple[str, ...] = ()) -> As
     rules = HostRules(allowed or (API,), denied)
     made = Egress("github", rules, lambda *told: refusals.append(told), getaddrinfo=names, wall=lambda: WALL)
     (listener,) = await trio.open_tcp_listeners(0, host=HERE)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(made.serve, listener)
-        yield Proxy(made, listener.socket.getsockname()[1], names, refusals, nursery.cancel_scope)
-        nursery.cancel_scope.cancel()
+    is_virtual = isinstance(trio.lowlevel.current_clock(), MockClock)
+    with trio.fail_after(math.inf if is_virtual else PATIENCE):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(made.serve, listener)
+            yield Proxy(made, listener.socket.getsockname()[1], names, refusals, nursery.cancel_scope)
+            nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
@@ -390,7 +394,7 @@ async def test_a_slow_name_ends_in_time_and_its_thread_still_counts(
         ]
         for each in found:
             nursery.start_soon(each.read)
-        await until(lambda: len(names.asked) == egress.LOOKUPS)
+        await until(lambda: proxied.egress._lookups.statistics().tasks_waiting == len(hosts) - egress.LOOKUPS)
         await leap(mock_clock, egress.LOOKUP_SECONDS, lambda: all(each.ended for each in found))
         assert all(each.data.startswith(b"HTTP/1.1 504 mcpd looked for slow") for each in found)
         assert len(names.asked) == egress.LOOKUPS
@@ -408,6 +412,7 @@ async def test_a_host_that_never_answers_is_given_up(names: Names, mock_clock: M
         async with proxy(names) as proxied, trio.open_nursery() as nursery:
             found = Found(await proxied.connect(f"CONNECT {API}:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode()))
             nursery.start_soon(found.read)
+            await until(lambda: proxied.egress.allowed.hosts)
             await leap(mock_clock, egress.CONNECT_SECONDS, lambda: found.ended)
     assert f"502 mcpd cannot connect to {API}:{port}: no answer in 5 s" in found.data.decode()
 
@@ -481,6 +486,22 @@ async def test_connections_beyond_the_bound_wait_for_a_place(
             await first.aclose()
             await until(lambda: third.ended)
         assert third.data.startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_proxy_that_serves_again_has_all_its_places(
+    names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(egress, "CONNECTIONS", 1)
+    async with proxy(names) as proxied:
+        assert b" 400 " in await proxied.answer(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        for _ in range(2):
+            (listener,) = await trio.open_tcp_listeners(0, host=HERE)
+            again = attrs.evolve(proxied, port=listener.socket.getsockname()[1])
+            async with trio.open_nursery() as nursery:
+                await nursery.start(proxied.egress.serve, listener)
+                assert b" 400 " in await again.answer(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                await wait_all_tasks_blocked(0.01)
+                nursery.cancel_scope.cancel()
 
 
 # --- faults
