@@ -161,8 +161,11 @@ _SERVERS = (
     ),
     _gauge(
         "mcpd_server_memory_bytes",
-        "Resident memory of a server that mcpd started, with all that it started.",
+        "Memory of a server that mcpd started, with all that it started: its control group's, else resident.",
         ("server",),
+    ),
+    _counter(
+        "mcpd_server_cpu_seconds_total", "CPU time of a server's processes with a control group.", ("server",)
     ),
 )
 
@@ -188,7 +191,7 @@ _INSTANCES = (
     ),
     _gauge(
         "mcpd_instance_memory_bytes",
-        "Resident memory of an instance that mcpd started, with all that it started.",
+        "Memory of an instance that mcpd started, with all that it started, as that of a server.",
         ("server", "instance"),
     ),
 )

@@ -22,6 +22,7 @@ from daemon.errors import InvalidArguments
 from daemon.kit.waiting import Watch
 from daemon.model import Kind
 from daemon.ports import Instances
+from daemon.processes.cgroups import cpu_by_server
 from daemon.processes.marks import memory_by_mark
 from daemon.processes.peers import Connections
 from daemon.state.health import Persistence
@@ -122,9 +123,12 @@ class Reading(msgspec.Struct, frozen=True):
     marks: Mapping[int, Labels] = msgspec.field(default_factory=dict)
     """The labels of each child's mark, to find its memory by."""
 
-    def with_memory(self, resident: Mapping[int, int]) -> Reading:
-        """A reading with the memory of the servers' process trees, given resident bytes by mark."""
-        return Reading({**self.values, **memory(self.marks, resident)}, self.marks)
+    def with_memory(self, resident: Mapping[int, int], cpu: Mapping[str, float] | None = None) -> Reading:
+        """A reading with memory and CPU of process trees, given bytes by mark, and seconds by server."""
+        known = self.values["mcpd_server_epoch"].keys()
+        spent: Values = {(name,): used for name, used in (cpu or {}).items() if (name,) in known}
+        taken = {**memory(self.marks, resident), "mcpd_server_cpu_seconds_total": spent}
+        return Reading({**self.values, **taken}, self.marks)
 
 
 @attrs.frozen(kw_only=True)
@@ -304,5 +308,5 @@ def _connections(doors: Mapping[str, Connections]) -> dict[str, Values]:
 
 def _rendered(reading: Reading) -> str:
     module: Any = importlib.import_module(RENDERING)
-    text: str = module.render(reading.with_memory(memory_by_mark()))
+    text: str = module.render(reading.with_memory(memory_by_mark(), cpu_by_server()))
     return text

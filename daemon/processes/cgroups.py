@@ -13,12 +13,14 @@ import os
 import re
 import select
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import attrs
 from loguru import logger
 
+from daemon.config.labels import server_of
 from daemon.config.tuning import ServerLimits
 from daemon.processes import proc
 
@@ -46,6 +48,8 @@ REMEDY = (
     " `mcpd service install` does, on a machine with cgroup v2 alone"
 )
 
+_spent: defaultdict[str, float] = defaultdict(float)
+"""Seconds of CPU used in leaves that have ended, by server."""
 _leaves: dict[int, Leaf] = {}
 """The leaves of living children, by mark."""
 
@@ -83,7 +87,7 @@ class Delegation:
         if ceiling is not None:  # a kernel without swap has no such file
             with contextlib.suppress(OSError):
                 (path / "memory.swap.max").write_text("0")
-        _leaves[mark] = made = Leaf(path=path, mark=mark, outside=self.own, ceiling=ceiling)
+        _leaves[mark] = made = Leaf(path, mark, self.own, label, ceiling)
         return made
 
     def end_dead(self, series: int, bits: int) -> None:
@@ -92,10 +96,10 @@ class Delegation:
             with contextlib.suppress(ValueError):
                 mark = int(path.name.rpartition("-")[2], 16)
                 if mark >> bits == series and path.is_dir():
-                    Leaf(path=path, mark=mark, outside=self.own).end()
+                    Leaf(path, mark, self.own).end()
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class Leaf:
     """The control group of one child and its descendants."""
 
@@ -103,6 +107,8 @@ class Leaf:
     mark: int
     outside: Path
     """The daemon's own group, in which the child is forked."""
+    label: str = ""
+    """The name of its server, or instance."""
     ceiling: int | None = None
     """Bytes that the kernel holds it to, None for no limit."""
 
@@ -147,7 +153,8 @@ class Leaf:
 
     def end(self) -> None:
         """Kill all in it, and remove it. Blocks for `EMPTY_SECONDS` at most."""
-        _leaves.pop(self.mark, None)
+        if _leaves.pop(self.mark, None) is not None:
+            _spent[server_of(self.label)] += self.cpu()
         with contextlib.suppress(OSError):  # before Linux 5.14 the sweep of marks has to do it
             (self.path / "cgroup.kill").write_text("1")
         _wait_empty(self.path)
@@ -201,6 +208,14 @@ def void(limits: ServerLimits | None, found: Delegation | None) -> list[str]:
     held = frozenset[str]() if found is None else found.controllers
     named = {"cpu": limits.cpu, "pids": limits.pids} if limits is not None else {}
     return [f"limits.{key}" for key, value in named.items() if value is not None and key not in held]
+
+
+def cpu_by_server() -> Mapping[str, float]:
+    """Seconds of CPU that servers have used in leaves, since the daemon's start. Call it in a thread."""
+    found = _spent.copy()
+    for leaf in list(_leaves.values()):
+        found[server_of(leaf.label)] += leaf.cpu()
+    return found
 
 
 def leaf_of(mark: int) -> Leaf | None:

@@ -78,13 +78,7 @@ class ChildProcess:
     """One running child and our ends of its pipes: non-blocking descriptors that their user closes."""
 
     def __init__(
-        self,
-        process: ChildExit,
-        mark: int,
-        pipes: tuple[int, int, int],
-        *,
-        confined: bool,
-        leaf: Leaf | None,
+        self, process: ChildExit, mark: int, pipes: tuple[int, int, int], leaf: Leaf | None, *, confined: bool
     ) -> None:
         self.process, self.confined, self.leaf = process, confined, leaf
         self.mark = mark
@@ -163,7 +157,7 @@ class Children:
             raise
         finally:
             _close(inside)
-        return ChildProcess(process, mark, ours, confined=bool(passed), leaf=leaf)
+        return ChildProcess(process, mark, ours, leaf, confined=bool(passed))
 
     async def _fork(self, command: Sequence[str], leaf: Leaf | None, **options: Any) -> ChildExit:
         """Start a process in the thread of all starts, and in its leaf; cannot be cancelled."""

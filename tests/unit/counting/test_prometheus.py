@@ -33,7 +33,7 @@ LINE = re.compile(r'[a-z_]+(\{[a-z_]+="[^"\n]*"(,[a-z_]+="[^"\n]*")*\})? -?[0-9.
 
 
 def export(given: Exporter | None = None) -> str:
-    return render(read(given or exporter()).with_memory({77: 4096, 78: 2048}))
+    return render(read(given or exporter()).with_memory({77: 4096, 78: 2048}, {"git": 1.5}))
 
 
 def families(text: str) -> dict[str, Family]:
@@ -112,7 +112,7 @@ def test_what_the_text_says_is_what_was_read() -> None:
         if (
             metric.kind is not MetricKind.HISTOGRAM
             and not metric.from_library
-            and name not in {"mcpd_server_memory_bytes", "mcpd_instance_memory_bytes"}
+            and name not in reading.with_memory({}).values.keys() - reading.values.keys()
         ):
             said = {tuple(each.labels[label] for label in metric.labels): each.value for each in family.samples}
             assert said == reading.values[name], name

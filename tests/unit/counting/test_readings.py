@@ -31,7 +31,7 @@ def values(name: str, **changed: Any) -> Any:
 
 
 def test_every_metric_of_the_table_is_read_with_as_many_labels_as_it_has() -> None:
-    reading = read(exporter()).with_memory({77: 4096, 78: 2048})
+    reading = read(exporter()).with_memory({77: 4096, 78: 2048}, {"git": 1.5})
     ours = {name: metric for name, metric in METRICS.items() if not metric.from_library}
     assert reading.values.keys() == ours.keys()
     for name, metric in ours.items():
@@ -113,6 +113,11 @@ def test_memory_is_that_of_the_servers_whose_mark_was_found() -> None:
     assert reading.marks == {77: ("git",), 78: ("time", "time#3"), 79: ("time", "time#7")}
     assert reading.with_memory({77: 4096, 80: 1}).values["mcpd_server_memory_bytes"] == {("git",): 4096}
     assert reading.with_memory({}).values["mcpd_server_memory_bytes"] == {}
+
+
+def test_cpu_is_that_of_servers_in_the_configuration_without_those_that_have_no_control_group() -> None:
+    reading = read(exporter()).with_memory({}, {"git": 1.5, "gone": 4})
+    assert reading.values["mcpd_server_cpu_seconds_total"] == {("git",): 1.5}
 
 
 def test_sessions_are_counted_by_surface_also_where_there_are_none() -> None:

@@ -50,6 +50,7 @@ def _no_attribute() -> bytes:
 def forgotten() -> Iterator[None]:
     yield
     cgroups._leaves.clear()
+    cgroups._spent.clear()
 
 
 def found(tree: Path, group: str) -> Delegation | None:
@@ -266,6 +267,18 @@ def test_its_end_kills_the_tree_and_removes_it_with_groups_inside(tree: Path, ke
     assert not leaf.path.exists()
     assert leaf_of(7) is None
     leaf.end()
+
+
+def test_the_cpu_of_a_server_is_that_of_all_its_runs_and_instances(tree: Path, kernel: Kernel) -> None:
+    here = delegation(tree)
+    for mark, label in ((1, "s#1"), (2, "s#2"), (3, "other")):
+        leaf = here.leaf(mark, label, None)
+        assert leaf is not None
+        (leaf.path / "cpu.stat").write_text(f"usage_usec {mark}000000\n")
+        if mark != 2:
+            leaf.end()
+            leaf.end()
+    assert cgroups.cpu_by_server() == {"s": 3, "other": 3}
 
 
 def test_the_leaves_of_a_dead_daemon_end_and_others_stay(tree: Path, kernel: Kernel) -> None:
