@@ -52,7 +52,6 @@ def main(arguments: list[str]) -> int:
     """Hand the listening socket over, then become the program; returns only if one of these fails."""
     descriptor, mounts, watched, program, *_ = arguments
     channel = _socket.socket(fileno=int(descriptor))
-    os.set_inheritable(channel.fileno(), False)  # the program must not have it
     try:
         environment = _environment()
         _separate()

@@ -588,10 +588,18 @@ async def test_a_stub_that_fails_prevents_the_start(told: bytes, error: str) -> 
 
 
 async def test_a_stub_that_says_nothing_prevents_the_start(mock_clock: MockClock) -> None:
-    mock_clock.autojump_threshold = 0
+    failures: list[CannotStart] = []
+
+    async def start() -> None:
+        with pytest.raises(CannotStart, match="not ready in 10 s") as raised:
+            await listener_from(daemons)
+        failures.append(raised.value)
+
     daemons, stubs = socket.socketpair()
-    with stubs, pytest.raises(CannotStart, match="not ready in 10 s"):
-        await listener_from(daemons)
+    with stubs:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(start)
+            await leap(mock_clock, egress.STUB_SECONDS, lambda: failures)
 
 
 def test_the_environment_names_the_proxy_and_leaves_the_servers_own_loopback_alone() -> None:

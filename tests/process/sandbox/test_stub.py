@@ -48,6 +48,15 @@ for url in sys.argv[1:]:
         print(error, getattr(error, "read", bytes)().decode().strip())
 """
 
+FAIL = """
+import sys
+from daemon.sandbox import stub
+def fail(*_):
+    raise PermissionError(1, "Operation not permitted")
+setattr(stub, sys.argv[1], fail)
+sys.exit(stub.main(sys.argv[2:]))
+"""
+
 
 @attrs.frozen
 class Ran:
@@ -75,9 +84,9 @@ async def run(
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, trio.fail_after(WAIT):
         with stubs, tempfile.TemporaryFile() as mounts:
             command = stub_command(stubs.fileno(), mounts.fileno())
-            stub = [interpreter() if drop else sys.executable, *command[1:]]
+            begin = [interpreter() if drop else sys.executable, *command[1:]]
             process = await trio.lowlevel.open_process(
-                [*drop, *before, *stub, *words],
+                [*drop, *before, *begin, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -173,3 +182,14 @@ async def test_a_missing_program_ends_as_in_a_shell() -> None:
     assert (ran.status, ran.errors) == (127, "/no/such/program: No such file or directory\n")
     ran = await run("/", drop=[])
     assert (ran.status, ran.errors) == (126, "/: Permission denied\n")
+
+
+@pytest.mark.parametrize("step", ["_separate", "_bring_up"])
+def test_a_failed_step_is_told_and_the_program_never_starts(step: str) -> None:
+    daemons, stubs = socket.socketpair()
+    with daemons, stubs, tempfile.TemporaryFile() as mounts:
+        passed = (stubs.fileno(), mounts.fileno())
+        words = [sys.executable, "-c", FAIL, step, *map(str, passed), "--", "echo", "started"]
+        done = subprocess.run(words, pass_fds=passed, capture_output=True, timeout=WAIT, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+        assert daemons.recv(4096) == b"[Errno 1] Operation not permitted"

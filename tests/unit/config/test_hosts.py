@@ -92,6 +92,7 @@ def test_a_private_address_needs_the_name_of_its_host(address: str) -> None:
     for host in (INTERNAL, "git.example.com"):
         assert HostRules(["*", "*.internal", "*.example.com"]).missing(host, address) == host
         assert HostRules([host]).missing(host, address) == ""
+        assert HostRules(["*", address]).missing(host, address) == ""
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
