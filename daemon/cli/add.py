@@ -10,7 +10,7 @@ import attrs
 
 from daemon.cli.command import UsageError, agreed, drawn, has_terminal
 from daemon.cli.control import EX_FAULT, CommandFailed, ask_with, note
-from daemon.cli.taking_effect import come_up, failure, in_lines, reloaded, with_names
+from daemon.cli.taking_effect import come_up, failure, in_lines, reloaded, said_once, with_names
 from daemon.config.command_lines import Advice, Package, completed
 from daemon.config.parse import parse
 from daemon.config.redaction import secrets_of
@@ -54,8 +54,8 @@ def add(options: argparse.Namespace) -> int:
         note(f"kept in {present.env.path}, for you only: {', '.join(variables.kept)}")
     if not options.json:
         print(visible(f"added {name} to {path}"))
-    for each in known:
-        note(f"{name} {each.written}")
+    for line in (*(f"{name} {each.written}" for each in known), *said_once(draft)[-1:]):
+        note(line)
     return 0 if options.no_reload else _finish(options, name, path, draft)
 
 

@@ -13,13 +13,13 @@ from rich.text import Text
 from daemon.cli.command import agreed
 from daemon.cli.control import EX_FAULT, CommandFailed, note, say
 from daemon.cli.install import clients_of, shown, this_machine
-from daemon.cli.taking_effect import reloaded
+from daemon.cli.taking_effect import reloaded, said_once
 from daemon.cli.terminal import Screen, draw, grid, paragraph, safe
 from daemon.host.paths import abbreviated, config_file
 from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
 from daemon.setup.clients.importing import ClientServers, ImportPlan, Origin, PlannedServer, drafted, find, plan
-from daemon.setup.drafts import Draft, Present, read_present
+from daemon.setup.drafts import Draft, read_present
 from daemon.setup.moved_secrets import with_own_variables
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def import_servers(options: argparse.Namespace) -> int:
             raise CommandFailed("nothing was changed")
         draft.write()
         if not options.json:
-            say(_written(planned, present), _taken_up(options, path))
+            say(_written(planned, draft), _taken_up(options, path))
     elif options.yes:
         note("nothing was written: --yes agrees to what --write does (`mcpd import --write --yes`)")
     if options.json:
@@ -220,15 +220,12 @@ def these(planned: ImportPlan) -> str:
     return "this server" if len(planned.added) == 1 else f"these {len(planned.added)} servers"
 
 
-LATER = "Changes that these servers make to their tools later wait for your approval (`mcpd approve`)."
-"""Said once: with the configuration that this command creates."""
-
-
-def _written(planned: ImportPlan, present: Present) -> str:
+def _written(planned: ImportPlan, draft: Draft) -> str:
+    present = draft.present
     said = f"added {counted(len(planned.added), 'server')} to {shown(present.config.path)}"
     if kept := len(planned.variables):
         said += f", {counted(kept, 'secret')} to {shown(present.env.path)}, which only you can read"
-    return f"\n{said}" if present.config.content is not None else f"\n{said}\n{LATER}"
+    return "\n".join(["", said, *said_once(draft)])
 
 
 def _taken_up(options: argparse.Namespace, path: Path) -> str:

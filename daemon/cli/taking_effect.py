@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask_with, note
+from daemon.kit.later import later
 from daemon.kit.wording import counted
 from daemon.safety.escape import visible
 from daemon.states import COMING, SERVING, WAITING, WELL
@@ -15,9 +16,14 @@ from daemon.states import COMING, SERVING, WAITING, WELL
 if TYPE_CHECKING:
     import argparse
 
+    from daemon.errors import CannotStart
     from daemon.operators.reports import ServerReport
+    from daemon.setup.drafts import Draft
+    from daemon.supervision import lifecycle
 
     Servers = Mapping[str, ServerReport]
+else:
+    lifecycle = later("daemon.supervision.lifecycle")
 
 POLL_SECONDS = 0.25
 """Seconds between two poll_servers at a starting server: cheap, and soon enough for a person."""
@@ -46,6 +52,27 @@ class Effect(NamedTuple):
     def held(self) -> list[str]:
         """The operators' words for what waits for approval."""
         return [] if self.seen is None else list(self.seen.get("held", ()))
+
+
+APPROVALS = "Changes that these servers make to their tools later wait for your approval (`mcpd approve`)."
+CONFINED = 'Servers run in a sandbox ("sandbox": "home"), which hides your keys and other secrets from them.'
+
+
+def said_once(draft: Draft) -> list[str]:
+    """The lines about the configuration that a command creates; empty for one that was there."""
+    if not draft.creates:
+        return []
+    if draft.unconfined is None:
+        return [APPROVALS, CONFINED]
+    return [
+        APPROVALS,
+        f'Servers run without a sandbox: {without_sandbox(draft.unconfined)}, then write "sandbox": "home".',
+    ]
+
+
+def without_sandbox(problem: CannotStart) -> str:
+    """The words for missing sandboxes, with those that mend it."""
+    return ". ".join(filter(None, (str(problem.reason.data["error"]), lifecycle.mending(problem))))
 
 
 def reloaded(options: argparse.Namespace, path: Path) -> Effect:

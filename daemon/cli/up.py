@@ -16,9 +16,9 @@ import attrs
 from daemon.causes import Cause
 from daemon.cli.command import agreed, has_terminal
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, note, say
-from daemon.cli.import_servers import LATER, table, these
+from daemon.cli.import_servers import table, these
 from daemon.cli.install import Installing, clients_of, is_here, shown, this_machine
-from daemon.cli.taking_effect import poll_servers, reloaded
+from daemon.cli.taking_effect import poll_servers, reloaded, said_once
 from daemon.cli.terminal import Screen
 from daemon.errors import McpdError
 from daemon.host.paths import config_file
@@ -80,8 +80,7 @@ def up(options: argparse.Namespace) -> int:
     done = [each for each in offer.programs if not installing.is_pending(each)]
     servers = settled(options)
     left = [each for each in offer.programs if each not in done]
-    later = [LATER] if offer.present.config.content is None else []
-    for line in [*later, *summary(servers, done, offer.found, options, left)]:
+    for line in [*said_once(draft), *summary(servers, done, offer.found, options, left)]:
         print(textwrap.fill(visible(line), screen.width, break_long_words=False, break_on_hyphens=False))
     return status
 

@@ -121,11 +121,7 @@ def _prepare(
 ) -> SandboxedStart:
     rules = server.confined
     assert rules is not None
-    program, code = shutil.which(PROGRAM), seccomp.filter_for(platform.machine())
-    if program is None:
-        raise policy.unavailable("bubblewrap (bwrap) is not installed", problem="bwrap")
-    if code is None:
-        raise policy.unavailable(f"mcpd has no filter for {platform.machine()}", problem="machine")
+    program, code = requirements()
     made = policy.resolve(server, rules, around, env.get("PATH", os.defpath))
     for directory in (made.staging, *made.own.values()):
         os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib takes 7 ms
@@ -133,9 +129,9 @@ def _prepare(
     held.callback(os.close, status)
     given.callback(os.close, reports)
     has_network = rules.mode is SandboxMode.HOME or bool(made.allowed)
-    filtering = _file("filter", code, given)
+    filtering = in_memory("filter", code, given)
     options = bubblewrap.arguments(made, has_network=has_network, filter_fd=filtering, status_fd=reports)
-    listed = _file("arguments", b"".join(os.fsencode(each) + b"\0" for each in options), given)
+    listed = in_memory("arguments", ended(options), given)
     words = [program, "--args", str(listed), "--", made.command, *server.args]
     passed: tuple[int, ...] = (filtering, listed, reports)
     channel = None
@@ -147,7 +143,7 @@ def _prepare(
         held.enter_context(channel)
         steps = bubblewrap.home_view(made) if rules.mode is SandboxMode.HOME else []
         fields = [made.staging, *(field for step in steps for field in step)] if steps else []
-        mounts = _file("mounts", b"".join(os.fsencode(each) + b"\0" for each in fields), given)
+        mounts = in_memory("mounts", ended(fields), given)
         words = [*egress.stub_command(theirs.fileno(), mounts), *words]
         passed = (*passed, theirs.fileno(), mounts)
         given.callback(theirs.close)
@@ -170,7 +166,7 @@ def _prepare_open(
     channel, theirs = socket.socketpair()
     held.enter_context(channel)
     given.callback(theirs.close)
-    mounts = _file("mounts", b"", given)
+    mounts = in_memory("mounts", b"", given)
     stub = egress.stub_command(theirs.fileno(), mounts, watching.watched_calls(platform.machine()))
     return SandboxedStart(
         words=[*stub, made.command, *server.args],
@@ -183,7 +179,22 @@ def _prepare_open(
     )
 
 
-def _file(name: str, content: bytes, held: ExitStack) -> int:
+def requirements(path: str | None = None) -> tuple[str, bytes]:
+    """The program bwrap, searched in `path` or the daemon's own, and the filter; raises CannotStart."""
+    program, code = shutil.which(PROGRAM, path=path), seccomp.filter_for(platform.machine())
+    if program is None:
+        raise policy.unavailable("bubblewrap (bwrap) is not installed", problem="bwrap")
+    if code is None:
+        raise policy.unavailable(f"mcpd has no filter for {platform.machine()}", problem="machine")
+    return program, code
+
+
+def ended(texts: Iterable[str]) -> bytes:
+    """Texts, each ended by a NUL."""
+    return b"".join(os.fsencode(each) + b"\0" for each in texts)
+
+
+def in_memory(name: str, content: bytes, held: ExitStack) -> int:
     """A file in memory with a content, read from its beginning."""
     descriptor = os.memfd_create(name)
     held.callback(os.close, descriptor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -13,12 +13,19 @@ from daemon.config.config_model import Trust
 from daemon.config.expand import ENV_FILE, MAX_FILE, read_env, with_variable, without_variable
 from daemon.config.parse import MAX_CONFIG, load, parse
 from daemon.config.redaction import secrets
+from daemon.config.sandbox_keys import SandboxMode
 from daemon.config.translation import SERVERS, Normalized, normalized
 from daemon.documents.edited import EditedText, spelt
 from daemon.documents.files import DocumentError, Edit, FoundFile, look, undo_all, unified_diff, write_all
 from daemon.documents.formats import Format, read_document
-from daemon.errors import ConfigError, Fault
+from daemon.errors import CannotStart, ConfigError, Fault
+from daemon.kit.later import later
 from daemon.safety.redact import Redactor
+
+if TYPE_CHECKING:
+    from daemon.sandbox import probing
+else:
+    probing = later("daemon.sandbox.probing")
 
 
 @attrs.frozen(kw_only=True)
@@ -40,6 +47,13 @@ class Draft:
     config: str
     env: str = attrs.field(repr=False)
     secrets: frozenset[str] = attrs.field(repr=False)
+    unconfined: CannotStart | None = None
+    """Why a new configuration asks for no sandbox."""
+
+    @property
+    def creates(self) -> bool:
+        """Whether there was no configuration."""
+        return self.present.config.content is None and bool(self.config)
 
     def diff(self) -> str:
         """A unified diff with names in place of secrets; empty without changes."""
@@ -113,7 +127,10 @@ def changed(
     hidden = secrets(load(source, here)) if before.strip() else frozenset()
     document = read_document(before, Format.JSON, source=str(source))
     change(document)
+    unconfined = None
     if present.config.content is None and document.text() != before:
+        unconfined = probing.problem(environ)
+        document.put(("sandbox",), str(SandboxMode.OFF if unconfined else SandboxMode.HOME))
         document.put(("trust",), str(Trust.CHANGES))
     for name, value in variables.items():
         env = with_variable(env, name, value)
@@ -128,7 +145,7 @@ def changed(
         raise ConfigError(str(source), new)
     _refuse_large(present.config, config, MAX_CONFIG)
     _refuse_large(present.env, env, MAX_FILE)
-    return Draft(present=present, config=config, env=env, secrets=hidden)
+    return Draft(present=present, config=config, env=env, secrets=hidden, unconfined=unconfined)
 
 
 def _refuse_large(found: FoundFile, text: str, most: int) -> None:

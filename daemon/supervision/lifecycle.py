@@ -94,6 +94,15 @@ def by_cause(name: str, reason: Reason) -> Reason:
     return reason
 
 
+def mending(error: RunError) -> str:
+    """The words that mend what keeps servers from starting, before there is one; empty if there are none."""
+    reason = error.reason
+    for entry in table("remedies")[reason.cause] if reason.cause else ():
+        if all(reason.data.get(key) in values for key, values in entry.get("when", {}).items()):
+            return str(entry.get("mends", "")).format_map(reason.data)
+    return ""
+
+
 @cache
 def table(name: str) -> dict[str, list[dict[str, Any]]]:
     """`remedies.toml` or `words.toml`; reading one takes 4 ms, once."""
@@ -109,6 +118,7 @@ def _filled(
 ) -> Remedy:
     shown = {key: value[:SHOWN] if isinstance(value, str) else value for key, value in data.items()}
     words = [text[:SHOWN] for text in said]
+    shown["mends"] = entry.get("mends", "").format_map(shown)
     happened, helps = (_sentence(entry[key].format(*words, **shown)) for key in ("happened", "helps"))
     return Remedy(happened, helps, entry.get("waits", False), by_words)
 

@@ -47,6 +47,7 @@ def test_with_yes_everything_is_done_and_once_more_nothing(here: User) -> None:
     assert done.returncode == 0, done.stderr
     assert "echo: ready, 1 tool" in done.stdout
     assert "later wait for your approval" in done.stdout
+    assert 'Servers run in a sandbox ("sandbox": "home")' in done.stdout
     # Both clients had the same server.
     assert done.stdout.splitlines()[-3:] == [
         "Works: echo, in Cursor and Codex once started anew.",
@@ -103,6 +104,20 @@ def test_only_the_servers_that_rules_are_about_keep_their_names(here: User) -> N
     assert [each["args"][-2:] for each in made.values()] == [["--server", "echo"], ["--server", "other"]]
     assert here.mcpd("uninstall", "cursor", "codex").returncode == 0
     assert contents(here) == before
+
+
+def test_without_bubblewrap_servers_run_without_a_sandbox_and_one_line_says_how_to_have_one(here: User) -> None:
+    empty = here.home / "bin"
+    empty.mkdir()
+    done = here.mcpd("up", "--yes", *CLIENTS, path=empty)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    missing = (
+        "bubblewrap (bwrap) is not installed. `sudo apt install bubblewrap` (or your system's package manager)"
+    )
+    assert f'Servers run without a sandbox: {missing}, then write "sandbox": "home".' in said
+    assert "Works: echo" in said
+    assert json.loads(config(here).read_text())["sandbox"] == "off"
 
 
 def test_at_a_terminal_each_question_is_asked_once(here: User) -> None:

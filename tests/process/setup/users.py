@@ -58,10 +58,12 @@ class User:
         """`mcpd WORDS`."""
         return [sys.executable, "-P", "-m", "daemon", *words]
 
-    def mcpd(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    def mcpd(
+        self, *words: str, cwd: Path | None = None, path: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.command(*words),
-            env=self.environ,
+            env=self.environ | ({"PATH": str(path)} if path else {}),
             cwd=cwd or self.home,
             capture_output=True,
             text=True,

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.import_servers import LATER, table
+from daemon.cli.import_servers import table
 from daemon.cli.install import installed_in_words, is_here
 from daemon.cli.local_commands import IMPORT, INSTALL, UNINSTALL
+from daemon.cli.taking_effect import APPROVALS, CONFINED
 from daemon.cli.terminal import Screen
 from daemon.cli.up import _service, settled, summary
 from daemon.documents.files import FoundFile
@@ -54,7 +55,7 @@ def test_servers_are_added_once_with_their_secrets_apart(
     out = capsys.readouterr().out
     assert "added 6 servers to ~/.config/mcpd/mcpd.json, 2 secrets to ~/.config/mcpd/env" in out
     assert "no daemon runs" in out
-    assert LATER in out
+    assert f"{APPROVALS}\n{CONFINED}\n" in out
     after = digest(here.home)
     assert {path: after[path] for path in clients} == clients
     written = config_of(here).read_bytes()

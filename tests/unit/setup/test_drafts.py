@@ -11,6 +11,7 @@ from daemon.config.expand import variable_of
 from daemon.config.parse import load
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
+from daemon.sandbox import policy
 from daemon.setup import moved_secrets
 from daemon.setup.adding import WordsError, pairs, wanted, with_versions
 from daemon.setup.clients.importing import drafted, find, plan
@@ -68,11 +69,26 @@ def test_a_new_configuration_is_one_that_mcpd_runs_with(tmp_path: Path) -> None:
 def test_a_created_configuration_holds_changes_and_a_present_one_says_what_it_said(tmp_path: Path) -> None:
     draft_of(tmp_path, "codex").write()
     assert load(config(tmp_path), {"HOME": str(tmp_path)}).trust is Trust.CHANGES
-    assert list(json.loads(config(tmp_path).read_text())) == ["mcpServers", "trust"]
+    assert list(json.loads(config(tmp_path).read_text())) == ["mcpServers", "sandbox", "trust"]
     for text in (WRITTEN, "{}", ""):
         put(config(tmp_path), text)
         draft_of(tmp_path, "codex").write()
         assert "trust" not in config(tmp_path).read_text()
+
+
+def test_a_created_configuration_asks_for_sandboxes_where_they_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = draft_of(tmp_path, "codex")
+    assert (json.loads(made.config)["sandbox"], made.unconfined, made.creates) == ("home", None, True)
+    missing = policy.unavailable("bubblewrap (bwrap) is not installed", problem="bwrap")
+    monkeypatch.setattr("daemon.setup.drafts.probing.problem", lambda _: missing)
+    made = draft_of(tmp_path, "codex")
+    assert (json.loads(made.config)["sandbox"], made.unconfined) == ("off", missing)
+    put(config(tmp_path), WRITTEN)
+    made = draft_of(tmp_path, "codex")
+    assert (made.unconfined, made.creates) == (None, False)
+    assert '"sandbox"' not in made.config
 
 
 def test_nothing_is_created_where_nothing_is_added(tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""Tries a small sandbox, so that configurations ask for sandboxes only where they work."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+
+from daemon.errors import CannotStart
+from daemon.sandbox import bubblewrap, egress, launch, policy
+
+PROBE_SECONDS = 5.0
+"""It takes 40 ms, and on a swapping machine seconds."""
+
+_MOUNTED = "/sys"
+"""Takes the probe's mounts, in the probe's own namespace: the probe needs nothing of it."""
+
+_ERROR_BYTES = 4096
+
+
+def problem(environ: Mapping[str, str]) -> CannotStart | None:
+    """The error of a server's sandbox on this machine; None where sandboxes work.
+
+    Tries the namespaces and the mounts with a program that does nothing. Blocks: it waits for the program.
+    """
+    try:
+        bwrap, code = launch.requirements(environ.get("PATH"))
+    except CannotStart as error:
+        return error
+    options = [f"--unshare-{each}" for each in bubblewrap.NAMESPACES]
+    options += [
+        "--die-with-parent",
+        "--cap-drop",
+        "ALL",
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev",
+        "/dev",
+        "--proc",
+        "/proc",
+    ]
+    steps = [_MOUNTED, "dir", "", f"{_MOUNTED}/usr", "read", "/usr", f"{_MOUNTED}/usr"]
+    with ExitStack() as held:
+        ours, theirs = map(held.enter_context, socket.socketpair())
+        filtering = launch.in_memory("filter", code, held)
+        mounts = launch.in_memory("mounts", launch.ended(steps), held)
+        listed = launch.in_memory("options", launch.ended([*options, "--seccomp", str(filtering)]), held)
+        words = egress.stub_command(theirs.fileno(), mounts)
+        words += [bwrap, "--args", str(listed), "--", "true"]
+        passed = (theirs.fileno(), filtering, mounts, listed)
+        try:
+            ran = subprocess.run(
+                words,
+                cwd="/",
+                env=environ,
+                pass_fds=passed,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=PROBE_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return policy.unmade(f"it was not made within {PROBE_SECONDS:g} seconds")
+        said = ran.stderr.decode(errors="replace").strip().rpartition("\n")[2].removeprefix("bwrap: ")
+        with suppress(BlockingIOError):
+            # The stub sends a zero byte with its socket, or the text of its failure.
+            said = ours.recv(_ERROR_BYTES, socket.MSG_DONTWAIT).decode(errors="replace").strip("\0") or said
+        return policy.unmade(said or "bubblewrap has ended") if ran.returncode else None

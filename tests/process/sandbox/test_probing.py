@@ -1,0 +1,59 @@
+"""The small sandbox that is tried before a configuration asks for sandboxes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from daemon.causes import Cause
+from daemon.sandbox import probing
+from daemon.supervision.lifecycle import mending
+from tests.process.sandbox.test_stub import NO_NAMESPACES
+from tests.security.unprivileged import DROP, PATHS, interpreter
+
+TELL = """
+import os
+from daemon.sandbox import probing
+found = probing.problem(os.environ)
+print(found and found.reason.data["problem"])
+"""
+
+
+def told(*before: str, python: str = sys.executable) -> str:
+    environ = {**os.environ, "PYTHONPATH": PATHS, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [*before, python, "-c", TELL], capture_output=True, text=True, env=environ, timeout=60, check=False
+    )
+    return (done.stdout or done.stderr).strip()
+
+
+def test_sandboxes_work_here_also_for_an_ordinary_user() -> None:
+    assert probing.problem(os.environ) is None
+    assert told(*DROP, python=interpreter()) == "None"
+
+
+def test_the_kind_of_refusal_is_that_of_a_servers_start(tmp_path: Path) -> None:
+    assert told(*NO_NAMESPACES) == "namespaces"
+    missing = probing.problem({"PATH": str(tmp_path)})
+    assert missing is not None
+    assert missing.reason.cause is Cause.SANDBOX_UNAVAILABLE
+    assert mending(missing) == "`sudo apt install bubblewrap` (or your system's package manager)"
+
+
+def test_what_bubblewrap_says_and_its_silence_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bwrap = tmp_path / "bwrap"
+    bwrap.write_text("#!/bin/sh\necho 'bwrap: Can not mount proc: Operation not permitted' >&2\nexit 1\n")
+    bwrap.chmod(0o755)
+    found = probing.problem({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert found is not None
+    assert found.reason.data == {
+        "error": "Can not mount proc: Operation not permitted",
+        "problem": "proc",
+    }
+    bwrap.write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(probing, "PROBE_SECONDS", 0.2)
+    found = probing.problem({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert found is not None
+    assert found.reason.data["error"] == "it was not made within 0.2 seconds"
