@@ -175,9 +175,9 @@ class _Places:
         self._writable += map(os.path.realpath, working.values())
         self._writable += [os.path.realpath(self._absolute(each)) for each in _sound(files.allow_write)]
         for key, path in working.items():
-            self._put(self._followed(path, key), Access.WRITE)
+            self._open(path, Access.WRITE, key)
         if self._server.cwd and not self._is_wide(self._server.cwd):
-            self._put(self._followed(self._server.cwd, "cwd"), Access.READ)
+            self._open(self._server.cwd, Access.READ, "cwd")
         self._allow(files.allow_read, Access.READ, "allowRead")
         self._allow(files.allow_write, Access.WRITE, "allowWrite")
         for each in _sound(files.deny_write):
@@ -244,7 +244,19 @@ class _Places:
             path = self._absolute(each)
             if not os.path.exists(path):  # noqa: PTH110
                 raise self._missing(each, key)
-            self._put(self._followed(path, key), access)
+            self._open(path, access, key)
+
+    def _open(self, path: str, access: Access, key: str) -> None:
+        """Add a place; raises CannotStart if the server could write files of the daemon's.
+
+        Hiding them would not last: a program that replaces such a file removes the mount over the old one.
+        """
+        real = self._followed(path, key)
+        ours = [each for each in map(os.path.realpath, self._around.private) if is_within(each, real)]
+        if access is Access.WRITE and ours:
+            error = f"`{key}` has {path}, which holds {ours[0]}, a file or directory of mcpd's own"
+            raise unavailable(error, problem="private", path=path, own=ours[0])
+        self._put(real, access)
 
     def _followed(self, path: str, key: str) -> str:
         """Resolve a path of the entry; raises CannotStart if a link on the way could lead anywhere."""

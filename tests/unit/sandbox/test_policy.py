@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def policy_of(home: Path, *, workspace: str | None = None, mode: str = "home", *
     server = Server(**{"name": "s", "command": "/bin/sh", "confined": rules, **more})
     if workspace is not None:
         server = attrs.evolve(server, instance=Instance(label="s@w", workspace=workspace))
-    around = DaemonPlaces(environ={"HOME": str(home)}, private=(str(home / "src" / "mcpd.sock"),))
+    around = DaemonPlaces(environ={"HOME": str(home)}, private=(str(home / "own" / "mcpd.sock"),))
     return resolve(server, rules, around, "/usr/bin:/bin")
 
 
@@ -50,7 +51,7 @@ def shown(policy: Policy) -> dict[str, str]:
 
 def test_a_home_without_its_secrets_is_shown(home: Path) -> None:
     view = shown(policy_of(home))
-    assert view["src/main.py"] == view[".profile"] == view[".config/app"] == view["notes"] == "read"
+    assert view["src"] == view[".profile"] == view[".config/app"] == view["notes"] == "read"
     assert not [path for path in view if path.startswith((".ssh", ".netrc", ".config/gh"))]
     assert view[".npm"] == view[".cache/uv"] == view[".local/share/mcpd/servers/s/data"] == "write"
 
@@ -74,13 +75,25 @@ def test_the_words_of_an_entry_are_resolved_before_they_count(home: Path) -> Non
 
 
 def test_what_is_denied_within_what_is_allowed_stays_denied(home: Path) -> None:
-    (home / "src" / "mcpd.sock").write_text("")
     denied = {"deny_write": [str(home / "src/out")], "deny_read": [str(home / "src/main.py")]}
     made = policy_of(home, files={"allow_write": [str(home / "src")], **denied})
     steps = [(what, place[len(made.staging) :]) for what, _, place in home_view(made)]
     order = [steps.index(each) for each in (("write", "/src"), ("read", "/src/out"), ("hide", "/src/main.py"))]
     assert order[0] < min(order[1:])
-    assert ("hide", "/src/mcpd.sock") in steps
+
+
+@pytest.mark.parametrize("more", [{"files": {"allow_write": ["~"]}}, {"cwd": "~/own"}, {"workspace": "~/own"}])
+def test_nothing_that_holds_files_of_the_daemon_may_be_written(home: Path, more: dict[str, Any]) -> None:
+    """A mount over such a file is gone once it is written anew, and the next configuration is the server's."""
+    (home / "own").mkdir()
+    (home / "own" / "mcpd.sock").write_text("")
+    more = json.loads(json.dumps(more).replace("~", str(home)))
+    with pytest.raises(CannotStart, match="of mcpd's own") as caught:
+        policy_of(home, **more)
+    assert caught.value.reason.data["problem"] == "private"
+    view = shown(policy_of(home, files={"allow_read": [str(home / "own")]}))
+    assert view["own"] == "read"
+    assert view["own/mcpd.sock"] == "hide"
 
 
 def test_a_workspace_within_a_secret_is_not_shown(home: Path) -> None:
