@@ -45,6 +45,8 @@ COMMANDS = {
     "disable": ("switch a server, or one of its tools, off", "mcpd disable git/git_push"),
     "enable": ("switch a server or a tool on again", "mcpd enable git"),
     "approve": ("approve what servers changed, or show it", "mcpd approve --diff git"),
+    "sandbox": ("show a server's sandbox, learn what it needs, or look inside", "mcpd sandbox git --learn"),
+    "allow-host": ("let a sandboxed server reach a host", "mcpd allow-host github api.github.com"),
     "describe": ("give a tool another description", "mcpd describe git/git_log 'Shows commits.'"),
     "refresh": ("have a server list its tools again", "mcpd refresh git"),
     "lazy": ("show or set the switches of loading on demand", "mcpd lazy off --profile reader"),
@@ -68,6 +70,7 @@ MODULES = {
     "daemon.cli.about": "version schema metrics ui token",
     "daemon.cli.calls": "calls cancel",
     "daemon.cli.completing": "completions",
+    "daemon.cli.sandbox": "sandbox allow-host",
     "daemon.cli.servers": "enable disable approve restart refresh reload logout",
     "daemon.cli.sessions": "sessions allow unload",
     "daemon.cli.settings": "describe lazy summaries",
@@ -82,7 +85,8 @@ GROUPS = {
     "the daemon": "start stop run connect reload version schema",
     "look": "status doctor check logs events sessions calls metrics ui",
     "use": "tools search prompts resources call prompt read",
-    "change": "restart disable enable approve describe refresh allow unload cancel lazy summaries",
+    "change": "restart disable enable approve sandbox allow-host describe refresh allow unload cancel lazy"
+    " summaries",
 }
 
 SYNONYMS = {
@@ -121,4 +125,4 @@ def implementation(command: str) -> "Any":
 
     place = next(module for module, commands in MODULES.items() if command in commands.split())
     module = importlib.import_module(place)
-    return getattr(module, command.upper(), module)
+    return getattr(module, command.upper().replace("-", "_"), module)

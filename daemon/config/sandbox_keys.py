@@ -11,6 +11,7 @@ import attrs
 
 from daemon.config import hosts
 from daemon.config.tuning import Rule, like
+from daemon.kit.wording import camel
 
 Domain = Annotated[str, Rule(hosts.pattern_problem)]
 SandboxPath = Annotated[
@@ -73,6 +74,15 @@ class SandboxRules:
         files = attrs.asdict(self.filesystem)
         changed = {name: tuple(map(change, paths)) for name, paths in files.items()}
         return attrs.evolve(self, filesystem=SandboxFilesystem(**changed))
+
+    def as_written(self) -> dict[str, object]:
+        """The object of an entry, without keys that say nothing."""
+        parts = {"filesystem": attrs.asdict(self.filesystem), "network": attrs.asdict(self.network)}
+        told: dict[str, object] = {} if self.mode is SandboxMode.HOME else {"mode": str(self.mode)}
+        for part, keys in parts.items():
+            lists = {camel(key): list(each) for key, each in keys.items() if isinstance(each, tuple) and each}
+            told |= {part: lists} if lists else {}
+        return told
 
     @property
     def paths(self) -> tuple[str, ...]:

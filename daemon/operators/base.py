@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from daemon.operators.reports import StateReport
     from daemon.ports import OwnCall, Upstream
     from daemon.processes.peers import Connections
+    from daemon.sandbox.launch import Lesson
     from daemon.setup.approving import Approver
     from daemon.state.health import Persistence
     from daemon.state.notes import Totals
@@ -326,6 +327,8 @@ class OperatorContext:
     """Returns the one model that writes summaries; None if the daemon cannot ask any."""
     operator: OperatorPeer | None = None
     """The operator behind this command, for a server's questions and progress; None if unreachable."""
+    lessons: dict[str, Lesson] = attrs.field(factory=dict, repr=False)
+    """Servers that are watched instead of confined, by name; kept nowhere."""
     own_calls: dict[OperatorCall, None] = attrs.field(factory=dict, repr=False)
     """Operators' own requests without an answer, oldest first."""
     switching: trio.Lock = attrs.field(factory=trio.Lock, repr=False)

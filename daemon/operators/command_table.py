@@ -12,6 +12,7 @@ from daemon.operators.event_commands import EVENTS
 from daemon.operators.log_commands import LOGS
 from daemon.operators.login_commands import LOGIN, LOGIN_ANSWER, LOGOUT
 from daemon.operators.own_requests import CALL
+from daemon.operators.sandbox_commands import LEARN, LEARNED, SANDBOX
 from daemon.operators.server_changes import REFRESH, RELOAD, RESTART
 from daemon.operators.session_changes import ALLOW, MOVE, UNLOAD
 from daemon.operators.session_commands import SESSIONS
@@ -42,6 +43,9 @@ COMMANDS: dict[str, Command[Any]] = {
         SWITCH,
         REFRESH,
         APPROVE,
+        SANDBOX,
+        LEARN,
+        LEARNED,
         SESSIONS,
         MOVE,
         ALLOW,

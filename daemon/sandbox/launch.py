@@ -40,10 +40,11 @@ STATUS_BYTES = 4096
 class Lesson:
     """A server that runs without its sandbox, but watched; `rules` are those that it learns for."""
 
-    def __init__(self, server: str, rules: SandboxRules, before: SandboxRules | None) -> None:
-        self.rules, self.before = rules, before
+    def __init__(self, server: Server, rules: SandboxRules) -> None:
+        self.rules, self.before = rules, server.confined
+        self.enough = trio.Event()
         self.policies: list[policy.Policy] = []
-        self.egress = egress.Egress(server, HostRules(allowed=(ANY,)), lambda *_refused: None)
+        self.egress = egress.Egress(server.name, HostRules(allowed=(ANY,)), lambda *_refused: None)
         self._watching = watching.FileWatch(platform.machine())
 
     def begin(self, listener: int) -> None:

@@ -31,6 +31,7 @@ from daemon.history.journal import History
 from daemon.host.notify import SWITCHES, handover
 from daemon.kit.later import later
 from daemon.processes.children import Children
+from daemon.sandbox.launch import Lesson
 from daemon.sandbox.policy import DaemonPlaces
 from daemon.state.store_access import TrustedSwitches, opener_of
 from daemon.surfaces.surface import Services
@@ -82,14 +83,22 @@ class Surroundings:
     unattended: bool = False
     """Whether it was started on demand, and ends when idle (`idle` of the configuration)."""
     children: Children = attrs.field(factory=Children)
+    lessons: dict[str, Lesson] = attrs.field(factory=dict)
+    """See `OpenContext.lessons`."""
 
     def opening(self, outbox: Outbox) -> Callable[..., OpenContext]:
         """Makes the context of a connection from its `server` and `events`."""
         beside = [Path(self.facts.config).with_name(each) for each in ("env", "mcpd.lock", "profiles.d")]
         private = (self.facts.config, self.facts.state, self.facts.socket, self.facts.control_socket, *beside)
         places = DaemonPlaces(environ=self.facts.environ, private=tuple(str(each) for each in private if each))
-        logins = self.logins.logins
-        return partial(OpenContext, outbox=outbox, children=self.children, places=places, logins=logins)
+        return partial(
+            OpenContext,
+            outbox=outbox,
+            children=self.children,
+            places=places,
+            logins=self.logins.logins,
+            lessons=self.lessons,
+        )
 
 
 class Core:

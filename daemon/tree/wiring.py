@@ -251,6 +251,7 @@ def _context(wiring: Wiring) -> OperatorContext:
         outbox=wiring.outbox,
         wall=time.time,
         logins=wiring.around.logins,
+        lessons=wiring.around.lessons,
         history=wiring.history,
         summary_model=cache(
             lambda: SummaryQuestions(lambda: wiring.registry.catalog.value.config, wiring.around.facts.environ)

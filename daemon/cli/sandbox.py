@@ -1,0 +1,253 @@
+"""`mcpd sandbox` and `mcpd allow-host`: shows, learns, edits and enters the sandbox of a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daemon.cli.command import CommandLine, UsageError, argument, asking, either, flag, has_terminal, lines
+from daemon.cli.control import EX_FAULT, CommandFailed, Message, RemoteFault, Wire, ask_with, note, say
+from daemon.cli.local_commands import CONFIG
+from daemon.cli.options import seconds_of
+from daemon.cli.settings import CHANGE_SECONDS
+from daemon.cli.table import EX_CONFIG
+from daemon.cli.taking_effect import come_up, failure, in_lines
+from daemon.kit.later import later
+from daemon.kit.wording import counted, span, suggestion
+from daemon.safety.escape import document
+
+if TYPE_CHECKING:
+    import argparse
+
+    from daemon.cli import inside
+    from daemon.config import parse
+    from daemon.config.config_model import Server
+    from daemon.host import paths
+    from daemon.setup import drafts
+else:  # `--show` needs none of them.
+    inside, parse, paths = later("daemon.cli.inside"), later("daemon.config.parse"), later("daemon.host.paths")
+    drafts = later("daemon.setup.drafts")
+
+LESSON_SECONDS = 600.0
+"""Seconds of a lesson by default: time to use each tool once."""
+
+# --- show -------------------------------------------------------------------------------------------------
+
+
+def shown(answer: Message) -> str:
+    """The rules in force, and the hosts that were reached and refused."""
+    server, rules = answer["server"], answer["rules"]
+    said = [f"{server}: {answer['mode']}" + (", without a sandbox" if rules is None else "")]
+    if answer["learning"]:
+        said = [f"{server} is being learned: it runs without its sandbox, and is watched"]
+    for part in ("filesystem", "network"):
+        said += [f"  {key}: {', '.join(each)}" for key, each in (rules or {}).get(part, {}).items()]
+    said += [f"  reached {host} {counted(count, 'time')}" for host, count in answer["reached"].items()]
+    for each in answer["refused"]:
+        helps = f"mcpd allow-host {server} {each['allow']}" if each["allow"] else each["reason"]
+        said.append(f"  wanted {each['host']} {counted(each['count'], 'time')}: {helps}")
+    return lines(*said)
+
+
+_show = asking("sandbox", lambda options: {"server": options.server}, shown)
+
+# --- learn ------------------------------------------------------------------------------------------------
+
+
+class _LessonCompanion:
+    """Uses the server, or waits while others do, once the daemon watches it; then ends the lesson."""
+
+    def __init__(self, options: argparse.Namespace, calls: list[Message]) -> None:
+        self._options, self._calls = options, calls
+
+    def take(self, message: Message, wire: Wire) -> float:
+        """Take the news that the lesson has begun; returns its seconds."""
+        del message, wire
+        began = time.monotonic()
+        try:
+            self._replay() if self._options.calls else self._wait()
+        except KeyboardInterrupt:
+            note("the lesson ends")
+        ask_with(self._options, "learned", {"server": self._options.server})
+        return time.monotonic() - began
+
+    def _wait(self) -> None:
+        ends = ", until Enter or Ctrl-C" if has_terminal() else ""
+        length = span(self._options.length)
+        note(f"{self._options.server} runs without its sandbox, and is watched: use it now, {length}{ends}")
+        if select.select([sys.stdin] if has_terminal() else [], [], [], self._options.length)[0]:
+            sys.stdin.readline()
+
+    def _replay(self) -> None:
+        for call in self._calls:
+            tool = call["tool"].removeprefix(f"{self._options.server}/")
+            wish = {"server": self._options.server, "tool": tool, "arguments": call.get("arguments", {})}
+            try:
+                failed = ask_with(self._options, "call", wish).get("isError")
+                note(f"called {tool}" + (": it answered with an error" if failed else ""))
+            except RemoteFault as fault:
+                note(f"called {tool}: {fault}")
+
+
+def _learn(options: argparse.Namespace) -> int:
+    companion = _LessonCompanion(options, _calls(options.calls) if options.calls else [])
+    wish = {"server": options.server, "mode": options.mode, "seconds": options.length}
+    # The daemon ends the lesson by itself if this command cannot.
+    answer = ask_with(options, "learn", wish, companion)
+    if options.json:
+        print(document(answer))
+    else:
+        say(f'"sandbox": {json.dumps(answer["sandbox"], ensure_ascii=False, indent=2)}')
+        say(*(f"  {each['key']} {each['value']}: {each['why']}" for each in answer["lines"]))
+    for each in answer["notes"]:
+        note(each)
+    return _put(options, answer["sandbox"]) if options.write else 0
+
+
+def _calls(path: Path) -> list[Message]:
+    try:
+        read = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        if all(isinstance(each["tool"], str) for each in read):
+            return read
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise CommandFailed(f"{path} cannot be replayed: {error}") from None
+    raise CommandFailed(f'{path}: each line is a call: {{"tool": "NAME", "arguments": {{}}}}')
+
+
+# --- write ------------------------------------------------------------------------------------------------
+
+
+def _entry(options: argparse.Namespace) -> tuple[Path, Server]:
+    """The configuration's file, and the server's entry; raises `CommandFailed`."""
+    path: Path = (options.config or paths.config_file(os.environ)).absolute()
+    servers = parse.load(path, os.environ).mcp_servers
+    if options.server not in servers:
+        raise CommandFailed(
+            f"there is no server '{options.server}' in {path}{suggestion(options.server, servers)}"
+        )
+    return path, servers[options.server]
+
+
+def _put(options: argparse.Namespace, value: object, *below: str) -> int:
+    """Write `sandbox` of the entry, or a key below it, and wait until the server is up with it."""
+    name, (path, _) = options.server, _entry(options)
+    present = drafts.read_present(path)
+    place = (*present.places[name], "sandbox", *below)
+    drafts.changed(present, lambda text: text.put(place, value), {}, os.environ).write()
+    note(f"written at sandbox of {name} in {path}; the server restarts")
+    effect = come_up(options, path, name)
+    if effect.seen is None or effect.is_well:
+        say(in_lines(name, effect) if effect.is_well else effect.problem)
+        return 0 if effect.is_well or not effect.asked else EX_FAULT
+    note(failure(name, effect.seen)[0], lines=True)
+    return EX_FAULT
+
+
+def _allow_host(options: argparse.Namespace) -> int:
+    path, server = _entry(options)
+    rules = server.confined
+    if rules is None:
+        raise CommandFailed(f"{server.name} has no sandbox in {path}: no host is refused to it")
+    for each in options.hosts:
+        if each in rules.network.denied_domains:
+            raise CommandFailed(f"`deniedDomains` of {server.name} in {path} has {each}: remove it there first")
+    allowed = list(dict.fromkeys((*rules.hosts, *options.hosts)))
+    if len(allowed) == len(rules.hosts):
+        say(f"{server.name} may reach {', '.join(options.hosts)} already")
+        return 0
+    if hasattr(server.sandbox, "network"):
+        return _put(options, allowed, "network", "allowedDomains")
+    value: Any = rules.as_written()
+    return _put(options, {**value, "network": {**value.get("network", {}), "allowedDomains": allowed}})
+
+
+# --- shell ------------------------------------------------------------------------------------------------
+
+
+def _shell(options: argparse.Namespace) -> int:
+    path, server = _entry(options)
+    if server.confined is None:
+        raise CommandFailed(f"{server.name} has no sandbox in {path}")
+    shell = shutil.which(os.environ.get("SHELL", "")) or "/bin/sh"
+    note(f"a shell in the sandbox of {server.name}; exit leaves it, and Ctrl-C does not reach it")
+    signal.signal(signal.SIGINT, lambda *_: None)
+    return int(inside.run(server, path, [shell]))
+
+
+def _sandbox(options: argparse.Namespace) -> int:
+    if (options.write or options.calls) and not options.learn:
+        raise UsageError("--write and --calls belong to --learn")
+    return (_shell if options.shell else _learn if options.learn else _show)(options)
+
+
+_SERVER = argument("server", metavar="SERVER", help="the server's name")
+_rest: Any = {"seconds": CHANGE_SECONDS, "changing": ""}
+
+SANDBOX = CommandLine(
+    "sandbox",
+    "Show what a server's sandbox allows, and the hosts that the server reached and wanted in vain. Or learn"
+    " what the server needs: --learn restarts the server without its sandbox, but with its files and hosts"
+    " watched, until you have used it; then the sandbox is back, and the smallest entry that would do is"
+    " printed, each line with its reason. Private hosts stay refused meanwhile. Secrets that the server read"
+    " are named, and never part of the entry. Or open a shell inside the sandbox.",
+    examples=(
+        "mcpd sandbox git",
+        "mcpd sandbox git --learn --for 10m --write",
+        "mcpd sandbox git --learn --mode strict --calls calls.jsonl",
+        "mcpd sandbox git --shell",
+    ),
+    exits={0: "done", 1: "no such server, or it does not come up", EX_CONFIG: "a faulty configuration"},
+    arguments=(
+        _SERVER,
+        either(
+            flag("--show", "show it (the default)"),
+            flag("--learn", "learn what the server needs"),
+            flag("--shell", "open a shell in the sandbox; needs no daemon"),
+        ),
+        argument(
+            "--for",
+            dest="length",
+            metavar="TIME",
+            type=seconds_of,
+            default=LESSON_SECONDS,
+            help="the longest time to learn, as in 90s, 10m (default: 10m)",
+        ),
+        argument(
+            "--mode", choices=("home", "strict"), default="home", help="the mode to learn for (default: home)"
+        ),
+        argument(
+            "--calls",
+            metavar="FILE",
+            type=Path,
+            help='make these calls instead of waiting: lines of {"tool": "NAME", "arguments": {}}',
+        ),
+        flag("--write", "write the learned entry into the configuration, with comments and order kept"),
+        CONFIG,
+    ),
+    run=_sandbox,
+    **_rest,
+)
+
+ALLOW_HOST = CommandLine(
+    "allow-host",
+    "Let a sandboxed server reach hosts: adds them to `sandbox.network.allowedDomains` of its entry, comments"
+    " and order kept, and has the daemon reload, which restarts the server.",
+    examples=("mcpd allow-host github api.github.com", "mcpd allow-host github '*.githubusercontent.com'"),
+    exits={0: "allowed", 1: "no sandbox, no host, or the server does not come up", EX_CONFIG: "a faulty file"},
+    arguments=(
+        _SERVER,
+        argument("hosts", metavar="HOST", nargs="+", help="a name, *.NAME for those below it, or an address"),
+        CONFIG,
+    ),
+    json=False,
+    needs=False,
+    run=_allow_host,
+    **_rest,
+)

@@ -1,0 +1,202 @@
+"""`mcpd sandbox` and `mcpd allow-host` with a real daemon: a server is learned, then confined."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import Daemon, own_directory, started
+from tests.waiting import WAIT
+
+SERVER = """
+import json, os, sys, urllib.request
+def use(read=(), write=(), fetch=""):
+    said = []
+    for path in map(os.path.expanduser, read):
+        said.append(open(path).read())
+    for path in map(os.path.expanduser, write):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path + ".new", "w") as file:
+            file.write("written")
+        os.replace(path + ".new", path)
+    if fetch:
+        said.append(urllib.request.urlopen(fetch, timeout=20).read().decode())
+    return "; ".join(said) or "done"
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    answer = {}
+    if asked["method"] == "initialize":
+        answer = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+                  "serverInfo": {"name": "box", "version": "1"}}
+    elif asked["method"] == "tools/list":
+        answer = {"tools": [{"name": "use", "inputSchema": {"type": "object"}}]}
+    elif asked["method"] == "tools/call":
+        try:
+            text, failed = use(**asked["params"]["arguments"]), False
+        except OSError as error:
+            text, failed = str(error), True
+        answer = {"content": [{"type": "text", "text": text}], "isError": failed}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
+"""
+
+USED = {"read": ["~/notes/a.md", "~/notes/b.md", "~/.ssh/config"], "write": ["~/journal/day.md"]}
+"""What the server does while it is learned."""
+
+
+class Box:
+    """A daemon with one server, and a home directory with things that the server uses."""
+
+    def __init__(self, daemon: Daemon, home: Path) -> None:
+        self.daemon, self.home = daemon, home
+
+    def sandbox(self) -> Any:
+        """`sandbox` of the entry, and the comment that must have stayed."""
+        text = self.daemon.config.read_text()
+        assert "// mine" in text
+        return json.loads(text.replace("// mine", ""))["mcpServers"]["box"].get("sandbox")
+
+    def use(self, **arguments: Any) -> str:
+        result = self.daemon.ask("call", server="box", tool="use", arguments=arguments)
+        return str(result["content"][0]["text"])
+
+    def lesson(self, *words: str, calls: tuple[dict[str, Any], ...] = ()) -> tuple[dict[str, Any], str]:
+        """`mcpd sandbox box --learn` with these calls; returns its answer, and its remarks."""
+        file = self.daemon.directory / "calls.jsonl"
+        file.write_text("".join(json.dumps({"tool": "box/use", "arguments": each}) + "\n" for each in calls))
+        words = ("sandbox", "box", "--learn", "--json", "--calls", str(file), *words)
+        done = self.daemon.outcome(*words, "--config", str(self.daemon.config))
+        assert done.returncode == 0, done.stderr
+        return json.JSONDecoder().raw_decode(done.stdout)[0], done.stderr
+
+
+@contextlib.contextmanager
+def boxed(sandbox: object) -> Iterator[Box]:
+    home = Path(tempfile.mkdtemp()).resolve()
+    for path, text in (("notes/a.md", "a"), ("notes/b.md", "b"), (".ssh/config", "secret")):
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / path).write_text(text)
+    entry = {"command": sys.executable, "args": ["-I", "-S", "-c", SERVER], "sandbox": sandbox}
+    daemon = Daemon(own_directory(), {"mcpServers": {"box": entry}}, {"HOME": str(home)})
+    with started(daemon):
+        text = json.dumps({"mcpServers": {"box": entry}}, indent=2).replace(
+            '"mcpServers"', '// mine\n"mcpServers"'
+        )
+        daemon.config.write_text(text)
+        daemon.ready("box")
+        yield Box(daemon, home)
+    shutil.rmtree(home)
+
+
+@pytest.fixture
+def web() -> Iterator[str]:
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"page")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.2", 0), Page) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.2:{serving.server_port}/"
+        serving.shutdown()
+
+
+def test_a_server_is_learned_and_then_works_under_strict_with_the_entry() -> None:
+    with boxed("strict") as box:
+        assert "No such file" in box.use(read=["~/notes/a.md"])
+        answer, said = box.lesson("--mode", "strict", "--write", calls=(USED,))
+        assert answer["sandbox"] == {
+            "mode": "strict",
+            "filesystem": {"allowRead": ["~/notes"], "allowWrite": ["~/journal"]},
+        }
+        assert [line["why"] for line in answer["lines"]] == [
+            "read 2 files there, first a.md",
+            "wrote 2 files there, first day.md.new",
+        ]
+        assert answer["notes"] == [
+            "it read ~/.ssh/config, which is secret: add allowRead yourself if it should"
+        ]
+        assert "called use" in said
+        assert box.sandbox() == answer["sandbox"]
+        assert box.use(read=["~/notes/a.md"], write=["~/journal/other.md"]) == "a"
+        assert (box.home / "journal" / "other.md").read_text() == "written"
+        assert "No such file" in box.use(read=["~/.ssh/config"])
+        shown = box.daemon.run("sandbox", "box")
+        assert shown.splitlines()[:2] == ["box: strict", f"  allowRead: {box.home}/notes"]
+
+
+def test_a_lesson_ends_with_its_command_and_leaves_the_sandbox_as_it_was() -> None:
+    with boxed("strict") as box:
+        before = box.daemon.config.read_text()
+        answer, _ = box.lesson(calls=({"read": ["~/notes/a.md"]},))
+        assert answer["sandbox"] == {"network": {"allowedDomains": []}}
+        assert box.daemon.config.read_text() == before
+        box.daemon.ready("box")
+        assert "No such file" in box.use(read=["~/notes/a.md"])
+        assert box.daemon.ask("sandbox", server="box")["learning"] is False
+
+
+def test_a_private_host_stays_refused_meanwhile_and_is_told_of(web: str) -> None:
+    with boxed("home") as box:
+        answer, _ = box.lesson(calls=({"fetch": web},))
+        assert answer["sandbox"] == {"network": {"allowedDomains": []}}
+        assert [note[:19] for note in answer["notes"]] == ["it wanted 127.0.0.2"]
+
+
+def test_a_refused_host_is_shown_and_allowed_by_the_line_that_is_named(web: str) -> None:
+    with boxed({"mode": "strict", "network": {"allowedDomains": ["a.example"]}}) as box:
+        assert "403" in box.use(fetch=web)
+        shown = box.daemon.run("sandbox", "box")
+        assert "  wanted 127.0.0.2 1 time: mcpd allow-host box 127.0.0.2" in shown
+        box.daemon.run("allow-host", "box", "127.0.0.2", "--config", str(box.daemon.config))
+        assert box.sandbox() == {
+            "mode": "strict",
+            "network": {"allowedDomains": ["a.example", "127.0.0.2"]},
+        }
+        assert box.use(fetch=web) == "page"
+        again = box.daemon.run("allow-host", "box", "127.0.0.2", "--config", str(box.daemon.config))
+        assert "already" in again
+
+
+def test_a_word_becomes_the_object_with_the_same_meaning() -> None:
+    with boxed("home") as box:
+        box.daemon.run("allow-host", "box", "db.internal", "--config", str(box.daemon.config))
+        assert box.sandbox() == {"network": {"allowedDomains": ["*", "db.internal"]}}
+        refused = box.daemon.outcome("allow-host", "box", "https://x.com/y", "--config", str(box.daemon.config))
+        assert refused.returncode == 78
+        assert "https://x.com/y" in refused.stderr
+
+
+def test_a_shell_is_inside_the_sandbox() -> None:
+    with boxed({"mode": "strict", "filesystem": {"allowRead": ["~/notes"]}}) as box:
+        words = box.daemon.command("sandbox", "box", "--shell", "--config", str(box.daemon.config))
+        done = subprocess.run(
+            words,
+            input="cat ~/notes/a.md; ls -A ~; cat ~/.ssh/config; exit 7",
+            cwd=box.daemon.code,
+            env={**box.daemon.environ, "SHELL": "/bin/sh"},
+            capture_output=True,
+            text=True,
+            timeout=WAIT,
+            check=False,
+        )
+        assert done.returncode == 7, done.stderr
+        assert done.stdout.startswith("a")
+        assert "secret" not in done.stdout
+        assert "No such file" in done.stdout
