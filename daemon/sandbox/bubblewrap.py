@@ -40,12 +40,11 @@ def arguments(policy: Policy, *, has_network: bool, filter_fd: int, status_fd: i
     for each in table()["kept"]:
         words += ["--ro-bind-try", each, each]
     words += ["--bind", policy.staging, policy.home] if is_view else []
-    for path, access in in_order(policy.places):
-        if not (is_view and is_within(path, policy.home)):
-            words += _words(policy, path, access, emptied)
-    for inside, outside in policy.own.items():
-        if not (is_view and is_within(inside, policy.home)):
-            words += ["--bind", outside, inside]
+    for path, access in in_order({**policy.places, **dict.fromkeys(policy.own, Access.WRITE)}):
+        if is_view and is_within(path, policy.home):
+            continue
+        own = policy.own.get(path)
+        words += ["--bind", own, path] if own else _words(policy, path, access, emptied)
     for each in emptied:
         if each not in {"/tmp", "/var/tmp"}:  # noqa: S108 - a directory of the server's own
             words += ["--remount-ro", each]
@@ -82,12 +81,16 @@ def home_view(policy: Policy) -> list[Mount]:
     for path, access in in_order({**places, **dict.fromkeys(own, Access.WRITE)}):
         kind = "dir" if path in own or _is_directory(path) else "file"
         if access is Access.HIDDEN:
-            if any(is_within(path, each) for each in shown) and os.path.exists(path):  # noqa: PTH110
+            nearest = max((each for each in shown if is_within(path, each)), key=len, default=None)
+            if nearest and nearest not in own and os.path.exists(path):  # noqa: PTH110
                 steps.append(("hide", kind, path))
             continue
         shown.append(path)
         steps.append((kind, "", path))
-        steps.append(("write" if access is Access.WRITE else "read", own.get(path, path), path))
+        # A link among the user's tools is shown as the directory that it leads to.
+        steps.append(
+            ("write" if access is Access.WRITE else "read", own.get(path) or os.path.realpath(path), path)
+        )
     return [(what, source, _staged(policy, path)) for what, source, path in steps]
 
 

@@ -199,15 +199,17 @@ class _Places:
         return found
 
     def own(self, caches: str) -> dict[str, str]:
-        """Caches of the server's own, and of other tools those that the user lacks."""
+        """Caches and directories of tools of the server's own; the user's tools are shown in these."""
         made = {}
         for each in (*table()["caches"], *table()["tools"]):
-            inside = os.path.join(self._home, each)  # noqa: PTH118
-            if each in table()["caches"] or not os.path.isdir(inside):  # noqa: PTH112
-                made[os.path.realpath(inside)] = f"{caches}/{each.replace('/', '+')}"
-            elif self._rules.mode is SandboxMode.STRICT:
-                self._put(os.path.realpath(inside), Access.READ)
-        return {inside: outside for inside, outside in made.items() if inside not in self.found}
+            inside = os.path.realpath(os.path.join(self._home, each))  # noqa: PTH118
+            if inside in self.found:
+                continue
+            made[inside] = f"{caches}/{each.replace('/', '+')}"
+            for tool in _listed(inside) if each in table()["tools"] else ():
+                if self._secret_behind(tool) is None:
+                    self.found.setdefault(tool, Access.READ)
+        return made
 
     def _files_named(self) -> Iterator[str]:
         for each in self._server.args:
@@ -227,7 +229,8 @@ class _Places:
         if any(access is not Access.HIDDEN and is_within(path, shown) for shown, access in self.found.items()):
             return False
         empty = [each for each in table()["empty"] if not is_within(self._home, each)]
-        return any(is_within(path, each) for each in (*self._hidden(), *empty, *strict))
+        caches = [os.path.join(self._home, each) for each in table()["caches"]]  # noqa: PTH118
+        return any(is_within(path, each) for each in (*self._hidden(), *empty, *strict, *caches))
 
     def _hidden(self) -> list[str]:
         return [path for path, access in self.found.items() if access is Access.HIDDEN]
@@ -295,6 +298,13 @@ class _Places:
 def _sound(written: tuple[str, ...]) -> Iterator[str]:
     """The paths but those of a workspace that the server does not have."""
     return (each for each in written if WORKSPACE not in each)
+
+
+def _listed(directory: str) -> list[str]:
+    """The entries of a directory but hidden ones, which are locks and caches."""
+    with suppress(OSError), os.scandir(directory) as found:
+        return [each.path for each in found if not each.name.startswith(".")]
+    return []
 
 
 def _links(path: str) -> Iterator[str]:

@@ -108,7 +108,7 @@ def _mount(staging: bytes, fields: list[bytes]) -> None:
             os.makedirs(place, exist_ok=True)  # noqa: PTH103
         elif what == b"file":
             os.makedirs(os.path.dirname(place), exist_ok=True)  # noqa: PTH103, PTH120
-            os.close(os.open(place, os.O_CREAT | os.O_RDONLY, 0o600))
+            os.close(os.open(place, os.O_CREAT | os.O_NOFOLLOW | os.O_RDONLY, 0o600))
         elif what == b"link":
             os.symlink(source, place)  # noqa: PTH211
         elif what == b"hide":
@@ -127,14 +127,17 @@ def _mount(staging: bytes, fields: list[bytes]) -> None:
 
 
 def _bind(source: bytes, place: bytes) -> None:
-    """Show a file or directory, and no link that has taken its place meanwhile."""
-    held = os.open(source, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    """Show a file or directory at a place; neither may be a link, or behind one, by now."""
+    held = list[int]()
     try:
-        if os.readlink(b"/proc/self/fd/%d" % held) != source:  # noqa: PTH115
-            raise OSError(f"{os.fsdecode(source)} has become another file")
-        _system("mount", b"/proc/self/fd/%d" % held, place, None, _BIND, None)
+        for path in (source, place):
+            held.append(os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC))
+            if os.readlink(b"/proc/self/fd/%d" % held[-1]) != path:  # noqa: PTH115
+                raise OSError(f"{os.fsdecode(path)} has become another file")
+        _system("mount", *(b"/proc/self/fd/%d" % each for each in held), None, _BIND, None)
     finally:
-        os.close(held)
+        for each in held:
+            os.close(each)
 
 
 def _restrict(place: bytes, flags: int, *, deep: bool = True) -> None:

@@ -130,6 +130,56 @@ async def test_a_program_in_strict_mode_finds_an_empty_home_and_no_network(home:
     assert not (home / "x").exists()
 
 
+@pytest.mark.parametrize("mode", [SandboxMode.HOME, SandboxMode.STRICT])
+async def test_a_directory_of_tools_takes_a_lock_and_a_new_tool_next_to_the_user_s_own(
+    home: Path, mode: SandboxMode
+) -> None:
+    """As uvx does at each start."""
+    tools = home / ".local/share/uv/tools"
+    tool, python = tools / "tool" / "run", tools / "3.12.1"
+    tool.parent.mkdir(parents=True)
+    python.mkdir()
+    (tools / "3.12").symlink_to(python)
+    tool.write_text("#!/bin/sh\necho run\n")
+    tool.chmod(0o755)
+    words = f"cd {tools} && ls -d 3.* && touch .lock && mkdir -p new && ./tool/run"
+    words = f"{words}; touch tool/x || ls {home}/.cache/a"
+    server, children = server_of("sh", "-c", f"touch {home}/.cache/a; {words}", wish=mode), Children()
+    with trio.fail_after(PATIENCE):
+        for _ in range(2):
+            async with prepared(server, environment(home), DaemonPlaces(environ=environment(home))) as start:
+                run = await begun(server, home, start, children)
+                shown = f"3.12\n3.12.1\nrun\n{home}/.cache/a\n"
+                assert (await run.output()).decode() == shown
+                assert await run.child.process.wait() == 0
+    assert sorted(each.name for each in tools.iterdir()) == ["3.12", "3.12.1", "tool"]
+
+
+@pytest.mark.parametrize(
+    ("place", "target"), [(".cache/ms-playwright", "/usr/bin"), (".local+share+uv+tools/file", "planted")]
+)
+async def test_a_link_where_something_is_to_be_shown_prevents_the_start(
+    home: Path, place: str, target: str
+) -> None:
+    """A server could leave one in a directory of its own, and have a program of the system covered."""
+    link = home / ".local/share/mcpd/servers/s/caches" / place
+    link.parent.mkdir(parents=True)
+    (home / ".local/share/uv/tools").mkdir(parents=True)
+    (home / ".local/share/uv/tools/file").write_text("")
+    link.symlink_to(home / target)
+    server, children = server_of("true", wish=SandboxMode.HOME), Children()
+    with trio.fail_after(PATIENCE):
+        async with prepared(server, environment(home), DaemonPlaces(environ=environment(home))) as start:
+            with start.given:
+                child = await children.start(
+                    start.words[0], start.words[1:], start.env, str(home), passed=start.passed
+                )
+            with pytest.raises(CannotStart, match=r"Not a directory|symbolic links"):
+                await start.listener()
+            await child.process.wait()
+    assert not (home / "planted").exists()
+
+
 async def test_sigterm_reaches_the_program_inside(home: Path) -> None:
     """Bubblewrap itself has no grace: at its end the kernel kills all that is inside."""
     program = """

@@ -53,7 +53,7 @@ def test_a_home_without_its_secrets_is_shown(home: Path) -> None:
     view = shown(policy_of(home))
     assert view["src"] == view[".profile"] == view[".config/app"] == view["notes"] == "read"
     assert not [path for path in view if path.startswith((".ssh", ".netrc", ".config/gh"))]
-    assert view[".npm"] == view[".cache/uv"] == view[".local/share/mcpd/servers/s/data"] == "write"
+    assert view[".npm"] == view[".cache"] == view[".local/share/mcpd/servers/s/data"] == "write"
 
 
 def test_a_secret_that_is_made_later_is_not_shown_either(home: Path) -> None:
@@ -178,6 +178,45 @@ def test_a_working_directory_is_writable_as_in_vs_code_and_in_strict_mode_only_r
     assert policy_of(home, cwd=str(home / "src")).places[str(home / "src")] is Access.WRITE
     assert policy_of(home, cwd=str(home / "src"), mode="strict").places[str(home / "src")] is Access.READ
     assert str(home) not in policy_of(home, cwd=str(home)).places
+
+
+@pytest.mark.parametrize("mode", ["home", "strict"])
+def test_tools_of_the_user_are_shown_in_a_directory_of_the_server_s_own(home: Path, mode: str) -> None:
+    tools, pythons = home / ".local/share/uv/tools", home / ".local/share/uv/python"
+    (tools / "black").mkdir(parents=True)
+    (tools / ".lock").write_text("")
+    (tools / "odd").symlink_to(home / ".ssh")
+    (pythons / "3.12.1").mkdir(parents=True)
+    (pythons / "3.12").symlink_to(pythons / "3.12.1")
+    made = policy_of(home, mode=mode)
+    assert str(tools) in made.own
+    assert {path for path, access in made.places.items() if access is Access.READ} >= {
+        str(tools / "black"),
+        str(pythons / "3.12"),
+        str(pythons / "3.12.1"),
+    }
+    assert not {str(tools / ".lock"), str(tools / "odd")} & set(made.places)
+    words = arguments(made, has_network=True, filter_fd=7, status_fd=8)
+    if mode == "strict":
+        assert words.index(made.own[str(tools)]) < words.index(str(tools / "black"))
+        return
+    steps = {place[len(made.staging) + 1 :]: (what, source) for what, source, place in home_view(made)}
+    assert steps[".local/share/uv/tools"] == ("write", made.own[str(tools)])
+    assert steps[".local/share/uv/tools/black"] == ("read", str(tools / "black"))
+    assert steps[".local/share/uv/python/3.12"] == ("read", str(pythons / "3.12.1"))
+
+
+def test_a_program_in_a_cache_of_the_user_s_is_shown(home: Path) -> None:
+    program = home / ".cache/x/run"
+    program.parent.mkdir(parents=True)
+    program.write_text("")
+    program.chmod(0o755)
+    assert policy_of(home, command=str(program)).places[str(program)] is Access.READ
+
+
+def test_a_secret_within_a_cache_needs_no_mask_since_the_cache_is_another_one(home: Path) -> None:
+    (home / ".cache/mozilla").mkdir(parents=True)
+    assert ".cache/mozilla" not in shown(policy_of(home))
 
 
 def test_strict_shows_the_program_its_environment_and_its_script(home: Path) -> None:
