@@ -101,7 +101,10 @@ class HostRules:
         """
         ip = ip_address(address.partition("%")[0])
         reached = _embedded(ip)
-        if _is_public(reached) or str(ip) in self.allowed or host in _REGISTRY_HOSTS:
+        is_mirror = host in _REGISTRY_HOSTS and not (
+            reached.is_loopback or reached.is_link_local or reached.is_multicast or reached.is_unspecified
+        )
+        if _is_public(reached) or is_mirror or str(ip) in self.allowed:
             return ""
         is_local = "." not in host or host.endswith(_LOCAL)
         by_name = any(reached in each for each in _NETWORKS) or (reached.is_loopback and is_local)

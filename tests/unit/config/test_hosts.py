@@ -153,3 +153,11 @@ def test_an_unsound_pattern_is_told_with_what_to_write_and_never_made_a_rule(tex
 )
 def test_a_sound_pattern_has_no_problem(text: str) -> None:
     assert pattern_problem(text) == ""
+
+
+def test_a_registry_may_have_a_mirror_in_a_private_network_and_nowhere_else() -> None:
+    rules = HostRules(["*", "pypi.org"])
+    assert [rules.missing("pypi.org", each) for each in ("10.0.0.5", "203.0.113.80")] == ["", ""]
+    for address in ("127.0.0.1", "169.254.169.254", "0.0.0.0", "::1"):
+        assert rules.missing("pypi.org", address) == address
+    assert rules.missing("example.org", "203.0.113.80") != ""
