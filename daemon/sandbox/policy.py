@@ -166,18 +166,17 @@ class _Places:
         for each in (*self._around.private, *map(self._absolute, _sound(files.deny_read))):
             self._hide(each)
         workspace = self._server.instance.workspace if self._server.instance else None
-        cwd = None if self._rules.mode is SandboxMode.STRICT else self._server.cwd
-        working = {
-            key: path
-            for key, path in (("workspace", workspace), ("cwd", cwd))
-            if path and not self._is_wide(path)
-        }
-        self._writable += map(os.path.realpath, working.values())
+        named = {"workspace": workspace, "cwd": self._server.cwd}
+        working = {key: path for key, path in named.items() if path and not self._is_wide(path)}
+        strict = self._rules.mode is SandboxMode.STRICT
+        changing = [key for key in working if not (self._own_in(working[key]) or (key == "cwd" and strict))]
+        self._writable += [os.path.realpath(working[key]) for key in changing]
         self._writable += [os.path.realpath(self._absolute(each)) for each in _sound(files.allow_write)]
         for key, path in working.items():
-            self._open(path, Access.WRITE, key)
-        if self._server.cwd and not self._is_wide(self._server.cwd):
-            self._open(self._server.cwd, Access.READ, "cwd")
+            if key in changing:
+                self._open(path, Access.WRITE, key)
+            elif self._is_shut(os.path.realpath(path)):
+                self._open(path, Access.READ, key)
         self._allow(files.allow_read, Access.READ, "allowRead")
         self._allow(files.allow_write, Access.WRITE, "allowWrite")
         for each in _sound(files.deny_write):
@@ -255,11 +254,15 @@ class _Places:
         Hiding them would not last: a program that replaces such a file removes the mount over the old one.
         """
         real = self._followed(path, key)
-        ours = [each for each in map(os.path.realpath, self._around.private) if is_within(each, real)]
-        if access is Access.WRITE and ours:
-            error = f"`{key}` has {path}, which holds {ours[0]}, a file or directory of mcpd's own"
-            raise unavailable(error, problem="private", path=path, own=ours[0])
+        if access is Access.WRITE and (ours := self._own_in(real)):
+            error = f"`{key}` has {path}, which holds {ours}, a file or directory of mcpd's own"
+            raise unavailable(error, problem="private", path=path, own=ours)
         self._put(real, access)
+
+    def _own_in(self, directory: str) -> str:
+        """A file of the daemon's in a directory; empty if there is none."""
+        real, ours = os.path.realpath(directory), map(os.path.realpath, self._around.private)
+        return next((each for each in ours if is_within(each, real)), "")
 
     def _followed(self, path: str, key: str) -> str:
         """Resolve a path of the entry; raises CannotStart if a link on the way could lead anywhere."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -82,18 +81,31 @@ def test_what_is_denied_within_what_is_allowed_stays_denied(home: Path) -> None:
     assert order[0] < min(order[1:])
 
 
-@pytest.mark.parametrize("more", [{"files": {"allow_write": ["~"]}}, {"cwd": "~/own"}, {"workspace": "~/own"}])
-def test_nothing_that_holds_files_of_the_daemon_may_be_written(home: Path, more: dict[str, Any]) -> None:
-    """A mount over such a file is gone once it is written anew, and the next configuration is the server's."""
+def own_file(home: Path) -> Path:
+    """A file of the daemon's, as `policy_of` names it."""
     (home / "own").mkdir()
     (home / "own" / "mcpd.sock").write_text("")
-    more = json.loads(json.dumps(more).replace("~", str(home)))
+    return home / "own"
+
+
+def test_a_server_that_could_write_files_of_the_daemon_does_not_start(home: Path) -> None:
+    """A mount over such a file is gone once it is written anew, and the next configuration is the server's."""
+    own_file(home)
     with pytest.raises(CannotStart, match="of mcpd's own") as caught:
-        policy_of(home, **more)
+        policy_of(home, files={"allow_write": [str(home)]})
     assert caught.value.reason.data["problem"] == "private"
-    view = shown(policy_of(home, files={"allow_read": [str(home / "own")]}))
-    assert view["own"] == "read"
-    assert view["own/mcpd.sock"] == "hide"
+
+
+@pytest.mark.parametrize("key", ["cwd", "workspace"])
+def test_a_directory_with_files_of_the_daemon_is_read_and_not_written(home: Path, key: str) -> None:
+    """As in a project with a configuration of its own. A view without the file outlasts its replacement."""
+    own = own_file(home)
+    (own / "code.py").write_text("")
+    view = shown(policy_of(home, **{key: str(own)}))
+    assert view["own/code.py"] == "read"
+    assert "own" not in view
+    assert "own/mcpd.sock" not in view
+    assert policy_of(home, mode="strict", **{key: str(own)}).places[str(own)] is Access.READ
 
 
 def test_a_workspace_within_a_secret_is_not_shown(home: Path) -> None:
