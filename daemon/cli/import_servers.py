@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from daemon.cli.terminal import Screen, draw, grid, paragraph, safe
 from daemon.host.paths import abbreviated, config_file
 from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
+from daemon.setup.clients.file_plans import SCOPES
 from daemon.setup.clients.importing import ClientServers, ImportPlan, Origin, PlannedServer, drafted, find, plan
 from daemon.setup.drafts import Draft, read_present
 from daemon.setup.moved_secrets import with_own_variables
@@ -107,6 +109,11 @@ def _to_know(server: PlannedServer) -> Iterator[str]:
         )
     if server.entry.get("cwd") and all(origin.place.scope != "user" for origin in server.origins):
         yield f"{name}: is started in {server.entry['cwd']}"
+    if (
+        isinstance(rules := server.entry.get("sandbox"), dict)
+        and server.origins[0].place.scope in SCOPES["project"]
+    ):
+        yield f"{name}: the project's author wrote its sandbox: {json.dumps(rules)}"
     yield from (f"{name}: {each.key}: {each.message}" for each in server.notes if each.lost)
     yield from (f"{name} {each.written}" for each in server.known)
 

@@ -7,16 +7,18 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.cli.command import UsageError, agreed
 from daemon.cli.control import EX_FAULT, CommandFailed, note, say
+from daemon.cli.taking_effect import without_sandbox
 from daemon.config.parse import load
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 from daemon.host.paths import abbreviated, config_file, home, state_dir
+from daemon.kit.later import later
 from daemon.safety.escape import visible
 from daemon.setup.clients import file_plans
 from daemon.setup.clients.importing import ConfiguredServers
@@ -24,6 +26,11 @@ from daemon.setup.clients.installing import Installation, Records, own_command
 from daemon.setup.clients.programs import PROGRAMS, ClientProgram, Machine, named
 from daemon.setup.clients.rules import ToolRule, held_rules, keeping, listed
 from daemon.setup.drafts import read_present
+
+if TYPE_CHECKING:
+    from daemon.sandbox import probing
+else:
+    probing = later("daemon.sandbox.probing")
 
 # --- which clients, and where -----------------------------------------------------------------------------
 
@@ -50,7 +57,18 @@ def this_machine(unsandboxed: Sequence[str] = ()) -> Machine:
         directory = Path.cwd()
     except FileNotFoundError:  # it was removed
         directory = at
-    return Machine(home=at, directory=directory, environ=os.environ, unsandboxed=frozenset(unsandboxed))
+    return Machine(
+        home=at,
+        directory=directory,
+        environ=os.environ,
+        unsandboxed=frozenset(unsandboxed),
+        no_sandbox=cache(_no_sandbox),
+    )
+
+
+def _no_sandbox() -> str:
+    problem = probing.problem(os.environ)
+    return "" if problem is None else without_sandbox(problem)
 
 
 def records() -> Records:

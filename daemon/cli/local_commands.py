@@ -39,7 +39,7 @@ _UNSANDBOXED = argument(
     metavar="SERVER",
     action="append",
     default=[],
-    help="import this server (its client's name for it) although the client sandboxes it",
+    help="import this server (its client's name for it) without the sandbox that its client gives it",
 )
 
 

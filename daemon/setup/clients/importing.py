@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from glob import escape
 from pathlib import Path, PurePath
-from shlex import quote
 from typing import Any, TypeVar
 
 import attrs
@@ -24,6 +23,7 @@ from daemon.documents.edited import EditedText
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
 from daemon.errors import ConfigError
+from daemon.setup.clients.confining import asks_for_sandbox, refused, relative_paths, with_common, with_sandbox
 from daemon.setup.clients.installing import at, is_own, left_out
 from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine, NotTaken
 from daemon.setup.drafts import Draft, Present, changed
@@ -161,7 +161,8 @@ class _Files:
         if place.listed and isinstance(value, list):
             yield from ((_name_of(item, number), item) for number, item in enumerate(value, 1))
         elif isinstance(value, dict) and not place.listed:
-            yield from ((str(name), item) for name, item in value.items())
+            common = at(self.read[place.path], (*place.trail[:-1], "sandbox"))
+            yield from ((str(name), with_common(item, common)) for name, item in value.items())
         elif value is not None:
             expected = "a list" if place.listed else "an object"
             message = f"{place.path}: {'.'.join(place.trail)} is not {expected}, so its servers were not read"
@@ -193,23 +194,21 @@ def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer
     shape = origin.place.shape
     try:
         read = shape.read({key: in_our_words(value, key, shape.refers) for key, value in written.items()})
-        if not isinstance(read, NotTaken) and _is_sandboxed(written) and origin.name not in machine.unsandboxed:
-            read = NotTaken(
-                why="runs in a sandbox, which mcpd does not have: it stays there. To have mcpd run it without,"
-                f" name it: `mcpd import --write --unsandboxed {quote(origin.name)}`"
-            )
         if isinstance(read, NotTaken):
             return read.why
         meant = translated(read, milliseconds=shape.milliseconds)
+        by_project = origin.place.scope not in {"user", "local"}
+        is_out = origin.name in machine.unsandboxed
+        entry, notes = with_sandbox(meant.entry, by_project=by_project, unsandboxed=is_out)
     except (AttributeError, TypeError, ValueError):
         # Values of other types than documented; which they are, the client itself says best.
         return f"is not written as {origin.program.title} writes servers"
-    entry: dict[str, Any] = asked_as_variables(meant.entry)
+    entry = asked_as_variables(entry)
     # The configuration's default counts: a project's author does not say how far its servers are trusted.
     entry.pop("trust", None)
     command, args = entry.get("command"), entry.get("args", [])
-    if not isinstance(command, str) and not isinstance(entry.get("url"), str):
-        return "has neither a command nor a url"
+    if why := refused(origin.name, entry, machine):
+        return why
     if isinstance(command, str) and isinstance(args, list):
         if is_own(entry):
             return None
@@ -217,11 +216,7 @@ def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer
             entry["cwd"] = directory
     if origin.is_local:
         entry = _for_directory(entry, origin.place.trail[1], machine)
-    return FoundServer(origin=origin, entry=entry, notes=meant.notes)
-
-
-def _is_sandboxed(written: Mapping[str, Any]) -> bool:
-    return bool(written.get("sandboxEnabled", written.get("sandbox")))
+    return FoundServer(origin=origin, entry=entry, notes=(*meant.notes, *notes))
 
 
 def _for_directory(entry: dict[str, Any], directory: str, machine: Machine) -> dict[str, Any]:
@@ -262,6 +257,7 @@ def _directory(place: ClientPlace, entry: Mapping[str, Any], machine: Machine) -
     if place.scope in {"user", "local"} or cwd.startswith(("/", "~", "${")):
         return None
     words = [entry["command"], *(str(word).rpartition("=")[2] for word in entry.get("args", []))]
+    words += relative_paths(entry)
     return str(machine.directory / cwd) if cwd or any(map(_RELATIVE.fullmatch, words)) else None
 
 
@@ -296,6 +292,8 @@ class ConfiguredServers:
             if not isinstance(read, FoundServer):
                 return None
             ours, is_on = _same_as(read.entry, there, self.variables) or (None, False)
+            if ours and asks_for_sandbox(read.entry) and not asks_for_sandbox(self.servers[ours]):
+                return None
             return ours if is_on or read.entry.get("enabled") is False else None
 
         return known

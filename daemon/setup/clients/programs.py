@@ -47,7 +47,9 @@ class Machine:
     environ: Mapping[str, str] = attrs.field(repr=False)
     """Includes XDG_CONFIG_HOME, CODEX_HOME and CLAUDE_CONFIG_DIR."""
     unsandboxed: frozenset[str] = frozenset()
-    """Servers to import although their client sandboxes them."""
+    """Servers to import without the sandbox that their client gives them."""
+    no_sandbox: Callable[[], str] = attrs.field(default=str, eq=False, repr=False)
+    """Tells why there are no sandboxes here, and what mends it; empty where they work."""
 
 
 @attrs.frozen(kw_only=True)

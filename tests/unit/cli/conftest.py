@@ -36,6 +36,7 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Machi
     def make(*clients: str) -> Machine:
         here = machine(tmp_path, *clients)
         monkeypatch.setattr("daemon.setup.drafts.probing.problem", lambda _: None)
+        monkeypatch.setattr("daemon.cli.install.probing.problem", lambda _: None)
         for name in MOVING:
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("HOME", str(here.home))

@@ -46,6 +46,21 @@ def test_one_table_shows_all(user: Callable[..., Machine], capsys: pytest.Captur
     assert digest(here.home) == before
 
 
+def test_the_sandbox_that_a_project_wrote_is_shown(
+    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = user()
+    entry = {"command": "x", "sandboxEnabled": True, "sandbox": {"network": {"allowedDomains": ["*"]}, "y": 1}}
+    for path, key in ((here.directory / ".vscode", "theirs"), (here.home / ".config/Code/User", "mine")):
+        path.mkdir(parents=True)
+        (path / "mcp.json").write_text(json.dumps({"servers": {key: {**entry, "args": [key]}}}))
+    assert IMPORT.main([]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert 'theirs: the project\'s author wrote its sandbox: {"network": {"allowedDomains": ["*"]}}' in said
+    assert "mine: the project" not in said
+    assert "mine: sandbox.y: ignored: mcpd has nothing for it" in said
+
+
 def test_servers_are_added_once_with_their_secrets_apart(
     user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,7 @@
 """What is planned of servers that were found."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -163,22 +164,112 @@ def test_only_what_is_a_reference_to_its_client_is_one_afterwards(tmp_path: Path
     assert its.entry["args"][1] == its.entry["env"]["X"] == "${ITS__API_TOKEN}"
 
 
-def test_a_server_in_a_sandbox_is_taken_only_if_it_is_named(tmp_path: Path) -> None:
-    def entry(**more: object) -> dict[str, Any]:
-        return {"command": "npx", "args": [str(sorted(more.items()))], **more}
+def boxed(**more: object) -> dict[str, Any]:
+    return {"command": "npx", "args": [str(sorted(more.items()))], **more}
 
+
+BOXED = {
+    "boxed": boxed(sandboxEnabled=True),
+    "ruled": boxed(sandbox={"network": {}}),
+    "open": boxed(sandboxEnabled=False, sandbox={"network": {}}),
+    "off": boxed(sandbox="off"),
+}
+SANDBOX_KEYS = ("sandboxEnabled", "sandbox")
+
+
+def sandboxes(servers: Iterable[Any]) -> dict[str, dict[str, Any]]:
+    entries = {each.name if hasattr(each, "name") else each.origin.name: each.entry for each in servers}
+    return {name: {key: entry[key] for key in SANDBOX_KEYS if key in entry} for name, entry in entries.items()}
+
+
+def test_a_sandbox_is_taken_along_and_what_mcpd_lacks_of_it_is_said(tmp_path: Path) -> None:
+    network = {"allowedDomains": ["a.example"], "allowUnixSockets": ["/run/x"]}
+    files = {"allowWrite": ["${workspaceFolder}/out", "data"], "wanted": True}
     servers = {
-        "boxed": entry(sandboxEnabled=True),
-        "ruled": entry(sandbox={"network": {}}),
-        "open": entry(sandboxEnabled=False, sandbox={"network": {}}),
+        **BOXED,
+        "full": boxed(sandboxEnabled=True, sandbox={"network": network, "filesystem": files, "x": 1}),
     }
-    made, found = planned_and_found(tmp_path, files={"vscode": servers})
-    assert [each.name for each in made.servers] == ["open"]
-    assert {each.origin.name for each in made.left} == {"boxed", "ruled"}
+    made = planned(tmp_path, files={"vscode": servers})
+    found = sandboxes(made.servers)
+    assert found == {
+        "boxed": {"sandboxEnabled": True},
+        "ruled": {"sandbox": {"network": {}}},
+        "open": {"sandboxEnabled": False, "sandbox": {"network": {}}},
+        "off": {"sandbox": "off"},
+        "full": {
+            "sandboxEnabled": True,
+            "sandbox": {
+                "network": {"allowedDomains": ["a.example"]},
+                "filesystem": {"allowWrite": ["${workspaceFolder}/out", "data"]},
+            },
+        },
+    }
+    [full] = [each for each in made.servers if each.name == "full"]
+    lost = {note.key for note in full.notes if note.lost}
+    assert lost == {"sandbox.network.allowUnixSockets", "sandbox.filesystem.wanted", "sandbox.x"}
+    text = json.dumps({"mcpServers": {each.name: each.entry for each in made.servers}})
+    confined = parse(text, source="x", environ={"HOME": "/home/ada"}).mcp_servers
+    assert [name for name, server in confined.items() if server.confined] == ["boxed", "ruled", "full"]
+
+
+def test_the_rules_of_all_sandboxes_of_a_file_count_for_those_that_have_none(tmp_path: Path) -> None:
+    place = PROGRAMS["vscode"].places(machine(tmp_path))[0]
+    place.path.parent.mkdir(parents=True, exist_ok=True)
+    common = {"network": {"allowedDomains": ["a.example"]}}
+    place.path.write_text(json.dumps({"sandbox": common, "servers": {**BOXED, "plain": {"command": "x"}}}))
+    found = sandboxes(find(machine(tmp_path), [PROGRAMS["vscode"]]).servers)
+    assert found["boxed"] == {"sandboxEnabled": True, "sandbox": common}
+    assert (found["ruled"], found["plain"]) == ({"sandbox": {"network": {}}}, {})
+
+
+def test_a_project_does_not_take_its_servers_out_of_the_users_sandbox(tmp_path: Path) -> None:
+    here = machine(tmp_path)
+    place = next(each for each in PROGRAMS["vscode"].places(here) if each.scope == "workspace")
+    place.path.parent.mkdir(parents=True, exist_ok=True)
+    servers = {
+        **BOXED,
+        "mode": boxed(sandbox={"mode": "off"}),
+        "near": boxed(sandbox={"filesystem": {"allowRead": ["x"]}}),
+    }
+    place.path.write_text(json.dumps({place.trail[0]: servers}))
+    servers_found = find(here, [PROGRAMS["vscode"]]).servers
+    found = sandboxes(servers_found)
+    assert (found["open"], found["off"], found["mode"]) == ({"sandbox": {"network": {}}}, {}, {})
+    assert found["boxed"] == {"sandboxEnabled": True}
+    lost = {each.origin.name: [note.key for note in each.notes if note.lost] for each in servers_found}
+    assert (lost["open"], lost["off"], lost["mode"], lost["boxed"]) == (
+        ["sandboxEnabled"],
+        ["sandbox"],
+        ["sandbox"],
+        [],
+    )
+    # Its relative paths begin in the project.
+    entries = {each.origin.name: each.entry for each in servers_found}
+    assert (entries["near"].get("cwd"), entries["boxed"].get("cwd")) == (str(here.directory), None)
+
+
+def test_without_sandboxes_here_a_sandboxed_server_stays_unless_it_is_named(tmp_path: Path) -> None:
+    planned(tmp_path, files={"vscode": BOXED})
+    here = attrs.evolve(machine(tmp_path), no_sandbox=lambda: "no bwrap. `install it`")
+    found = find(here, [PROGRAMS["vscode"]])
+    assert [each.origin.name for each in found.servers] == ["open", "off"]
+    assert [each.origin.name for each in found.left] == ["boxed", "ruled"]
+    assert "no bwrap. `install it`. It stays there" in found.left[0].why
     assert "--unsandboxed boxed" in found.left[0].why
-    here = attrs.evolve(machine(tmp_path), unsandboxed=frozenset({"boxed"}))
-    named = find(here, [PROGRAMS["vscode"]])
-    assert [each.origin.name for each in named.servers] == ["boxed", "open"]
+    named = find(attrs.evolve(here, unsandboxed=frozenset({"boxed", "ruled"})), [PROGRAMS["vscode"]])
+    assert not named.left
+    found_now = sandboxes(named.servers)
+    assert found_now["boxed"] == found_now["ruled"] == {"sandboxEnabled": False}
+
+
+def test_a_sandboxed_server_of_a_client_gives_way_only_to_one_that_asks_for_a_sandbox(tmp_path: Path) -> None:
+    here = machine(tmp_path)
+    place = PROGRAMS["vscode"].places(here)[0]
+    entry, alike = BOXED["boxed"], {"command": "npx", "args": BOXED["boxed"]["args"]}
+    for ours, known in ((entry, "a"), (alike, None)):
+        lookup = ConfiguredServers(servers={"a": ours}).lookup(PROGRAMS["vscode"], here)
+        assert lookup(place, "boxed", entry) == known
+        assert lookup(place, "boxed", alike) == "a"
 
 
 def test_names_become_ones_that_mcpd_takes_and_stay_as_titles(tmp_path: Path) -> None:
