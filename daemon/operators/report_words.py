@@ -167,7 +167,9 @@ MAX_NAMED = 10
 
 
 def _faults(server: ServerReport) -> Iterator[tuple[str, str]]:
-    """Problems of a server's lists of prompts and resources, each line with its severity."""
+    """A sandbox that is open, and problems of lists of prompts and resources, each line with its severity."""
+    if server.get("learning"):
+        yield "its sandbox is being learned: until then it runs without one, and is watched", "warning"
     for kind, known in (server.get("lists") or {}).items():
         if known["listingError"]:
             yield f"its {kind} could not be listed: {known['listingError']}", "warning"

@@ -227,6 +227,8 @@ class ServerReport(StandingReport, RunningReport):
     """Whether its lists differ from its server's."""
     idleMs: NotRequired[int | None]
     # Of a server alone, whether it runs or not:
+    learning: NotRequired[bool]
+    """Whether it is watched instead of confined (`mcpd sandbox`)."""
     title: NotRequired[str]
     type: NotRequired[str]
     share: NotRequired[str]

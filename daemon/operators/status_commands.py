@@ -141,6 +141,7 @@ def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[
         "summary": redact(entry.summary.text) if entry.summary else "",
         **_lists(entry, context.catalog, redact),
         "held": held_in(entry),
+        **({"learning": True} if entry.name in context.lessons else {}),
         "instances": [instance_status(each, context, memory) for each in instances],
     }
     return cast("ServerReport", told)

@@ -6,6 +6,7 @@ import contextlib
 import http.server
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.harness import Daemon, own_directory, started
-from tests.waiting import WAIT
+from tests.waiting import WAIT, eventually
 
 SERVER = """
 import json, os, sys, urllib.request
@@ -150,6 +151,33 @@ def test_a_lesson_ends_with_its_command_and_leaves_the_sandbox_as_it_was() -> No
         box.daemon.ready("box")
         assert "No such file" in box.use(read=["~/notes/a.md"])
         assert box.daemon.ask("sandbox", server="box")["learning"] is False
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_a_lesson_lasts_as_long_as_its_command(end: signal.Signals) -> None:
+    with boxed("strict") as box:
+        words = box.daemon.command("sandbox", "box", "--learn", "--mode", "strict", "--for", "1h")
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        environ = box.daemon.environ
+        with subprocess.Popen(words, cwd=box.daemon.code, env=environ, **pipes) as command:
+            try:
+                assert command.stderr is not None
+                assert b"is watched: use it now, 1h" in command.stderr.readline()
+                assert box.use(read=["~/notes/a.md"]) == "a"
+                assert "its sandbox is being learned" in box.daemon.run("status", check=None)
+                twice = box.daemon.outcome("sandbox", "box", "--learn")
+                assert (twice.returncode, "already" in twice.stderr) == (1, True)
+                command.send_signal(end)
+                said, _ = command.communicate(timeout=WAIT)
+            finally:
+                command.kill()
+        learns = end is signal.SIGINT
+        assert (command.returncode == 0) is learns
+        assert (b"  allowRead ~/notes/a.md: read it" in said) is learns
+        eventually(lambda: not box.daemon.ask("sandbox", server="box")["learning"], box.daemon.said)
+        box.daemon.ready("box")
+        assert "No such file" in box.use(read=["~/notes/a.md"])
+        assert "being learned" not in box.daemon.run("status", check=None)
 
 
 def test_a_private_host_stays_refused_meanwhile_and_is_told_of(web: str) -> None:
