@@ -107,6 +107,7 @@ def examine(scene: Scene) -> dict[str, list[Finding]]:
         "state": check,
         "systemd": host.units,
         "limits": host.limits,
+        "sandboxes": host.sandboxes,
         "servers": entries.check,
         "clients": configuration.clients,
         "leftovers": host.leavings,

@@ -17,8 +17,10 @@ from daemon.kit.wording import short_size, span
 from daemon.processes import cgroups, leftovers, proc
 from daemon.processes.leftovers import Leftover
 from daemon.processes.proc import Process
+from daemon.sandbox import probing
 from daemon.setup.running.service import LINGER, written_by_us
 from daemon.setup.running.systemctl import SCOPES, SERVICE, SOCKET, Unit, systemctl
+from daemon.supervision.lifecycle import mending
 
 OWN_FILES = 64
 """Descriptors of the daemon itself: loop, sockets, locks, database, log, reader threads."""
@@ -79,6 +81,21 @@ def limits(scene: Scene) -> Iterator[Finding]:
         wanted=wanted,
         enough=enough,
     )
+
+
+def sandboxes(scene: Scene) -> Iterator[Finding]:
+    """Findings on sandboxes: that none can be made is a fault only where a server asks for one."""
+    problem = probing.problem(scene.inherited)
+    if problem is None:
+        yield found("sandboxes-work")
+        return
+    servers = {} if scene.config is None else scene.config.mcp_servers
+    asking = [name for name, server in servers.items() if server.enabled and server.confined]
+    error, helps = problem.reason.data["error"], mending(problem) or 'Write "sandbox": "off"'
+    if asking:
+        yield found("sandboxes-needed", names=", ".join(asking), error=error, helps=helps)
+    else:
+        yield found("sandboxes-missing", error=error, helps=helps)
 
 
 def leavings(scene: Scene) -> Iterator[Finding]:

@@ -42,7 +42,7 @@ from daemon.config.sandbox_keys import SandboxWish, sandbox_in_force
 from daemon.config.structure import expected, keys, read
 from daemon.config.translation import Normalized, normalized
 from daemon.config.tuning import Restart
-from daemon.config.validate import Named, check, eager_faults, infer_type
+from daemon.config.validate import Named, check, eager_faults, infer_type, unconfined
 from daemon.errors import ConfigError, Fault
 from daemon.kit.wording import MAX_QUOTED
 
@@ -257,7 +257,10 @@ def _parse(
     config = attrs.evolve(config, mcp_servers=servers)
     notes = (
         *variables.notes,
-        *sorted(placed(files.placed(normal.notes), text), key=lambda note: (note.line, note.column)),
+        *sorted(
+            placed(files.placed([*normal.notes, *normal.written(unconfined(config))]), text),
+            key=lambda note: (note.line, note.column),
+        ),
     )
     return CheckedConfig(config=config, notes=notes, text=text, normal=normal)
 

@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from daemon.config.command_lines import runs_container
 from daemon.config.config_model import (
     DEFAULT_SURFACE,
     LOGIN_TYPES,
@@ -39,6 +40,7 @@ from daemon.config.names import (
     title_is_sound,
     tool_name_is_sound,
 )
+from daemon.config.sandbox_keys import SandboxRules, sandbox_in_force
 from daemon.config.tuning import Problems, ServerLimits
 from daemon.errors import Fault
 from daemon.kit.wording import camel, quoted, suggestion
@@ -449,3 +451,22 @@ def _pattern_covers(earlier: str, later: str) -> bool:
     # Only stars take in other wildcards: what stands for any text then stands within what they stand for.
     is_plain = _WILD.isdisjoint(earlier.replace("*", "")) and not earlier.startswith(("/", CLIENT_PREFIX))
     return is_plain and "/" in earlier and fnmatchcase(later, earlier)
+
+
+def unconfined(config: Config) -> Iterator[Fault]:
+    """Notes on servers that the default sandbox leaves alone, and on a key of sandboxes without effect."""
+    servers = {name: server for name, server in config.mcp_servers.items() if server.enabled}
+    alone = [name for name, server in servers.items() if server.type is not _T.STDIO or runs_container(server)]
+    if alone and sandbox_in_force(config.sandbox) is not None:
+        message = f"containers and servers that mcpd does not start are not in its sandbox: {', '.join(alone)}"
+        yield Fault(path=below(ROOT, "sandbox"), message=message)
+    wishes = {below(ROOT, "sandbox"): config.sandbox}
+    wishes |= {
+        below(below(below(ROOT, "mcpServers"), name), "sandbox"): server.sandbox
+        for name, server in servers.items()
+    }
+    for trail, wish in wishes.items():
+        if isinstance(wish, SandboxRules) and wish.network.allow_local_binding:
+            message = "no effect: a sandboxed server may always listen on its own loopback interface"
+            yield Fault(path=below(below(trail, "network"), "allowLocalBinding"), message=message)
+            return

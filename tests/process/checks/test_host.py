@@ -4,6 +4,7 @@ import os
 import pwd
 import resource
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from daemon.checks.entries import command as check
 from daemon.checks.entries import packages
 from daemon.checks.findings import TABLE, Finding, Level
-from daemon.checks.host import CHILD_FILES, OWN_FILES, REMOTE_FILES, leavings, limits, units
+from daemon.checks.host import CHILD_FILES, OWN_FILES, REMOTE_FILES, leavings, limits, sandboxes, units
 from daemon.config.config_model import Server
 from tests.unit.checks.scenes import House, as_somebody_else, levels, only, process
 from tests.unit.processes.dying import DyingDaemon
@@ -395,3 +396,28 @@ def test_what_a_client_s_directory_does_not_decide_is_looked_at(house: House) ->
     assert not found(house, command="node", args=["${workspace}/serve.js"])
     assert not found(house, command="node", args=["serve.js"], cwd="${workspace}")
     assert "gone is not on the PATH" in only(found(house, command="gone", cwd="${workspace}"), Level.FAULT)
+
+
+# --- sandboxes ----------------------------------------------------------------------------------------------
+
+
+def test_where_sandboxes_work_they_are_fine_and_where_not_only_those_that_ask_are_at_fault(
+    house: House,
+) -> None:
+    bwrap = shutil.which("bwrap")
+    assert bwrap is not None
+    link = house.bin / "bwrap"
+    link.symlink_to(bwrap)
+    (house.bin / "true").symlink_to("/bin/true")
+    assert levels(sandboxes(house.look())) == ["ok"]
+    link.unlink()
+    house.servers(a={"command": "x", "sandbox": "off"})
+    said = only(sandboxes(house.look()), Level.NOTE)
+    assert "bubblewrap (bwrap) is not installed" in said
+    assert "`sudo apt install bubblewrap` (or your system's package manager), then write" in said
+    house.write(
+        {"mcpServers": {"a": {"command": "x"}, "b": {"command": "x", "sandbox": "off"}}, "sandbox": "home"}
+    )
+    said = only(sandboxes(house.look()), Level.FAULT)
+    assert "do not start without: a." in said
+    assert "`sudo apt install bubblewrap`" in said

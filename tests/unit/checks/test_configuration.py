@@ -38,6 +38,30 @@ def test_what_is_odd_about_one_is_noted_and_one_that_is_not_there_is_a_fault(hou
     assert not list(secrets(house.look()))
 
 
+def test_servers_that_the_default_sandbox_leaves_alone_are_noted_once(house: House) -> None:
+    servers: dict[str, Any] = {
+        "web": {"url": "https://h.invalid/"},
+        "box": {"command": "docker", "args": ["run", "-i", "--rm", "x"]},
+        "own": {"command": "x"},
+        "free": {"command": "x", "sandbox": "off"},
+        "gone": {"url": "https://g.invalid/", "enabled": False},
+    }
+    house.write({"mcpServers": servers, "sandbox": "home"})
+    said = only(check(house.look()), Level.NOTE)
+    assert "$.sandbox: containers and servers that mcpd does not start are not in its sandbox: web, box" in said
+    assert "free" not in said
+    for default in ("off", None):
+        house.write({"mcpServers": servers} | ({"sandbox": default} if default else {}))
+        assert levels(check(house.look())) == ["ok"]
+
+
+def test_a_key_of_sandboxes_without_effect_is_noted_once(house: House) -> None:
+    rules = {"sandbox": {"network": {"allowLocalBinding": True}}}
+    house.servers(a={"command": "x", **rules}, b={"command": "x", **rules})
+    said = only(check(house.look()), Level.NOTE)
+    assert "$.mcpServers.a.sandbox.network.allowLocalBinding: no effect" in said
+
+
 @pytest.mark.parametrize(("content", "level"), [("{", Level.FAULT), ('{"lockfileVersion": 1}', None)])
 def test_a_lock_that_cannot_be_read_is_a_fault(house: House, content: str, level: Level | None) -> None:
     house.servers(git={"command": "git", "trust": "changes"})

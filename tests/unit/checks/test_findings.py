@@ -105,7 +105,7 @@ def test_a_house_in_order_is_zero_and_stays_as_it_is(house: House, capsys: pytes
     assert everything(house.root) == before
     shown = capsys.readouterr()
     assert shown.out.splitlines()[0] == "configuration"
-    assert shown.out.endswith("0 faults, 0 warnings, 2 notes.\n")
+    assert shown.out.endswith("0 faults, 0 warnings, 3 notes.\n")
     assert "\x1b" not in shown.out
     assert not shown.err
 
