@@ -45,6 +45,9 @@ def arguments(policy: Policy, *, has_network: bool, filter_fd: int, status_fd: i
             continue
         own = policy.own.get(path)
         words += ["--bind", own, path] if own else _words(policy, path, access, emptied)
+    for link, target in policy.links.items():
+        if not (is_view and is_within(link, policy.home)):
+            words += ["--symlink", target, link]
     for each in emptied:
         if each not in {"/tmp", "/var/tmp"}:  # noqa: S108 - a directory of the server's own
             words += ["--remount-ro", each]

@@ -62,6 +62,8 @@ class Policy:
     command: str
     """The program's path."""
     places: Mapping[str, Access]
+    links: Mapping[str, str]
+    """Links on the way to the program, made again where the mode hides them, and their targets."""
     own: Mapping[str, str]
     """Places of the server's own: the path inside, and the directory outside that stands there."""
     staging: str
@@ -105,6 +107,7 @@ def resolve(server: Server, rules: SandboxRules, around: DaemonPlaces, path: str
         cwd=os.path.realpath(cwd),
         command=command,
         places=resolved.found,
+        links=resolved.links,
         own={**resolved.own(f"{root}/caches"), os.path.realpath(data): data},
         staging=f"{root}/view",
         data=os.path.realpath(data),
@@ -152,6 +155,7 @@ class _Places:
 
     def __init__(self, server: Server, rules: SandboxRules, around: DaemonPlaces, home: str) -> None:
         self.found: dict[str, Access] = {}
+        self.links: dict[str, str] = {}
         self._server, self._rules, self._home = server, rules, home
         self._cwd = server.cwd or home
         self._around = around
@@ -195,6 +199,8 @@ class _Places:
         for each in (*_installed(found, self._home, self._forged), *self._files_named()):
             if self._is_shut(each) and not self._forged(found):
                 self._put(each, Access.READ)
+        shut = [each for each in _links(found) if self._is_shut(each)]
+        self.links = {each: os.readlink(each) for each in shut if not self._forged(found)}  # noqa: PTH115
         return found
 
     def own(self, caches: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,28 @@ async def failure(server: Server, home: Path) -> CannotStart:
         async with prepared(server, environment(home), DaemonPlaces(environ=environment(home))):
             pass
     return caught.value
+
+
+@pytest.mark.parametrize("mode", [SandboxMode.HOME, SandboxMode.STRICT])
+async def test_a_program_behind_links_starts_where_the_mode_hides_them(home: Path, mode: SandboxMode) -> None:
+    """As `uv tool install` and fnm leave them."""
+    tool, shims = home / ".local/share/uv/tools/tool", home / ".local/bin"
+    (tool / "bin").mkdir(parents=True)
+    (tool / "bin" / "run").write_text("#!/bin/sh\necho run\n")
+    (tool / "bin" / "run").chmod(0o755)
+    shims.mkdir(parents=True)
+    (shims / "run").symlink_to("../share/uv/tools/tool/bin/run")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as shells:
+        (Path(shells) / "1").symlink_to(tool)
+        for command in (shims / "run", Path(shells) / "1" / "bin" / "run"):
+            server, children = server_of(str(command), wish=mode), Children()
+            with trio.fail_after(PATIENCE):
+                async with prepared(
+                    server, environment(home), DaemonPlaces(environ=environment(home))
+                ) as start:
+                    run = await begun(server, home, start, children)
+                    assert await run.output() == b"run\n"
+                    assert await run.child.process.wait() == 0
 
 
 async def test_a_missing_command_is_named_as_without_a_sandbox(home: Path) -> None:

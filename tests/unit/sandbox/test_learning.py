@@ -16,6 +16,7 @@ POLICY = Policy(
     home=HOME,
     cwd=HOME,
     command="/usr/bin/server",
+    links={},
     places={f"{HOME}/.ssh": Access.HIDDEN, f"{HOME}/.nvm": Access.READ, f"{HOME}/work": Access.WRITE},
     own={f"{HOME}/.npm": "/data/npm"},
     staging="/data/view",
