@@ -23,10 +23,11 @@ LIMITS = {"memoryBytes": "64MiB", "cpu": 0.5, "pids": 40}
 HELD = {"memory": ("memory.max", str(64 << 20)), "cpu": ("cpu.max", "50000 100000"), "pids": ("pids.max", "40")}
 
 LEAK = """
-held = []
-while True:
-    held.append(bytearray(b"x" * 1048576))
+import time
+held = [bytearray(b"x" * 1048576) for _ in range(256)]
+time.sleep(600)
 """
+"""Where no kernel holds it, the machine shall not be out of memory before mcpd has looked twice."""
 
 BOMB = """
 import os, time
