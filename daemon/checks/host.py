@@ -112,7 +112,7 @@ def _void(scene: Scene) -> Iterator[Finding]:
     """Findings on servers' limits that need control groups, which the running daemon lacks."""
     if scene.config is None or scene.running is None:
         return
-    groups = cgroups.find(Path(f"/proc/{scene.running.pid}/cgroup"))
+    groups = cgroups.find(SERVICE, Path(f"/proc/{scene.running.pid}/cgroup"))
     for name, server in scene.config.mcp_servers.items():
         if server.enabled and (keys := cgroups.void(server.limits, groups)):
             yield found("limits-void", server=name, keys=" and ".join(keys), remedy=cgroups.REMEDY)

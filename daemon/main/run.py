@@ -268,7 +268,7 @@ def _serve(
     own.take_charge(os.environ, options.for_lock or 0)
     try:
         with _written_down(state) as (begun, unrecorded):
-            children = Children(begun, cgroups.claim(cgroups.find()))
+            children = Children(begun, cgroups.claim(cgroups.find(os.environ.get("MCPD_DELEGATED", ""))))
             around = Surroundings(
                 front=doors.front,
                 control=doors.control,

@@ -171,8 +171,13 @@ class Leaf:
         return limit is not None and limit[0] == self.mark
 
 
-def find(said: Path = Path("/proc/self/cgroup"), mounts: tuple[Path, ...] = MOUNTS) -> Delegation | None:
-    """The tree delegated to the process whose groups a file of /proc names; None without one."""
+def find(
+    unit: str, said: Path = Path("/proc/self/cgroup"), mounts: tuple[Path, ...] = MOUNTS
+) -> Delegation | None:
+    """The tree delegated to the process whose groups a file of /proc names; None without one.
+
+    - `unit`: a unit that says that it delegates (MCPD_DELEGATED): a user's systemd leaves no mark at its group.
+    """
     mount = next((each for each in mounts if (each / "cgroup.controllers").exists()), None)
     try:
         names = [line[3:] for line in said.read_text().splitlines() if line.startswith("0::/")]
@@ -181,10 +186,10 @@ def find(said: Path = Path("/proc/self/cgroup"), mounts: tuple[Path, ...] = MOUN
     if mount is None or not names:
         return None
     here = mount / names[0].lstrip("/")
-    if _is_delegated(here):
+    if _is_delegated(here, unit):
         return Delegation(here, here / OWN)
     below_unit = here != mount and not here.name.endswith(UNITS)
-    return Delegation(here.parent, here) if below_unit and _is_delegated(here.parent) else None
+    return Delegation(here.parent, here) if below_unit and _is_delegated(here.parent, unit) else None
 
 
 def claim(found: Delegation | None) -> Delegation | None:
@@ -237,10 +242,10 @@ def _settings(limits: ServerLimits | None, controllers: frozenset[str]) -> Itera
         yield "pids.max", str(limits.pids)
 
 
-def _is_delegated(folder: Path) -> bool:
+def _is_delegated(folder: Path, unit: str) -> bool:
     """Whether systemd has given it away: what can be written may be another's all the same."""
     with contextlib.suppress(OSError):
-        return os.getxattr(folder, "user.delegate") == b"1"
+        return folder.name == unit or os.getxattr(folder, "user.delegate") == b"1"
     return False
 
 

@@ -132,7 +132,7 @@ def test_peers_keep_their_uid() -> None:
 def test_no_secret_is_in_the_environment() -> None:
     """`systemctl show` prints Environment= to everyone: credentials are files."""
     names = {value.split("=", 1)[0] for unit in SERVICES for value in settings(unit)["Environment"]}
-    assert names == {"HOME", "PATH", "XDG_CACHE_HOME", "npm_config_cache", "UV_CACHE_DIR"}
+    assert names == {"HOME", "MCPD_DELEGATED", "PATH", "XDG_CACHE_HOME", "npm_config_cache", "UV_CACHE_DIR"}
 
 
 if ANALYZE is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.harness import ROOT, RawClient
-from tests.systemd.machine import AS_INSTALLED, OWN, PATIENCE, Bridge, as_user, greet, run
+from tests.systemd.machine import AS_INSTALLED, HIERARCHIES, OWN, PATIENCE, Bridge, as_user, greet, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,6 +76,17 @@ def test_it_is_active_and_the_bridge_finds_it_without_the_environment_of_a_login
     with Bridge(OWN) as client:
         greet(client)
         assert not client.run("one", "echo", text="mine").get("isError")
+
+
+def test_a_users_servers_have_control_groups_too(own: Own) -> None:
+    with Bridge(OWN) as client:
+        greet(client)
+        assert not client.run("one", "echo", text="mine").get("isError")
+    name = own.show("ControlGroup").lstrip("/")
+    unit = next(each / name for each in HIERARCHIES if (each / name / "cgroup.subtree_control").exists())
+    assert own.show("MainPID") in (unit / "daemon" / "cgroup.procs").read_text().split()
+    (leaf,) = unit.glob("one-*")
+    assert (leaf / "cgroup.procs").read_text().split()
 
 
 def test_nobody_else_can_connect(own: Own) -> None:

@@ -53,10 +53,10 @@ def forgotten() -> Iterator[None]:
     cgroups._spent.clear()
 
 
-def found(tree: Path, group: str) -> Delegation | None:
+def found(tree: Path, group: str, unit: str = "") -> Delegation | None:
     said = tree / "said"
     said.write_text(f"4:memory:/elsewhere\n0::{group}\n")
-    return find(said, (tree / "absent", tree))
+    return find(unit, said, (tree / "absent", tree))
 
 
 def delegation(tree: Path) -> Delegation:
@@ -88,6 +88,14 @@ def test_a_subgroup_that_systemd_has_put_the_daemon_into_stays_its_own(tree: Pat
     assert found(tree, "/system.slice/mcpd.service/supervisor") == Delegation(unit, unit / "supervisor")
 
 
+@pytest.mark.parametrize("part", ["", "/daemon"])
+def test_a_group_of_a_user_is_ours_if_its_unit_says_so_and_no_other(tree: Path, part: str) -> None:
+    unit = tree / "app.slice" / "mcpd.service"
+    assert found(tree, f"/app.slice/mcpd.service{part}", "mcpd.service") == Delegation(unit, unit / "daemon")
+    assert found(tree, f"/app.slice/mcpd.service{part}") is None
+    assert found(tree, f"/app.slice/terminal.scope{part}", "mcpd.service") is None
+
+
 @pytest.mark.parametrize(
     "group",
     [
@@ -102,10 +110,10 @@ def test_a_group_without_delegation_or_of_another_unit_is_nobodys_to_take(tree: 
 def test_there_is_none_without_cgroup_v2_or_without_a_process(tree: Path) -> None:
     said = tree / "said"
     said.write_text("4:memory:/system.slice/mcpd.service\n")
-    assert find(said, (tree,)) is None
-    assert find(tree / "nobody", (tree,)) is None
+    assert find("", said, (tree,)) is None
+    assert find("", tree / "nobody", (tree,)) is None
     said.write_text("0::/system.slice/mcpd.service\n")
-    assert find(said, (tree / "absent",)) is None
+    assert find("", said, (tree / "absent",)) is None
 
 
 def test_the_daemon_moves_into_its_leaf_before_it_enables_each_controller_alone(tree: Path) -> None:
