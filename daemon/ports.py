@@ -12,6 +12,7 @@ from msgspec import Raw
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.catalog.snapshot import Catalog
 from daemon.config.config_model import Config
+from daemon.history.event import Event
 from daemon.kit.waiting import Watch
 from daemon.model import Definition, Era, Kind, StandingWishes
 from daemon.wire.envelope import Buffer
@@ -159,6 +160,9 @@ class Subscribers(Protocol):
 
     def unsafe(self, server: str, why: UnsafeQuestion) -> None:
         """Note the refusal of a request that no user may see."""
+
+    def refused_host(self, refusal: Event) -> None:
+        """Note that a server's sandbox refused a host."""
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):

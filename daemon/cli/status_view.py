@@ -288,6 +288,7 @@ def _program(server: ServerReport) -> list[str]:
         *_processes(server),
         *([bytes_in_words(server["rssBytes"])] if server["rssBytes"] is not None else []),
         counted(server["tools"], "tool"),
+        *([f"sandbox {sandbox['mode']}"] if (sandbox := server.get("sandbox")) else []),
         *([f"started again {counted(restarts, 'time')}"] if restarts else []),
     ]
 

@@ -143,6 +143,10 @@ class ConnectedClients:
         kind, details = EventKind.QUESTION_REFUSED, {"reason": why.reason}
         self._gather(Event(kind=kind, server=server_of(server), text=str(why), details=details))
 
+    def refused_host(self, refusal: Event) -> None:
+        """Record a host that a sandbox refused (`ports.Subscribers.refused_host`)."""
+        self._gather(refusal)
+
     def uses(self, server: str) -> bool:
         """Whether a client needs a server outside of calls (`ports.Subscribers.uses`)."""
         return bool(self.resources.wished(server)) or self.tasks.are_open(server)

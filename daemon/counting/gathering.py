@@ -31,7 +31,8 @@ class Gathering:
     def add(self, event: Event) -> None:
         """Take an event of a kind that has a `count`; never blocks."""
         why = event.details.get("reason") or event.details.get("bound")
-        sort = (event.kind, event.server, event.details.get("door"), why)
+        whither = event.details.get("door") or event.details.get("host")
+        sort = (event.kind, event.server, whither, why)
         if sort not in self._since and len(self._since) >= MAX_SORTS:
             sort = (event.kind, "", None, None)
         if sort in self._since:

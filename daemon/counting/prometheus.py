@@ -151,6 +151,11 @@ _SERVERS = (
         ("server", "kind"),
     ),
     _counter("mcpd_server_restarts_total", "Runs of a server that were followed by another.", ("server",)),
+    _counter(
+        "mcpd_server_egress_refused_total",
+        "Requests of a sandboxed server for hosts that its sandbox refused.",
+        ("server",),
+    ),
     _gauge(
         "mcpd_server_calls_in_flight",
         "Calls to a server without an answer yet, those in line included.",

@@ -197,13 +197,16 @@ def _calls(tally: Tally) -> dict[str, Values]:
         "mcpd_call_duration_seconds": durations,
         "mcpd_requests_total": requests,
         "mcpd_server_requests_total": relays,
+        "mcpd_server_egress_refused_total": {
+            (server,): calls.refused_hosts for server, calls in _by_server(tally)
+        },
     }
 
 
 def _by_server(tally: Tally) -> Iterator[tuple[str, ServerCalls]]:
     yield from tally.servers.items()
     elsewhere = tally.elsewhere
-    if elsewhere.count or elsewhere.requests or elsewhere.relays:
+    if elsewhere.count or elsewhere.requests or elsewhere.relays or elsewhere.refused_hosts:
         yield OTHER, elsewhere
 
 

@@ -98,6 +98,9 @@ class ServerCalls(msgspec.Struct):
     relays: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     """Requests that the server made of clients, by method and what became of them."""
 
+    refused_hosts: int = 0
+    """Requests for hosts that its sandbox refused."""
+
     @property
     def count(self) -> int:
         """The number of all calls."""
@@ -116,6 +119,7 @@ class ServerCalls(msgspec.Struct):
         self.seconds += other.seconds
         self.requests.update(other.requests)
         self.relays.update(other.relays)
+        self.refused_hosts += other.refused_hosts
 
 
 class Spared(msgspec.Struct):
@@ -226,6 +230,10 @@ class Tally:
         """Count a request of a server to a client, with one of `RELAYS` as outcome."""
         key = _one_of(method, protocol.ASKED_OF_CLIENTS), _one_of(outcome, RELAYS)
         self.servers.get(server, self.elsewhere).relays[key] += 1
+
+    def refused_host(self, server: str) -> None:
+        """Count a request for a host that a server's sandbox refused."""
+        self.servers.get(server, self.elsewhere).refused_hosts += 1
 
     def meta_call(self, surface: str, tool: str, outcome: str) -> None:
         """Count a call that mcpd answered itself: a further round trip. Unknown names count together."""

@@ -71,6 +71,10 @@ class EventKind(StrEnum):
     QUESTION_REFUSED = "question-refused"
     """A server's question was shown to no user. `reason` (`catalog.authorship`), `count`; `text` says why."""
 
+    HOST_REFUSED = "host-refused"
+    """A server's sandbox refused a host. `host` (empty: further ones), `port`, `count`; `reason`
+    (`config.hosts`); `allow`: the command that allows it."""
+
     # Who comes and goes.
     INSTANCE_BEGAN = "instance-began"
     """An instance of a server was made for a client. `instance`."""

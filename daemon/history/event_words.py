@@ -279,6 +279,16 @@ def _question_refused(event: Event, details: Mapping[str, object]) -> str:
     return _with_reason(f"{counted(count, 'question')} refused, shown to no user{which}", event)
 
 
+def _host_refused(_event: Event, details: Mapping[str, object]) -> str:
+    count = int(_number(details, "count") or 1)
+    host = details.get("host")
+    asked = f"{host}:{details.get('port')}" if host else "further hosts"
+    told = f"its sandbox refused {asked}" + (f" {count} times" if count > 1 else "")
+    allow = details.get("allow")
+    why = f"`{allow}` allows it" if allow else str(details.get("reason", "")).replace("-", " ")
+    return f"{told} ({why})"
+
+
 def _session_began(_event: Event, details: Mapping[str, object]) -> str:
     shown = ", ".join(f"{name} {details[name]}" for name in ("profile", "surface") if details.get(name))
     return f"{details.get('client') or 'a client'} connected" + (f" ({shown})" if shown else "")
@@ -326,6 +336,7 @@ _WORDED: Mapping[EventKind, Callable[[Event, Mapping[str, object]], str]] = {
     _K.REFUSED: _refused,
     _K.OVERLOADED: _overloaded,
     _K.QUESTION_REFUSED: _question_refused,
+    _K.HOST_REFUSED: _host_refused,
     _K.INSTANCE_BEGAN: lambda event, _details: _with_reason("instance begun", event),
     _K.INSTANCE_ENDED: lambda event, _details: _with_reason("instance ended", event),
     _K.SESSION_BEGAN: _session_began,

@@ -132,6 +132,7 @@ def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:
         what = " and ".join(counted(number, kind) for kind, number in kinds.items())
         unread = any(each["because"] == "unknown" for each in held.values())
         yield f"waits for {'the store' if unread else 'approval (`mcpd approve`)'}: {what}", "warning"
+    yield from _wanted(server)
     for tool, reason in (server.get("quarantined") or {}).items():
         yield f"tool {tool} is not offered: {reason}", "warning"
     if completed := server.get("completed"):
@@ -147,6 +148,20 @@ def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:
         yield f"{noise['count']} lines on its stdout were not MCP; the first: {noise['first']}", "warning"
     if server["oneClientAtATime"]:
         yield "it serves one client at a time: what it asks clients could be for any of them", "quiet"
+
+
+WANTED = 3
+"""Most refused hosts that are named of one server, each with its command."""
+
+
+def _wanted(server: ServerReport) -> Iterator[tuple[str, str]]:
+    """The hosts that a server's sandbox refused and could allow, each line with its severity."""
+    if sandbox := server.get("sandbox"):
+        wanted = [each for each in sandbox["refused"] if each["allow"]]
+        for each in wanted[:WANTED]:
+            yield f"wanted {each['host']}: `{each['allow']}`", "warning"
+        if len(wanted) > WANTED:
+            yield f"and {len(wanted) - WANTED} more (`{sandbox['show']}`)", "warning"
 
 
 def _outlook(server: ServerReport) -> str:

@@ -206,6 +206,28 @@ class HeldReport(TypedDict):
     change: Mapping[str, list[str]]  # `catalog.forms.Change`
 
 
+class RefusedHostReport(TypedDict):
+    """A host that a sandbox refused."""
+
+    host: str
+    port: int
+    count: int
+    reason: str  # `config.hosts.HostRefusal`
+    allow: str
+    """The command that allows it; empty if none does."""
+
+
+class SandboxReport(TypedDict):
+    """A server's sandbox."""
+
+    mode: str
+    refused: list[RefusedHostReport]
+    refusedMore: int
+    """Requests for hosts left out of `refused`."""
+    show: str
+    """The command that shows all of it."""
+
+
 class BesideToolsReport(TypedDict):
     """The numbers of known prompts, resources, templates and skills."""
 
@@ -255,6 +277,7 @@ class ServerReport(StandingReport, RunningReport):
     unavailableSkillsLeft: NotRequired[int]
     lists: NotRequired[dict[str, ListReport]]
     held: NotRequired[dict[str, HeldReport]]  # by operators' words (`catalog.kinds.switch_of`)
+    sandbox: NotRequired[SandboxReport | None]
     instances: NotRequired[list[ServerReport]]
 
 

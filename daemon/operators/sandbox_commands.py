@@ -17,8 +17,11 @@ from daemon.operators.server_changes import RestartParams, named, restart
 from daemon.sandbox.launch import Lesson
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from daemon.config.config_model import Server
-    from daemon.sandbox.egress import SeenHost
+    from daemon.operators.reports import RefusedHostReport, SandboxReport
+    from daemon.sandbox.egress import SeenHosts
 
 LEARNING = "notifications/learning"
 """Tells the operator that the server runs watched."""
@@ -36,12 +39,11 @@ async def sandbox(context: OperatorContext, params: SandboxParams) -> dict[str, 
     server = _local(context, params.server)
     rules = server.confined
     proxies = [each.egress for each in context.actors.values() if each.of == server.name and each.egress]
-    reached, refused = Counter[str](), Counter[str]()
-    last: dict[str, SeenHost] = {}
+    reached = Counter[str]()
     for proxy in proxies:
         reached.update({host: each.count for host, each in proxy.allowed.hosts.items()})
-        refused.update({host: each.count for host, each in proxy.refused.hosts.items()})
-        last |= proxy.refused.hosts
+    upstream = context.upstreams.get(server.name)
+    refused = None if upstream is None else upstream.refused_hosts
     return {
         "server": server.name,
         "mode": str(SandboxMode.OFF if rules is None else rules.mode),
@@ -49,13 +51,27 @@ async def sandbox(context: OperatorContext, params: SandboxParams) -> dict[str, 
         "rules": None if rules is None else rules.as_written(),
         "reached": dict(reached),
         "refused": [
-            {"host": host, "count": count, "reason": str(last[host].reason), "allow": last[host].allow}
-            for host, count in refused.items()
+            {"host": each.host, "count": each.count, "reason": str(each.reason), "allow": each.allow}
+            for each in (refused.hosts.values() if refused else ())
         ],
     }
 
 
 SANDBOX = Command("sandbox", SandboxParams, sandbox)
+
+
+def sandbox_report(
+    server: Server, refused: SeenHosts | None, redact: Callable[[str], str]
+) -> SandboxReport | None:
+    """A server's sandbox and what its instances were refused; None without a sandbox."""
+    if server.confined is None:
+        return None
+    told: list[RefusedHostReport] = []
+    for each in refused.hosts.values() if refused else ():
+        host, allow, reason = redact(each.host), redact(each.remedy(server.name)), str(each.reason)
+        told += [{"host": host, "port": each.port, "count": each.count, "reason": reason, "allow": allow}]
+    more, show = refused.others if refused else 0, f"mcpd sandbox {server.name}"
+    return {"mode": str(server.confined.mode), "refused": told, "refusedMore": more, "show": show}
 
 
 class LearnParams(SandboxParams):

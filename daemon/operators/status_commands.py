@@ -21,6 +21,7 @@ from daemon.operators.base import Command, NoParams, OperatorContext
 from daemon.operators.call_commands import in_flight
 from daemon.operators.event_commands import LOOKED_AT, for_people, recent
 from daemon.operators.news import held_in
+from daemon.operators.sandbox_commands import sandbox_report
 from daemon.operators.session_commands import connection_status
 from daemon.operators.tool_reports import view_of
 from daemon.processes.marks import memory_by_mark
@@ -142,6 +143,7 @@ def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[
         **_lists(entry, context.catalog, redact),
         "held": held_in(entry),
         **({"learning": True} if entry.name in context.lessons else {}),
+        "sandbox": sandbox_report(server, None if upstream is None else upstream.refused_hosts, redact),
         "instances": [instance_status(each, context, memory) for each in instances],
     }
     return cast("ServerReport", told)

@@ -63,6 +63,9 @@ ACCEPT_PAUSE = 1.0
 HOSTS = 64
 """Different hosts of a record: more than real servers use, and a server may make names up."""
 
+NAME_CHARACTERS = 253
+"""Characters of a refused name that are kept: no name of a host is longer."""
+
 STUB_SECONDS = 10.0
 """From the start of the stub to its socket: it takes milliseconds, on a swapping machine seconds."""
 
@@ -89,6 +92,10 @@ class SeenHost:
     last: float = 0.0
     """Time of the last request, in seconds of the epoch."""
 
+    def remedy(self, server: str) -> str:
+        """The command that allows it to a server; empty if none does."""
+        return f"mcpd allow-host {server} {self.allow}" if self.allow else ""
+
 
 class SeenHosts:
     """The first `HOSTS` hosts that a server asked for, and the number of requests for others."""
@@ -98,13 +105,15 @@ class SeenHosts:
         self.others = 0
         self._wall = wall
 
-    def add(self, seen: SeenHost) -> None:
-        """Count a request."""
-        known = self.hosts.get(seen.host)
+    def add(self, seen: SeenHost) -> SeenHost:
+        """Count a request; returns the host with its count, and an empty one for all others together."""
+        known, now = self.hosts.get(seen.host), self._wall()
         if known is None and len(self.hosts) == HOSTS:
             self.others += 1
-            return
-        self.hosts[seen.host] = attrs.evolve(seen, count=1 + (known.count if known else 0), last=self._wall())
+            return attrs.evolve(seen, host="", allow="", count=self.others, last=now)
+        counted = attrs.evolve(seen, count=1 + (known.count if known else 0), last=now)
+        self.hosts[seen.host] = counted
+        return counted
 
 
 class _NotConnected(Exception):
@@ -122,12 +131,12 @@ class Egress:
         self,
         server: str,
         rules: HostRules,
-        on_refused: Callable[[str, int, HostRefusal], None],
+        on_refused: Callable[[SeenHost], None],
         *,
         getaddrinfo: Callable[..., list[Any]] = socket.getaddrinfo,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`on_refused` gets host, port and reason of every refusal; `getaddrinfo` is called in threads."""
+        """`on_refused` gets every refusal, with the host's count; `getaddrinfo` is called in threads."""
         self.refused, self.allowed = SeenHosts(wall), SeenHosts(wall)
         self._server = server
         self._rules = rules
@@ -243,6 +252,7 @@ class Egress:
         self, host: str, port: int, reason: HostRefusal, address: str = "", lacks: str = ""
     ) -> _NotConnected:
         """Record a refusal, and word it."""
+        host = host if len(host) <= NAME_CHARACTERS else f"{host[:NAME_CHARACTERS]}..."
         allow = {HostRefusal.DENIED: "", HostRefusal.INVALID_NAME: ""}.get(reason, lacks or host)
         text = {
             HostRefusal.NOT_ALLOWED: f"does not allow {host}.",
@@ -251,10 +261,10 @@ class Egress:
             HostRefusal.INVALID_NAME: f"allows hosts by name, and {host!r} is none: use the name of a host",
             HostRefusal.NOT_PUBLIC: f"does not allow {host} at {address}, which is not a public address.",
         }[reason]
-        self.refused.add(SeenHost(host, port, reason, allow))
-        self._on_refused(host, port, reason)
+        seen = SeenHost(host, port, reason, allow)
+        self._on_refused(self.refused.add(seen))
         if allow:
-            text = f"{text} To allow it: mcpd allow-host {self._server} {allow}"
+            text = f"{text} To allow it: {seen.remedy(self._server)}"
         return _NotConnected(HTTPStatus.FORBIDDEN, f"mcpd's sandbox of {self._server} {text}")
 
 

@@ -27,6 +27,7 @@ from daemon.counting.measures import RepairCounts
 from daemon.counting.recent_calls import CallLogger, RecentCalls
 from daemon.counting.series import Series
 from daemon.counting.tally import Tally, counters, hourly, most_called
+from daemon.history.event import EventKind
 from daemon.history.journal import History
 from daemon.host.notify import SWITCHES, handover
 from daemon.kit.later import later
@@ -110,7 +111,7 @@ class Core:
         self.history = _history(around)
         self.gathering = Gathering(self.history.note)
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS, note=self.history.note)
-        self.subscribers, self.states = ConnectedClients(self.gathering.add), RequestStates()
+        self.subscribers, self.states = ConnectedClients(partial(_gather, self)), RequestStates()
         self.servers = _servers(self, config)
         self.upstreams, self.supervisor = self.servers.upstreams, self.servers.supervisor
         self.librarian = Librarian(self.registry.catalog, config.search)
@@ -138,6 +139,12 @@ def _history(around: Surroundings) -> History:
     history = History(time.time, life, redact)
     history.listeners.append(around.tell_event)
     return history
+
+
+def _gather(core: Core, event: Event) -> None:
+    if event.kind is EventKind.HOST_REFUSED:
+        core.tally.refused_host(event.server)
+    core.gathering.add(event)
 
 
 def _servers(core: Core, config: Config) -> Servers:

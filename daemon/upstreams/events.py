@@ -19,14 +19,17 @@ from msgspec import Raw, Struct
 from daemon.catalog.authorship import UnsafeQuestion, authored
 from daemon.catalog.extensions import is_unknown
 from daemon.causes import Cause, Reason
-from daemon.config.hosts import HostRefusal
+from daemon.config.labels import server_of
 from daemon.counting.measures import STDERR_LINE
 from daemon.errors import CallError, ProtocolFault
+from daemon.history.event import Event, EventKind
+from daemon.history.event_words import phrase
 from daemon.kit.waiting import Watch
 from daemon.model import Era, Kind, StandingWishes
 from daemon.ports import Subscribers, UpstreamConnection
 from daemon.protocol import ACKNOWLEDGED, LIST_ROOTS, LOG_MESSAGE, RESOURCE_UPDATED, TASK_STATUS, UNREADABLE
 from daemon.safety.redact import Redactor
+from daemon.sandbox.egress import SeenHost
 from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.handshake import Greeting
 from daemon.upstreams.upstream_access import UpstreamAccess
@@ -407,9 +410,19 @@ class ServerEvents:
             # Since 2026-07-28 a line belongs to the request that has asked for it.
             cause.notified(method, params)
 
-    def on_refused_host(self, host: str, port: int, reason: HostRefusal) -> None:
-        """Log a host that the server asked its sandbox for in vain."""
-        self._server.log.say("INFO", f"its sandbox refused {host}:{port} ({reason})")
+    def on_refused_host(self, seen: SeenHost) -> None:
+        """Note a host that the server asked its sandbox for in vain, and log it once: a server may retry."""
+        name = self._server.name
+        allow = seen.remedy(server_of(name))
+        event = Event(
+            kind=EventKind.HOST_REFUSED,
+            server=server_of(name),
+            details={"host": seen.host, "port": seen.port, "reason": str(seen.reason), "allow": allow},
+        )
+        self._server.subscribers.refused_host(event)
+        if seen.count == 1:
+            # Programs that read the log get the event itself.
+            logger.bind(server=name, event=True).info("{}", phrase(event))
 
     def on_child(self, pid: int, mark: int) -> None:
         """Remember the child for `mcpd status`."""

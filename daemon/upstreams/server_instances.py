@@ -23,6 +23,7 @@ from daemon.kit.waiting import keep_latest
 from daemon.model import Kind
 from daemon.ports import Holder
 from daemon.safety.escape import visible
+from daemon.sandbox.egress import SeenHosts
 from daemon.states import ServerState
 from daemon.upstreams.server_actors import ServerActors
 from daemon.upstreams.upstream_access import LastUse, UpstreamAccess
@@ -248,6 +249,8 @@ class ServerInstances:
         """Whether it is the server of its name, rather than one replaced since."""
         self.begun = self.ended = self._restarts = 0
         """Instances so far, ended ones, and the restarts of those."""
+        self.refused_hosts: SeenHosts | None = None
+        """The hosts that sandboxes of instances refused, ended ones included."""
         self._losses: dict[tuple[Hashable, Key], str] = {}
         """Why an instance has ended, by the sessions that used it and its key."""
         self._actors = actors
@@ -365,6 +368,8 @@ class ServerInstances:
         actor.own_catalog = lists.own_catalog
         assert actor.use is not None, "how long an instance lasts depends on it"
         actor.record = partial(actor.use.counted, stats=(actor.stats, self._stats))
+        if actor.egress is not None:
+            self.refused_hosts = actor.egress.refused = self.refused_hosts or actor.egress.refused
         self._actors.sooner.set()
         made_for = told_session(holder)
         self._note(EventKind.INSTANCE_BEGAN, label, made_for)

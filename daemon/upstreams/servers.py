@@ -27,6 +27,7 @@ from daemon.kit.waiting import Watch
 from daemon.ports import CallToSend, Holder, Upstream
 from daemon.processes.marks import Effort, efforts
 from daemon.safety.redact import REASON
+from daemon.sandbox.egress import SeenHosts
 from daemon.states import COMING, SERVING, ServerState
 from daemon.supervision.starts import Rank
 from daemon.supervision.supervisor import Supervisor
@@ -90,6 +91,11 @@ class InstancedServer:
     def greeting(self) -> Greeting | None:
         """The newest instance's greeting."""
         return None if (newest := self._newest()) is None else newest.greeting
+
+    @property
+    def refused_hosts(self) -> SeenHosts | None:
+        """The hosts that the sandboxes of its instances refused."""
+        return self.instances.refused_hosts
 
     async def refresh(self) -> str:
         """Have all instances list everything again now; return the problems with tools, by instance."""

@@ -26,7 +26,7 @@ from daemon.counting.measures import CallStats, LogShare, Noise, StderrTail
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import ServerStatus
 from daemon.ports import CallToSend, Instances, Subscribers, Upstream
-from daemon.sandbox.egress import Egress
+from daemon.sandbox.egress import Egress, SeenHosts
 from daemon.states import COMING, SERVING, WAKEABLE, ServerState
 from daemon.supervision.backoff import Ending, Run
 from daemon.supervision.lifecycle import Lifecycle
@@ -458,6 +458,11 @@ class UpstreamAccess:
         if self.admission is None:
             raise self._unavailable()
         return problem
+
+    @property
+    def refused_hosts(self) -> SeenHosts | None:
+        """The hosts that its sandbox refused; None without a sandbox."""
+        return None if self.egress is None else self.egress.refused
 
     def shut(self) -> None:
         """Take no more calls over the first connection, and give back those in line."""

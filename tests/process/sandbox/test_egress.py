@@ -53,7 +53,7 @@ class Proxy:
     egress: Egress
     port: int
     names: Names
-    refusals: list[tuple[str, int, HostRefusal]]
+    refusals: list[SeenHost]
     scope: trio.CancelScope
 
     async def connect(self, said: bytes = b"") -> trio.SocketStream:
@@ -83,9 +83,9 @@ def names() -> Iterator[Names]:
 
 @asynccontextmanager
 async def proxy(names: Names, *allowed: str, denied: tuple[str, ...] = ()) -> AsyncIterator[Proxy]:
-    refusals: list[tuple[str, int, HostRefusal]] = []
+    refusals: list[SeenHost] = []
     rules = HostRules(allowed or (API,), denied)
-    made = Egress("github", rules, lambda *told: refusals.append(told), getaddrinfo=names, wall=lambda: WALL)
+    made = Egress("github", rules, refusals.append, getaddrinfo=names, wall=lambda: WALL)
     (listener,) = await trio.open_tcp_listeners(0, host=HERE)
     is_virtual = isinstance(trio.lowlevel.current_clock(), MockClock)
     with trio.fail_after(math.inf if is_virtual else PATIENCE):
@@ -276,8 +276,8 @@ async def test_a_refusal_says_what_to_do_is_told_and_recorded(
     assert head.splitlines()[0] == f"HTTP/1.1 403 {line}"
     assert f"Content-Length: {len(body)}" in head
     (told,) = proxied.refusals
-    assert told[1:] == (81, reason)
-    assert proxied.egress.refused.hosts == {told[0]: SeenHost(told[0], 81, reason, allow, 1, WALL)}
+    assert told == SeenHost(told.host, 81, reason, allow, 1, WALL)
+    assert proxied.egress.refused.hosts == {told.host: told}
     assert not proxied.egress.allowed.hosts
 
 
@@ -291,7 +291,8 @@ async def test_a_redirect_to_a_private_address_is_judged_as_any_request(names: N
         target = first.partition(b"Location: ")[2].split()[0]
         second = await proxied.answer(b"GET %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (target, API.encode()))
     assert second.startswith(b"HTTP/1.1 403 ")
-    assert proxied.refusals == [(HERE, port, HostRefusal.IS_AN_ADDRESS)]
+    (told,) = proxied.refusals
+    assert (told.host, told.port, told.reason) == (HERE, port, HostRefusal.IS_AN_ADDRESS)
 
 
 async def test_a_refused_host_is_never_looked_up(names: Names) -> None:
@@ -318,6 +319,16 @@ async def test_the_records_are_bounded_and_count_each_host(names: Names) -> None
     assert refused.others == 6
     assert (refused.hosts["h0.example"].count, refused.hosts["h0.example"].port) == (2, 2)
     assert len(proxied.refusals) == egress.HOSTS + 7
+    *_, other, again = proxied.refusals
+    assert (other.host, other.allow, other.count) == ("", "", 6)
+    assert (again.host, again.count) == ("h0.example", 2)
+
+
+async def test_a_name_that_is_longer_than_any_is_cut(names: Names) -> None:
+    long = "a" * egress.NAME_CHARACTERS
+    async with proxy(names) as proxied:
+        await proxied.answer(f"CONNECT {long}{long}:1 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    assert list(proxied.egress.refused.hosts) == [f"{long}..."]
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,22 @@ def test_what_is_unusual_is_said_below_the_table_and_nothing_else(
         assert (phrase.removeprefix("!") in text) is not phrase.startswith("!"), phrase
 
 
+def test_hosts_that_a_sandbox_refused_are_told_with_their_commands() -> None:
+    refused = [
+        {"host": host, "port": 443, "count": 9, "reason": "", "allow": allow and f"mcpd allow-host git {host}"}
+        for host, allow in (("a.x", "a.x"), ("denied.x", ""), ("b.x", "b.x"), ("c.x", "c.x"), ("d.x", "d.x"))
+    ]
+    sandbox = {"mode": "strict", "refused": refused, "refusedMore": 0, "show": "mcpd sandbox git"}
+    said = (
+        "git: ready\n  wanted a.x: `mcpd allow-host git a.x`\n  wanted b.x: `mcpd allow-host git b.x`\n"
+        "  wanted c.x: `mcpd allow-host git c.x`\n  and 1 more (`mcpd sandbox git`)\n"
+    )
+    assert said in shown({"git": server(sandbox=sandbox)}, PIPE)
+    text = shown({"git": server(sandbox={**sandbox, "refused": refused[:4]})}, PIPE)
+    assert "wanted c.x" in text
+    assert "mcpd sandbox git" not in text
+
+
 def test_servers_that_are_only_starting_are_one_line() -> None:
     states = ["starting"] * 4 + ["queued"] * 9
     coming = {

@@ -50,6 +50,15 @@ async def test_doors_and_reasons_are_told_apart_and_bounded_in_number() -> None:
     assert len(noted) == MAX_SORTS + 1
 
 
+async def test_refused_hosts_are_told_apart() -> None:
+    noted: list[Event] = []
+    gathering = Gathering(noted.append)
+    for host in ("a", "b", "a"):
+        details = {"host": host, "reason": "not-allowed"}
+        gathering.add(Event(kind=EventKind.HOST_REFUSED, server="s", details=details))
+    assert [event.details["host"] for event in noted] == ["a", "b"]
+
+
 async def test_what_was_gathered_is_noted_at_the_end() -> None:
     noted: list[Event] = []
     gathering = Gathering(noted.append)

@@ -77,6 +77,15 @@ def test_what_waits_for_approval_is_counted_by_server() -> None:
     assert values("mcpd_server_held") == {("git",): 0, ("time",): 0, ("off",): 0}
 
 
+def test_refused_hosts_are_counted_by_server_also_of_one_that_went() -> None:
+    tally = new_tally(["git", "gone"])
+    for server in ("git", "gone", "git"):
+        tally.refused_host(server)
+    tally.serve(["git"])
+    refused = read(exporter(tally)).values["mcpd_server_egress_refused_total"]
+    assert refused == {("git",): 2, (OTHER,): 1}
+
+
 def test_requests_are_counted_by_server_method_and_what_became_of_them() -> None:
     tally = new_tally(["git"])
     tally.request("git", "prompts/get", "ok")

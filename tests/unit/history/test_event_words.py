@@ -76,6 +76,23 @@ CRASHLOOP = " next start in 1m (crashloop)"
             {"reason": "url", "count": 1200},
             "1,200 questions refused, shown to no user, the last because: its url is none",
         ),
+        (
+            K.HOST_REFUSED,
+            "",
+            {
+                "host": "api.x",
+                "port": 443,
+                "allow": "mcpd allow-host s api.x",
+                "count": 1,
+            },
+            "its sandbox refused api.x:443 (`mcpd allow-host s api.x` allows it)",
+        ),
+        (
+            K.HOST_REFUSED,
+            "",
+            {"host": "", "port": 443, "reason": "not-allowed", "allow": "", "count": 12},
+            "its sandbox refused further hosts 12 times (not allowed)",
+        ),
         (K.RESTARTED, "", {"by": "operator"}, "restarted: an operator asked for it"),
         (K.STATE, "switched off", {"state": "disabled"}, "disabled: switched off"),
         (

@@ -32,6 +32,7 @@ from daemon.model import ToolKey
 from daemon.operators.base import Clients, Counters, DaemonFacts, OperatorContext
 from daemon.ports import Holder, Upstream
 from daemon.processes.children import Children
+from daemon.sandbox.egress import SeenHosts
 from daemon.setup.approving import Approver
 from daemon.state.health import Condition, Persistence
 from daemon.state.notes import Totals
@@ -80,6 +81,7 @@ class FakeServer(FakeUpstream):
         self.noise = Noise()
         self.stderr = StderrTail()
         self.apart = Apart(name)
+        self.refused_hosts: SeenHosts | None = None
         self.greeting: Greeting | None = None
         self.pings: Keepalive | None = None
         self.children: dict[int, int] = {}

@@ -10,7 +10,9 @@ import trio
 from trio.testing import MockClock
 
 from daemon.causes import Cause
+from daemon.config.hosts import HostRefusal
 from daemon.config.redaction import Redactors
+from daemon.config.sandbox_keys import SandboxMode, sandbox_in_force
 from daemon.config.tuning import Timeouts
 from daemon.errors import UnknownServer, UpstreamTimeout
 from daemon.facts import Configured, DefinitionsListed, ServerRecord, Summarized, Switched
@@ -22,6 +24,7 @@ from daemon.operators import status_commands
 from daemon.operators.base import DaemonFacts
 from daemon.ports import UpstreamConnection
 from daemon.safety.redact import Redactor
+from daemon.sandbox.egress import SeenHost, SeenHosts
 from daemon.state.faults import StoreCause
 from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
@@ -421,6 +424,38 @@ class FakeLine:
     async def request(self, method: str, params: dict[str, Any], *, timeout: float) -> bytes:  # noqa: ASYNC109
         await trio.sleep(timeout)
         raise UpstreamTimeout(method)
+
+
+async def test_a_sandbox_is_told_with_what_it_refused_and_without_secrets() -> None:
+    daemon = Daemon()
+    refused = SeenHosts(lambda: NOW)
+    for host, reason in (("api.x", HostRefusal.NOT_ALLOWED), (f"{CANARY}.x", HostRefusal.DENIED)):
+        allow = host if reason is HostRefusal.NOT_ALLOWED else ""
+        refused.add(SeenHost(host, 443, reason, allow))
+    refused.add(SeenHost("api.x", 80, HostRefusal.NOT_ALLOWED, "api.x"))
+    daemon.alpha.refused_hosts = refused
+    catalog = daemon.stage.catalog.value
+    servers: Any = dict(catalog.config.mcp_servers)
+    servers["alpha"] = attrs.evolve(servers["alpha"], confined=sandbox_in_force(SandboxMode.STRICT))
+    config = attrs.evolve(catalog.config, mcp_servers=servers)
+    daemon.stage.catalog.set(attrs.evolve(catalog, config=config))
+    told: Any = daemon.status()["servers"]
+    assert told["beta"]["sandbox"] is None
+    assert told["alpha"]["sandbox"] == {
+        "mode": "strict",
+        "refused": [
+            {
+                "host": "api.x",
+                "port": 80,
+                "count": 2,
+                "reason": "not-allowed",
+                "allow": "mcpd allow-host alpha api.x",
+            },
+            {"host": "[redacted].x", "port": 443, "count": 1, "reason": "denied", "allow": ""},
+        ],
+        "refusedMore": 0,
+        "show": "mcpd sandbox alpha",
+    }
 
 
 async def test_how_long_a_server_is_silent_is_told_as_of_now(autojump_clock: MockClock) -> None:

@@ -4,15 +4,19 @@ from typing import Any
 
 import attrs
 import pytest
+from loguru import logger
 from msgspec import Raw
 
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.causes import Cause
 from daemon.config.config_model import Server
+from daemon.config.hosts import HostRefusal
 from daemon.errors import ProtocolFault
+from daemon.history.event import Event
 from daemon.kit.waiting import Watch
 from daemon.model import Kind, StandingWishes
 from daemon.safety.redact import Redactor
+from daemon.sandbox.egress import SeenHost
 from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.events import ServerEvents
 from daemon.upstreams.server_lists import ServerLists
@@ -30,6 +34,7 @@ class Clients:
 
     heard: list[tuple[str, str]] = attrs.field(factory=list)
     asked: list[PeerRequest] = attrs.field(factory=list)
+    refusals: list[Event] = attrs.field(factory=list)
 
     def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:
         del params, cause
@@ -43,6 +48,9 @@ class Clients:
 
     def unsafe(self, server: str, why: UnsafeQuestion) -> None:
         self.heard.append((server, why.reason))
+
+    def refused_host(self, refusal: Event) -> None:
+        self.refusals.append(refusal)
 
     def uses(self, server: str) -> bool:
         raise AssertionError(server)
@@ -190,3 +198,16 @@ async def test_noise_is_counted_and_a_flood_of_it_ends_the_connection() -> None:
     with pytest.raises(ProtocolFault):
         flood()
     assert ("degraded", Cause.NOISE) in scene.life.told
+
+
+def test_a_refused_host_is_noted_each_time_and_logged_once() -> None:
+    scene, lines = Scene(), list[str]()
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="INFO")
+    for count in (1, 2, 3):
+        scene.events.on_refused_host(SeenHost("api.x", 443, HostRefusal.NOT_ALLOWED, "api.x", count))
+    logger.remove(sink)
+    assert [str(each.kind) for each in scene.clients.refusals] == ["host-refused"] * 3
+    allow = "mcpd allow-host s api.x"
+    details = {"host": "api.x", "port": 443, "reason": "not-allowed", "allow": allow}
+    assert scene.clients.refusals[0].details == details
+    assert lines == [f"its sandbox refused api.x:443 (`{allow}` allows it)"]

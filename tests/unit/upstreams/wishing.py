@@ -10,6 +10,7 @@ import trio
 
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.errors import UpstreamTimeout
+from daemon.history.event import Event
 from daemon.kit.waiting import Watch
 from daemon.model import StandingWishes
 from daemon.ports import TaskOwner
@@ -46,6 +47,9 @@ class Wishing:
 
     def unsafe(self, server: str, why: UnsafeQuestion) -> None:
         raise AssertionError(server) from why
+
+    def refused_host(self, refusal: Event) -> None:
+        raise AssertionError(refusal)
 
     def uses(self, server: str) -> bool:
         raise AssertionError(server)
