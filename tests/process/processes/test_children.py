@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -80,6 +81,24 @@ async def stop(
 
 
 # --- starting -----------------------------------------------------------------------------------------------
+
+
+async def test_one_lasting_thread_forks_all_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox dies with the thread that forked it, and idle threads of trio end after 10 s."""
+    forked, popen = list[threading.Thread](), subprocess.Popen
+
+    def noted(*words: Any, **options: Any) -> Any:
+        forked.append(threading.current_thread())
+        return popen(*words, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    async with keeping(tmp_path) as (children, recorder):
+        for _ in range(3):
+            await stop(children, await start(children, recorder))
+            await trio.to_thread.run_sync(str)
+        assert {each.name for each in forked} == {"fork_0"}
+        assert len(set(forked)) == 1
+        assert forked[0].is_alive()
 
 
 async def test_a_child_gets_three_descriptors_its_own_group_and_no_death_signal(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
-from daemon.config.config_model import Server
+from daemon.config.config_model import Instance, Server
 from daemon.config.sandbox_keys import SandboxMode, SandboxWish, sandbox_in_force
 from daemon.errors import CannotStart
 from daemon.processes.children import ChildProcess, Children
@@ -121,6 +122,28 @@ async def test_a_program_at_home_finds_no_secret_no_capability_and_no_descriptor
     assert found["proxy"] == "http://127.0.0.1:3128"
     assert not (home / ".npm").exists()
     assert os.path.isfile(data)  # noqa: ASYNC240, PTH113 - a test may wait
+
+
+KEEP = """
+import os
+for each in ("/tmp", os.environ["MCPD_DATA_DIR"]):
+    print("mine" in os.listdir(each))
+    open(each + "/mine", "w").close()
+"""
+
+
+@pytest.mark.parametrize("mode", [SandboxMode.HOME, SandboxMode.STRICT])
+async def test_each_instance_has_its_own_tmp_and_its_own_data(home: Path, mode: SandboxMode) -> None:
+    children, plain = Children(), server_of(sys.executable, "-c", KEEP, wish=mode)
+    found = []
+    for label, workspace in (("s#1", None), ("s#2", None), ("s@/srv", "/srv"), ("s#1", None)):
+        server = attrs.evolve(plain, instance=Instance(label=label, workspace=workspace))
+        with trio.fail_after(PATIENCE):
+            async with prepared(server, environment(home), DaemonPlaces(environ=environment(home))) as start:
+                run = await begun(server, home, start, children)
+                found.append((await run.output()).decode().split("\n")[:2])
+                await run.child.process.wait()
+    assert found == [["False", "False"]] * 3 + [["False", "True"]]
 
 
 async def test_a_program_in_strict_mode_finds_an_empty_home_and_no_network(home: Path) -> None:
