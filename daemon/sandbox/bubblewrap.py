@@ -40,11 +40,12 @@ def arguments(policy: Policy, *, has_network: bool, filter_fd: int, status_fd: i
     for each in table()["kept"]:
         words += ["--ro-bind-try", each, each]
     words += ["--bind", policy.staging, policy.home] if is_view else []
+    shown = [each for each, given in policy.places.items() if given is not Access.HIDDEN]
     for path, access in in_order({**policy.places, **dict.fromkeys(policy.own, Access.WRITE)}):
         if is_view and is_within(path, policy.home):
             continue
         own = policy.own.get(path)
-        words += ["--bind", own, path] if own else _words(policy, path, access, emptied)
+        words += ["--bind", own, path] if own else _words(policy, path, access, emptied, shown)
     for link, target in policy.links.items():
         if not (is_view and is_within(link, policy.home)):
             words += ["--symlink", target, link]
@@ -54,10 +55,9 @@ def arguments(policy: Policy, *, has_network: bool, filter_fd: int, status_fd: i
     return [*words, "--chdir", policy.cwd]
 
 
-def _words(policy: Policy, path: str, access: Access, emptied: list[str]) -> list[str]:
+def _words(policy: Policy, path: str, access: Access, emptied: list[str], shown: list[str]) -> list[str]:
     if access is not Access.HIDDEN:
         return ["--bind" if access is Access.WRITE else "--ro-bind", path, path]
-    shown = [each for each, given in policy.places.items() if given is not Access.HIDDEN]
     above = [each for each in (*emptied, policy.home) if is_within(path, each)]
     nearest = max(above, key=len, default="")
     if above and not any(is_within(path, each) and is_within(each, nearest) for each in shown):

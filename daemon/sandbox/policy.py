@@ -160,6 +160,7 @@ class _Places:
         self._cwd = server.cwd or home
         self._around = around
         self._writable: list[str] = []
+        self._directories: dict[str, str] = {}
 
     def add_all(self) -> None:
         """Add the hidden places, those of the entry, the workspace and the working directory."""
@@ -206,11 +207,15 @@ class _Places:
     def own(self, caches: str) -> dict[str, str]:
         """Caches and directories of tools of the server's own; the user's tools are shown in these."""
         made = {}
+        is_offline = self._rules.mode is SandboxMode.STRICT and not self._rules.hosts
         for each in (*table()["caches"], *table()["tools"]):
             inside = os.path.realpath(os.path.join(self._home, each))  # noqa: PTH118
             if inside in self.found:
                 continue
-            made[inside] = f"{caches}/{each.replace('/', '+')}"
+            outside = f"{caches}/{each.replace('/', '+')}"
+            # Without a network nothing comes into a cache: an empty one is not worth the time of its mount.
+            if not is_offline or each in table()["tools"] or any(_listed(outside)):
+                made[inside] = outside
             for tool in _listed(inside) if each in table()["tools"] else ():
                 if self._secret_behind(tool) is None:
                     self.found.setdefault(tool, Access.READ)
@@ -219,9 +224,11 @@ class _Places:
     def _files_named(self) -> Iterator[str]:
         for each in self._server.args:
             path = os.path.join(self._cwd, each)  # noqa: PTH118
-            secret = any(is_within(os.path.realpath(path), hidden) for hidden in self._hidden())
-            if each and not secret and os.path.isfile(path) and not self._forged(path):  # noqa: PTH113
-                yield os.path.realpath(path)
+            if not each or not os.path.isfile(path) or self._forged(path):  # noqa: PTH113
+                continue
+            real = os.path.realpath(path)
+            if not any(is_within(real, hidden) for hidden in self._hidden()):
+                yield real
 
     def _is_wide(self, directory: str) -> bool:
         """Whether a directory holds the whole home directory, or belongs to a secret."""
@@ -242,7 +249,14 @@ class _Places:
 
     def _hide(self, path: str) -> None:
         self._put(os.path.normpath(path), Access.HIDDEN)
-        self._put(os.path.realpath(path), Access.HIDDEN)
+        directory, name = os.path.split(path)
+        if name in {"", ".", ".."} or os.path.islink(path):  # noqa: PTH114
+            self._put(os.path.realpath(path), Access.HIDDEN)
+            return
+        # Hundreds are in a few directories.
+        if directory not in self._directories:
+            self._directories[directory] = os.path.realpath(directory)
+        self._put(os.path.join(self._directories[directory], name), Access.HIDDEN)  # noqa: PTH118
 
     def _put(self, path: str, access: Access) -> None:
         self.found[path] = max(access, self.found.get(path, access))

@@ -272,3 +272,15 @@ def test_no_home_directory_prevents_the_start() -> None:
     assert rules is not None
     with pytest.raises(CannotStart, match="no home directory"):
         resolve(Server(name="s", command="sh", confined=rules), rules, DaemonPlaces(), "/bin")
+
+
+def test_without_a_network_only_caches_that_hold_something_are_mounted(home: Path) -> None:
+    made = policy_of(home, mode="strict")
+    inside = str(home / ".npm")
+    assert inside not in made.own
+    cache = Path(made.staging).parent / "caches" / ".npm"
+    cache.mkdir(parents=True)
+    assert inside not in policy_of(home, mode="strict").own
+    (cache / "index").touch()
+    assert policy_of(home, mode="strict").own[inside] == str(cache)
+    assert inside in policy_of(home).own
