@@ -233,9 +233,13 @@ def _nearest(path: str, places: Collection[str]) -> str:
 
 
 def _why(verb: str, chosen: str, below: list[str], used: Mapping[str, Use]) -> str:
-    files = [each for each in below if Use.DIRECTORY not in used[each]]
+    # Files that stayed come first: a name for a moment tells nobody anything.
+    files = sorted(
+        (each for each in below if Use.DIRECTORY not in used[each]), key=lambda it: Use.GONE in used[it]
+    )
     if chosen in used and files in ([], [chosen]):
-        is_seen = not used[chosen] & (Use.READ | Use.WRITE)
-        return "looked whether it is there" if is_seen else f"{verb} it"
+        if not used[chosen] & (Use.READ | Use.WRITE):
+            return "looked whether it is there"
+        return "listed it" if verb == "read" and not files else f"{verb} it"
     what = counted(len(files), "file") if files else counted(len(below), "directory", "directories")
     return f"{verb} {what} there, first {relpath((files or below)[0], chosen)}"

@@ -128,7 +128,7 @@ def test_a_server_is_learned_and_then_works_under_strict_with_the_entry() -> Non
         }
         assert [line["why"] for line in answer["lines"]] == [
             "read 2 files there, first a.md",
-            "wrote 2 files there, first day.md.new",
+            "wrote 2 files there, first day.md",
         ]
         assert answer["notes"] == [
             "it read ~/.ssh/config, which is secret: add allowRead yourself if it should"

@@ -90,6 +90,12 @@ async def test_a_directory_that_is_there_already_is_not_written_by_mkdir(place: 
     assert Use.WRITE not in seen.paths[str(place)]
 
 
+async def test_a_path_may_begin_in_an_open_directory(place: Path) -> None:
+    code = "import os, sys; at = os.open(sys.argv[1], os.O_RDONLY); os.mkdir('made', dir_fd=at)"
+    seen = await watched(FileWatch(MACHINE), sys.executable, "-I", "-S", "-c", code, str(place))
+    assert Use.WRITE in seen.paths[str(place / "made")]
+
+
 async def test_a_server_that_goes_round_the_proxy_is_seen(place: Path) -> None:
     code = """
 import socket, sys

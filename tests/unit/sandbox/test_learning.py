@@ -55,7 +55,7 @@ def test_a_directory_stands_for_files_that_lie_together() -> None:
     files = {f"~/notes/{name}": READ for name in ("index", "b", "c")}
     assert lines(files) == {"allowRead ~/notes": "read 3 files there, first index"}
     assert lines({"~/notes/index": READ}) == {"allowRead ~/notes/index": "read it"}
-    assert lines({"~/notes": READ | DIRECTORY}) == {"allowRead ~/notes": "read it"}
+    assert lines({"~/notes": READ | DIRECTORY}) == {"allowRead ~/notes": "listed it"}
 
 
 def test_a_written_file_opens_its_directory_since_programs_replace_files() -> None:
@@ -78,6 +78,8 @@ def test_no_line_opens_a_directory_that_programs_share(holder: str) -> None:
 def test_three_directories_next_to_each_other_become_their_parent() -> None:
     use = {f"~/src/{name}/x/file": WRITE for name in ("a", "b")}
     assert set(lines(use)) == {"allowWrite ~/src/a/x", "allowWrite ~/src/b/x"}
+    use = {f"~/src/{name}/file": WRITE for name in ("a", "b")}
+    assert set(lines(use)) == {"allowWrite ~/src/a", "allowWrite ~/src/b"}
     use = {f"~/src/{name}/file": WRITE for name in ("a", "b", "c")} | {"~/src/a/deep/er/f": WRITE}
     assert lines(use) == {"allowWrite ~/src": "wrote 4 files there, first a/file"}
 
@@ -86,6 +88,8 @@ def test_directories_on_the_way_and_files_that_are_gone_need_nothing() -> None:
     use = {"~": SEE | DIRECTORY, "~/a": SEE | DIRECTORY, "~/a/b": READ, "~/c/lock": READ | GONE}
     assert lines(use) == {"allowRead ~/a/b": "read it"}
     assert lines({"~/c": SEE | DIRECTORY}) == {"allowRead ~/c": "looked whether it is there"}
+    use = {"~/c/.tmp1": WRITE | GONE, "~/c/x": WRITE}
+    assert lines(use) == {"allowWrite ~/c": "wrote 2 files there, first x"}
     assert lines({"~/c/.tmp1": WRITE | GONE}) == {"allowWrite ~/c": "wrote 1 file there, first .tmp1"}
 
 
