@@ -125,6 +125,8 @@ def unavailable(error: str, **data: str) -> CannotStart:
 def unmade(error: str) -> CannotStart:
     """The error of a sandbox that the system refused to make, with the kind of refusal."""
     words = error.lower()
+    if "enospc" in words or ("no space left" in words and "unshare" in words):
+        return unavailable(error, problem="limit")
     if "namespace" in words or "unshare" in words or "uid map" in words or "uid_map" in words:
         return unavailable(error, problem=_refuser(), python=os.path.realpath(sys.executable))
     if "proc" in words and "permitted" in words:

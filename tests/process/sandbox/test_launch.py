@@ -285,6 +285,8 @@ async def test_a_sandbox_that_bubblewrap_cannot_make_is_told_from_a_program_that
     [
         ("Creating new namespace failed: Operation not permitted", "namespaces"),
         ("unshare: Operation not permitted", "namespaces"),
+        ("Creating new namespace failed: /proc/sys/user/max_*_namespaces exceeded (ENOSPC)", "limit"),
+        ("[Errno 28] No space left on device: 'unshare'", "limit"),
         ("setting up uid map: Permission denied", "namespaces"),
         ("Can't mount proc on /newroot/proc: Operation not permitted", "proc"),
         ("Can't mkdir /x: Read-only file system", "setup"),
