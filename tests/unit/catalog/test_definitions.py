@@ -117,6 +117,8 @@ INDECISIVE: dict[str, dict[str, Any]] = {
     "description": {"description": "said otherwise"},
     "enabled": {"enabled": False},
     "start": {"start": "lazy"},
+    "sandbox": {"sandbox": "strict"},
+    "sandbox_enabled": {"sandboxEnabled": True},
     "share": {"share": "session"},
     "idle": {"idle": "10m"},
     "timeouts": {"timeouts": {"call": 5}},
@@ -127,7 +129,10 @@ INDECISIVE: dict[str, dict[str, Any]] = {
     "workspace_programs": {"workspacePrograms": True},
     "trust": {"trust": "none"},
 }
-READ_INTO_OTHERS = {"name", "substituted", "credentials", "identity", "instance", "env_file", "faults"}
+READ_INTO_OTHERS = {
+    *("name", "substituted", "credentials", "identity", "instance"),
+    *("env_file", "confined", "faults"),
+}
 """What is no key of an entry, or whose content is read into another one."""
 OF_LOGINS = {"oauth", "auth"}
 """How to log in, which decides nothing about who answers."""
