@@ -137,7 +137,10 @@ def _entry(options: argparse.Namespace) -> tuple[Path, Server]:
 
 def _put(options: argparse.Namespace, value: object, *below: str) -> int:
     """Write `sandbox` of the entry, or a key below it, and wait until the server is up with it."""
-    name, (path, _) = options.server, _entry(options)
+    name, (path, server) = options.server, _entry(options)
+    if server.sandbox_enabled is False:
+        text = f"`sandboxEnabled` of {name} in {path} is false, and counts more than `sandbox`"
+        raise CommandFailed(f"{text}: remove it first; nothing was changed")
     present = drafts.read_present(path)
     place = (*present.places[name], "sandbox", *below)
     drafts.changed(present, lambda text: text.put(place, value), {}, os.environ).write()

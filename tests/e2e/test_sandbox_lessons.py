@@ -153,6 +153,18 @@ def test_a_lesson_ends_with_its_command_and_leaves_the_sandbox_as_it_was() -> No
         assert box.daemon.ask("sandbox", server="box")["learning"] is False
 
 
+def test_an_entry_that_would_have_no_effect_is_not_written() -> None:
+    with boxed("off") as box:
+        config = box.daemon.config
+        config.write_text(config.read_text().replace('"sandbox"', '"sandboxEnabled": false, "sandbox"'))
+        before, calls = config.read_text(), box.daemon.directory / "calls.jsonl"
+        calls.write_text('{"tool": "use"}')
+        words = ("sandbox", "box", "--learn", "--calls", str(calls), "--write", "--config", str(config))
+        done = box.daemon.outcome(*words)
+        assert (done.returncode, config.read_text()) == (1, before)
+        assert "sandboxEnabled" in done.stderr
+
+
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_a_lesson_lasts_as_long_as_its_command(end: signal.Signals) -> None:
     with boxed("strict") as box:
