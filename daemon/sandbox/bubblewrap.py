@@ -35,14 +35,20 @@ def arguments(policy: Policy, *, has_network: bool, filter_fd: int, status_fd: i
     is_view = policy.mode is SandboxMode.HOME
     emptied = [each for each in table()["empty"] if os.path.realpath(each) == each != policy.home]
     emptied = [each for each in emptied if _is_directory(each)]
-    for each in (*emptied, "/dev/shm", *([] if is_view else [policy.home])):  # noqa: S108 - directories of its own
+    for each in (*emptied, "/dev/shm"):  # noqa: S108 - directories of its own
         words += ["--size", str(TEMPORARY_BYTES), "--tmpfs", each]
     for each in table()["kept"]:
         words += ["--ro-bind-try", each, each]
-    words += ["--bind", policy.staging, policy.home] if is_view else []
     shown = [each for each, given in policy.places.items() if given is not Access.HIDDEN]
+    outer = {each: access for each, access in policy.places.items() if each != policy.home}
+    outer = {each: access for each, access in outer.items() if is_within(policy.home, each)}
+    outer = {each: access for each, access in outer.items() if is_view or access is Access.HIDDEN}
+    for path, access in in_order(outer):
+        words += _words(policy, path, access, emptied, shown)
+    own_home = ["--bind", policy.staging] if is_view else ["--size", str(TEMPORARY_BYTES), "--tmpfs"]
+    words += [*own_home, policy.home]
     for path, access in in_order({**policy.places, **dict.fromkeys(policy.own, Access.WRITE)}):
-        if is_view and is_within(path, policy.home):
+        if path in outer or (is_view and is_within(path, policy.home)):
             continue
         own = policy.own.get(path)
         words += ["--bind", own, path] if own else _words(policy, path, access, emptied, shown)
@@ -58,12 +64,16 @@ def arguments(policy: Policy, *, has_network: bool, filter_fd: int, status_fd: i
 def _words(policy: Policy, path: str, access: Access, emptied: list[str], shown: list[str]) -> list[str]:
     if access is not Access.HIDDEN:
         return ["--bind" if access is Access.WRITE else "--ro-bind", path, path]
+    if os.path.realpath(path) != path:
+        return []  # a link: the policy has its target, too
     above = [each for each in (*emptied, policy.home) if is_within(path, each)]
+    above += [each for each in _above(path, "/") if policy.places.get(each) is Access.HIDDEN]
     nearest = max(above, key=len, default="")
     if above and not any(is_within(path, each) and is_within(each, nearest) for each in shown):
         return []
     if _is_directory(path):
-        return ["--tmpfs", path, "--remount-ro", path]
+        inner = ["--dir", policy.home] if is_within(policy.home, path) else []
+        return ["--tmpfs", path, *inner, "--remount-ro", path]
     # What cannot be read from outside is not masked: each mount costs time.
     return ["--ro-bind", "/dev/null", path] if os.access(path, os.R_OK) else []
 

@@ -127,11 +127,15 @@ def unmade(error: str) -> CannotStart:
     words = error.lower()
     if "enospc" in words or ("no space left" in words and "unshare" in words):
         return unavailable(error, problem="limit")
-    if "namespace" in words or "unshare" in words or "uid map" in words or "uid_map" in words:
+    if any(each in words for each in _OF_NAMESPACES):
         return unavailable(error, problem=_refuser(), python=os.path.realpath(sys.executable))
     if "proc" in words and "permitted" in words:
         return unavailable(error, problem="proc")
     return unavailable(error, problem="setup")
+
+
+_OF_NAMESPACES = ("namespace", "unshare", "uid map", "uid_map", "capset", "'mount'", "loopback")
+"""Words of the stub and bubblewrap: a namespace is refused, or the rights within it."""
 
 
 def _refuser() -> str:

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.harness import ROOT, RawClient
-from tests.systemd.machine import AS_INSTALLED, HIERARCHIES, OWN, PATIENCE, Bridge, as_user, greet, run
+from tests.systemd.machine import (
+    AS_INSTALLED,
+    HIERARCHIES,
+    OWN,
+    PATIENCE,
+    Bridge,
+    as_user,
+    greet,
+    run,
+    scripted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,6 +125,23 @@ def test_a_reload_and_the_operators_commands_find_it(own: Own) -> None:
     status = json.loads(own.run("/usr/lib/mcpd/bin/mcpd", "status", "--json", check=False))
     assert status["daemon"]["pid"] == int(own.show("MainPID"))
     assert "is going well" not in own.run("/usr/lib/mcpd/bin/mcpd", "doctor", check=False)
+
+
+def test_servers_in_sandboxes_start_under_it_as_it_is(own: Own) -> None:
+    config = HOME / ".config" / "mcpd" / "mcpd.json"
+    before = config.read_text()
+    config.write_text(
+        json.dumps({"mcpServers": {mode: {**scripted(), "sandbox": mode} for mode in ("home", "strict")}})
+    )
+    try:
+        own.ctl("restart", "mcpd.service")
+        with Bridge(OWN) as client:
+            greet(client)
+            for mode in ("home", "strict"):
+                assert not client.run(mode, "echo", text="inside").get("isError")
+    finally:
+        config.write_text(before)
+        own.ctl("restart", "mcpd.service")
 
 
 def test_http_is_theirs_if_they_enable_it(own: Own) -> None:

@@ -17,8 +17,9 @@ from daemon.config.sandbox_keys import (
     sandbox_in_force,
 )
 from daemon.errors import CannotStart
+from daemon.sandbox import bubblewrap
 from daemon.sandbox.bubblewrap import arguments, home_view
-from daemon.sandbox.policy import SECRETS, Access, DaemonPlaces, Policy, resolve, table
+from daemon.sandbox.policy import SECRETS, Access, DaemonPlaces, Policy, resolve, table, unmade
 
 
 @pytest.fixture
@@ -29,6 +30,12 @@ def home(tmp_path: Path) -> Path:
     for file in (".ssh/id", ".netrc", ".profile", ".config/app/set.json", "src/main.py"):
         (made / file).write_text("x")
     return made
+
+
+@pytest.fixture
+def outside_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test's directories count as if they were outside /tmp, which is emptied."""
+    monkeypatch.setattr(bubblewrap, "table", lambda: {**table(), "empty": ()})
 
 
 def policy_of(home: Path, *, workspace: str | None = None, mode: str = "home", **more: Any) -> Policy:
@@ -257,6 +264,64 @@ def test_the_arguments_empty_what_is_others_and_end_with_the_directory(home: Pat
     open_words = arguments(policy_of(home), has_network=True, filter_fd=7, status_fd=8)
     assert "--unshare-net" not in open_words
     assert f"--bind {made.staging} {home}" in " ".join(open_words)
+
+
+@pytest.mark.parametrize("mode", ["home", "strict"])
+def test_a_home_within_a_hidden_place_stays_and_nothing_is_put_into_hidden_places(
+    tmp_path: Path, mode: str, outside_tmp: None
+) -> None:
+    """As under systemd, where the home directory is a state directory in one that nobody else reads."""
+    state = tmp_path.resolve() / "state"
+    home = state / "mcpd"
+    (home / "tokens").mkdir(parents=True)
+    (home / "tokens" / "first").touch()
+    (state / "link").symlink_to("mcpd")
+    files = {
+        "deny_read": [str(each) for each in (state, state / "link", home / "tokens", home / "tokens/first")]
+    }
+    made = policy_of(home, mode=mode, files=files)
+    words = " ".join(arguments(made, has_network=mode == "home", filter_fd=7, status_fd=8))
+    hidden = f"--tmpfs {state} --dir {home} --remount-ro {state}"
+    own = f"--bind {made.staging} {home}" if mode == "home" else f"--tmpfs {home} "
+    assert words.index(hidden) < words.index(own)
+    assert f"{state}/link" not in words
+    assert f"{home}/tokens" not in words
+    assert f"--bind {made.data}" in words or mode == "home"
+
+
+def test_a_file_in_a_hidden_directory_is_not_masked_again(
+    home: Path, tmp_path: Path, outside_tmp: None
+) -> None:
+    """Its directory is read-only by then: bubblewrap could not make the place."""
+    other = tmp_path.resolve() / "etc"
+    other.mkdir()
+    (other / "file").touch()
+    made = policy_of(home, files={"deny_read": [str(other), str(other / "file")]})
+    words = " ".join(arguments(made, has_network=True, filter_fd=7, status_fd=8))
+    assert f"--tmpfs {other} --remount-ro {other}" in words
+    assert f"{other}/file" not in words
+
+
+def test_a_readable_place_around_the_home_directory_does_not_uncover_it(home: Path) -> None:
+    made = policy_of(home, files={"allow_read": [str(home.parent)]})
+    words = " ".join(arguments(made, has_network=True, filter_fd=7, status_fd=8))
+    assert words.index(f"--ro-bind {home.parent} {home.parent}") < words.index(f"--bind {made.staging} {home}")
+
+
+@pytest.mark.parametrize(
+    ("error", "problems"),
+    [
+        ("[Errno 1] Operation not permitted: 'unshare'", {"namespaces", "apparmor", "userns"}),
+        ("[Errno 1] Operation not permitted: 'mount'", {"namespaces", "apparmor", "userns"}),
+        ("capset failed: Operation not permitted", {"namespaces", "apparmor", "userns"}),
+        ("loopback: Failed RTM_NEWADDR: Operation not permitted", {"namespaces", "apparmor", "userns"}),
+        ("Can't mount proc on /newroot/proc: Operation not permitted", {"proc"}),
+        ("Can't create file at /x: Read-only file system", {"setup"}),
+    ],
+)
+def test_a_refusal_of_the_system_is_told_by_its_kind(error: str, problems: set[str]) -> None:
+    """Of namespaces, the kind depends on this machine's settings."""
+    assert unmade(error).reason.data["problem"] in problems
 
 
 def test_every_place_of_the_table_is_relative_or_absolute_on_purpose() -> None:
