@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import attrs
+import msgspec
 
 from daemon.kit.later import later
 
@@ -57,8 +58,7 @@ class HostRefusal(StrEnum):
     NOT_PUBLIC = "not-public"
 
 
-@attrs.frozen
-class HostVerdict:
+class HostVerdict(msgspec.Struct, frozen=True):
     """A host in its normal form, and the reason why it is refused; None if it is allowed."""
 
     host: str

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import attrs
+import msgspec
 from loguru import logger
 
 from daemon.config.labels import server_of
@@ -53,8 +53,7 @@ _leaves: dict[int, Leaf] = {}
 """The leaves of living children, by mark."""
 
 
-@attrs.frozen
-class Delegation:
+class Delegation(msgspec.Struct, frozen=True):
     """A tree of control groups that is ours."""
 
     root: Path
@@ -99,8 +98,7 @@ class Delegation:
                     Leaf(path, mark, self.own).end()
 
 
-@attrs.frozen
-class Leaf:
+class Leaf(msgspec.Struct, frozen=True):
     """The control group of one child and its descendants."""
 
     path: Path

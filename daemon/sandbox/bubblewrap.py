@@ -55,6 +55,8 @@ def arguments(policy: Policy, *, has_network: bool, filter_fd: int, status_fd: i
     for link, target in policy.links.items():
         if not (is_view and is_within(link, policy.home)):
             words += ["--symlink", target, link]
+    # After all others: bubblewrap reads the table of mounts for each, and the view has hundreds.
+    words += ["--bind", policy.staging, policy.home] if is_view else []
     for each in emptied:
         if each not in {"/tmp", "/var/tmp"}:  # noqa: S108 - a directory of the server's own
             words += ["--remount-ro", each]
@@ -66,6 +68,8 @@ def _words(policy: Policy, path: str, access: Access, emptied: list[str], shown:
         return ["--bind" if access is Access.WRITE else "--ro-bind", path, path]
     if os.path.realpath(path) != path:
         return []  # a link: the policy has its target, too
+    if not (os.access(path, os.R_OK) or os.access(path, os.X_OK)):
+        return []  # closed to the daemon's user anyway: each mount costs time
     above = [each for each in (*emptied, policy.home) if is_within(path, each)]
     above += [each for each in _above(path, "/") if policy.places.get(each) is Access.HIDDEN]
     nearest = max(above, key=len, default="")
@@ -74,8 +78,7 @@ def _words(policy: Policy, path: str, access: Access, emptied: list[str], shown:
     if _is_directory(path):
         inner = ["--dir", policy.home] if is_within(policy.home, path) else []
         return ["--tmpfs", path, *inner, "--remount-ro", path]
-    # What cannot be read from outside is not masked: each mount costs time.
-    return ["--ro-bind", "/dev/null", path] if os.access(path, os.R_OK) else []
+    return ["--ro-bind", "/dev/null", path]
 
 
 def in_order(places: Mapping[str, Access]) -> list[tuple[str, Access]]:

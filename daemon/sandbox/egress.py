@@ -15,7 +15,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-import attrs
+import msgspec
 import trio
 from loguru import logger
 
@@ -78,8 +78,7 @@ _TUNNEL = re.compile(_HOST + rb":(\d{1,5})")
 _PLAIN = re.compile(rb"(?i:http://)" + _HOST + rb"(?::(\d{1,5}))?([/?].*)?")
 
 
-@attrs.define
-class SeenHost:
+class SeenHost(msgspec.Struct):
     """A host that a server asked for."""
 
     host: str
@@ -110,8 +109,8 @@ class SeenHosts:
         known, now = self.hosts.get(seen.host), self._wall()
         if known is None and len(self.hosts) == HOSTS:
             self.others += 1
-            return attrs.evolve(seen, host="", allow="", count=self.others, last=now)
-        counted = attrs.evolve(seen, count=1 + (known.count if known else 0), last=now)
+            return msgspec.structs.replace(seen, host="", allow="", count=self.others, last=now)
+        counted = msgspec.structs.replace(seen, count=1 + (known.count if known else 0), last=now)
         self.hosts[seen.host] = counted
         return counted
 

@@ -13,6 +13,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 import trio
 
 from daemon.config.config_model import Server
@@ -64,7 +65,7 @@ class Lesson:
         # Instances differ in their workspaces and data.
         places = {path: access for each in self.policies for path, access in each.places.items()}
         own = {inside: outside for each in self.policies for inside, outside in each.own.items()}
-        allowed_to_all = attrs.evolve(self.policies[-1], places=places, own=own)
+        allowed_to_all = msgspec.structs.replace(self.policies[-1], places=places, own=own)
         return learning.learned(seen, allowed_to_all, registries, self.before)
 
 

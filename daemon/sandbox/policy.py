@@ -18,6 +18,7 @@ from functools import cache
 from importlib.resources import files
 
 import attrs
+import msgspec
 
 from daemon.causes import Cause
 from daemon.config.config_model import WORKSPACE, Server
@@ -52,8 +53,7 @@ class DaemonPlaces:
         return str(paths.xdg(self.environ, "XDG_DATA_HOME", ".local/share") / "mcpd" / "servers")
 
 
-@attrs.frozen(kw_only=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The sandbox of one server or instance, with resolved paths."""
 
     mode: SandboxMode
@@ -109,7 +109,7 @@ def resolve(server: Server, rules: SandboxRules, around: DaemonPlaces, path: str
         places=resolved.found,
         links=resolved.links,
         own={**resolved.own(f"{root}/caches"), os.path.realpath(data): data},
-        staging=f"{root}/view",
+        staging=f"{root}/view/home",
         data=os.path.realpath(data),
         allowed=rules.hosts,
         denied=rules.network.denied_domains,

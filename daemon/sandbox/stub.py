@@ -27,8 +27,8 @@ _SET_FLAGS, _UP, _SOL_SOCKET, _SCM_RIGHTS = 0x8914, 1, 1, 1
 """SIOCSIFFLAGS, IFF_UP and the kernel's numbers for passing descriptors."""
 
 
-_PRIVATE, _BIND = 0x44000, 0x5000
-"""MS_PRIVATE and MS_BIND, each with MS_REC."""
+_PRIVATE, _BIND, _UNBINDABLE = 0x44000, 0x5000, 0x20000
+"""MS_PRIVATE and MS_BIND, each with MS_REC; MS_UNBINDABLE."""
 
 _READ_ONLY, _NOTHING_ODD = 1, 2 | 4
 """MOUNT_ATTR_RDONLY; _NOSUID with _NODEV: alike for mount(2) and mount_setattr(2)."""
@@ -102,7 +102,12 @@ def _system(call: str, *arguments: object) -> None:
 def _mount(staging: bytes, fields: list[bytes]) -> None:
     """Fill a new file system at `staging` by steps of three fields each."""
     _system("mount", b"none", b"/", None, _PRIVATE, None)
-    _system("mount", b"tmpfs", staging, b"tmpfs", _NOTHING_ODD, b"mode=0755")
+    cover = os.path.dirname(staging)  # noqa: PTH120
+    for place in (cover, staging):
+        os.makedirs(place, exist_ok=True)  # noqa: PTH103
+        _system("mount", b"tmpfs", place, b"tmpfs", _NOTHING_ODD, b"mode=0755")
+    # Otherwise bubblewrap copies the whole view once more with the directory / (measured: half of its time).
+    _system("mount", b"none", cover, None, _UNBINDABLE, None)
     for what, source, place in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
         if what == b"dir":
             os.makedirs(place, exist_ok=True)  # noqa: PTH103

@@ -35,7 +35,7 @@ def test_sandboxes_work_here_also_for_an_ordinary_user() -> None:
 
 
 def test_the_kind_of_refusal_is_that_of_a_servers_start(tmp_path: Path) -> None:
-    assert told(*NO_NAMESPACES) == "namespaces"
+    assert told(*NO_NAMESPACES) == "limit"
     missing = probing.problem({"PATH": str(tmp_path)})
     assert missing is not None
     assert missing.reason.cause is Cause.SANDBOX_UNAVAILABLE

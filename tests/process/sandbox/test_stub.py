@@ -65,21 +65,23 @@ class Ran:
     output: str
     errors: str
     status: int
-    refusals: list[tuple[str, int, HostRefusal]]
+    refusals: list[tuple[str, int, HostRefusal | None]]
 
 
 async def run(
     *words: str, drop: list[str], before: tuple[str, ...] = (), env: dict[str, str] | None = None
 ) -> Ran:
     """Run a program under the stub, next to a proxy that allows one host."""
-    refusals: list[tuple[str, int, HostRefusal]] = []
+    refusals: list[tuple[str, int, HostRefusal | None]] = []
 
     def names(host: str, port: int, **_: Any) -> list[Any]:
         assert host == API
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
 
     rules = HostRules([API])
-    proxy = Egress("github", rules, lambda *told: refusals.append(told), getaddrinfo=names)
+    proxy = Egress(
+        "github", rules, lambda seen: refusals.append((seen.host, seen.port, seen.reason)), getaddrinfo=names
+    )
     daemons, stubs = socket.socketpair()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, trio.fail_after(WAIT):
         with stubs, tempfile.TemporaryFile() as mounts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import attrs
+import msgspec
 import pytest
 
 from daemon.config.sandbox_keys import SandboxFilesystem, SandboxMode, SandboxNetwork, SandboxRules
@@ -29,7 +29,7 @@ POLICY = Policy(
 def lesson(paths: dict[str, Use], mode: SandboxMode = SandboxMode.STRICT) -> Learned:
     """What is learned of these paths; `~` is the home directory."""
     seen = {HOME + path[1:] if path.startswith("~") else path: use for path, use in paths.items()}
-    return learned(Observations(paths=seen), attrs.evolve(POLICY, mode=mode))
+    return learned(Observations(paths=seen), msgspec.structs.replace(POLICY, mode=mode))
 
 
 def lines(paths: dict[str, Use], mode: SandboxMode = SandboxMode.STRICT) -> dict[str, str]:

@@ -343,7 +343,7 @@ def test_without_a_network_only_caches_that_hold_something_are_mounted(home: Pat
     made = policy_of(home, mode="strict")
     inside = str(home / ".npm")
     assert inside not in made.own
-    cache = Path(made.staging).parent / "caches" / ".npm"
+    cache = Path(made.staging).parents[1] / "caches" / ".npm"
     cache.mkdir(parents=True)
     assert inside not in policy_of(home, mode="strict").own
     (cache / "index").touch()
