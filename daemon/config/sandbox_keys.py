@@ -15,8 +15,7 @@ from daemon.kit.wording import camel
 
 Domain = Annotated[str, Rule(hosts.pattern_problem)]
 SandboxPath = Annotated[
-    str,
-    like(re.compile(r"[^*?\[\]]+"), "write the path of one file or directory: mcpd knows no patterns here"),
+    str, like(re.compile(r"[^*?\[\]]+"), "write the path of one file or directory: mcpd knows no patterns here")
 ]
 
 

@@ -37,11 +37,7 @@ STATUSES = {
     "invalid_held": "waits for approval",
 }
 
-SOURCES = {
-    "manual": "the model",
-    "auto": "a call of it",
-    "policy_preload": "the profile",
-}
+SOURCES = {"manual": "the model", "auto": "a call of it", "policy_preload": "the profile"}
 """The cause of a loaded tool's loading, in words."""
 
 

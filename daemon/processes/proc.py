@@ -77,11 +77,7 @@ def read(pid: int) -> Process | None:
     # The name itself may contain parentheses and blanks.
     fields = raw.rpartition(b")")[2].split()
     return Process(
-        pid,
-        int(fields[_PARENT]),
-        fields[_STATE].decode(),
-        int(fields[_STARTED]),
-        sum(map(int, fields[_TIMES])),
+        pid, int(fields[_PARENT]), fields[_STATE].decode(), int(fields[_STARTED]), sum(map(int, fields[_TIMES]))
     )
 
 

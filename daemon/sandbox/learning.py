@@ -94,10 +94,7 @@ class Learned:
 
 
 def learned(
-    observed: Observations,
-    policy: Policy,
-    registries: Iterable[str] = (),
-    before: SandboxRules | None = None,
+    observed: Observations, policy: Policy, registries: Iterable[str] = (), before: SandboxRules | None = None
 ) -> Learned:
     """The entry for what was observed.
 

@@ -192,10 +192,7 @@ def _recorder(core: Core, config: Config) -> Recorder:
 
 def _sampler(core: Core) -> Sampler:
     sampled = SampledDaemon(
-        upstreams=core.upstreams,
-        actors=core.servers.actors,
-        tally=core.tally,
-        recent=core.recent,
+        upstreams=core.upstreams, actors=core.servers.actors, tally=core.tally, recent=core.recent
     )
     return Sampler(sampled, core.series, time.time)
 

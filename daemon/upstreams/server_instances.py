@@ -374,12 +374,7 @@ class ServerInstances:
         made_for = told_session(holder)
         self._note(EventKind.INSTANCE_BEGAN, label, made_for)
         return RunningInstance(
-            actor=actor,
-            lists=lists,
-            key=key,
-            use=actor.use,
-            made_for=made_for,
-            owner=holder.owner,
+            actor=actor, lists=lists, key=key, use=actor.use, made_for=made_for, owner=holder.owner
         )
 
     def _make_room(self, owner: str) -> None:

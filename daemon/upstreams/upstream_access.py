@@ -227,9 +227,7 @@ class Waking:
     async def _first_start(self, child: Child) -> None:
         before = child.status.value
         with trio.move_on_after(LINE_SECONDS) as line:
-            await child.status.wait_until(
-                lambda now: now.state not in WAKEABLE or now.attempt > before.attempt,
-            )
+            await child.status.wait_until(lambda now: now.state not in WAKEABLE or now.attempt > before.attempt)
         if not line.cancelled_caught:
             with trio.move_on_after(self._whole_start):
                 # It may have failed already, which only the newest state shows.
