@@ -155,7 +155,7 @@ def _put(options: argparse.Namespace, value: object, *below: str) -> int:
 
 def _allow_host(options: argparse.Namespace) -> int:
     path, server = _entry(options)
-    rules = server.confined
+    rules = server.written.confined
     if rules is None:
         raise CommandFailed(f"{server.name} has no sandbox in {path}: no host is refused to it")
     for each in options.hosts:

@@ -35,6 +35,9 @@ _NETWORKS = tuple(
 )
 """Private, shared and unique local addresses: of other machines, so a name may lead to them."""
 
+_METADATA = ("168.63.129.16", "192.0.0.192", "100.100.100.200")
+"""Addresses of clouds' metadata outside of the link-local network: Azure, Oracle, Alibaba."""
+
 _NAT64 = ip_network("64:ff9b::/96")
 
 
@@ -102,12 +105,17 @@ class HostRules:
         ip = ip_address(address.partition("%")[0])
         reached = _embedded(ip)
         is_mirror = host in _REGISTRY_HOSTS and not (
-            reached.is_loopback or reached.is_link_local or reached.is_multicast or reached.is_unspecified
+            str(reached) in _METADATA
+            or reached.is_loopback
+            or reached.is_link_local
+            or reached.is_multicast
+            or reached.is_unspecified
         )
         if _is_public(reached) or is_mirror or str(ip) in self.allowed:
             return ""
         is_local = "." not in host or host.endswith(_LOCAL)
         by_name = any(reached in each for each in _NETWORKS) or (reached.is_loopback and is_local)
+        by_name = by_name and str(reached) not in _METADATA
         needed = host if by_name else str(ip)
         return "" if needed in self.allowed else needed
 
@@ -192,4 +200,4 @@ def _embedded(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
 
 def _is_public(ip: IPv4Address | IPv6Address) -> bool:
     is_special = ip.is_multicast or ip.is_reserved or (isinstance(ip, IPv6Address) and ip.is_site_local)
-    return ip.is_global and not is_special
+    return ip.is_global and not is_special and str(ip) not in _METADATA

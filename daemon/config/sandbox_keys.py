@@ -116,10 +116,11 @@ def sandbox_in_force(
     """
     if enabled is False:
         return None
+    if enabled and wish in {None, SandboxMode.OFF}:
+        # As in VS Code, which allows no host, unless the default is as strict.
+        wish = SandboxRules() if default in {None, SandboxMode.OFF, SandboxMode.HOME} else default
     if wish is None:
         wish = default
-    if enabled and wish in {None, SandboxMode.OFF}:
-        wish = SandboxRules()
     if wish is None or wish is SandboxMode.OFF:
         return None
     registries = tuple(host for each in programs for host in hosts.REGISTRIES.get(each, ()))

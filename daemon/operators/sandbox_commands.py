@@ -37,7 +37,7 @@ async def sandbox(context: OperatorContext, params: SandboxParams) -> dict[str, 
     """Report the rules in force, and the hosts that were reached and refused; raises `McpdError`."""
     await trio.lowlevel.checkpoint()
     server = _local(context, params.server)
-    rules = server.confined
+    rules = server.written.confined
     proxies = [each.egress for each in context.actors.values() if each.of == server.name and each.egress]
     reached = Counter[str]()
     for proxy in proxies:

@@ -178,7 +178,10 @@ class Children:
         with trio.CancelScope(shield=True):
             if not await self._ended_within(child, self._grace(eof, 0.5)):
                 if child.confined:
-                    await trio.to_thread.run_sync(_ask_inside, child.mark)
+                    with contextlib.suppress(
+                        OSError, RuntimeError
+                    ):  # out of descriptors or threads: SIGKILL follows
+                        await trio.to_thread.run_sync(_ask_inside, child.mark)
                 else:
                     child.signal_group(signal.SIGTERM)
                 await self._ended_within(child, self._grace(term, 1.0))
@@ -362,8 +365,8 @@ def _close(fds: Sequence[int]) -> None:
 def _explain(error: OSError, command: str, cwd: str | None) -> CannotStart | ConnectionLost:
     """The error for a failed start: a shortage of resources is worth another try."""
     text, why = f"cannot start {command}: {error.strerror}", str(error.strerror)
-    if error.errno in _SHORTAGES:
-        return ConnectionLost(text, _SHORTAGES[error.errno], command=command)
+    if error.errno in SHORTAGES:
+        return ConnectionLost(text, SHORTAGES[error.errno], command=command)
     if cwd is not None and error.filename == cwd:
         text = f"cannot start {command}: its directory {cwd}: {why}"
         return CannotStart(text, Cause.DIRECTORY_UNUSABLE, command=command, directory=cwd, error=why)
@@ -386,7 +389,7 @@ def not_found(command: str, cwd: str | None) -> CannotStart:
     return CannotStart(text, Cause.COMMAND_NOT_FOUND, **data)
 
 
-_SHORTAGES = {
+SHORTAGES = {
     errno.EAGAIN: Cause.OUT_OF_PROCESSES,
     errno.ENOMEM: Cause.OUT_OF_MEMORY,
     errno.EMFILE: Cause.OUT_OF_FILES,

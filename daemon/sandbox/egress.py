@@ -19,8 +19,9 @@ import msgspec
 import trio
 from loguru import logger
 
+from daemon.causes import Cause
 from daemon.config.hosts import HostRefusal, HostRules
-from daemon.errors import leaf
+from daemon.errors import ConnectionLost, leaf
 from daemon.kit.later import later
 from daemon.sandbox import stub
 from daemon.sandbox.policy import unmade
@@ -283,10 +284,12 @@ async def listener_from(
         said, passed, *_ = await own.recvmsg(_ERROR_BYTES, socket.CMSG_LEN(8), socket.MSG_CMSG_CLOEXEC)
         if passed:
             descriptors = array("i", passed[0][2])
+            listening = socket.socket(fileno=descriptors[0])
             if on_watched is not None:
                 on_watched(descriptors[1])
-            listening = socket.socket(fileno=descriptors[0])
             return trio.SocketListener(trio.socket.from_stdlib_socket(listening))
+        if said == b"\0":
+            raise ConnectionLost("no descriptor is left for the sandbox's proxy", Cause.OUT_OF_FILES)
     error = said.decode(errors="replace") or "it ended without a word"
     raise unmade(error)
 

@@ -19,9 +19,9 @@ import trio
 from daemon.config.config_model import Server
 from daemon.config.hosts import ANY, HostRules
 from daemon.config.sandbox_keys import SandboxMode, SandboxRules
-from daemon.errors import CannotStart
+from daemon.errors import CannotStart, ConnectionLost
 from daemon.kit.later import later
-from daemon.processes.children import not_found
+from daemon.processes.children import SHORTAGES, not_found
 from daemon.sandbox import bubblewrap, egress, policy, seccomp
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ PROGRAM = "bwrap"
 DATA = "MCPD_DATA_DIR"
 """The variable that names the server's own directory inside."""
 
+_FAILED = 1
+"""The exit status of bubblewrap and of the stub that cannot make a sandbox."""
+
 STATUS_BYTES = 4096
 """Bytes of bubblewrap's reports: two lines of JSON."""
 
@@ -42,7 +45,7 @@ class Lesson:
     """A server that runs without its sandbox, but watched; `rules` are those that it learns for."""
 
     def __init__(self, server: Server, rules: SandboxRules) -> None:
-        self.rules, self.before = rules, server.confined
+        self.rules, self.before = rules, server.written.confined
         self.enough = trio.Event()
         self.policies: list[policy.Policy] = []
         self.egress = egress.Egress(server.name, HostRules(allowed=(ANY,)), lambda *_refused: None)
@@ -91,9 +94,9 @@ class SandboxedStart:
             return None
         return await egress.listener_from(self.channel, self.lesson.begin if self.lesson else None)
 
-    def failure(self, said: str) -> CannotStart | None:
-        """The error if bubblewrap ended before the program ran; `said` is its last line on stderr."""
-        if self.status is None:
+    def failure(self, status: int, said: str) -> CannotStart | None:
+        """The error if bubblewrap ended before the program ran; `said` is its last line on stderr. Ask once."""
+        if self.status is None or status != _FAILED:  # bubblewrap itself can be killed, too
             return None
         with suppress(BlockingIOError):
             if b'"exit-code"' in os.read(self.status, STATUS_BYTES):
@@ -109,13 +112,19 @@ async def prepared(
 
     Raises:
         CannotStart: no such command; or there is no sandbox, or not this one (`sandbox-unavailable`).
+        ConnectionLost: the system is short of a resource.
     """
     with ExitStack() as held, ExitStack() as given:
         try:
             prepare = _prepare if lesson is None else partial(_prepare_open, lesson)
-            yield await trio.to_thread.run_sync(prepare, server, env, around, held, given)
-        except FileNotFoundError:
-            raise not_found(server.command or "", server.cwd) from None
+            start = await trio.to_thread.run_sync(prepare, server, env, around, held, given)
+        except OSError as error:
+            if error.errno is None:
+                raise not_found(server.command or "", server.cwd) from None
+            if error.errno in SHORTAGES:
+                raise ConnectionLost(f"no sandbox can be made: {error}", SHORTAGES[error.errno]) from None
+            raise policy.unmade(str(error)) from None
+        yield start
 
 
 def _prepare(
@@ -133,11 +142,14 @@ def _prepare(
     has_network = rules.mode is SandboxMode.HOME or bool(made.allowed)
     filtering = in_memory("filter", code, given)
     options = bubblewrap.arguments(made, has_network=has_network, filter_fd=filtering, status_fd=reports)
+    # The stub and bubblewrap are no part of the sandbox: they must load no library that the server has made.
+    loading = {name: value for name, value in env.items() if name.startswith(("LD_", "GLIBC_"))}
+    options += [word for name, value in loading.items() for word in ("--setenv", name, value)]
     listed = in_memory("arguments", ended(options), given)
     words = [program, "--args", str(listed), "--", made.command, *server.args]
     passed: tuple[int, ...] = (filtering, listed, reports)
     channel = None
-    inside = dict(env)
+    inside = {name: value for name, value in env.items() if name not in loading}
     if made.data:
         inside[DATA] = made.data
     if has_network:

@@ -243,12 +243,14 @@ class _Places:
 
     def _is_shut(self, path: str) -> bool:
         """Whether nothing shows a path so far."""
-        strict = (self._home,) if self._rules.mode is SandboxMode.STRICT else ()
         if any(access is not Access.HIDDEN and is_within(path, shown) for shown, access in self.found.items()):
             return False
-        empty = [each for each in table()["empty"] if not is_within(self._home, each)]
+        if is_within(path, self._home):
+            empty: tuple[str, ...] = (self._home,) if self._rules.mode is SandboxMode.STRICT else ()
+        else:
+            empty = table()["empty"]
         caches = [os.path.join(self._home, each) for each in table()["caches"]]  # noqa: PTH118
-        return any(is_within(path, each) for each in (*self._hidden(), *empty, *strict, *caches))
+        return any(is_within(path, each) for each in (*self._hidden(), *empty, *caches))
 
     def _hidden(self) -> list[str]:
         return [path for path, access in self.found.items() if access is Access.HIDDEN]

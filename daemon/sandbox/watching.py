@@ -123,7 +123,7 @@ class FileWatch:
         try:
             for look in self._looks.get(name, ()):
                 self._see(pid, look, arguments)
-        except (OSError, ValueError):
+        except (OSError, ValueError, OverflowError):
             self._missed += 1
         finally:
             fcntl.ioctl(listener, _ANSWER, _GO_ON.pack(number, 0, 0, _CONTINUE))

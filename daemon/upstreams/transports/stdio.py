@@ -128,6 +128,7 @@ class StdioConnection(RawConnection):
         super().__init__(link, outbox=context.outbox, events=context.events)
         self._child, self._start = child, start
         self._on_log, self._complaint = context.events.on_log, b""
+        self._ended: RunError | None = None
 
     def take_stderr(self, line: bytes) -> None:
         """Pass a line of stderr on."""
@@ -158,11 +159,13 @@ class StdioConnection(RawConnection):
         return lost
 
     def _exit(self) -> RunError:
-        status = self._child.process.returncode
-        assert status is not None
-        unmade = self._start and self._start.failure(self._complaint.decode(errors="replace"))
-        over = self._child.leaf and self._child.leaf.outgrown()
-        return unmade or (outgrown(*over) if over else exited(status))
+        if self._ended is None:
+            status = self._child.process.returncode
+            assert status is not None
+            over = self._child.leaf and self._child.leaf.outgrown()
+            unmade = self._start and self._start.failure(status, self._complaint.decode(errors="replace"))
+            self._ended = outgrown(*over) if over else unmade or exited(status)
+        return self._ended
 
 
 def exited(status: int) -> ConnectionLost:

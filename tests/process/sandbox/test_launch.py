@@ -104,7 +104,7 @@ async def look(home: Path, wish: SandboxWish) -> dict[str, Any]:
             run = await begun(server, home, start, children)
             found: dict[str, Any] = json.loads(await run.output())
             assert await run.child.process.wait() == 0
-            assert start.failure("") is None
+            assert start.failure(0, "") is None
             return found
 
 
@@ -224,6 +224,18 @@ while True:
             assert await run.output() == b"bye\n"
 
 
+async def test_variables_of_the_loader_count_inside_alone(home: Path) -> None:
+    """The stub and bubblewrap are not confined: they must load no library that the server has made."""
+    server, children = server_of("sh", "-c", "echo $LD_LIBRARY_PATH", wish=SandboxMode.HOME), Children()
+    env = environment(home) | {"LD_LIBRARY_PATH": "/made/by/the/server"}
+    with trio.fail_after(PATIENCE):
+        async with prepared(server, env, DaemonPlaces(environ=env)) as start:
+            assert "LD_LIBRARY_PATH" not in start.env
+            run = await begun(server, home, start, children)
+            assert await run.output() == b"/made/by/the/server\n"
+            await run.child.process.wait()
+
+
 async def failure(server: Server, home: Path) -> CannotStart:
     with pytest.raises(CannotStart) as caught:
         async with prepared(server, environment(home), DaemonPlaces(environ=environment(home))):
@@ -270,12 +282,13 @@ async def test_a_sandbox_that_bubblewrap_cannot_make_is_told_from_a_program_that
         async with prepared(server, environment(home), DaemonPlaces(environ=environment(home))) as start:
             run = await begun(server, home, start, children)
             assert await run.child.process.wait() == 1
-            assert start.failure("bwrap: x") is None
+            assert start.failure(1, "bwrap: x") is None
+            assert start.failure(-9, "") is None
         async with prepared(server, environment(home), DaemonPlaces(environ=environment(home))) as start:
             start.words[start.words.index("--") : start.words.index("--")] = ["--bind", "/no/such", "/tmp/x"]
             run = await begun(server, home, start, children)
             assert await run.child.process.wait() == 1
-            error = start.failure("bwrap: Can't find source path /no/such: No such file or directory")
+            error = start.failure(1, "bwrap: Can't find source path /no/such: No such file or directory")
             assert error is not None
             assert error.reason.data["problem"] == "setup"
 

@@ -158,6 +158,6 @@ def test_a_sound_pattern_has_no_problem(text: str) -> None:
 def test_a_registry_may_have_a_mirror_in_a_private_network_and_nowhere_else() -> None:
     rules = HostRules(["*", "pypi.org"])
     assert [rules.missing("pypi.org", each) for each in ("10.0.0.5", "203.0.113.80")] == ["", ""]
-    for address in ("127.0.0.1", "169.254.169.254", "0.0.0.0", "::1"):
+    for address in ("127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "100.100.100.200"):
         assert rules.missing("pypi.org", address) == address
     assert rules.missing("example.org", "203.0.113.80") != ""

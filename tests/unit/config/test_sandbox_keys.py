@@ -41,6 +41,7 @@ def in_force(entry: dict[str, Any], **top: Any) -> tuple[str, tuple[str, ...]] |
         ({"sandboxEnabled": True}, {}, ("home", ())),
         ({"sandboxEnabled": True, "sandbox": "off"}, {}, ("home", ())),
         ({"sandboxEnabled": True}, {"sandbox": "strict"}, ("strict", ())),
+        ({"sandboxEnabled": True}, {"sandbox": "home"}, ("home", ())),
         ({"sandbox": {}}, {}, ("home", ())),
         ({"command": "npx", "args": ["-y", "x"], "sandbox": {}}, {}, ("home", NPM)),
         ({"command": "uvx", "args": ["x"], "sandboxEnabled": True}, {}, ("home", PYPI)),

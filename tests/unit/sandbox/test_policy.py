@@ -349,3 +349,14 @@ def test_without_a_network_only_caches_that_hold_something_are_mounted(home: Pat
     (cache / "index").touch()
     assert policy_of(home, mode="strict").own[inside] == str(cache)
     assert inside in policy_of(home).own
+
+
+@pytest.mark.parametrize("mode", ["home", "strict"])
+def test_a_program_next_to_the_home_directory_is_shown(home: Path, mode: str) -> None:
+    """As in /home/linuxbrew: what holds all homes is emptied."""
+    installed = home.parent / "brew"
+    (installed / "bin").mkdir(parents=True)
+    (installed / "bin" / "node").write_text("#!/bin/sh")
+    (installed / "bin" / "node").chmod(0o755)
+    made = policy_of(home, command=str(installed / "bin" / "node"), mode=mode)
+    assert made.places[str(installed)] is Access.READ
