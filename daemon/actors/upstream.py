@@ -13,7 +13,6 @@ import trio
 
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.config_model import EraWish, Server
-from daemon.config.hosts import HostRules
 from daemon.errors import Busy, ConnectionLost, RunError, UpstreamLost, leaf
 from daemon.facts import Fact
 from daemon.model import Era
@@ -67,8 +66,7 @@ class UpstreamActor:
         """Takes the reports of the first connection."""
         self._server = server
         if (rules := server.confined) is not None:
-            hosts = HostRules(allowed=rules.hosts, denied=rules.network.denied_domains)
-            self.access.egress = Egress(server.name, hosts, self.events.on_refused_host)
+            self.access.egress = Egress(server.name, rules.host_rules, self.events.on_refused_host)
         self._context = opening(server=server, events=self.events, egress=self.access.egress)
         self._second: SecondConnection | None = None
         if server.era is EraWish.AUTO:

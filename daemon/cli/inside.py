@@ -9,11 +9,7 @@ from pathlib import Path
 
 import trio
 
-from daemon.config.config_files import FOLDER
 from daemon.config.config_model import WORKSPACE, Server
-from daemon.config.expand import ENV_FILE
-from daemon.config.hosts import HostRules
-from daemon.config.lock_file import LOCK
 from daemon.errors import leaf
 from daemon.host import paths
 from daemon.processes.children import ChildExit
@@ -25,9 +21,7 @@ from daemon.upstreams.transports.stdio import child_environment
 
 def run(server: Server, config: Path, words: Sequence[str]) -> int:
     """Run a command line in the server's place, and return its exit status; raises `CannotStart`."""
-    beside = [config.with_name(each) for each in (ENV_FILE, LOCK, FOLDER)]
-    private = (*beside, config, paths.state_dir(os.environ))
-    around = DaemonPlaces(environ=os.environ, private=tuple(map(str, private)))
+    around = DaemonPlaces.of(os.environ, config, str(paths.state_dir(os.environ)))
     here = server.rewritten(lambda text: text.replace(WORKSPACE, os.getcwd()))  # noqa: PTH109
     try:
         return trio.run(_run, here, around, list(words))
@@ -48,8 +42,7 @@ async def _run(server: Server, around: DaemonPlaces, words: list[str]) -> int:
             )
         if (listener := await start.listener()) is not None:
             assert server.confined is not None
-            rules = HostRules(allowed=server.confined.hosts, denied=server.confined.network.denied_domains)
-            egress = Egress(server.name, rules, lambda *_refused: None)
+            egress = Egress(server.name, server.confined.host_rules, lambda _refused: None)
             await nursery.start(egress.serve, listener)
         status = await process.wait()
         nursery.cancel_scope.cancel()

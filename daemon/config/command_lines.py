@@ -312,8 +312,15 @@ def is_elsewhere(package: Package, words: Sequence[str]) -> bool:
     return package.source in {"npm", "pypi"} and (named or not {"-i", "-f"}.isdisjoint(before))
 
 
+_SYSTEM = ("/usr/", "/bin/", "/opt/", "/snap/", "/nix/", "/run/current-system/")
+"""Beginnings of paths where only root installs programs: a project may bring its own `./docker`."""
+
+
 def runs_container(server: Server) -> bool:
-    """Whether an entry starts nothing but container engines."""
+    """Whether an entry starts nothing but container engines, and its command is not merely named like one."""
+    command = server.command or ""
+    if "/" in command and not command.startswith(_SYSTEM):
+        return False
     programs = {words[0] for words in started((server.command or "", *server.args))}
     return bool(programs) and programs <= set(_table().containers["engines"])
 

@@ -9,11 +9,11 @@ from typing import Annotated, TypeAlias
 
 import attrs
 
-from daemon.config import hosts
+from daemon.config.hosts import ANY, REGISTRIES, HostRules, pattern_problem
 from daemon.config.tuning import Rule, like
 from daemon.kit.wording import camel
 
-Domain = Annotated[str, Rule(hosts.pattern_problem)]
+Domain = Annotated[str, Rule(pattern_problem)]
 SandboxPath = Annotated[
     str, like(re.compile(r"[^*?\[\]]+"), "write the path of one file or directory: mcpd knows no patterns here")
 ]
@@ -61,8 +61,7 @@ class SandboxRules:
     """The sandbox of a server, in VS Code's words."""
 
     mode: SandboxMode = SandboxMode.HOME
-    """home: everything is readable but secrets. strict: the home directory and /tmp are empty. off: no sandbox.
-    """
+    """home: everything is readable but secrets. strict: home directory and /tmp are empty. off: no sandbox."""
     filesystem: SandboxFilesystem = attrs.field(factory=SandboxFilesystem)
     """Files besides those of the mode."""
     network: SandboxNetwork = attrs.field(factory=SandboxNetwork)
@@ -90,6 +89,11 @@ class SandboxRules:
         return (*files.allow_read, *files.deny_read, *files.allow_write, *files.deny_write)
 
     @property
+    def host_rules(self) -> HostRules:
+        """The rules of the proxy."""
+        return HostRules(allowed=self.hosts, denied=self.network.denied_domains)
+
+    @property
     def hosts(self) -> tuple[str, ...]:
         """The allowed hosts."""
         return self.network.allowed_domains or ()
@@ -106,13 +110,9 @@ def sandbox_in_force(
     *,
     enabled: bool | None = None,
 ) -> SandboxRules | None:
-    """The whole sandbox of an entry whose command starts `programs`; None for no sandbox.
+    """The sandbox of an entry whose command starts `programs`; None for none.
 
-    Args:
-        wish: `sandbox` of the entry.
-        default: `sandbox` of the configuration.
-        programs: names of the programs behind the command's wrappers.
-        enabled: `sandboxEnabled` of the entry.
+    `wish` and `enabled` are the entry's `sandbox` and `sandboxEnabled`, `default` is the configuration's.
     """
     if enabled is False:
         return None
@@ -123,9 +123,9 @@ def sandbox_in_force(
         wish = default
     if wish is None or wish is SandboxMode.OFF:
         return None
-    registries = tuple(host for each in programs for host in hosts.REGISTRIES.get(each, ()))
+    registries = tuple(host for each in programs for host in REGISTRIES.get(each, ()))
     if isinstance(wish, SandboxMode):
-        allowed = (hosts.ANY, *registries) if wish is SandboxMode.HOME else ()
+        allowed = (ANY, *registries) if wish is SandboxMode.HOME else ()
         return SandboxRules(mode=wish, network=SandboxNetwork(allowed_domains=allowed))
     if wish.mode is SandboxMode.OFF:
         return None

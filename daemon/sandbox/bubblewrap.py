@@ -20,7 +20,18 @@ MAX_ENTRIES = 4000
 TEMPORARY_BYTES = 1024 * 1024 * 1024
 """Bytes of each file system in memory: a browser needs 100 MB, and without a bound half the memory is free."""
 
-NAMESPACES = ("user", "ipc", "pid", "uts", "cgroup")
+_OWN = ("--size", str(TEMPORARY_BYTES), "--tmpfs")
+_EMPTY = ("--perms", "0555", "--tmpfs")
+"""Closed by its mode: making a mount read-only takes another look at the table of mounts."""
+
+_TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - directories of the server's own
+
+BASE = (
+    *(f"--unshare-{each}" for each in ("user", "ipc", "pid", "uts", "cgroup")),
+    *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
+    *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
+)
+"""Arguments of every sandbox, also of a tried one (`probing`)."""
 
 Mount = tuple[str, str, str]
 """A step of the stub: what (`dir`, `file`, `link`, `read`, `write`, `hide`), the source, and the place."""
@@ -28,15 +39,15 @@ Mount = tuple[str, str, str]
 
 def arguments(policy: Policy, *, has_network: bool, filter_fd: int, status_fd: int) -> list[str]:
     """The arguments but the command; with `has_network`, the stub has made the network namespace."""
-    words = [f"--unshare-{each}" for each in NAMESPACES] + ([] if has_network else ["--unshare-net"])
-    words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    words = [*BASE, *([] if has_network else ["--unshare-net"])]
     words += ["--seccomp", str(filter_fd), "--json-status-fd", str(status_fd)]
-    words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     is_view = policy.mode is SandboxMode.HOME
     emptied = [each for each in table()["empty"] if os.path.realpath(each) == each != policy.home]
     emptied = [each for each in emptied if _is_directory(each)]
-    for each in (*emptied, "/dev/shm"):  # noqa: S108 - directories of its own
-        words += ["--size", str(TEMPORARY_BYTES), "--tmpfs", each]
+    for each in emptied:
+        words += _EMPTY if each not in _TEMPORARY else _OWN
+        words.append(each)
+    words += [*_OWN, "/dev/shm"]  # noqa: S108 - a directory of the server's own
     for each in table()["kept"]:
         words += ["--ro-bind-try", each, each]
     shown = [each for each, given in policy.places.items() if given is not Access.HIDDEN]
@@ -45,8 +56,7 @@ def arguments(policy: Policy, *, has_network: bool, filter_fd: int, status_fd: i
     outer = {each: access for each, access in outer.items() if is_view or access is Access.HIDDEN}
     for path, access in in_order(outer):
         words += _words(policy, path, access, emptied, shown)
-    own_home = ["--bind", policy.staging] if is_view else ["--size", str(TEMPORARY_BYTES), "--tmpfs"]
-    words += [*own_home, policy.home]
+    words += [] if is_view else [*_OWN, policy.home, "--dir", f"{policy.home}/.cache"]
     for path, access in in_order({**policy.places, **dict.fromkeys(policy.own, Access.WRITE)}):
         if path in outer or (is_view and is_within(path, policy.home)):
             continue
@@ -57,19 +67,16 @@ def arguments(policy: Policy, *, has_network: bool, filter_fd: int, status_fd: i
             words += ["--symlink", target, link]
     # After all others: bubblewrap reads the table of mounts for each, and the view has hundreds.
     words += ["--bind", policy.staging, policy.home] if is_view else []
-    for each in emptied:
-        if each not in {"/tmp", "/var/tmp"}:  # noqa: S108 - a directory of the server's own
-            words += ["--remount-ro", each]
     return [*words, "--chdir", policy.cwd]
 
 
 def _words(policy: Policy, path: str, access: Access, emptied: list[str], shown: list[str]) -> list[str]:
     if access is not Access.HIDDEN:
         return ["--bind" if access is Access.WRITE else "--ro-bind", path, path]
-    if os.path.realpath(path) != path:
-        return []  # a link: the policy has its target, too
-    if not (os.access(path, os.R_OK) or os.access(path, os.X_OK)):
-        return []  # closed to the daemon's user anyway: each mount costs time
+    # What is absent, or closed to the daemon's user anyway, is not masked: each mount costs time. Of a link,
+    # the policy has the target, too.
+    if not (os.access(path, os.R_OK) or os.access(path, os.X_OK)) or os.path.realpath(path) != path:
+        return []
     above = [each for each in (*emptied, policy.home) if is_within(path, each)]
     above += [each for each in _above(path, "/") if policy.places.get(each) is Access.HIDDEN]
     nearest = max(above, key=len, default="")
@@ -77,7 +84,7 @@ def _words(policy: Policy, path: str, access: Access, emptied: list[str], shown:
         return []
     if _is_directory(path):
         inner = ["--dir", policy.home] if is_within(policy.home, path) else []
-        return ["--tmpfs", path, *inner, "--remount-ro", path]
+        return [*_EMPTY, path, *inner]
     return ["--ro-bind", "/dev/null", path]
 
 

@@ -139,7 +139,7 @@ def _prepare(
     status, reports = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     held.callback(os.close, status)
     given.callback(os.close, reports)
-    has_network = rules.mode is SandboxMode.HOME or bool(made.allowed)
+    has_network = rules.mode is SandboxMode.HOME or bool(made.hosts.allowed)
     filtering = in_memory("filter", code, given)
     options = bubblewrap.arguments(made, has_network=has_network, filter_fd=filtering, status_fd=reports)
     # The stub and bubblewrap are no part of the sandbox: they must load no library that the server has made.
@@ -150,8 +150,7 @@ def _prepare(
     passed: tuple[int, ...] = (filtering, listed, reports)
     channel = None
     inside = {name: value for name, value in env.items() if name not in loading}
-    if made.data:
-        inside[DATA] = made.data
+    inside[DATA] = made.data
     if has_network:
         channel, theirs = socket.socketpair()
         held.enter_context(channel)
@@ -161,7 +160,7 @@ def _prepare(
         words = [*egress.stub_command(theirs.fileno(), mounts), *words]
         passed = (*passed, theirs.fileno(), mounts)
         given.callback(theirs.close)
-        inside |= egress.proxy_environment(HostRules(allowed=made.allowed, denied=made.denied))
+        inside |= egress.proxy_environment(made.hosts)
     return SandboxedStart(words=words, env=inside, passed=passed, given=given, channel=channel, status=status)
 
 

@@ -16,12 +16,17 @@ from contextlib import suppress
 from enum import IntEnum
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 import attrs
 import msgspec
 
 from daemon.causes import Cause
+from daemon.config.config_files import FOLDER
 from daemon.config.config_model import WORKSPACE, Server
+from daemon.config.expand import ENV_FILE
+from daemon.config.hosts import HostRules
+from daemon.config.lock_file import LOCK
 from daemon.config.sandbox_keys import SandboxMode, SandboxRules
 from daemon.errors import CannotStart
 from daemon.host import paths
@@ -44,6 +49,12 @@ class DaemonPlaces:
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     private: tuple[str, ...] = ()
     """The daemon's configuration, state and sockets, which no server may reach."""
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str], config: Path, *others: str) -> DaemonPlaces:
+        """The places of a daemon with a configuration, and with state and sockets at `others`."""
+        beside = [str(config.with_name(each)) for each in (ENV_FILE, LOCK, FOLDER)]
+        return cls(environ=environ, private=(str(config), *beside, *filter(None, others)))
 
     @property
     def data(self) -> str:
@@ -70,8 +81,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """An empty directory outside, for mounts (`bubblewrap.home_view`)."""
     data: str
     """The server's own directory, MCPD_DATA_DIR inside: what is written there stays."""
-    allowed: tuple[str, ...]
-    denied: tuple[str, ...]
+    hosts: HostRules
 
 
 @cache
@@ -111,8 +121,7 @@ def resolve(server: Server, rules: SandboxRules, around: DaemonPlaces, path: str
         own={**resolved.own(f"{root}/caches"), os.path.realpath(data): data},
         staging=f"{root}/view/home",
         data=os.path.realpath(data),
-        allowed=rules.hosts,
-        denied=rules.network.denied_domains,
+        hosts=rules.host_rules,
     )
 
 
@@ -220,9 +229,10 @@ class _Places:
                 continue
             outside = f"{caches}/{each.replace('/', '+')}"
             # Without a network nothing comes into a cache: an empty one is not worth the time of its mount.
-            if not is_offline or each in table()["tools"] or any(_listed(outside)):
+            tools = _listed(inside) if each in table()["tools"] else []
+            if not is_offline or tools or _listed(outside):
                 made[inside] = outside
-            for tool in _listed(inside) if each in table()["tools"] else ():
+            for tool in tools:
                 if self._secret_behind(tool) is None:
                     self.found.setdefault(tool, Access.READ)
         return made

@@ -28,25 +28,14 @@ def problem(environ: Mapping[str, str]) -> CannotStart | None:
         bwrap, code = launch.requirements(environ.get("PATH"))
     except CannotStart as error:
         return error
-    options = [f"--unshare-{each}" for each in bubblewrap.NAMESPACES]
-    options += [
-        "--die-with-parent",
-        "--cap-drop",
-        "ALL",
-        "--ro-bind",
-        "/",
-        "/",
-        "--dev",
-        "/dev",
-        "--proc",
-        "/proc",
-    ]
     steps = [_MOUNTED, "dir", "", f"{_MOUNTED}/usr", "read", "/usr", f"{_MOUNTED}/usr"]
     with ExitStack() as held:
         ours, theirs = map(held.enter_context, socket.socketpair())
         filtering = launch.in_memory("filter", code, held)
         mounts = launch.in_memory("mounts", launch.ended(steps), held)
-        listed = launch.in_memory("options", launch.ended([*options, "--seccomp", str(filtering)]), held)
+        listed = launch.in_memory(
+            "options", launch.ended([*bubblewrap.BASE, "--seccomp", str(filtering)]), held
+        )
         words = egress.stub_command(theirs.fileno(), mounts)
         words += [bwrap, "--args", str(listed), "--", "true"]
         passed = (theirs.fileno(), filtering, mounts, listed)

@@ -89,9 +89,9 @@ class Surroundings:
 
     def opening(self, outbox: Outbox) -> Callable[..., OpenContext]:
         """Makes the context of a connection from its `server` and `events`."""
-        beside = [Path(self.facts.config).with_name(each) for each in ("env", "mcpd.lock", "profiles.d")]
-        private = (self.facts.config, self.facts.state, self.facts.socket, self.facts.control_socket, *beside)
-        places = DaemonPlaces(environ=self.facts.environ, private=tuple(str(each) for each in private if each))
+        facts = self.facts
+        own = (facts.state, facts.socket, facts.control_socket)
+        places = DaemonPlaces.of(facts.environ, Path(facts.config), *own)
         return partial(
             OpenContext,
             outbox=outbox,

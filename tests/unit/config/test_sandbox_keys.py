@@ -54,6 +54,8 @@ def in_force(entry: dict[str, Any], **top: Any) -> tuple[str, tuple[str, ...]] |
         ),
         ({}, {"sandbox": {"network": {"allowedDomains": ["a.org"]}}}, ("home", ("a.org",))),
         ({"command": "docker", "args": ["run", "x"]}, {"sandbox": "home"}, None),
+        ({"command": "./docker", "args": ["run", "x"]}, {"sandbox": "home"}, ("home", ("*",))),
+        ({"command": "/usr/bin/docker", "args": ["run", "x"]}, {"sandbox": "home"}, None),
         ({"command": "sudo", "args": ["podman", "run", "x"]}, {"sandbox": "home"}, None),
         ({"command": "sh", "args": ["-c", "docker ps; evil"]}, {"sandbox": "home"}, ("home", ("*",))),
     ],

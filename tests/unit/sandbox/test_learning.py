@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from daemon.config.hosts import HostRules
 from daemon.config.sandbox_keys import SandboxFilesystem, SandboxMode, SandboxNetwork, SandboxRules
 from daemon.sandbox.learning import Learned, Observations, Use, learned
 from daemon.sandbox.policy import Access, Policy
@@ -21,8 +22,7 @@ POLICY = Policy(
     own={f"{HOME}/.npm": "/data/npm"},
     staging="/data/view",
     data="/data/data",
-    allowed=(),
-    denied=(),
+    hosts=HostRules(),
 )
 
 
