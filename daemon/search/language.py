@@ -1,6 +1,6 @@
 """Terms of texts, and prior knowledge about words: rarity, closeness in meaning, verbs.
 
-Rarity and closeness come from two data files (data/README.md), read once. Verbs compare actions: a request to
+Rarity and closeness come from data files (data/README.md), read once. Verbs compare actions: a request to
 make something must not find a tool that removes it.
 """
 
@@ -16,21 +16,9 @@ from importlib.resources import files
 import msgspec
 import Stemmer
 
-STOP_WORDS = frozenset(
-    """
-    a about above after again all also am an and any anyone are as at be because been before being below
-    between both but by can could did do does doing down during each either etc every few for from
-    further had has have having he her here hers him his how i if in into is it its itself just let like
-    lot many may me might mine more most much must my myself near need no nor not of off on once one
-    only or other our ours out over own per same shall she should so some such than that the their
-    theirs them then there these they this those through to too under until up upon us use used uses
-    using very via want was we were what when where whether which while who whom whose why will with
-    within without would yes yet you your yours please help needs needed wanted wants show shows give
-    gives given tell tells know able hello hi hey thanks thank kindly looking could specific
-    specifically based provide provides provided providing related including include includes according
-    various several different certain something anything everything tool tools function api server mcp
-    """.split()  # noqa: SIM905 - a list of words is easier to read without quotes
-)
+_DATA = files("daemon.search") / "data"
+
+STOP_WORDS = frozenset((_DATA / "stop_words.txt").read_text(encoding="utf-8").split())
 """English function words and words of asking."""
 
 MAX_WORD = 40
@@ -106,96 +94,6 @@ def plain(name: str) -> str:
     return "_".join(_SPELT.findall(unicodedata.normalize("NFKC", name).replace("_", " "))).lower()
 
 
-SYNONYMS: tuple[tuple[str, ...], ...] = (
-    ("add", "create", "insert", "new", "make"),
-    ("article", "paper", "publication"),
-    ("audio", "sound", "speech", "voice"),
-    ("build", "compile"),
-    ("buy", "purchase", "order"),
-    ("calendar", "schedule", "appointment", "event"),
-    ("car", "vehicle", "automobile"),
-    ("chart", "graph", "plot", "diagram"),
-    ("chat", "message", "conversation"),
-    ("city", "town", "place", "location"),
-    ("client", "customer"),
-    ("cloud", "aws", "azure", "gcp"),
-    ("clone", "copy", "duplicate"),
-    ("code", "program", "script", "source"),
-    ("commit", "checkin"),
-    ("company", "business", "firm", "corporation"),
-    ("compare", "diff", "difference"),
-    ("convert", "transform", "translate", "change"),
-    ("cost", "price", "fee"),
-    ("crypto", "cryptocurrency", "bitcoin", "coin", "token"),
-    ("currency", "money", "exchange"),
-    ("current", "now", "today", "present"),
-    ("database", "db", "sql", "table"),
-    ("delete", "remove", "erase", "drop", "clear"),
-    ("deploy", "release", "publish"),
-    ("directory", "folder", "dir"),
-    ("doc", "docs", "document", "documentation"),
-    ("download", "fetch", "get", "retrieve"),
-    ("edit", "modify", "update", "change", "alter"),
-    ("email", "mail", "inbox", "gmail"),
-    ("error", "exception", "bug", "issue", "fault", "crash", "failure"),
-    ("execute", "run", "launch", "invoke", "start"),
-    ("file", "document"),
-    ("film", "movie", "cinema"),
-    ("find", "search", "lookup", "query", "locate", "discover"),
-    ("flight", "airline", "airport", "plane"),
-    ("food", "meal", "recipe", "dish"),
-    ("forecast", "weather", "temperature"),
-    ("game", "gaming", "player"),
-    ("holiday", "vacation", "trip", "travel"),
-    ("hotel", "accommodation", "lodging", "room"),
-    ("height", "altitude", "elevation"),
-    ("history", "log"),
-    ("house", "property", "estate", "apartment"),
-    ("image", "picture", "photo", "photograph"),
-    ("internet", "web", "online", "website"),
-    ("issue", "ticket", "task"),
-    ("job", "career", "vacancy", "employment"),
-    ("k8s", "kubernetes", "pod", "cluster"),
-    ("list", "enumerate", "overview", "browse"),
-    ("lyrics", "song", "music", "track"),
-    ("map", "maps", "route", "direction", "navigation", "drive"),
-    ("medicine", "drug", "medication", "pharmacy"),
-    ("merge", "combine", "join"),
-    ("news", "headline", "headlines"),
-    ("note", "memo", "memory", "remember"),
-    ("open", "launch", "navigate", "visit"),
-    ("page", "website", "url", "webpage"),
-    ("password", "credential", "secret", "login"),
-    ("people", "person", "user", "contact"),
-    ("pr", "pull", "merge"),
-    ("process", "task", "job"),
-    ("read", "view", "see", "display", "content"),
-    ("rename", "move"),
-    ("repo", "repository", "git", "github"),
-    ("restaurant", "cafe", "dining", "place"),
-    ("review", "rating", "feedback"),
-    ("save", "store", "write", "persist"),
-    ("screenshot", "snapshot", "capture"),
-    ("send", "post", "publish", "submit"),
-    ("shell", "terminal", "command", "bash", "console"),
-    ("shop", "store", "product", "shopping"),
-    ("sport", "match", "league", "team"),
-    ("stock", "share", "equity", "ticker"),
-    ("summary", "summarize", "summarise", "abstract", "overview"),
-    ("test", "check", "verify", "validate"),
-    ("time", "clock", "timezone", "date"),
-    ("train", "railway", "rail"),
-    ("translate", "translation", "language"),
-    ("undo", "revert", "reset", "restore"),
-    ("upload", "push", "send"),
-    ("video", "youtube", "clip"),
-    ("word", "docx"),
-    ("excel", "spreadsheet", "xlsx", "sheet", "workbook"),
-    ("slide", "slides", "powerpoint", "presentation", "pptx"),
-    ("zip", "compress", "archive"),
-)
-"""Synonyms in descriptions of tools; stemmed when read."""
-
 CLOSE = 0.8
 """The closeness of words in one group of synonyms."""
 
@@ -238,24 +136,25 @@ class _Neighbours(Mapping[str, tuple[tuple[str, float], ...]]):
         return len({*self._lines, *self._groups})
 
 
+def _rows(name: str) -> list[tuple[str, str]]:
+    """The first word of each line of a data file, and the rest."""
+    lines = (line.partition(" ") for line in (_DATA / name).read_text(encoding="utf-8").splitlines())
+    return [(first, rest) for first, _, rest in lines]
+
+
 @lru_cache(maxsize=1)
 def language() -> Language:
     """The language of this package. Reads files: not for the event loop."""
-    data = files("daemon.search") / "data"
-    count, *lines = (data / "frequencies.txt").read_text(encoding="utf-8").splitlines()
-    frequencies = {term: int(number) for term, _, number in (line.partition(" ") for line in lines)}
-    near = (data / "neighbours.txt").read_text(encoding="utf-8").splitlines()
+    (count, _), *frequencies = _rows("frequencies.txt")
     groups: dict[str, dict[str, float]] = {}
-    for group in SYNONYMS:
-        stems = [found for word in group if (found := stem(word))]
+    for first, others in _rows("synonyms.txt"):
+        stems = [found for word in (first, *others.split()) if (found := stem(word))]
         for one in stems:
             groups.setdefault(one, {}).update({other: CLOSE for other in stems if other != one})
     return Language(
         tools=int(count),
-        frequencies=frequencies,
-        neighbours=_Neighbours(
-            {term: rest for term, _, rest in (line.partition(" ") for line in near)}, groups
-        ),
+        frequencies={term: int(number) for term, number in frequencies},
+        neighbours=_Neighbours(dict(_rows("neighbours.txt")), groups),
     )
 
 

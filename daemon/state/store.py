@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import cache, partial
+from importlib.resources import files
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -49,69 +50,21 @@ if TYPE_CHECKING:
 
     Step = Sequence[str]
 
-    """Statements, in which `{bytes}` stands for the database's type of bytes."""
+    """Statements in SQLite's words, in which BLOB stands for the database's type of bytes."""
 
 
-_STAMP = "version BIGINT NOT NULL, writer TEXT NOT NULL"
+def _read_steps() -> tuple[Step, ...]:
+    """The steps in schema.sql, each a number of statements."""
+    steps: list[str] = []
+    for line in (files("daemon.state") / "schema.sql").read_text(encoding="utf-8").splitlines():
+        if line.startswith("-- Step"):
+            steps.append("")
+        elif line and not line.startswith("--"):
+            steps[-1] += f"{line}\n"
+    return tuple(tuple(filter(None, map(str.strip, step.split(";")))) for step in steps)
 
-STEPS: tuple[Step, ...] = (
-    (
-        # The number of transactions that have written; a writer that raises it makes all others wait.
-        "CREATE TABLE version (value BIGINT NOT NULL)",
-        f"""CREATE TABLE servers (
-            name TEXT NOT NULL PRIMARY KEY, fingerprint TEXT NOT NULL, epoch BIGINT NOT NULL,
-            listed BIGINT NOT NULL, refreshed_at DOUBLE PRECISION NOT NULL, about TEXT, introduction {{bytes}},
-            summary TEXT, keywords TEXT, summary_of TEXT, summary_generated_at DOUBLE PRECISION, {_STAMP})""",
-        f"""CREATE TABLE tools (
-            server TEXT NOT NULL, name TEXT NOT NULL, position BIGINT NOT NULL, raw {{bytes}} NOT NULL,
-            schema_hash TEXT NOT NULL, epoch BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL, summary TEXT,
-            keywords TEXT, summary_generated_at DOUBLE PRECISION, updated_at DOUBLE PRECISION NOT NULL,
-            {_STAMP}, PRIMARY KEY (server, name))""",
-        "CREATE INDEX tools_by_hash ON tools (schema_hash)",
-        # One row for each list: nobody asks for a part of it, and a URI may be longer than any key may be.
-        f"""CREATE TABLE lists (
-            server TEXT NOT NULL, kind TEXT NOT NULL, definitions {{bytes}} NOT NULL, digest TEXT NOT NULL,
-            {_STAMP}, PRIMARY KEY (server, kind))""",
-        # A prompt may have the name of a tool.
-        f"""CREATE TABLE given_names (
-            kind TEXT NOT NULL, name TEXT NOT NULL, server TEXT NOT NULL, own TEXT NOT NULL,
-            beside BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL, {_STAMP}, PRIMARY KEY (kind, name))""",
-        f"""CREATE TABLE sessions (
-            key TEXT NOT NULL PRIMARY KEY, client TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
-            seen_at DOUBLE PRECISION NOT NULL, {_STAMP})""",
-        "CREATE INDEX sessions_by_use ON sessions (seen_at)",
-        f"""CREATE TABLE loaded_tools (
-            session TEXT NOT NULL, server TEXT NOT NULL, tool TEXT NOT NULL, position BIGINT NOT NULL,
-            loaded_schema_hash TEXT NOT NULL, loaded_epoch BIGINT NOT NULL, status TEXT NOT NULL,
-            invalid_reason TEXT NOT NULL, renamed_to TEXT, source TEXT NOT NULL,
-            loaded_at DOUBLE PRECISION NOT NULL, updated_at DOUBLE PRECISION NOT NULL, {_STAMP},
-            PRIMARY KEY (session, server, tool))""",
-        # With (server, tool) in front, PostgreSQL would look for one session's row in here, among those of all.
-        """CREATE INDEX loaded_tools_by_verdict ON loaded_tools
-            (server, loaded_schema_hash, tool, status, invalid_reason, renamed_to)""",
-        f"""CREATE TABLE switches (
-            server TEXT NOT NULL, tool TEXT NOT NULL, switched_off BIGINT NOT NULL,
-            at DOUBLE PRECISION NOT NULL, {_STAMP}, PRIMARY KEY (server, tool))""",
-        """CREATE TABLE counts
-            (name TEXT NOT NULL PRIMARY KEY, value BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL)""",
-        # `body` is the rest of the event as JSON: nobody searches in it. Written once, so it needs no stamp.
-        """CREATE TABLE events (
-            life TEXT NOT NULL, number BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, server TEXT NOT NULL,
-            instance TEXT NOT NULL, session TEXT NOT NULL, kind TEXT NOT NULL, body {bytes} NOT NULL,
-            PRIMARY KEY (life, number))""",
-        "CREATE INDEX events_by_server ON events (server, at)",
-        "CREATE INDEX events_by_time ON events (at)",
-        # What all daemons on the store counted in each hour, since the epoch; they add to the same rows.
-        """CREATE TABLE hours (
-            hour BIGINT NOT NULL, name TEXT NOT NULL, value BIGINT NOT NULL, PRIMARY KEY (hour, name))""",
-    ),
-    (
-        f"""CREATE TABLE approvals (
-            identity TEXT NOT NULL, digest TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,
-            raw {{bytes}} NOT NULL, by_whom TEXT NOT NULL, at DOUBLE PRECISION NOT NULL, {_STAMP},
-            PRIMARY KEY (identity, digest))""",
-    ),
-)
+
+STEPS = _read_steps()
 """The steps by schema version; the first one creates version 1, that of mcpd 0.1.0."""
 
 _VERSION, _COUNTER = "mcpd_schema", "version"
@@ -171,7 +124,7 @@ def migrate(transaction: Transaction, where: str, steps: Sequence[Step] = STEPS)
         transaction.change(f"INSERT INTO {_VERSION} (version) VALUES (0)")
     for step in steps[version:]:
         for statement in step:
-            transaction.change(statement.replace("{bytes}", transaction.dialect.bytes_type))
+            transaction.change(statement.replace("BLOB", transaction.dialect.bytes_type))
     if version < len(steps):
         transaction.change(f"UPDATE {_VERSION} SET version = :now", {"now": len(steps)})
 
