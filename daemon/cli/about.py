@@ -96,47 +96,14 @@ def _tokens(options: argparse.Namespace) -> int:
 
 TOKEN = CommandLine(
     "token",
-    "Show the daemon's token for clients over HTTP on the last line; or make, list, confirm or revoke named"
-    " tokens, which count besides the configuration's. Only digests are kept: a named token is shown once,"
-    " the unnamed one while the daemon that made it runs. Under systemd tokens outlive restarts; elsewhere,"
-    " and after a boot, `confirm` admits each again, since any server can write the file of digests."
-    " Revoking ends open connections. For another user's daemon this takes root.",
-    examples=(
-        "mcpd token",
-        'export MCPD_TOKEN="$(mcpd token)"',
-        "mcpd token new ci --profile reader",
-        "mcpd token new agent --workspace '/srv/checkouts/*'",
-        "mcpd token new wall-display --console read",
-        "mcpd token list",
-        "mcpd token confirm ci",
-        "mcpd token revoke ci",
-        "mcpd token revoke --default",
-    ),
-    exits={0: "done", 1: "refused, or the file of tokens cannot be used"},
     run=_tokens,
     arguments=(
-        argument("action", nargs="?", choices=ACTIONS, default="show", help="default: show"),
-        argument("name", metavar="NAME", nargs="?", help="the token to make, confirm or revoke"),
-        argument(
-            "--profile",
-            metavar="P",
-            action="append",
-            help="a profile for the new token (repeatable; the first serves paths without a profile; default:"
-            " all)",
-        ),
-        argument(
-            "--console",
-            choices=("read", "control"),
-            help="let holders of the new token read the console, or change things there (default: neither)",
-        ),
-        argument(
-            "--workspace",
-            metavar="GLOB",
-            action="append",
-            help="directories that holders of the new token may name as workspaces; * matches any characters,"
-            " ~/ the home of the daemon's user (repeatable, quote it; default: none)",
-        ),
-        flag("--default", "confirm the unnamed token, or replace it on revoke"),
+        argument("action", nargs="?", choices=ACTIONS, default="show"),
+        argument("name", metavar="NAME", nargs="?"),
+        argument("--profile", metavar="P", action="append"),
+        argument("--console", choices=("read", "control")),
+        argument("--workspace", metavar="GLOB", action="append"),
+        flag("--default"),
     ),
 )
 
@@ -234,16 +201,7 @@ def versions_in_words(told: dict[str, Any]) -> list[str]:
     return [f"{name:<{WIDTH}}{value}" for name, value in rows.items()]
 
 
-VERSION = CommandLine(
-    "version",
-    "Print the version of this mcpd, its directory, and the versions of its libraries. A running daemon may"
-    " be another version: `mcpd status` shows that.",
-    examples=("mcpd version", "mcpd version --json"),
-    exits={0: "printed"},
-    seconds=None,
-    reaches=False,
-    run=_version,
-)
+VERSION = CommandLine("version", seconds=None, reaches=False, run=_version)
 
 # --- schema -----------------------------------------------------------------------------------------------
 
@@ -257,17 +215,7 @@ def _schema(_options: argparse.Namespace) -> int:
     return 0
 
 
-SCHEMA = CommandLine(
-    "schema",
-    'Print the JSON Schema of the configuration. With "$schema": "./mcpd.schema.json" in the configuration,'
-    " editors complete and check it.",
-    examples=("mcpd schema > ~/.config/mcpd/mcpd.schema.json",),
-    exits={0: "printed"},
-    json=False,
-    seconds=None,
-    reaches=False,
-    run=_schema,
-)
+SCHEMA = CommandLine("schema", json=False, seconds=None, reaches=False, run=_schema)
 
 # --- metrics ----------------------------------------------------------------------------------------------
 
@@ -277,15 +225,7 @@ def _metrics(options: argparse.Namespace) -> int:
     return 0
 
 
-METRICS = CommandLine(
-    "metrics",
-    "Print the daemon's metrics in Prometheus' text format (docs/metrics.md). The configuration must enable"
-    " metrics.",
-    examples=("mcpd metrics", "mcpd metrics | grep mcpd_server_state"),
-    exits={0: "printed", 1: "metrics are off"},
-    json=False,
-    run=_metrics,
-)
+METRICS = CommandLine("metrics", json=False, run=_metrics)
 
 # --- ui ---------------------------------------------------------------------------------------------------
 
@@ -315,16 +255,7 @@ def _opened(link: str) -> bool:
 
 UI = CommandLine(
     "ui",
-    "Open the console in a browser. A link admits one browser, once, within a minute. The session ends after"
-    " twelve hours without use, and with the daemon. Without an HTTP listener the daemon opens a port on"
-    " 127.0.0.1.",
-    examples=("mcpd ui", "mcpd ui --print", "mcpd ui --read-only --print", "mcpd ui --end"),
-    exits={0: "done", 1: "the console is switched off"},
-    arguments=(
-        flag("--print", "print the link on the last line, and open no browser"),
-        flag("--read-only", "make a link that permits no changes"),
-        flag("--end", "end every browser's session, and open none"),
-    ),
+    arguments=(flag("--print"), flag("--read-only"), flag("--end")),
     json=False,
     run=_ui,
 )

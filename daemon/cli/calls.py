@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import CommandLine, argument, asking, drawn
+from daemon.cli.command import FOLLOW, LAST, SERVER_IF_ANY, CommandLine, argument, asking, drawn, flag
 from daemon.cli.control import ask_with
 from daemon.cli.events import follow, news
-from daemon.cli.options import add_follow, add_last, count
+from daemon.cli.options import count
 from daemon.kit.wording import called, span
 from daemon.operators.report_words import session_name
 from daemon.safety.escape import json_line, visible
@@ -57,23 +57,7 @@ def _line(call: EndedCall) -> str:
 
 CALLS = CommandLine(
     "calls",
-    "Show the calls in flight, oldest first: number, age, what each waits for (its server, its turn, the"
-    " answer, its client's user), and caller. Then the last ended calls: time, duration, outcome and caller."
-    " The daemon keeps 1000 of these since its start, without arguments and results. Changes nothing.",
-    examples=(
-        "mcpd calls",
-        "mcpd calls git --errors -n 20",
-        "mcpd calls -f",
-        "mcpd calls --json | jq '.inFlight[] | select(.ageSeconds > 60)'",
-    ),
-    exits={0: "shown, also if Ctrl-C ended it", 1: "no such server or session"},
-    arguments=(
-        argument("server", metavar="SERVER|INSTANCE", nargs="?", help="only this server's calls"),
-        lambda made: add_follow(made, "print each further ended call"),
-        argument("--errors", action="store_true", help="only ended calls with an error"),
-        argument("--session", metavar="KEY", help="only this session's calls: its key, or 4 for connection 4"),
-        lambda made: add_last(made, "show the last N ended calls (default: 50, at most 1000)"),
-    ),
+    arguments=(SERVER_IF_ANY, FOLLOW, flag("--errors"), argument("--session", metavar="KEY"), LAST),
     run=_calls,
 )
 
@@ -88,10 +72,6 @@ def cancelled(answer: Mapping[str, CallInFlight]) -> str:
 
 CANCEL = CommandLine(
     "cancel",
-    "Cancel a call in flight. Its server is notified, and may continue all the same. Its client gets an"
-    " error that says whether the call was sent. The call is never sent again.",
-    examples=("mcpd calls", "mcpd cancel 17"),
-    exits={0: "cancelled", 1: "no such call is in flight"},
-    arguments=(argument("call", metavar="CALL", type=count, help="the call's number, as in `mcpd calls`"),),
+    arguments=(argument("call", metavar="CALL", type=count),),
     run=asking("cancel", lambda options: {"id": options.call}, cancelled),
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from daemon.cli.control import EX_FAULT, Message, ask_with, guarded, note
-from daemon.cli.options import ANSWER_SECONDS, add_control, add_json, parser
+from daemon.cli.options import ANSWER_SECONDS, CommandParser, count, positive
 from daemon.safety.escape import document, visible
 
 AddArgument = Callable[[Any], object]
@@ -26,14 +26,50 @@ class UsageError(Exception):
     """Raised for options that exclude or need each other; the text says what to write."""
 
 
+def argument(*names: str, **how: Any) -> AddArgument:
+    """An argument or option, with `add_argument`'s parameters; `help.toml` has its meaning."""
+    return lambda made: made.add_argument(*names, **how)
+
+
+def path_option(name: str, metavar: str) -> AddArgument:
+    """An option for a file or directory."""
+    return argument(name, metavar=metavar, type=Path)
+
+
+def flag(*names: str) -> AddArgument:
+    """An option without a value."""
+    return argument(*names, action="store_true")
+
+
+def seconds_option(name: str, seconds: float) -> AddArgument:
+    """An option for a time in seconds, with its default."""
+    return argument(name, metavar="SECONDS", type=positive, default=seconds)
+
+
+def either(*options: AddArgument) -> AddArgument:
+    """Options that exclude each other."""
+
+    def add(made: argparse.ArgumentParser) -> None:
+        only = made.add_mutually_exclusive_group()
+        for option in options:
+            option(only)
+
+    return add
+
+
+SERVER = argument("server", metavar="SERVER")
+SERVER_IF_ANY = argument("server", metavar="SERVER|INSTANCE", nargs="?")
+SESSION = argument("session", metavar="SESSION")
+FOLLOW = flag("-f", "--follow")
+LAST = argument("-n", "--last", "--tail", metavar="N", type=count)
+JSON = flag("--json")
+CONTROL = argument("--control", metavar="P")
+
+
 class CommandLine(NamedTuple):
-    """A command, as `daemon.cli.table` names it."""
+    """A command, as `daemon.cli.table` names it; `help.toml` has its words."""
 
     name: str
-    description: str
-    examples: tuple[str, ...]
-    exits: Mapping[int, str]
-    """The meaning of each exit status, besides the shared ones (`EXITS`)."""
     run: Callable[[argparse.Namespace], int]
     """Returns the exit status. Raises `UsageError` and the errors that `control.guarded` reports."""
     usage: str = ""
@@ -54,24 +90,16 @@ class CommandLine(NamedTuple):
     changing: str | None = None
     """For commands that change files: the hint to print where the configuration is faulty (`guarded`)."""
 
-    def make_parser(self) -> argparse.ArgumentParser:
+    def make_parser(self) -> CommandParser:
         """The parser of the command line."""
-        made = parser(
-            self.name,
-            self.description,
-            examples=self.examples,
-            exits=self.exits,
-            asks=self.needs and self.seconds is not None,
-            reaches=self.reaches,
-        )
+        asks = self.needs and self.seconds is not None
+        made = CommandParser(self.name, asks=asks, reaches=self.reaches)
         if self.usage:
             made.usage = f"mcpd {self.name} {self.usage}"
-        for add in self.arguments:
+        json = (JSON,) if self.json else ()
+        control = () if self.seconds is None else (CONTROL, seconds_option("--timeout", self.seconds))
+        for add in (*self.arguments, *json, *control):
             add(made)
-        if self.json:
-            add_json(made)
-        if self.seconds is not None:
-            add_control(made, self.seconds)
         return made
 
     def main(self, argv: list[str]) -> int:
@@ -86,32 +114,6 @@ class CommandLine(NamedTuple):
             return guarded(lambda: self.run(options), self.changing)
         except UsageError as error:
             made.error(str(error))
-
-
-def argument(*names: str, **how: Any) -> AddArgument:
-    """An argument or option, with `add_argument`'s parameters."""
-    return lambda made: made.add_argument(*names, **how)
-
-
-def path_option(name: str, metavar: str, meaning: str) -> AddArgument:
-    """An option for a file or directory."""
-    return argument(name, metavar=metavar, type=Path, help=meaning)
-
-
-def flag(name: str, meaning: str) -> AddArgument:
-    """An option without a value."""
-    return argument(name, action="store_true", help=meaning)
-
-
-def either(*options: AddArgument) -> AddArgument:
-    """Options that exclude each other."""
-
-    def add(made: argparse.ArgumentParser) -> None:
-        only = made.add_mutually_exclusive_group()
-        for option in options:
-            option(only)
-
-    return add
 
 
 def asking(

@@ -16,6 +16,7 @@ from argcomplete.shell_integration import shellcode
 
 from daemon.cli.command import CommandLine, argument
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
+from daemon.cli.options import CommandParser
 from daemon.cli.table import COMMANDS, implementation
 from daemon.host.paths import control_socket
 from daemon.safety.escape import visible
@@ -139,8 +140,11 @@ _BY_OPTION = {
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
-    """The parser of one command."""
-    return implementation(command).make_parser()  # type: ignore[no-any-return]
+    """The parser of one command, with its words."""
+    made: argparse.ArgumentParser = implementation(command).make_parser()
+    if isinstance(made, CommandParser):
+        made.explain()
+    return made
 
 
 def whole_parser(command: str | None) -> argparse.ArgumentParser:
@@ -166,16 +170,7 @@ def _completions(options: argparse.Namespace) -> int:
 
 COMPLETIONS = CommandLine(
     "completions",
-    "Print a script with which a shell completes mcpd's command lines: commands, options and, from the"
-    " running daemon, names of servers, tools, prompts, resources, sessions and profiles. The examples are"
-    " lines for ~/.bashrc, ~/.zshrc (below `compinit`) and ~/.config/fish/config.fish.",
-    examples=(
-        'eval "$(mcpd completions bash)"',
-        'eval "$(mcpd completions zsh)"',
-        "mcpd completions fish | source",
-    ),
-    exits={0: "printed"},
-    arguments=(argument("shell", choices=SHELLS, help="the shell"),),
+    arguments=(argument("shell", choices=SHELLS),),
     json=False,
     seconds=None,
     reaches=False,

@@ -168,78 +168,17 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
-    from daemon.cli.options import parser  # noqa: PLC0415
-
-    options = parser(
-        "connect",
-        "Bridge an MCP client on stdin and stdout to the daemon. Starts the daemon if none runs, as `mcpd"
-        " start` does, unless --socket or $MCPD_SOCKET names another socket than the default. Until the"
-        " daemon serves, the client gets one tool, mcpd_status, which waits for the daemon and reports"
-        " remedies.",
-        examples=(
-            'in an MCP client\'s configuration: {"command": "mcpd", "args": ["connect"]}',
-            "mcpd connect --profile reader",
-            'mcpd connect --session "$PWD"',
-            "mcpd connect --server git    (as if this client had started git)",
-            "mcpd connect --workspace ~/src/app",
-        ),
-        exits={
-            0: "the client has ended",
-            1: "the client ended without an answer, or the daemon refuses this user",
-        },
-        asks=False,
-    )
-    _add_arguments(options)
-    return options
-
-
-def _add_arguments(options: argparse.ArgumentParser) -> None:
     import argparse  # noqa: PLC0415 - see the module's docstring
 
-    options.add_argument("--profile", metavar="N", help="the client's profile (default: `default`)")
-    options.add_argument(
-        "--surface",
-        metavar="N",
-        help="the tools that the client sees: category, browse, search, load, full, or auto for the surface"
-        " that fits the client (default: the profile's)",
-    )
-    options.add_argument(
-        "--server",
-        metavar="NAME",
-        action="append",
-        dest="servers",
-        help="show this server as itself, with its own names, as if the client were connected to it"
-        " (repeatable; not with --surface)",
-    )
-    options.add_argument(
-        "--without",
-        metavar="NAME",
-        action="append",
-        help="hide this server, which the client starts itself (repeatable)",
-    )
-    options.add_argument(
-        "--session",
-        metavar="KEY",
-        type=lambda text: _checked(_fault_of_key, text),
-        help="a name under which mcpd remembers the client's loaded tools over restarts; clients of the same"
-        " key share them (default: $MCPD_SESSION, else none: remembered until this command ends)",
-    )
-    options.add_argument(
-        "--workspace",
-        metavar="DIR",
-        type=lambda text: _checked(_fault_of_directory, text),
-        help="the client's directory, for servers with an instance for each (default: $MCPD_WORKSPACE, else"
-        " the client's first root, else the working directory)",
-    )
-    options.add_argument(
-        "--no-start",
-        action="store_true",
-        default=None,
-        help='start no daemon (likewise $MCPD_NO_START, or "autostart": false in the configuration for all'
-        " clients)",
-    )
-    options.add_argument(
-        "--lazy",
-        action=argparse.BooleanOptionalAction,
-        help="load tools on demand (on the surface browse, or that of --surface), or list all at once",
-    )
+    from daemon.cli.options import CommandParser  # noqa: PLC0415 - likewise
+
+    options = CommandParser("connect", asks=False)
+    options.add_argument("--profile", metavar="N")
+    options.add_argument("--surface", metavar="N")
+    options.add_argument("--server", metavar="NAME", action="append", dest="servers")
+    options.add_argument("--without", metavar="NAME", action="append")
+    options.add_argument("--session", metavar="KEY", type=lambda text: _checked(_fault_of_key, text))
+    options.add_argument("--workspace", metavar="DIR", type=lambda text: _checked(_fault_of_directory, text))
+    options.add_argument("--no-start", action="store_true", default=None)
+    options.add_argument("--lazy", action=argparse.BooleanOptionalAction)
+    return options

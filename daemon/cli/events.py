@@ -15,9 +15,9 @@ from datetime import time as clock_time
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli import EX_PIPE
-from daemon.cli.command import CommandLine, argument
+from daemon.cli.command import FOLLOW, LAST, SERVER_IF_ANY, CommandLine, argument
 from daemon.cli.control import DaemonUnreachable, Message, ask_with, note
-from daemon.cli.options import add_follow, add_last, is_coloured, length_in
+from daemon.cli.options import is_coloured, length_in
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -214,38 +214,13 @@ def _style(event: EventReport) -> str:
 
 EVENTS = CommandLine(
     "events",
-    "Show events, oldest first: starts and ends of servers with their reasons, changes of tools, restarts,"
-    " logins, switches, reloads, sessions, and starts and stops of mcpd. Events are kept for 30 days over"
-    " restarts of mcpd, up to 10,000 for each server. Changes nothing.",
-    examples=(
-        "mcpd events",
-        "mcpd events git --since 12h",
-        "mcpd events git -f",
-        "mcpd events --kind lists-changed --kind ended --since 2026-11-22",
-        "mcpd events --json | jq -r 'select(.cause == \"killed\") | .server'",
-    ),
-    exits={0: "shown, also if Ctrl-C ended it", 1: "no such kind, server or session"},
     arguments=(
-        argument(
-            "server", metavar="SERVER|INSTANCE", nargs="?", help="only this server's or instance's events"
-        ),
-        lambda made: add_follow(made, "print each new event, also over restarts of the daemon"),
-        argument(
-            "--since",
-            metavar="WHEN",
-            type=moment,
-            help="only events since 90s, 30m, 1h or 2d ago, since today, yesterday or 22:00, or since a local"
-            " time: 2026-11-22, 2026-11-22T22:00",
-        ),
-        argument(
-            "--kind",
-            metavar="KIND",
-            action="append",
-            default=[],
-            help="only this kind, such as ended or lists-changed (repeatable)",
-        ),
-        argument("--session", metavar="KEY", help="only this session's events: its key, or 4 for connection 4"),
-        lambda made: add_last(made, f"the last N events (default: {SHOWN}; with --since {MOST:,})"),
+        SERVER_IF_ANY,
+        FOLLOW,
+        argument("--since", metavar="WHEN", type=moment),
+        argument("--kind", metavar="KIND", action="append", default=[]),
+        argument("--session", metavar="KEY"),
+        LAST,
     ),
     run=_events,
 )

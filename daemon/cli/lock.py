@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from daemon.cli.command import CommandLine, argument, either, flag
+from daemon.cli.command import SERVER, CommandLine, argument, either, flag
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, Message, ask, ask_with, note, say
 from daemon.cli.local_commands import CONFIG, DIFF, KEEP, NO_RELOAD, SERVE_SECONDS, STOP_SECONDS, UP_SECONDS
 from daemon.cli.options import ANSWER_SECONDS
@@ -123,21 +123,10 @@ _REST: Any = {"seconds": UP_SECONDS, "needs": False, "changing": ""}
 
 LOCK = CommandLine(
     "lock",
-    "Write mcpd.lock next to the configuration: a line for each tool, prompt and resource template that the"
-    " servers offer, and the hashes of their packages. Committed with the configuration, the file is a team's"
-    " approval. --check compares the servers with it, for CI. Both ask the daemon that serves this"
-    " configuration, after a reload, or a daemon that ends with the command.",
-    examples=("mcpd lock", "mcpd lock --check", "mcpd lock --check --config mcp/mcpd.json --json"),
-    exits={
-        0: "written, or as locked",
-        1: "differences, or no lock",
-        69: "a server is down",
-        78: "faulty files",
-    },
     run=lock,
     arguments=(
-        argument("servers", metavar="SERVER", nargs="*", help="only these servers (default: all)"),
-        either(flag("--check", "only report differences"), flag("--approve", "agree to all that waits")),
+        argument("servers", metavar="SERVER", nargs="*"),
+        either(flag("--check"), flag("--approve")),
         CONFIG,
     ),
     **_REST,
@@ -145,12 +134,7 @@ LOCK = CommandLine(
 
 PIN = CommandLine(
     "pin",
-    "Write the newest version of a server's npm or PyPI package into its entry, or the digest of its pulled"
-    " image, where the entry names none; comments and order stay. A running daemon reloads. A version with"
-    " which the server cannot come up is taken back, as by `mcpd add`.",
-    examples=("mcpd pin time", "mcpd pin time --dry-run"),
-    exits={0: "pinned", 1: "nothing to pin, or the server does not come up", 78: "a faulty configuration"},
     run=later("daemon.cli.add", "pin"),
-    arguments=(argument("server", metavar="SERVER", help="the server's name"), KEEP, NO_RELOAD, DIFF, CONFIG),
+    arguments=(SERVER, KEEP, NO_RELOAD, DIFF, CONFIG),
     **_REST,
 )

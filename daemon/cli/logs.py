@@ -6,13 +6,11 @@ import argparse
 import os
 import sys
 import time
-from functools import partial
 from typing import Any
 
-from daemon.cli.command import CommandLine, UsageError, argument, asking
+from daemon.cli.command import FOLLOW, LAST, SERVER_IF_ANY, CommandLine, UsageError, argument, asking, flag
 from daemon.cli.control import Message, ask_with, note
 from daemon.cli.events import EventLines, end_without_reader, follow, moment, news
-from daemon.cli.options import add_follow, add_last
 from daemon.host.paths import control_socket
 from daemon.safety.escape import visible
 
@@ -152,37 +150,13 @@ def _run(options: argparse.Namespace) -> int:
 
 LOGS = CommandLine(
     "logs",
-    "Show a server's stderr, oldest line first, over restarts of the server, as far as it is kept (1000"
-    " lines, 64 KiB). Each line has its time and the number of its run; events of the server stand between"
-    " them, marked with --. If clients do not share the server, the lines of every running instance are"
-    " shown, or those of INSTANCE. Without SERVER, show the number of kept lines of each. Control characters"
-    " are spelt out and known secrets left out. Changes nothing.",
-    examples=(
-        "mcpd logs",
-        "mcpd logs git -n 20",
-        "mcpd logs git --since 1h -f",
-        "mcpd logs git --json | jq -r .text",
-        "mcpd logs --daemon -f",
-    ),
-    exits={0: "shown, also if Ctrl-C ended it", 1: "no such server, or no log of the daemon here"},
     run=_run,
     arguments=(
-        argument("server", metavar="SERVER|INSTANCE", nargs="?", help="the server's name, as in `mcpd status`"),
-        argument(
-            "--daemon",
-            action="store_true",
-            help="show the daemon's own log, also of a stopped daemon: the journal of mcpd.service, or"
-            " daemon.log in the state directory",
-        ),
-        partial(add_follow, meaning="print each new line, also over restarts"),
-        argument("--no-events", action="store_true", help="leave out events"),
-        argument(
-            "--since",
-            metavar="WHEN",
-            type=moment,
-            default=0.0,
-            help="only lines since then (as for `mcpd events`)",
-        ),
-        partial(add_last, meaning="the last N lines and events (default: all)"),
+        SERVER_IF_ANY,
+        flag("--daemon"),
+        FOLLOW,
+        flag("--no-events"),
+        argument("--since", metavar="WHEN", type=moment, default=0.0),
+        LAST,
     ),
 )

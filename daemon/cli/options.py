@@ -1,4 +1,4 @@
-"""Options and help texts that command lines share. Standard library only."""
+"""The parser of command lines, and the values of their options. Standard library only."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ import textwrap
 from collections.abc import Mapping
 from typing import TextIO
 
-_SOCKET = (
-    "the daemon's socket for clients (default: $MCPD_SOCKET, else mcpd.sock in $XDG_RUNTIME_DIR/mcpd, or the"
-    " system's)"
-)
-
-EXITS = {2: "usage", 3: "the daemon cannot be reached"}
-"""Exit statuses of all commands that ask the daemon; 2 is every command's."""
-
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 ANSWER_SECONDS = 10.0
 """Seconds to wait for an answer: the daemon answers from memory in milliseconds unless it hangs."""
+
+
+UNREACHABLE = "3"
+"""The exit status of commands that find no daemon."""
 
 
 class _Wrapped(argparse.RawDescriptionHelpFormatter):
@@ -35,73 +31,44 @@ class _Wrapped(argparse.RawDescriptionHelpFormatter):
         return "\n".join(map(wrapped, text.splitlines()))
 
 
-def parser(
-    command: str,
-    description: str,
-    *,
-    examples: tuple[str, ...],
-    exits: Mapping[int, str],
-    asks: bool = True,
-    reaches: bool = True,
-) -> argparse.ArgumentParser:
-    """A parser with `--socket`, and a help with examples and exit statuses.
+class CommandParser(argparse.ArgumentParser):
+    """A parser that reads the command's words (`help.toml`) only to print them: all would pay for it."""
 
-    `asks`: an unreachable daemon is a failure. `reaches`: False hides `--socket`, which has no effect.
-    """
-    shown = "\n".join(f"  {example}" for example in examples)
-    shared = EXITS if asks and reaches else {2: EXITS[2]}
-    codes = "\n".join(f"  {code:<4}{meaning}" for code, meaning in sorted({**exits, **shared}.items()))
-    made = argparse.ArgumentParser(
-        prog=f"mcpd {command}",
-        description=description,
-        epilog=f"examples:\n{shown}\n\nexit status:\n{codes}",
-        formatter_class=_Wrapped,
-        allow_abbrev=False,
-    )
-    made.add_argument("--socket", metavar="P", help=_SOCKET if reaches else argparse.SUPPRESS)
-    return made
+    def __init__(self, command: str, *, asks: bool = True, reaches: bool = True) -> None:
+        """`asks`: an unreachable daemon is a failure. `reaches`: False hides `--socket`: it has no effect."""
+        super().__init__(prog=f"mcpd {command}", formatter_class=_Wrapped, allow_abbrev=False)
+        self._command, self._asks = command, asks and reaches
+        self.add_argument("--socket", metavar="P", help=None if reaches else argparse.SUPPRESS)
+
+    def format_help(self) -> str:
+        """The help, with the command's words."""
+        self.explain()
+        return super().format_help()
+
+    def explain(self) -> None:
+        """Take description, meanings of arguments, examples and exit statuses from the table of words."""
+        import tomllib  # noqa: PLC0415 - only for a help
+        from pathlib import Path  # noqa: PLC0415 - likewise
+
+        table = tomllib.loads(Path(__file__).with_name("help.toml").read_text(encoding="utf-8"))
+        words, shared = table[self._command], table["shared"]
+        meanings = {**shared["arguments"], **words.get("arguments", {})}
+        for action in self._actions:
+            name = next((each for each in action.option_strings if each.startswith("--")), action.dest)
+            if action.help is None and name in meanings:
+                action.help = " ".join(meanings[name].split())
+        exits = {**words["exits"], **shared["exits"]}
+        if not self._asks:
+            del exits[UNREACHABLE]
+        statuses = (f"  {code:<4}{exits[code]}" for code in sorted(exits, key=int))
+        self.description = " ".join(words["text"].split())
+        self.epilog = "\n".join(["examples:", *(f"  {each}" for each in words["examples"])])
+        self.epilog += "\n".join(["\n\nexit status:", *statuses])
 
 
 def is_coloured(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Whether colours and bold text are wanted; respects NO_COLOR (https://no-color.org) and `TERM=dumb`."""
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-
-
-def add_json(parsed: argparse.ArgumentParser) -> None:
-    """Add `--json`."""
-    parsed.add_argument("--json", action="store_true", help="print the data as JSON, for programs")
-
-
-def add_session(parsed: argparse.ArgumentParser) -> None:
-    """Add the argument SESSION."""
-    parsed.add_argument("session", metavar="SESSION", help="the session's number or key, as in `mcpd sessions`")
-
-
-def add_follow(parsed: argparse.ArgumentParser, meaning: str) -> None:
-    """Add `-f`."""
-    parsed.add_argument("-f", "--follow", action="store_true", help=f"{meaning}, until Ctrl-C")
-
-
-def add_last(parsed: argparse.ArgumentParser, meaning: str) -> None:
-    """Add `-n`."""
-    parsed.add_argument("-n", "--last", "--tail", metavar="N", type=count, help=meaning)
-
-
-def add_control(parsed: argparse.ArgumentParser, seconds: float = ANSWER_SECONDS) -> None:
-    """Add `--control` and `--timeout`."""
-    parsed.add_argument(
-        "--control",
-        metavar="P",
-        help="the daemon's socket for commands (default: $MCPD_CONTROL, else control.sock next to the"
-        " clients' socket)",
-    )
-    parsed.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=positive,
-        default=seconds,
-        help="seconds to wait for the answer (default: %(default)g)",
-    )
 
 
 def positive(text: str) -> float:

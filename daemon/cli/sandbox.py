@@ -12,12 +12,21 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import CommandLine, UsageError, argument, asking, either, flag, has_terminal, lines
+from daemon.cli.command import (
+    SERVER,
+    CommandLine,
+    UsageError,
+    argument,
+    asking,
+    either,
+    flag,
+    has_terminal,
+    lines,
+)
 from daemon.cli.control import EX_FAULT, CommandFailed, Message, RemoteFault, Wire, ask_with, note, say
 from daemon.cli.local_commands import CONFIG
 from daemon.cli.options import seconds_of
 from daemon.cli.settings import CHANGE_SECONDS
-from daemon.cli.table import EX_CONFIG
 from daemon.cli.taking_effect import come_up, failure, in_lines
 from daemon.kit.later import later
 from daemon.kit.wording import counted, span, suggestion
@@ -190,48 +199,17 @@ def _sandbox(options: argparse.Namespace) -> int:
     return (_shell if options.shell else _learn if options.learn else _show)(options)
 
 
-_SERVER = argument("server", metavar="SERVER", help="the server's name")
 _rest: Any = {"seconds": CHANGE_SECONDS, "changing": ""}
 
 SANDBOX = CommandLine(
     "sandbox",
-    "Show what a server's sandbox allows, and the hosts that the server reached and wanted in vain. Or learn"
-    " what the server needs: --learn restarts the server without its sandbox, but with its files and hosts"
-    " watched, until you have used it; then the sandbox is back, and the smallest entry that would do is"
-    " printed, each line with its reason. Private hosts stay refused meanwhile. Secrets that the server read"
-    " are named, and never part of the entry. Or open a shell inside the sandbox.",
-    examples=(
-        "mcpd sandbox git",
-        "mcpd sandbox git --learn --for 10m --write",
-        "mcpd sandbox git --learn --mode strict --calls calls.jsonl",
-        "mcpd sandbox git --shell",
-    ),
-    exits={0: "done", 1: "no such server, or it does not come up", EX_CONFIG: "a faulty configuration"},
     arguments=(
-        _SERVER,
-        either(
-            flag("--show", "show it (the default)"),
-            flag("--learn", "learn what the server needs"),
-            flag("--shell", "open a shell in the sandbox; needs no daemon"),
-        ),
-        argument(
-            "--for",
-            dest="length",
-            metavar="TIME",
-            type=seconds_of,
-            default=LESSON_SECONDS,
-            help="the longest time to learn, as in 90s, 10m (default: 10m)",
-        ),
-        argument(
-            "--mode", choices=("home", "strict"), default="home", help="the mode to learn for (default: home)"
-        ),
-        argument(
-            "--calls",
-            metavar="FILE",
-            type=Path,
-            help='make these calls instead of waiting: lines of {"tool": "NAME", "arguments": {}}',
-        ),
-        flag("--write", "write the learned entry into the configuration, with comments and order kept"),
+        SERVER,
+        either(flag("--show"), flag("--learn"), flag("--shell")),
+        argument("--for", dest="length", metavar="TIME", type=seconds_of, default=LESSON_SECONDS),
+        argument("--mode", choices=("home", "strict"), default="home"),
+        argument("--calls", metavar="FILE", type=Path),
+        flag("--write"),
         CONFIG,
     ),
     run=_sandbox,
@@ -240,15 +218,7 @@ SANDBOX = CommandLine(
 
 ALLOW_HOST = CommandLine(
     "allow-host",
-    "Let a sandboxed server reach hosts: adds them to `sandbox.network.allowedDomains` of its entry, comments"
-    " and order kept, and has the daemon reload, which restarts the server.",
-    examples=("mcpd allow-host github api.github.com", "mcpd allow-host github '*.githubusercontent.com'"),
-    exits={0: "allowed", 1: "no sandbox, no host, or the server does not come up", EX_CONFIG: "a faulty file"},
-    arguments=(
-        _SERVER,
-        argument("hosts", metavar="HOST", nargs="+", help="a name, *.NAME for those below it, or an address"),
-        CONFIG,
-    ),
+    arguments=(SERVER, argument("hosts", metavar="HOST", nargs="+"), CONFIG),
     json=False,
     needs=False,
     run=_allow_host,

@@ -6,7 +6,18 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import CommandLine, UsageError, argument, asking, drawn, either, flag, lines
+from daemon.cli.command import (
+    SERVER,
+    SERVER_IF_ANY,
+    CommandLine,
+    UsageError,
+    argument,
+    asking,
+    drawn,
+    either,
+    flag,
+    lines,
+)
 from daemon.cli.control import EX_FAULT, RemoteFault, ask_with, guarded
 from daemon.cli.table import EX_CONFIG
 from daemon.safety.escape import document, json_line, visible
@@ -37,13 +48,7 @@ LOGOUT_SECONDS = 75.0
 
 # --- enable, disable --------------------------------------------------------------------------------------
 
-_SWITCHED = argument(
-    "name",
-    metavar="SERVER[/TOOL]",
-    help="a server's name in mcpServers, or SERVER/TOOL, SERVER/prompt:NAME, SERVER/resource:URI,"
-    " SERVER/template:TEMPLATE; write SERVER/tool:NAME for a tool whose name begins like one of these",
-)
-_NOT_SWITCHED = "no such name, or the configuration disables it"
+_SWITCHED = argument("name", metavar="SERVER[/TOOL]")
 
 
 def switched(answer: SwitchReport) -> str:
@@ -61,27 +66,12 @@ def switched(answer: SwitchReport) -> str:
 
 ENABLE = CommandLine(
     "enable",
-    "Switch a server, or one of its tools, prompts, resources or templates, on again after `mcpd disable`."
-    " Entries that the configuration disables must be enabled there. Waits a few seconds for the outcome.",
-    examples=("mcpd enable git", "mcpd enable git/git_push", "mcpd enable git/prompt:review"),
-    exits={0: "it is on, perhaps already", 1: _NOT_SWITCHED},
     arguments=(_SWITCHED,),
     run=asking("switch", lambda options: {"name": options.name, "off": False}, switched),
 )
 
 DISABLE = CommandLine(
     "disable",
-    "Switch a server off: it stops, and nobody gets its tools. Or switch off one of its tools, prompts,"
-    " resources or templates, also before the server has listed it. Lasts until `mcpd enable`.",
-    examples=(
-        "mcpd disable git",
-        "mcpd disable git/git_push",
-        "mcpd disable mcp__git__git_push",
-        "mcpd disable git/prompt:review",
-        "mcpd disable docs/resource:file:///etc/motd",
-        "mcpd disable docs/template:file:///{path}",
-    ),
-    exits={0: "it is off, perhaps already", 1: _NOT_SWITCHED},
     arguments=(_SWITCHED,),
     run=asking("switch", lambda options: {"name": options.name, "off": True}, switched),
 )
@@ -102,19 +92,7 @@ def _approve(options: argparse.Namespace) -> int:
 
 APPROVE = CommandLine(
     "approve",
-    "Approve what servers with `trust` added or changed, in the form that was shown last, and show what it is."
-    " Without SERVER, or with --diff, show what waits, and approve nothing.",
-    examples=("mcpd approve", "mcpd approve --diff git", "mcpd approve git/git_log git/prompt:review"),
-    exits={0: "shown or approved, perhaps before", 1: "no such name, or it changed meanwhile and still waits"},
-    arguments=(
-        argument(
-            "names",
-            metavar="SERVER[/NAME]",
-            nargs="*",
-            help="a server, or SERVER/TOOL, SERVER/prompt:NAME, SERVER/template:TEMPLATE",
-        ),
-        either(flag("--diff", "show differences in full"), flag("--all", "approve everything that waits")),
-    ),
+    arguments=(argument("names", metavar="SERVER[/NAME]", nargs="*"), either(flag("--diff"), flag("--all"))),
     seconds=APPROVE_SECONDS,
     run=_approve,
 )
@@ -155,20 +133,7 @@ def _restarted(now: StateReport) -> str:
 
 RESTART = CommandLine(
     "restart",
-    "Restart servers now, one after another, also those that wait for a retry or were given up (failed,"
-    " needs_auth). Waits a few seconds for each outcome. If clients do not share a server, restart all its"
-    " running instances, or INSTANCE.",
-    examples=(
-        "mcpd restart git",
-        "mcpd restart git time",
-        "mcpd restart --all",
-        "mcpd restart 'playwright#12'",
-    ),
-    exits={0: "the servers restart", 1: "no such server"},
-    arguments=(
-        argument("servers", metavar="SERVER|INSTANCE", nargs="*", help="names, as in `mcpd status`"),
-        flag("--all", "restart every enabled server"),
-    ),
+    arguments=(argument("servers", metavar="SERVER|INSTANCE", nargs="*"), flag("--all")),
     run=_restart,
 )
 
@@ -199,14 +164,7 @@ def _news(told: RefreshedReport) -> str:
 
 REFRESH = CommandLine(
     "refresh",
-    "Have a server list its tools, prompts and resources now, instead of after its next notification or"
-    " interval (timeouts.refresh). Shows its epoch, and changes. Wakes a dormant server. Without SERVER:"
-    " every running server. If clients do not share a server: all its running instances, or INSTANCE.",
-    examples=("mcpd refresh git", "mcpd refresh"),
-    exits={0: "listed", 1: "no such server, or one could not be listed"},
-    arguments=(
-        argument("server", metavar="SERVER|INSTANCE", nargs="?", help="the server's name, as in `mcpd status`"),
-    ),
+    arguments=(SERVER_IF_ANY,),
     seconds=REFRESH_SECONDS,
     run=asking(
         "refresh",
@@ -256,20 +214,7 @@ def _reload(options: argparse.Namespace) -> int:
         return EX_CONFIG
 
 
-RELOAD = CommandLine(
-    "reload",
-    "Reload the configuration. Only servers whose entries have changed are started, stopped or restarted. A"
-    " server with a faulty entry is `failed`; any other fault changes nothing. SIGHUP does the same, and so"
-    ' does a change of the file under "watch": true. `mcpd check` finds faults without a daemon.',
-    examples=("mcpd reload", "mcpd reload --json | jq .needsRestartOfDaemon"),
-    exits={
-        0: "the configuration is in effect",
-        1: "the daemon refused: it is stopping",
-        EX_CONFIG: "the configuration is faulty: nothing was changed",
-    },
-    seconds=RELOAD_SECONDS,
-    run=_reload,
-)
+RELOAD = CommandLine("reload", seconds=RELOAD_SECONDS, run=_reload)
 
 # --- logout -----------------------------------------------------------------------------------------------
 
@@ -291,11 +236,7 @@ def logged_out(answer: LogoutReport) -> str:
 
 LOGOUT = CommandLine(
     "logout",
-    "End the login at a server: mcpd forgets it, revokes it at the authorization server, and restarts the"
-    " server without it.",
-    examples=("mcpd logout github",),
-    exits={0: "logged out", 1: "no such server, or its authorization server could not be reached"},
-    arguments=(argument("server", metavar="SERVER", help="the server's name, as in `mcpd status`"),),
+    arguments=(SERVER,),
     seconds=LOGOUT_SECONDS,
     run=asking(
         "logout", lambda options: {"server": options.server}, logged_out, lambda answer: answer["problem"]

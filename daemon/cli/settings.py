@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from daemon.cli.command import CommandLine, UsageError, argument, asking, either, flag, lines, path_option
 from daemon.cli.control import say
-from daemon.cli.table import EX_CONFIG
 from daemon.cli.taking_effect import reloaded
 from daemon.cli.tools import tool_name
 from daemon.kit.later import later
@@ -40,7 +39,7 @@ MODEL_SECONDS = 120.0
 """Seconds to wait: a model has `summaries.timeout` to answer, 60 s by default."""
 
 
-_CONFIG = path_option("--config", "F", "write this file as you, instead of having the daemon write its own")
+_CONFIG = path_option("--config", "F")
 
 
 def write(options: argparse.Namespace, trail: tuple[str, ...], value: object) -> int:
@@ -85,22 +84,10 @@ def _describe(options: argparse.Namespace) -> int:
 
 DESCRIBE = CommandLine(
     "describe",
-    "Give a tool another description, by which models choose it. Written into the configuration, with"
-    ' comments and layout kept: into each category that holds the tool ("overrides"), or else into each'
-    ' profile ("toolDescriptionOverrides"). The daemon reads it at once, and notifies clients.',
-    examples=(
-        "mcpd describe git/git_log 'Shows the last commits; ask for at most 20.'",
-        "mcpd describe git/git_log --reset",
-    ),
-    exits={
-        0: "done",
-        1: "there is no such tool, or the configuration cannot be written",
-        EX_CONFIG: "the configuration is faulty: nothing was changed",
-    },
     arguments=(
-        argument("tool", metavar="SERVER/TOOL", type=tool_name, help="the tool, as in `mcpd tools`"),
-        argument("text", metavar="TEXT", nargs="?", help="the description for models"),
-        flag("--reset", "return to the server's own description"),
+        argument("tool", metavar="SERVER/TOOL", type=tool_name),
+        argument("text", metavar="TEXT", nargs="?"),
+        flag("--reset"),
     ),
     seconds=CHANGE_SECONDS,
     run=_describe,
@@ -152,18 +139,9 @@ def _lazy(options: argparse.Namespace) -> int:
 
 LAZY = CommandLine(
     "lazy",
-    "Show the switches of loading on demand, or set one. With the master switch (`lazy`) off every profile"
-    " lists every tool; with a profile's switch (`profiles.P.lazy`) off that profile does. Written into the"
-    " configuration, with comments and layout kept, and in effect at once, also for open sessions.",
-    examples=("mcpd lazy", "mcpd lazy off", "mcpd lazy on --profile reader"),
-    exits={
-        0: "shown, or set",
-        1: "there is no such profile, or the configuration cannot be written",
-        EX_CONFIG: "the configuration is faulty: nothing was changed",
-    },
     arguments=(
-        argument("switch", metavar="on|off", nargs="?", choices=("on", "off"), help="the new position"),
-        argument("--profile", metavar="PROFILE", help="set this profile's switch instead of the master switch"),
+        argument("switch", metavar="on|off", nargs="?", choices=("on", "off")),
+        argument("--profile", metavar="PROFILE"),
         _CONFIG,
     ),
     seconds=CHANGE_SECONDS,
@@ -233,33 +211,11 @@ def _summaries(options: argparse.Namespace) -> int:
 
 SUMMARIES = CommandLine(
     "summaries",
-    "Show the state of the model that shortens descriptions (`summaries` of the configuration), its fixed"
-    " prompt, and the data that its endpoint gets; or list the endpoint's models, choose one, or ask it a"
-    " question. The choice is written into the configuration, and in effect at once.",
-    examples=(
-        "mcpd summaries",
-        "mcpd summaries --models",
-        "mcpd summaries --model gpt-5-mini",
-        "mcpd summaries --test",
-        "mcpd summaries --test 'What is a tool?'",
-    ),
-    exits={
-        0: "done",
-        1: "the endpoint fails, lacks the model, or its answer cannot be used",
-        EX_CONFIG: "the configuration is faulty: nothing was changed",
-    },
     arguments=(
         either(
-            flag("--models", "list the endpoint's models"),
-            argument("--model", metavar="NAME", help="choose this model"),
-            argument(
-                "--test",
-                metavar="QUESTION",
-                nargs="?",
-                const="",
-                help="ask the model QUESTION, after the fixed prompt; by default about a made-up tool, and"
-                " report whether the answer can be used",
-            ),
+            flag("--models"),
+            argument("--model", metavar="NAME"),
+            argument("--test", metavar="QUESTION", nargs="?", const=""),
         ),
         _CONFIG,
     ),

@@ -84,35 +84,9 @@ def exit_status(servers: dict[str, ServerReport], persistence: PersistenceReport
 
 STATUS = CommandLine(
     "status",
-    "Show every server with its state, reason and numbers, then the sessions and the savings of meta-tools."
-    " With SERVER, show all about that one. Starts no server and changes nothing.",
-    examples=(
-        "mcpd status",
-        "mcpd status git",
-        "mcpd status --watch 5",
-        "mcpd status --json | jq '.servers | map_values(select(.state != \"ready\"))'",
-    ),
-    exits={
-        0: "every enabled server is ready, or dormant: its next call starts it",
-        1: "a server or persistence is unavailable or degraded, or the daemon refused",
-    },
     arguments=(
-        argument(
-            "server",
-            metavar="SERVER|INSTANCE",
-            nargs="?",
-            help="show one in full: processes, calls in flight, last errors and events, remedy",
-        ),
-        argument(
-            "-w",
-            "--watch",
-            metavar="SECONDS",
-            type=_interval,
-            nargs="?",
-            const=WATCH_SECONDS,
-            help="keep the status on the screen, with keys to sort, filter and look closer (? lists them),"
-            f" until q; without a terminal print it repeatedly until Ctrl-C (default: {WATCH_SECONDS:g} s)",
-        ),
+        argument("server", metavar="SERVER|INSTANCE", nargs="?"),
+        argument("-w", "--watch", metavar="SECONDS", type=_interval, nargs="?", const=WATCH_SECONDS),
     ),
     run=lambda options: _show(options) if options.watch is None else _watch(options),
 )

@@ -155,42 +155,12 @@ def _cost(count: int) -> str:
 
 TOOLS = CommandLine(
     "tools",
-    "Show the categories and their tools; disabled and unavailable ones are marked. With SERVER, show its"
-    " tools of every category. With SERVER/TOOL, show the tool's arguments, its effects as its server"
-    " declares them, and an example call. With --surface, show a model's view after connecting, and its"
-    " cost.",
-    examples=(
-        "mcpd tools",
-        "mcpd tools git",
-        "mcpd tools git/git_log",
-        "mcpd tools --category files",
-        "mcpd tools --surface search",
-        "mcpd tools --surface full --format text",
-        "mcpd tools --json",
-    ),
-    exits={0: "shown", 1: "no such server, category, tool, profile or surface"},
     arguments=(
-        argument(
-            "name",
-            metavar="SERVER[/TOOL]",
-            nargs="?",
-            help="a server, a tool, or a category without a server of that name",
-        ),
-        argument("--category", metavar="C", help="only this category"),
-        argument(
-            "--surface",
-            metavar="NAME",
-            nargs="?",
-            const="",
-            help="show a model's view of this surface, or without a name of an unknown client's",
-        ),
-        argument("--profile", metavar="N", help="show the view of this profile (default: `default`)"),
-        argument(
-            "--format",
-            choices=("text",),
-            help="text: with --surface, print the tools for a model without a list of tools, as the prompt"
-            " mcpd_tools does",
-        ),
+        argument("name", metavar="SERVER[/TOOL]", nargs="?"),
+        argument("--category", metavar="C"),
+        argument("--surface", metavar="NAME", nargs="?", const=""),
+        argument("--profile", metavar="N"),
+        argument("--format", choices=("text",)),
     ),
     run=_tools,
 )
@@ -223,30 +193,12 @@ def _nothing(queries: list[str], suggestions: list[str]) -> str:
 
 SEARCH = CommandLine(
     "search",
-    "Find tools by words or by name, best first, as the tool search of the surfaces `search` and `load`"
-    " does. Further phrasings (--or) find more.",
-    examples=(
-        "mcpd search read a file",
-        "mcpd search what changed lately --or commit history",
-        "mcpd search list --category git-read --json",
-    ),
-    exits={0: "found", 1: "no tool fits, or no such category or profile"},
     arguments=(
-        argument("words", metavar="WORDS", nargs="*", help="words for the need, or a tool's name"),
-        argument(
-            "--or",
-            dest="also",
-            metavar="WORDS",
-            nargs="+",
-            action="append",
-            default=[],
-            help="another phrasing (repeatable)",
-        ),
-        argument("--category", metavar="C", help="only this category's tools"),
-        argument(
-            "--limit", metavar="N", type=count, default=SHOWN, help="tools to show (default: %(default)d)"
-        ),
-        argument("--profile", metavar="N", help="show the view of this profile (default: `default`)"),
+        argument("words", metavar="WORDS", nargs="*"),
+        argument("--or", dest="also", metavar="WORDS", nargs="+", action="append", default=[]),
+        argument("--category", metavar="C"),
+        argument("--limit", metavar="N", type=count, default=SHOWN),
+        argument("--profile", metavar="N"),
     ),
     run=_search,
 )

@@ -149,22 +149,9 @@ def _completed(options: argparse.Namespace, server: str, tool: str, given: Messa
 
 CALL = CommandLine(
     "call",
-    "Call a tool and print its result. Arguments are one JSON object, KEY=VALUE pairs, or - for a JSON"
-    " object on stdin. A VALUE that is JSON counts as JSON, any other as text: limit=3 is a number,"
-    " path=/tmp a text, tags='[\"a\"]' a list, id='\"3\"' the text 3. Progress goes to stderr. In a terminal"
-    " the command asks for missing required arguments, and passes on the server's questions: a form question"
-    " by question, a page only after a yes. Without a terminal, or with --no-input, it names missing"
-    " arguments, and declines questions.",
-    examples=(
-        "mcpd call time/get_current_time timezone=Europe/Berlin",
-        'mcpd call git/git_log \'{"repo_path": ".", "max_count": 3}\'',
-        "mcpd call fs/read_file - <arguments.json",
-        "mcpd tools git/git_log      # its arguments, with an example call",
-    ),
-    exits={0: "the result is printed", 1: "the call failed: see stderr"},
     arguments=(
-        argument("tool", metavar="SERVER/TOOL", type=tool_name, help="the tool, as in `mcpd tools`"),
-        argument("arguments", metavar="ARGS", nargs="*", help="a JSON object, KEY=VALUE ..., or -"),
+        argument("tool", metavar="SERVER/TOOL", type=tool_name),
+        argument("arguments", metavar="ARGS", nargs="*"),
         add_conversation,
     ),
     seconds=CALL_SECONDS,
@@ -174,7 +161,7 @@ CALL = CommandLine(
 
 # --- prompts and resources --------------------------------------------------------------------------------
 
-_OF_SERVER = argument("server", metavar="SERVER", nargs="?", help="only this server's")
+_OF_SERVER = argument("server", metavar="SERVER", nargs="?")
 
 
 def _of_server(options: argparse.Namespace) -> Message:
@@ -183,19 +170,12 @@ def _of_server(options: argparse.Namespace) -> Message:
 
 PROMPTS = CommandLine(
     "prompts",
-    "Show the prompts of servers, with their arguments and purposes. Disabled and unavailable ones are marked.",
-    examples=("mcpd prompts", "mcpd prompts git", "mcpd prompts --json"),
-    exits={0: "shown", 1: "no such server"},
     arguments=(_OF_SERVER,),
     run=asking("prompts", _of_server, drawn("daemon.cli.definition_views:render_prompts")),
 )
 
 RESOURCES = CommandLine(
     "resources",
-    "Show the resources of servers by URI, and the templates of further URIs (RFC 6570). Disabled and"
-    " unavailable ones are marked.",
-    examples=("mcpd resources", "mcpd resources everything", "mcpd resources --json"),
-    exits={0: "shown", 1: "no such server"},
     arguments=(_OF_SERVER,),
     run=asking("resources", _of_server, drawn("daemon.cli.definition_views:render_resources")),
 )
@@ -221,13 +201,9 @@ def messages(result: Message) -> Iterator[str]:
 
 PROMPT = CommandLine(
     "prompt",
-    "Print the messages of a prompt with their roles. Arguments are KEY=VALUE pairs, or one JSON object of"
-    " texts.",
-    examples=("mcpd prompt git/review branch=main", 'mcpd prompt git/review \'{"branch": "main"}\' --json'),
-    exits={0: "the messages are printed", 1: "no such prompt, or its server refuses"},
     arguments=(
-        argument("prompt", metavar="SERVER/NAME", help="the prompt, as in `mcpd prompts`"),
-        argument("arguments", metavar="ARGS", nargs="*", help="KEY=VALUE ..., or a JSON object"),
+        argument("prompt", metavar="SERVER/NAME"),
+        argument("arguments", metavar="ARGS", nargs="*"),
         add_conversation,
     ),
     seconds=CALL_SECONDS,
@@ -328,19 +304,9 @@ def write_parts(parts: list[Part], path: Path) -> None:
 
 READ = CommandLine(
     "read",
-    "Print a resource as it is; on a terminal control characters are spelt out. Binary content goes only to"
-    " a file or a pipe. SERVER/URI names one of several servers with the same URI.",
-    examples=(
-        "mcpd read file:///srv/notes.md",
-        "mcpd read everything/demo://resource/static/document/features.md",
-        "mcpd read demo://resource/dynamic/blob/1 --output blob",
-    ),
-    exits={0: "printed or written", 1: "no such resource, or it cannot be shown"},
     arguments=(
-        argument("resource", metavar="URI|SERVER/URI", help="the resource, as in `mcpd resources`"),
-        argument(
-            "--output", metavar="FILE", type=Path, help="write to FILE; further contents to FILE.2, FILE.3, ..."
-        ),
+        argument("resource", metavar="URI|SERVER/URI"),
+        argument("--output", metavar="FILE", type=Path),
         add_conversation,
     ),
     seconds=CALL_SECONDS,

@@ -69,8 +69,8 @@ def add_row(path: Path, table: str, row: str) -> None:
 
 
 def add_command(package: Path) -> None:
-    """Two files, their lines in the tables, and an import."""
-    (command, cli), (line, cli_line, cli_module) = page("operators.md")
+    """Two files, their lines in the tables, its words, and an import."""
+    (command, cli), (line, cli_line, cli_module, words) = page("operators.md")
     table = package / "operators" / "command_table.py"
     (package / "operators" / "epochs.py").write_text(command)
     insert(table, "        LOGS,\n", line)
@@ -79,6 +79,8 @@ def add_command(package: Path) -> None:
     (package / "cli" / "epochs.py").write_text(cli)
     insert(package / "cli" / "table.py", '    "schema": (', cli_line)
     insert(package / "cli" / "table.py", '    "daemon.cli.use": ', cli_module)
+    help_texts = package / "cli" / "help.toml"
+    help_texts.write_text(help_texts.read_text() + words)
 
 
 def add_transport(package: Path) -> None:
@@ -137,6 +139,7 @@ def test_the_command_of_the_page_is_answered(daemon: Daemon) -> None:
     with pytest.raises(RemoteFault, match="Did you mean far"):
         daemon.ask("epochs", server="faar")
     assert json.loads(daemon.run("epochs")) == daemon.ask("epochs")
+    assert "only this one" in daemon.run("epochs", "--help")
 
 
 def test_the_transport_of_the_page_reaches_servers_and_tells_why_not(daemon: Daemon) -> None:

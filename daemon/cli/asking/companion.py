@@ -39,23 +39,10 @@ class Withdrawn(Exception):
 
 def add_conversation(parsed: argparse.ArgumentParser) -> None:
     """Add the options of commands whose server may report progress and ask questions."""
-    parsed.add_argument("-q", "--quiet", action="store_true", help="show no progress")
-    declined = "decline the server's questions, as without a terminal"
-    parsed.add_argument("--no-input", action="store_true", help=declined)
-    parsed.add_argument(
-        "--root",
-        metavar="DIR",
-        action="append",
-        default=[],
-        type=Path,
-        help="a directory to name to a server that asks for roots (MCP roots; repeatable)",
-    )
-    parsed.add_argument(
-        "--workspace",
-        metavar="DIR",
-        help="the directory whose instance to use, for servers with an instance for each (default: the"
-        " working directory)",
-    )
+    parsed.add_argument("-q", "--quiet", action="store_true")
+    parsed.add_argument("--no-input", action="store_true")
+    parsed.add_argument("--root", metavar="DIR", action="append", default=[], type=Path)
+    parsed.add_argument("--workspace", metavar="DIR")
 
 
 def converse(options: argparse.Namespace, server: str, method: str, params: Message) -> Message:

@@ -3,6 +3,7 @@
 import argparse
 import io
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from daemon.cli.command import agreed, has_terminal
 from daemon.cli.completing import parser_of
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask, guarded
 from daemon.cli.events import AWAY_SECONDS, GATHER_SECONDS, WAIT_SECONDS, follow, news
-from daemon.cli.options import add_control, count, parser
+from daemon.cli.options import CommandParser, count, positive
 from daemon.cli.table import COMMANDS as PARSERS_COMMANDS
 from daemon.cli.taking_effect import TOOL_LINES, WIDTH, Effect, in_lines
 from daemon.cli.terminal import UNBOUNDED, Screen, draw, paragraph
@@ -143,20 +144,16 @@ def test_what_the_daemon_refuses_ends_with_one_and_the_daemons_words(
 
 
 def test_help_ends_with_examples_and_exit_statuses() -> None:
-    shown = parser("x", "Does it.", examples=("mcpd x y",), exits={0: "done", 78: "bad"}).format_help()
-    assert "usage: mcpd x" in shown
-    statuses = "0   done\n  2   usage\n  3   the daemon cannot be reached\n  78  bad\n"
-    assert shown.endswith(f"examples:\n  mcpd x y\n\nexit status:\n  {statuses}")
+    asks, asks_nobody = (CommandParser("version", asks=asks).format_help() for asks in (True, False))
+    examples = "examples:\n  mcpd version\n  mcpd version --json\n\nexit status:\n  0   printed\n  2   usage\n"
+    assert asks_nobody.endswith(examples)
+    assert asks.endswith(f"{examples}  3   the daemon cannot be reached\n")
 
 
 @pytest.mark.parametrize("word", ["0", "-1", "nan", "inf", "soon"])
-def test_a_timeout_that_is_no_time_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    made = parser("x", "", examples=(), exits={})
-    add_control(made)
-    with pytest.raises(SystemExit) as ended:
-        made.parse_args([f"--timeout={word}"])
-    assert ended.value.code == 2
-    assert f"'{word}' is not a number of seconds over 0" in capsys.readouterr().err
+def test_a_timeout_that_is_no_time_is_refused(word: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=f"'{word}' is not a number of seconds over 0"):
+        positive(word)
 
 
 @pytest.mark.parametrize("word", ["0", "-1", "1.5", "\N{SUPERSCRIPT TWO}", "many", ""])
@@ -177,6 +174,18 @@ def test_every_command_shows_its_parser_with_examples_and_exit_statuses(command:
     assert parser.epilog
     assert parser.epilog.startswith("examples:\n  ")
     assert "\n\nexit status:" in parser.epilog
+    assert [each.dest for each in parser._actions if not each.help and not isinstance(each.choices, dict)] == []
+
+
+def test_each_section_of_words_is_of_a_command_and_each_word_of_an_argument() -> None:
+    table = tomllib.loads(Path("daemon/cli/help.toml").read_text())
+    assert table.keys() - {"shared"} == PARSERS_COMMANDS.keys() - {"run"}
+    taken = dict[str, set[str]]()
+    for command in table.keys() - {"shared"}:
+        actions = parser_of(command)._actions
+        taken[command] = {name for each in actions for name in (*each.option_strings, each.dest)}
+        assert table[command].get("arguments", {}).keys() <= taken[command], command
+    assert table["shared"]["arguments"].keys() <= set[str]().union(*taken.values())
 
 
 # --- following what the daemon tells -------------------------------------------------------------------------
