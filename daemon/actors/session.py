@@ -15,9 +15,8 @@ from msgspec import Raw
 from daemon import protocol
 from daemon.catalog.extensions import may_pass
 from daemon.clients.attachment import Attachment, Request
-from daemon.clients.attachments import MAX_HELD
 from daemon.clients.client import LOCAL_USER, Principal
-from daemon.clients.connection import ClientConnection
+from daemon.clients.connection import MAX_HELD, ClientConnection
 from daemon.clients.context import SessionContext, SessionStatistics
 from daemon.clients.dispatch import plain_call
 from daemon.clients.requests.forwarding import ask_about_uri, complete, get_prompt, pass_on, read_resource
@@ -28,8 +27,7 @@ from daemon.clients.requests.tools import NOT_FOUND, call_tool, list_definitions
 from daemon.errors import CallError, RunError, leaf
 from daemon.model import Kind
 from daemon.wire import envelope
-from daemon.wire.envelope import BadMessage
-from daemon.wire.frames import Line
+from daemon.wire.envelope import BadMessage, Line
 from daemon.wire.outbox import Link
 from daemon.wire.peer import Peer
 
@@ -103,8 +101,7 @@ class Session:
         watchers[self] = connection.follow_catalog
         self._context.subscribers.connected[connection.notifier] = None
         try:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(connection.tasks.run)
+            async with trio.open_nursery() as connection.nursery:
                 await self._peer.run()
         except BaseExceptionGroup as group:
             error = leaf(group)
@@ -114,6 +111,7 @@ class Session:
                 connection.level, "session of {} ended: {}", self._client.name or "an unnamed client", error
             )
         finally:
+            connection.nursery = None
             self.calls.abandon_all("the client is gone")
             self._context.subscribers.forget(connection.notifier)
             self._context.outbox.flush()

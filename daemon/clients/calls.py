@@ -17,11 +17,11 @@ from msgspec import Raw, Struct
 from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.catalog.extensions import carried, with_tasks
-from daemon.clients.attachment import Request
+from daemon.clients.attachment import Request, linked_in, note_links
 from daemon.clients.client import Client
+from daemon.clients.connected_clients import LEVELS, rank_in, wished_rank
 from daemon.clients.context import SessionContext
 from daemon.clients.input_required import Round, WaitingCall
-from daemon.clients.links import linked_in, note_links
 from daemon.clients.server_requests import NOTHING as NO_CAPABILITIES
 from daemon.clients.server_requests import (
     ServerRequests,
@@ -31,7 +31,6 @@ from daemon.clients.server_requests import (
     read_refusal,
     with_author,
 )
-from daemon.clients.subscribers import LEVELS, rank_in, wished_rank
 from daemon.counting.tally import Tally
 from daemon.errors import CallError, InternalError, Overloaded, UpstreamCallError, UpstreamLost
 from daemon.history.event import Event, EventKind
@@ -186,7 +185,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     @property
     def log_rank(self) -> int | None:
-        """The rank of the log level that its client wants (`subscribers.LEVELS`); None if unset."""
+        """The rank of the log level that its client wants (`connected_clients.LEVELS`); None if unset."""
         return wished_rank(self.level) if self.request.modern else self.calls.client.log_level
 
     @property
@@ -351,7 +350,7 @@ class CallsInFlight:
     recheck: Callable[[ClientCall], bool]
     act_after: Callable[[ClientCall, Callable[[], Awaitable[None]]], None]
     park: Callable[[ClientCall, PeerRequest], None]
-    """Asks a client that can only be answered (`clients.input_rounds`)."""
+    """Asks a client that can only be answered (`clients.asking`)."""
     goes_on: Callable[[ClientCall, Buffer], bool]
     """Handles a result that asks for input; False if it is an answer."""
     open: dict[bytes, ClientCall] = attrs.field(factory=dict, init=False)

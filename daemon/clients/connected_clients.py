@@ -1,26 +1,301 @@
-"""All connected clients, as servers reach them outside of calls: notifications, roots and tasks."""
+"""All connected clients, as servers reach them outside of calls: logs, updates, roots and tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import attrs
-from msgspec import Raw
+import msgspec
+import trio
+from msgspec import Raw, Struct
 
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.catalog.extensions import is_unknown
+from daemon.catalog.naming import mcpd_uri
 from daemon.clients.client_tasks import ClientTasks
 from daemon.clients.notifications import ConnectedClient
 from daemon.clients.server_requests import COMPLETE, ServerRequests
-from daemon.clients.subscribers import LogLevels, ResourceSubscriptions
 from daemon.config.labels import server_of
+from daemon.errors import Overloaded
 from daemon.history.event import Event, EventKind
 from daemon.kit.waiting import Watch
 from daemon.model import StandingWishes
-from daemon.ports import TaskOwner
-from daemon.protocol import LIST_ROOTS, LOG_MESSAGE, RESOURCE_UPDATED, TASK_STATUS
+from daemon.protocol import (
+    LIST_ROOTS,
+    LOG_MESSAGE,
+    RESOURCE_UPDATED,
+    SUBSCRIPTION_KEY,
+    TASK_STATUS,
+    UNREADABLE,
+    decode_members,
+    decode_text,
+    decoded,
+)
 from daemon.wire.envelope import INVALID_REQUEST, is_utf8
 from daemon.wire.requests import NO_CLIENT, Exchange, PeerRequest, RemoteError
+
+MAX_FOLLOWED = 1000
+"""Subscriptions of one client: an editor that follows each open file has some hundred."""
+
+MAX_FOLLOWED_AT_SERVER = 10_000
+"""Followed URIs of one server: each is requested again on reconnection, a millisecond apiece."""
+
+MAX_PARTS = 32
+"""Slashes from the end at which an updated URI may be cut to find a followed parent resource."""
+
+MAX_PARAMS = 8 * 1024
+"""Bytes of an update passed on unchanged; of a longer one only the URI is. One is kept per followed resource
+for a client that reads slowly."""
+
+MAX_URI = 16 * 1024
+"""Characters of the longest URI in an update, as in subscriptions."""
+
+
+class _Updated(Struct):
+    uri: str
+
+
+_decode_updated = msgspec.json.Decoder(_Updated).decode
+_encode = msgspec.json.encode
+
+
+@attrs.frozen
+class Following:
+    """One subscription of a client to one resource."""
+
+    subscriber: ConnectedClient
+    server: str
+    """The server that has the resource, or the instance that the client uses."""
+    of: str
+    own: str
+    uri: str
+    listen: bytes | None = None
+    """The id of the `subscriptions/listen` that the updates belong to, raw (MCP 2026-07-28)."""
+    resume: Callable[[Following], None] = attrs.field(default=lambda _: None, eq=False, repr=False)
+    """Subscribes again elsewhere after the server or instance was removed."""
+
+
+class _Followed(msgspec.Struct, eq=False):
+    by: dict[Following, None] = msgspec.field(default_factory=dict)
+    settled: trio.Event = msgspec.field(default_factory=trio.Event)
+    """Set once the server has accepted or refused the subscription."""
+    refusal: RemoteError | None = None
+
+
+class ResourceSubscriptions:
+    """The resource subscriptions of all clients."""
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        self._servers: dict[str, dict[str, _Followed]] = {}
+        self._of: dict[ConnectedClient, dict[Following, None]] = {}
+        self._changed = changed
+
+    def wished(self, server: str) -> frozenset[str]:
+        """The URIs followed at a server, in its own spelling."""
+        return frozenset(self._servers.get(server, ()))
+
+    def of(self, subscriber: ConnectedClient) -> tuple[Following, ...]:
+        """The subscriptions of a client."""
+        return tuple(self._of.get(subscriber, ()))
+
+    def begin(self, following: Following) -> None:
+        """Add a subscription. Idempotent. Raises Overloaded: of the client, or at the server."""
+        own = self._of.setdefault(following.subscriber, {})
+        if following in own:
+            return
+        at_server = self._servers.setdefault(following.server, {})
+        if len(own) >= MAX_FOLLOWED:
+            text = f"{MAX_FOLLOWED} resources are followed by this client: unsubscribe from one first"
+            raise Overloaded(text)
+        if following.own not in at_server and len(at_server) >= MAX_FOLLOWED_AT_SERVER:
+            text = f"{MAX_FOLLOWED_AT_SERVER} resources of server {following.server} are followed already"
+            raise Overloaded(text, server=following.server)
+        own[following] = None
+        is_first = following.own not in at_server
+        at_server.setdefault(following.own, _Followed()).by[following] = None
+        if is_first:
+            self._changed(following.server)
+
+    def end(self, following: Following) -> None:
+        """Remove a subscription. Idempotent."""
+        own = self._of.get(following.subscriber, {})
+        if following not in own:
+            return
+        del own[following]
+        following.subscriber.discard_pending(following)
+        at_server = self._servers.get(following.server, {})
+        followed = at_server.get(following.own)
+        if followed is None:
+            # The server was removed.
+            return
+        del followed.by[following]
+        if not followed.by:
+            del at_server[following.own]
+            followed.settled.set()
+            self._changed(following.server)
+
+    def leave(self, subscriber: ConnectedClient) -> None:
+        """Remove all subscriptions of a client."""
+        for each in self.of(subscriber):
+            self.end(each)
+        self._of.pop(subscriber, None)
+
+    async def wait_settled(self, following: Following) -> RemoteError | None:
+        """Return once the server has accepted a subscription, with its refusal if there is one."""
+        followed = self._servers.get(following.server, {}).get(following.own)
+        if followed is None:
+            return None
+        while not followed.settled.is_set():
+            await followed.settled.wait()
+        return followed.refusal
+
+    def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None:
+        """Record a server's answer (`ports.Subscribers.settled`)."""
+        if (followed := self._servers.get(server, {}).get(uri)) is not None:
+            followed.refusal = refusal
+            followed.settled.set()
+
+    def lost(self, server: str) -> None:
+        """Forget a server's answers: it must be asked again."""
+        for each in self._servers.get(server, {}).values():
+            if each.settled.is_set():
+                each.settled, each.refusal = trio.Event(), None
+
+    def gone(self, server: str) -> None:
+        """Forget a removed server; its subscribers get an update and follow the resource elsewhere."""
+        for each in self._servers.pop(server, {}).values():
+            each.settled.set()
+            for following in each.by:
+                self._of.get(following.subscriber, {}).pop(following, None)
+                params = _params_for(following, following.own, {})
+                following.subscriber.enqueue(following, RESOURCE_UPDATED, params, following.listen)
+                following.resume(following)
+
+    def hear(self, server: str, params: Raw) -> None:
+        """Deliver an update to the subscribers of the resource and of its parents (MCP)."""
+        at_server = self._servers.get(server)
+        if not at_server:
+            return
+        try:
+            updated = _decode_updated(params).uri
+            members = decode_members(params) if len(params) <= MAX_PARAMS else {}
+        except UNREADABLE:
+            return
+        if len(updated) > MAX_URI:
+            return
+        for own in _with_wholes(updated):
+            for each in list(at_server[own].by) if own in at_server else ():
+                if each.subscriber.sees(server):
+                    # A client that is behind may have missed other parts: report the whole.
+                    what = own if each.subscriber.is_pending(each) else updated
+                    each.subscriber.enqueue(
+                        each, RESOURCE_UPDATED, _params_for(each, what, members), each.listen
+                    )
+
+
+def _with_wholes(uri: str) -> Iterator[str]:
+    yield uri
+    _scheme, _, path = uri.partition("://")
+    start = len(uri) - len(path)
+    end = len(uri)
+    for _ in range(MAX_PARTS):
+        end = uri.rfind("/", start, end)
+        if end <= start:
+            return
+        yield uri[: end + 1]
+        yield uri[:end]
+
+
+def _params_for(following: Following, updated: str, members: dict[str, Raw]) -> bytes:
+    """The params of an update for one subscriber, with its own URI and subscription id."""
+    params: dict[str, object] = {**members, "uri": _as_used(following, updated)}
+    meta: dict[str, object] = {}
+    with suppress(msgspec.MsgspecError, RecursionError):
+        meta = dict(decode_members(members.get("_meta", Raw(b"{}"))))
+    meta.pop(SUBSCRIPTION_KEY, None)
+    if following.listen is not None:
+        meta[SUBSCRIPTION_KEY] = Raw(following.listen)
+    params.pop("_meta", None)
+    return _encode({**params, "_meta": meta} if meta else params)
+
+
+def _as_used(following: Following, updated: str) -> str:
+    if updated == following.own:
+        return following.uri
+    if following.uri == following.own:
+        return updated
+    # A part of a resource that the client names by its server.
+    return mcpd_uri(following.of, updated)
+
+
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""Log levels, the most talkative first (RFC 5424)."""
+
+_RANKS = {level: rank for rank, level in enumerate(LEVELS)}
+
+
+class _Leveled(Struct):
+    level: str
+
+
+_decode_message = msgspec.json.Decoder(_Leveled).decode
+
+
+def rank_of(level: Raw) -> int:
+    """The rank of a level; 0 is the most talkative. Raises ValidationError: there is no such level."""
+    found = _RANKS.get(name := decode_text(level))
+    if found is None:
+        raise msgspec.ValidationError(f"there is no level {name[:20]!r}; there are: {', '.join(LEVELS)}")
+    return found
+
+
+def rank_in(params: Raw) -> int | None:
+    """The rank of a log line; None if its level is missing or unknown."""
+    message = decoded(_decode_message, params)
+    return None if message is None else _RANKS.get(message.level)
+
+
+def wished_rank(level: Raw | None) -> int | None:
+    """The rank of the level that a request names; None if missing or unknown."""
+    return None if level is None else decoded(rank_of, level)
+
+
+class LogLevels:
+    """The log levels that clients have set."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._ranks: dict[ConnectedClient, int] = {}
+        self._changed = changed
+
+    def join(self, subscriber: ConnectedClient) -> None:
+        """Record the level that a client has set."""
+        if subscriber.level is not None and self._ranks.get(subscriber) != subscriber.level:
+            self._ranks[subscriber] = subscriber.level
+            self._changed()
+
+    def leave(self, subscriber: ConnectedClient) -> None:
+        """Forget a client."""
+        if self._ranks.pop(subscriber, None) is not None:
+            self._changed()
+
+    def wished(self, server: str) -> str | None:
+        """The most talkative level set by a client that sees this server."""
+        # Stops at the first that sees the server: this runs for all servers whenever a client sets a level.
+        ranked = sorted(self._ranks.items(), key=lambda each: each[1])
+        return next((LEVELS[rank] for each, rank in ranked if each.sees(server)), None)
+
+    def hear(self, server: str, params: Raw, cause: Exchange | None) -> None:
+        """Deliver a log line to its subscribers; the client of the `cause` gets it there, or not at all."""
+        asker = None
+        if cause is not None:
+            asker = cause.asker
+            cause.notified(LOG_MESSAGE, params)
+        if not self._ranks or (rank := rank_in(params)) is None:
+            return
+        for each, wanted in list(self._ranks.items()):
+            if each.asker is not asker and rank >= wanted and each.sees(server):
+                each.say(LOG_MESSAGE, bytes(params))
 
 
 class RootsOfClients:
@@ -79,6 +354,7 @@ class ConnectedClients:
         self.roots = RootsOfClients()
         self.sent_to_urls: dict[ServerRequests, None] = {}
         self.connected: dict[ConnectedClient, None] = {}
+        self.settled, self.owner_of, self.ask = self.resources.settled, self.tasks.owner_of, self.roots.ask
 
     def refresh_levels(self) -> None:
         """Recompute the wanted log levels: a client has come, left or changed servers."""
@@ -125,18 +401,6 @@ class ConnectedClients:
             self._wishes[server] = Watch(StandingWishes())
             self.refresh_wishes(server)
         return self._wishes[server]
-
-    def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None:
-        """Record whether a server sends updates of a resource (`ports.Subscribers.settled`)."""
-        self.resources.settled(server, uri, refusal)
-
-    def owner_of(self, request: PeerRequest) -> TaskOwner | None:
-        """The owner of the task that a server's request belongs to (`ports.Subscribers.owner_of`)."""
-        return self.tasks.owner_of(request)
-
-    def ask(self, request: PeerRequest) -> None:
-        """Put a request that no call has caused to the only eligible client, or refuse it."""
-        self.roots.ask(request)
 
     def unsafe(self, server: str, why: UnsafeQuestion) -> None:
         """Record a server's question that was withheld from users (`ports.Subscribers.unsafe`)."""

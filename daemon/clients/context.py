@@ -11,11 +11,10 @@ from daemon.catalog.loaded import Loaded
 from daemon.catalog.snapshot import Catalog
 from daemon.clients.client import DecidedSurfaces
 from daemon.clients.connected_clients import ConnectedClients
-from daemon.clients.grants import AgreedCalls, Grants
 from daemon.clients.input_required import RequestStates
 from daemon.clients.list_changes import Habit
 from daemon.clients.rates import CallRates
-from daemon.clients.sessions import Sessions
+from daemon.clients.sessions import AgreedCalls, Grants, Sessions
 from daemon.config.redaction import Redactors
 from daemon.counting.measures import RepairCounts
 from daemon.counting.recent_calls import CallLogger, RecentCalls

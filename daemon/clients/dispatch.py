@@ -20,9 +20,9 @@ from daemon import protocol
 from daemon.catalog.loaded import Source
 from daemon.catalog.naming import mcpd_uri
 from daemon.clients.approvals import ask_about_held, may_send
+from daemon.clients.asking import park, resume
+from daemon.clients.attachment import note_links
 from daemon.clients.calls import NOTHING, CallsInFlight, ClientCall, read_meta
-from daemon.clients.input_rounds import park, resume
-from daemon.clients.links import note_links
 from daemon.clients.login_links import hand_link
 from daemon.clients.task_results import goes_on
 from daemon.clients.waits import reporting, wait_awake, wait_known
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from daemon.clients.list_changes import Announcement, ListChanges, Savings
     from daemon.clients.sessions import SessionState
     from daemon.ports import Upstream
-    from daemon.wire.frames import Line
+    from daemon.wire.envelope import Line
     from daemon.wire.peer import Peer
 
 MAX_PLAIN = 64 * 1024

@@ -23,7 +23,7 @@ from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer
 
 MAX_LISTS = 64
-"""Sessions of one connection whose lists are compared (`attachments.MAX_KEYS`)."""
+"""Sessions of one connection whose lists are compared (`connection.MAX_KEYS`)."""
 
 TOLD_TWICE = 2
 """A meta-tool's answer holds the same in `content` and `structuredContent`; a model gets one of the two."""

@@ -18,8 +18,16 @@ from msgspec import Raw, Struct
 
 from daemon import errors, protocol
 from daemon.catalog.authorship import UnsafeQuestion
-from daemon.clients import input_rounds
-from daemon.clients.asking import answer_with, client_of, owner_of, patient
+from daemon.clients.asking import (
+    answer_with,
+    ask_all,
+    asks_input,
+    asks_workspace,
+    authored_questions,
+    client_of,
+    owner_of,
+    patient,
+)
 from daemon.clients.attachment import Request
 from daemon.clients.calls import ClientCall
 from daemon.clients.client import Client
@@ -34,7 +42,6 @@ from daemon.clients.input_required import (
     fits,
     result_type,
 )
-from daemon.clients.input_rounds import authored_questions
 from daemon.clients.server_requests import NOTHING, has, lacking, read_refusal, with_author
 from daemon.ports import OwnCall, Upstream
 from daemon.wire.envelope import Buffer
@@ -105,7 +112,7 @@ def goes_on(call: ClientCall, result: Buffer) -> bool:
     if len(result) <= MAX_CREATED and _SAYS_TASK.search(result) is not None and result_type(result) == "task":
         _take(call, bytes(result))
         return True
-    return input_rounds.goes_on(call, result)
+    return asks_input(call, result)
 
 
 def _take(call: ClientCall, result: bytes) -> None:
@@ -204,10 +211,10 @@ class PolledTask(Struct, eq=False):
                 asked.pop(key, None)
             if not asked:
                 continue
-            if call.request.modern and not input_rounds.asks_workspace(call, InputRequired(asked)):
+            if call.request.modern and not asks_workspace(call, InputRequired(asked)):
                 self._put(call, state, asked)
                 return state
-            answers = await input_rounds.ask_all(call, asked)
+            answers = await ask_all(call, asked)
 
     def _answer(self, call: ClientCall, ended: _Polled) -> None:
         """Answer the call with the task's end. Raises UpstreamCallError: the server has cancelled the task."""

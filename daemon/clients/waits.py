@@ -1,8 +1,8 @@
-"""Bounded waits for servers, their lists and the search index, and the tasks that wait."""
+"""Bounded waits for servers, their lists and the search index."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import trio
@@ -35,28 +35,6 @@ REPORT_SECONDS = 3.0
 WAITING_STEP = 1e-6
 """Progress added by each of mcpd's reports: it must rise (MCP, progress) and stay below what the server reports
 later."""
-
-
-class Tasks:
-    """Tasks of one connection, in a nursery that ends with it."""
-
-    def __init__(self) -> None:
-        self._spawn: Callable[..., None] | None = None
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the nursery until cancelled; reports as started once tasks can be added."""
-        async with trio.open_nursery() as nursery:
-            self._spawn = nursery.start_soon
-            task_status.started()
-            try:
-                await trio.sleep_forever()
-            finally:
-                self._spawn = None
-
-    def later(self, wait: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Start a task, unless the connection has ended: a queue may return a call that outlived it."""
-        if self._spawn is not None:
-            self._spawn(wait, *args)
 
 
 def reporting(call: ClientCall, flush: Callable[[], None]) -> Report | None:

@@ -23,7 +23,7 @@ from daemon.processes import own
 from daemon.surfaces.table import by_profile
 from daemon.tree.core import Surroundings
 from daemon.tree.running import Tree
-from daemon.wire.frames import LineBuffer
+from daemon.wire.envelope import LineBuffer
 
 SWITCH_SECONDS = 0.0005
 """Seconds that a worker thread holds the interpreter while the event loop waits. Python's default is ten times

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from daemon.clients.calls import CallsInFlight, ClientCall
     from daemon.clients.context import SessionStatistics
     from daemon.clients.doors.http.valid_tokens import Tokens
-    from daemon.clients.grants import Grants
+    from daemon.clients.sessions import Grants
     from daemon.config.config_model import Config
     from daemon.config.parse import CheckedConfig, Plan
     from daemon.config.redaction import Redactors

@@ -8,7 +8,7 @@ import msgspec
 import trio
 from loguru import logger
 
-from daemon.clients.grants import MAX_GRANTS, Grants
+from daemon.clients.sessions import MAX_GRANTS, Grants
 from daemon.config.names import matches, pattern_problem, read_shown, spellings
 from daemon.errors import InvalidArguments
 from daemon.kit.waiting import keep_latest

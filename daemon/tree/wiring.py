@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from daemon.actors.local_doors import ConsoleOpening, Exposition
 from daemon.actors.reloader import Reloader
 from daemon.actors.session import Session
+from daemon.clients.asking import parked_calls
 from daemon.clients.context import SessionContext
 from daemon.clients.doors.listening import Front, unix_door
-from daemon.clients.input_rounds import parked_calls
 from daemon.clients.sessions import unload
 from daemon.counting.readings import Exporter
 from daemon.history.event import Event, EventKind

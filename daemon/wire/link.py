@@ -22,8 +22,7 @@ import trio
 
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost
-from daemon.wire.envelope import Buffer
-from daemon.wire.frames import Line, LineBuffer
+from daemon.wire.envelope import Buffer, Line, LineBuffer
 from daemon.wire.outbox import IN, OUT, Outbox, Receiver
 
 JOIN_BELOW = 64 * 1024

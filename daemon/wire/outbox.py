@@ -30,8 +30,7 @@ from typing import Protocol
 import trio
 from loguru import logger
 
-from daemon.wire.envelope import Buffer, Envelope
-from daemon.wire.frames import Line
+from daemon.wire.envelope import Buffer, Envelope, Line
 
 OnReady = Callable[[int], None]
 

@@ -16,8 +16,7 @@ from msgspec import UNSET, Raw
 from daemon.causes import Cause
 from daemon.errors import ProtocolFault, RequestTooLarge, RunError, UpstreamTimeout
 from daemon.wire import envelope
-from daemon.wire.envelope import BadMessage, Buffer
-from daemon.wire.frames import Line, id_answered, id_in_head, id_of_unreadable, mended
+from daemon.wire.envelope import BadMessage, Buffer, Line, id_answered, id_in_head, id_of_unreadable, mended
 from daemon.wire.outbox import Link, Outbox
 from daemon.wire.requests import AwaitedAnswer, Exchange, Requests, as_uid
 

@@ -17,8 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.errors import CallError, UpstreamLost
 from daemon.wire import envelope
-from daemon.wire.envelope import INVALID_REQUEST, Buffer, read_error
-from daemon.wire.frames import Line
+from daemon.wire.envelope import INVALID_REQUEST, Buffer, Line, read_error
 
 
 class Responder(Protocol):

@@ -26,8 +26,7 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, Tex
 from daemon import protocol
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault
-from daemon.wire.envelope import Buffer
-from daemon.wire.frames import as_line
+from daemon.wire.envelope import Buffer, as_line
 from daemon.wire.link import CLOSED, FdWriter
 from daemon.wire.outbox import IN, OUT, TURN_SECONDS, Outbox, Receiver
 

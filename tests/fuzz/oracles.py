@@ -15,7 +15,7 @@ from daemon.config.parse import load
 from daemon.errors import ConfigError
 from daemon.surfaces.table import SURFACES
 from daemon.wire import envelope
-from daemon.wire.frames import HEAD_BYTES, Line, LineBuffer, id_in_head
+from daemon.wire.envelope import HEAD_BYTES, Line, LineBuffer, id_in_head
 from tests.fuzz.mutation import PASSWORD
 from tests.fuzz.promises import Due, Members, Said, from_server, read, to_client
 

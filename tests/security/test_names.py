@@ -13,8 +13,14 @@ from daemon.config.names import SERVER_NAME
 from daemon.safety.escape import hidden_in, visible
 from daemon.safety.redact import CUT, REASON, SHOWN
 from daemon.wire import envelope
-from daemon.wire.envelope import MAX_DEPTH, MAX_MEMBERS, BadMessage, decode, decode_strictly
-from daemon.wire.frames import with_whole_characters
+from daemon.wire.envelope import (
+    MAX_DEPTH,
+    MAX_MEMBERS,
+    BadMessage,
+    decode,
+    decode_strictly,
+    with_whole_characters,
+)
 from tests.e2e.harness import Daemon, RawClient, running, scripted
 from tests.e2e.raw_http import INITIALIZE
 from tests.security.conftest import Watched

@@ -13,13 +13,13 @@ from msgspec import Raw, Struct
 from daemon import protocol
 from daemon.catalog.kinds import LISTS
 from daemon.clients.attachment import Attachment, Request
+from daemon.clients.connected_clients import MAX_FOLLOWED, Following, rank_of
 from daemon.clients.connection import ClientConnection
 from daemon.clients.list_changes import MAX_SUBSCRIPTIONS
 from daemon.clients.requests.forwarding import find_resource, uri_in
 from daemon.clients.requests.initialize import declared
 from daemon.clients.requests.tasks import lacks_tasks, watch_tasks
 from daemon.clients.requests.tools import list_now
-from daemon.clients.subscribers import MAX_FOLLOWED, Following, rank_of
 from daemon.clients.task_results import owner_in
 from daemon.clients.waits import wait_known, wait_up
 from daemon.errors import CallError, Overloaded, UnknownResource, UpstreamTimeout, UpstreamUnavailable
@@ -160,7 +160,7 @@ async def _follow_all(
 
 def _resume_later(connection: ClientConnection, session: Attachment, following: Following) -> None:
     connection.resuming.add(following)
-    connection.tasks.later(_resume, connection, session, following)
+    connection.later(_resume, connection, session, following)
 
 
 async def _resume(connection: ClientConnection, session: Attachment, following: Following) -> None:

@@ -27,8 +27,7 @@ from daemon.upstreams.transports.http_client import (
 )
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, OpenContext, RawConnection
 from daemon.wire import envelope
-from daemon.wire.envelope import Buffer, error_line, made_error
-from daemon.wire.frames import as_line
+from daemon.wire.envelope import Buffer, as_line, error_line, made_error
 from daemon.wire.outbox import Receiver
 from daemon.wire.peer import Peer
 from daemon.wire.requests import Exchange, HttpRefusal

@@ -71,7 +71,7 @@ import trio
 from trio.testing import MockClock
 from daemon.processes.own import spare
 from daemon.main.lifetime import HEAP_SECONDS, _Life
-from daemon.wire.frames import LineBuffer
+from daemon.wire.envelope import LineBuffer
 
 def take_in():
     lines = LineBuffer(20_000_000)

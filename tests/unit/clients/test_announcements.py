@@ -10,8 +10,8 @@ import trio.testing
 from loguru import logger
 
 from daemon.catalog.kinds import LISTS
-from daemon.clients.attachments import MAX_KEYS
 from daemon.clients.client import Client
+from daemon.clients.connection import MAX_KEYS
 from daemon.clients.list_changes import (
     MAX_CLIENTS,
     MAX_LISTS,

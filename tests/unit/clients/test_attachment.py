@@ -18,8 +18,8 @@ from msgspec import Raw
 from daemon.catalog.loaded import Source, is_anonymous
 from daemon.catalog.shown import UNKNOWN
 from daemon.clients.attachment import Attachment
-from daemon.clients.attachments import MAX_HELD, MAX_KEYS, Attachments
 from daemon.clients.client import LOCAL_USER, Client, Principal, local_user
+from daemon.clients.connection import MAX_HELD, MAX_KEYS, Attachments
 from daemon.clients.context import SessionContext
 from daemon.clients.sessions import RETRY_SECONDS, SessionState
 from daemon.errors import McpdError

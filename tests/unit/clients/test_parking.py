@@ -12,9 +12,8 @@ from msgspec import Raw
 from trio.testing import MockClock
 
 from daemon.clients import input_required
-from daemon.clients.asking import MAX_COMPARED
+from daemon.clients.asking import MAX_ASKED, MAX_COMPARED
 from daemon.clients.client import Principal
-from daemon.clients.input_rounds import MAX_ASKED
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.model import Kind
 from daemon.protocol import CAPABILITIES_KEY, SESSION_KEY

@@ -9,9 +9,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from daemon.clients.asking import MAX_ROUNDS
 from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.input_required import FIRST_PAUSE, LONGEST_PAUSE
-from daemon.clients.input_rounds import MAX_ROUNDS
 from daemon.clients.server_requests import MAX_OF_SERVER
 from daemon.facts import Switched
 from daemon.history.event import Event, EventKind

@@ -9,9 +9,9 @@ import trio.testing
 from trio.testing import MockClock
 
 from daemon.catalog.loaded import MAX_KEY, Loaded, LoadedStatus, SessionRecord, Source, Verdict
-from daemon.clients.grants import GRACE
 from daemon.clients.sessions import (
     CALLED_AT_ONCE,
+    GRACE,
     JUDGED_AT_ONCE,
     MAX_LEFT,
     RETRY_SECONDS,

@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 from trio.testing import MockClock
 
-from daemon.clients import subscribers
+from daemon.clients import connected_clients
 from daemon.clients.client_tasks import (
     LONGEST_SECONDS,
     MAX_OWN_TASKS,
@@ -31,12 +31,12 @@ class Scene:
 
     def __init__(self) -> None:
         self.changed: list[str] = []
-        self.all = subscribers.ResourceSubscriptions(self.changed.append)
+        self.all = connected_clients.ResourceSubscriptions(self.changed.append)
 
     def follow(
         self, told: TestMember, own: str, uri: str = "", listen: bytes | None = None
-    ) -> subscribers.Following:
-        following = subscribers.Following(told, "alpha", "alpha", own, uri or own, listen)
+    ) -> connected_clients.Following:
+        following = connected_clients.Following(told, "alpha", "alpha", own, uri or own, listen)
         self.all.begin(following)
         return following
 
@@ -104,20 +104,20 @@ def test_an_update_that_cannot_be_read_does_no_harm(params: object) -> None:
 def test_of_a_long_update_only_the_uri_is_passed_on() -> None:
     scene, client = Scene(), TestMember()
     scene.follow(client, "a:x")
-    scene.all.hear("alpha", raw({"uri": "a:x", "long": "x" * subscribers.MAX_PARAMS}))
+    scene.all.hear("alpha", raw({"uri": "a:x", "long": "x" * connected_clients.MAX_PARAMS}))
     assert client.params() == [{"uri": "a:x"}]
 
 
 def test_an_update_of_a_uri_that_nobody_can_follow_is_not_taken_apart() -> None:
     scene, client = Scene(), TestMember()
     scene.follow(client, "a://x/")
-    scene.all.hear("alpha", raw({"uri": "a://x/" + "y" * subscribers.MAX_URI}))
+    scene.all.hear("alpha", raw({"uri": "a://x/" + "y" * connected_clients.MAX_URI}))
     assert client.params() == []
 
 
 def test_a_client_follows_a_bounded_number_of_resources() -> None:
     scene, client = Scene(), TestMember()
-    for number in range(subscribers.MAX_FOLLOWED):
+    for number in range(connected_clients.MAX_FOLLOWED):
         scene.follow(client, f"a:{number}")
     with pytest.raises(Overloaded):
         scene.follow(client, "a:more")
@@ -155,15 +155,18 @@ def line(level: str) -> Raw:
 
 
 def test_each_level_takes_itself_and_what_is_more_urgent() -> None:
-    client, levels = TestMember(level=subscribers.LEVELS.index("error")), subscribers.LogLevels(lambda: None)
+    client, levels = (
+        TestMember(level=connected_clients.LEVELS.index("error")),
+        connected_clients.LogLevels(lambda: None),
+    )
     levels.join(client)
-    for level in subscribers.LEVELS:
+    for level in connected_clients.LEVELS:
         levels.hear("alpha", line(level), None)
-    assert [each["level"] for each in client.params()] == list(subscribers.LEVELS[4:])
+    assert [each["level"] for each in client.params()] == list(connected_clients.LEVELS[4:])
 
 
 def test_who_does_not_see_the_server_or_has_set_nothing_or_is_gone_gets_nothing() -> None:
-    levels = subscribers.LogLevels(lambda: None)
+    levels = connected_clients.LogLevels(lambda: None)
     elsewhere, unset, gone = TestMember(level=0, servers={"beta"}), TestMember(), TestMember(level=0)
     for each in (elsewhere, unset, gone):
         levels.join(each)
@@ -174,15 +177,15 @@ def test_who_does_not_see_the_server_or_has_set_nothing_or_is_gone_gets_nothing(
 
 @pytest.mark.parametrize("params", [{"data": 1}, {"level": "loud"}, {"level": 7}, ["info"]])
 def test_a_line_without_a_known_level_goes_to_nobody_who_has_set_one(params: object) -> None:
-    client, levels = TestMember(level=0), subscribers.LogLevels(lambda: None)
+    client, levels = TestMember(level=0), connected_clients.LogLevels(lambda: None)
     levels.join(client)
     levels.hear("alpha", raw(params), None)
-    assert (client.told, subscribers.rank_in(raw(params))) == ([], None)
+    assert (client.told, connected_clients.rank_in(raw(params))) == ([], None)
 
 
 def test_the_most_talkative_level_of_those_that_see_a_server_is_wished() -> None:
     changes: list[int] = []
-    levels = subscribers.LogLevels(lambda: changes.append(1))
+    levels = connected_clients.LogLevels(lambda: changes.append(1))
     assert levels.wished("alpha") is None
     warning, debug = TestMember(level=3), TestMember(level=0, servers={"beta"})
     levels.join(warning)
@@ -197,20 +200,20 @@ def test_the_most_talkative_level_of_those_that_see_a_server_is_wished() -> None
 
 def test_a_level_that_is_set_again_changes_nothing_and_another_one_takes_its_place() -> None:
     changes: list[int] = []
-    client, levels = TestMember(level=3), subscribers.LogLevels(lambda: changes.append(1))
+    client, levels = TestMember(level=3), connected_clients.LogLevels(lambda: changes.append(1))
     levels.join(client)
     levels.join(client)
     client.level = 5
     levels.join(client)
-    assert (levels.wished("alpha"), len(changes)) == (subscribers.LEVELS[5], 2)
+    assert (levels.wished("alpha"), len(changes)) == (connected_clients.LEVELS[5], 2)
 
 
 def test_the_first_client_that_sees_a_server_settles_its_level() -> None:
-    levels = subscribers.LogLevels(lambda: None)
+    levels = connected_clients.LogLevels(lambda: None)
     clients = [Counted(level=7) for _ in range(100)]
     for each in clients:
         levels.join(each)
-    assert levels.wished("alpha") == subscribers.LEVELS[7]
+    assert levels.wished("alpha") == connected_clients.LEVELS[7]
     assert sum(each.looks for each in clients) == 1
 
 

@@ -18,7 +18,7 @@ from daemon.catalog.loaded import SessionRecord
 from daemon.catalog.snapshot import Catalog
 from daemon.clients.calls import CallsInFlight
 from daemon.clients.context import SessionStatistics
-from daemon.clients.grants import Grants
+from daemon.clients.sessions import Grants
 from daemon.config.config_model import Instance, Server
 from daemon.config.parse import Plan
 from daemon.config.redaction import Redactors

@@ -9,8 +9,8 @@ import trio.testing
 from msgspec import Raw
 from trio.testing import MockClock
 
+from daemon.clients.asking import parked_calls
 from daemon.clients.client import Principal
-from daemon.clients.input_rounds import parked_calls
 from daemon.counting.recent_calls import RecentCall
 from daemon.errors import InvalidArguments, UnknownServer
 from daemon.operators.base import OperatorContext

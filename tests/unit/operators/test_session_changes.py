@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
-from daemon.clients.grants import Grants
+from daemon.clients.sessions import Grants
 from daemon.errors import InvalidArguments
 from daemon.model import ToolKey
 from daemon.operators import session_changes

@@ -7,8 +7,7 @@ from msgspec import Raw
 
 from daemon.errors import CallError, ConnectionLost
 from daemon.protocol import ASKED_OF_CLIENTS
-from daemon.wire.envelope import BadMessage, Buffer, Envelope, decode
-from daemon.wire.frames import Line
+from daemon.wire.envelope import BadMessage, Buffer, Envelope, Line, decode
 from daemon.wire.outbox import Outbox, Receiver
 from daemon.wire.requests import PeerRequest
 

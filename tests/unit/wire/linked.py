@@ -12,8 +12,7 @@ import trio
 import trio.testing
 
 from daemon.errors import ConnectionLost
-from daemon.wire.envelope import Envelope
-from daemon.wire.frames import Line
+from daemon.wire.envelope import Envelope, Line
 from daemon.wire.link import FdLink
 from daemon.wire.outbox import Outbox
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from daemon.wire import envelope
-from daemon.wire.envelope import BadMessage, Envelope, decode, decode_strictly
-from daemon.wire.frames import MAX_ID_BYTES, Line
+from daemon.wire.envelope import MAX_ID_BYTES, BadMessage, Envelope, Line, decode, decode_strictly
 from tests.unit.cases import cases
 
 PARSE, REQUEST, PARAMS = -32700, -32600, -32602

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daemon.wire.frames import (
+from daemon.wire.envelope import (
     HEAD_BYTES,
     LONG_BYTES,
     MAX_READ_AGAIN,

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from daemon.errors import ConnectionLost
-from daemon.wire.frames import LineBuffer
+from daemon.wire.envelope import LineBuffer
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer
 from tests.fakes_upstream import Sent, Stage

@@ -33,8 +33,7 @@ from daemon.clients.doors.http.replies import (
 )
 from daemon.clients.sessions import fault_of_key
 from daemon.wire import envelope
-from daemon.wire.envelope import BadMessage, Envelope
-from daemon.wire.frames import Line, as_line, mended
+from daemon.wire.envelope import BadMessage, Envelope, Line, as_line, mended
 from daemon.wire.outbox import Link, Outbox
 
 VERSION_HEADER = "mcp-protocol-version"

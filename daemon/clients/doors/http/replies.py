@@ -19,8 +19,7 @@ from daemon import protocol
 from daemon.clients.doors.http.exchange import PLAIN, HttpExchange
 from daemon.errors import ConnectionLost
 from daemon.wire import envelope
-from daemon.wire.envelope import Buffer, Envelope, error_code
-from daemon.wire.frames import Line, as_line
+from daemon.wire.envelope import Buffer, Envelope, Line, as_line, error_code
 from daemon.wire.outbox import Outbox, Receiver
 
 HEADERS = {

@@ -12,8 +12,7 @@ from daemon.clients.client import LOCAL_USER, Principal
 from daemon.clients.doors.listening import Front, unix_door
 from daemon.config.tuning import Limits
 from daemon.processes.peers import Peers, shares
-from daemon.wire.envelope import Envelope
-from daemon.wire.frames import Line
+from daemon.wire.envelope import Envelope, Line
 from daemon.wire.outbox import Link, Outbox
 from tests.fakes_upstream import Client, keep
 

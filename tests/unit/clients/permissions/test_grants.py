@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from daemon.clients.approvals import MAX_SHOWN, question
-from daemon.clients.grants import MAX_AGREED, MAX_GRANTS, MAX_LEFT, AgreedCalls, Grants, SessionGrants
 from daemon.clients.input_required import TTL
+from daemon.clients.sessions import MAX_AGREED, MAX_GRANTS, MAX_LEFT_GRANTS, AgreedCalls, Grants, SessionGrants
 from daemon.config.config_model import Profile
 from daemon.config.redaction import Redactors
 from daemon.model import Tool
@@ -65,7 +65,7 @@ def some() -> Grants:
 
 async def test_of_so_many_sessions_the_grants_stay_and_none_of_those_without() -> None:
     left = SessionGrants(lambda _key: None)
-    for number in range(MAX_LEFT + 1):
+    for number in range(MAX_LEFT_GRANTS + 1):
         left.keep(f"k{number}", some())
     assert not looked_at(left, "k0")
     assert looked_at(left, "k1")

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from daemon.clients.links import LONGEST, MAX_LINKS, MAX_OWNERS, MAX_SEARCHED, linked_in, links_of, note_links
+from daemon.clients.attachment import (
+    LONGEST,
+    MAX_LINKS,
+    MAX_OWNERS,
+    MAX_SEARCHED,
+    linked_in,
+    links_of,
+    note_links,
+)
 from daemon.clients.requests.forwarding import MAX_URI
 from daemon.facts import Switched
 from daemon.model import Kind

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
-from daemon.clients.grants import Grants
+from daemon.clients.sessions import Grants
 from daemon.console.pages.session_pages import SESSION_ACTIONS, SESSION_PAGE, SESSIONS_PAGE
 from daemon.errors import InvalidArguments
 from daemon.model import ToolKey

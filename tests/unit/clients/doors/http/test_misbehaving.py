@@ -16,8 +16,7 @@ from daemon.clients.doors.http.http_sessions import RequestNames
 from daemon.clients.doors.http.replies import ExchangeLink, PostReply
 from daemon.errors import ProtocolFault
 from daemon.wire import envelope
-from daemon.wire.envelope import Envelope
-from daemon.wire.frames import Line
+from daemon.wire.envelope import Envelope, Line
 from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.outbox import Outbox
 from tests.unit.clients.doors.http.answering import ALICE, BOB, an_endpoint, begun, message
