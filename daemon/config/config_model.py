@@ -20,6 +20,7 @@ from daemon.config.login_keys import Auth, Scope
 from daemon.config.sandbox_keys import SandboxMode, SandboxRules
 from daemon.config.tuning import (
     AnswerTokens,
+    AuditKeys,
     Count,
     Duration,
     Limits,
@@ -578,6 +579,8 @@ class Config:
     """Addresses of the daemon."""
     metrics: Metrics = attrs.field(factory=Metrics)
     """Metrics for Prometheus."""
+    audit: AuditKeys = attrs.field(factory=AuditKeys)
+    """The audit of calls and decisions."""
     watch: bool = False
     """true: reload the file when it changes."""
     autostart: bool = True

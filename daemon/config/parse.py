@@ -50,7 +50,7 @@ FIXED = ("listen", "state", "limits", "search")
 """Keys that the daemon was built with: a change needs a restart."""
 
 APPLIED = (
-    *("autostart", "categories", "idle", "lazy", "metrics", "profiles"),
+    *("audit", "autostart", "categories", "idle", "lazy", "metrics", "profiles"),
     *("sandbox", "summaries", "trust", "watch"),
 )
 """Other keys that the daemon reads on each use: a change applies at once."""

@@ -240,3 +240,27 @@ class Limits:
     starts: Count = 4
     """Servers that start concurrently, so that a boot does not overload the machine. As many again may start
     because a client calls them or used them recently."""
+
+
+class AuditFailure(StrEnum):
+    """The fate of calls while the audit cannot be written."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+@attrs.frozen(kw_only=True)
+class AuditKeys:
+    """The audit: a record of every decision, in files that cannot be edited unseen (docs/audit.md)."""
+
+    enabled: bool = True
+    """false: no audit."""
+    days: Count = 30
+    """Days until a file is deleted."""
+    max_bytes: Bytes = 1024 * 1024 * 1024
+    """Bytes of all files; beyond them, the oldest are deleted earlier."""
+    arguments: bool = False
+    """true: records have the calls' arguments without secrets, up to 64 KiB; otherwise only their digest."""
+    fail: AuditFailure = AuditFailure.OPEN
+    """open: calls go on while the audit cannot be written, and what is lost is counted. closed: they are
+    refused."""

@@ -31,6 +31,7 @@ ORDER = (
     ("wire",),
     ("ports",),
     ("host",),
+    ("audit",),
     ("processes", "bridge", "documents"),
     ("sandbox",),
     ("supervision", "state", "setup"),

@@ -1,0 +1,1 @@
+"""The audit: every decision as a chained record in files of its own."""

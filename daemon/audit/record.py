@@ -1,0 +1,99 @@
+"""Records of the audit: one decision each, as a line of JSON that carries the digest of the line before."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class Decision(StrEnum):
+    """The decision that a record is about."""
+
+    SENT = "sent"
+    """A call went to a server; `outcome` says how it ended."""
+    REPAIRED = "repaired"
+    """As `sent`, with arguments or a name that mcpd had corrected: `rule` says how."""
+    REFUSED = "refused"
+    """mcpd refused a call, a connection, a server's question or a host; nothing was sent."""
+    ASKED = "asked"
+    """A client's user was asked about a call."""
+    AGREED = "agreed"
+    """A person allowed calls."""
+    DECLINED = "declined"
+    """A person, or a client for that person, did not allow a call."""
+    HELD = "held"
+    """Definitions wait for approval."""
+    APPROVED = "approved"
+    """A person approved definitions."""
+    COMMAND = "command"
+    """An operator's command, or a change in the console."""
+    LOGIN = "login"
+    """A login at a server began, succeeded, failed or ended."""
+    SWITCHED = "switched"
+    """A server or a definition was switched on or off."""
+    CONFIGURED = "configured"
+    """The configuration was read again."""
+    BEGAN = "began"
+    """A daemon writes from here on. `chain`: the chain's id; `torn`: bytes of half a line that were cut off."""
+    ENDED = "ended"
+    """The daemon stops, or the audit was switched off."""
+    LOST = "lost"
+    """Records are missing. `count`, `because`."""
+    EXPIRED = "expired"
+    """A file was deleted. `file`; `through`, `head`: the number and digest of its last record."""
+
+
+class AuditRecord(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel"):
+    """One decision; empty members are left out of the file."""
+
+    at: datetime
+    daemon: str
+    """The daemon's life (`history.journal.History.life`)."""
+    decision: str
+    session: str = ""
+    """The session's key if somebody chose one, else its connection's number, `#12`."""
+    client: str = ""
+    principal: str = ""
+    """The user, token, operator or console visit that acted: `uid 1000`, `token ci`, `operator uid 0`."""
+    pid: int = 0
+    """The process at the other end of the unix socket."""
+    server: str = ""
+    tool: str = ""
+    """The server's own name of the tool; the command, for `command`."""
+    method: str = ""
+    """The MCP method, unless `tools/call`."""
+    schema_hash: str = ""
+    """The hash of the definition that the call was judged by."""
+    rule: str = ""
+    """The rule behind the decision."""
+    by: str = ""
+    """The person who agreed, declined or approved."""
+    outcome: str = ""
+    """`ok`, `isError`, or an error code (docs/errors.md)."""
+    duration_ms: float = 0.0
+    bytes: int = 0
+    """Bytes of the answer."""
+    arguments_sha256: str = ""
+    arguments: str = ""
+    """The arguments without secrets, if `audit.arguments` is on."""
+    trace_id: str = ""
+    details: dict[str, Any] = {}
+
+
+def moment(at: float) -> datetime:
+    """A time in seconds since the epoch, for a record."""
+    return datetime.fromtimestamp(at, UTC)
+
+
+def digest(line: bytes) -> str:
+    """The digest of a line without its end, or of arguments: SHA-256 in hexadecimal."""
+    return hashlib.sha256(line).hexdigest()
+
+
+def chained(body: bytes, seq: int, prev: str) -> bytes:
+    """A line of the file, given a record's JSON, its number and the digest of the line before."""
+    return b'{"seq":%d,"prev":"%b",%b' % (seq, prev.encode(), body[1:])
