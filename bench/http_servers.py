@@ -23,7 +23,7 @@ from bench.calls.web import LOOPBACK
 from bench.calls.wires import Request, kilobytes
 from bench.tables import aligned, number
 from daemon.clients.doors.http.http_connection import HttpConnection
-from daemon.clients.doors.http.replies import JSON
+from daemon.clients.doors.http.http_sessions import JSON
 from daemon.clients.doors.listening import Listener
 from daemon.wire.outbox import Outbox
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from bench.calls.targets import Yardstick
-    from daemon.clients.doors.http.exchange import HttpExchange
+    from daemon.clients.doors.http.http_connection import HttpExchange
 
 BODY = b'{"jsonrpc":"2.0","id":10000000,"result":{"content":[{"type":"text","text":"' + b"x" * 20 + b'"}]}}'
 """A hundred bytes that look like an answer."""

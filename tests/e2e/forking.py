@@ -30,7 +30,7 @@ import daemon.cli
 from daemon import tree
 from daemon.actors import control, summarizer
 from daemon.clients.doors import websocket
-from daemon.clients.doors.http import door, server
+from daemon.clients.doors.http import door
 from daemon.console import application
 from daemon.host import logs
 from daemon.main import lifetime, run

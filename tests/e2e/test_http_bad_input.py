@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from daemon.clients.doors.http.door import MAX_STRANGERS
 from daemon.clients.doors.http.http_connection import IDLE_SECONDS
-from daemon.clients.doors.http.server import MAX_STRANGERS
 from tests.e2e.harness import Daemon, running, scripted
 from tests.e2e.raw_http import (
     INITIALIZE,

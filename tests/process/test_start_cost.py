@@ -91,7 +91,7 @@ def test_without_http_not_one_module_of_it_is_loaded() -> None:
     assert sorted(name for name in without if name.startswith(OF_HTTP)) == []
     http = {"address": f"127.0.0.1:{free_port()}", "tokens": "mcpd_" + 43 * "0"}
     more = loaded({"http": http}) - without
-    assert {"httptools", "daemon.clients.doors.http.server"} <= more
+    assert {"httptools", "daemon.clients.doors.http.door"} <= more
     assert sorted(name for name in without | more if name.startswith(OF_CONSOLE)) == []
     # Nor does HTTP itself need what is for TLS and WebSockets, before somebody has them.
     assert not {"ssl", "wsproto", "trio_websocket"} & more

@@ -15,7 +15,7 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.clients.doors.http.exchange import PLAIN, HttpExchange, Refusal
+from daemon.clients.doors.http.http_connection import PLAIN, HttpExchange, Refusal
 from daemon.clients.doors.http.reading import Head
 from daemon.errors import leaf
 from daemon.wire.link import STUCK_SECONDS

@@ -1,34 +1,65 @@
-"""Assembles the HTTP door of a daemon: admission, offer and listener."""
+"""The HTTP door of a daemon: who may come in, and the routing of requests by path.
+
+A request's head decides on Host, Origin and token before its body is read.
+"""
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+from urllib.parse import unquote
 
 import msgspec
 import trio
 from loguru import logger
 
+from daemon import protocol
 from daemon.catalog.offer import Offers
 from daemon.catalog.snapshot import Catalog
 from daemon.clients.client import Principal, fault_of_choice
 from daemon.clients.doors.http.admission import HttpAdmission
-from daemon.clients.doors.http.asgi import WebApplication
+from daemon.clients.doors.http.asgi import AsgiRequest, WebApplication, is_console
 from daemon.clients.doors.http.binding import LOOPBACK, address_of
+from daemon.clients.doors.http.http_connection import HttpExchange, Refusal
+from daemon.clients.doors.http.http_listener import Bounds, HttpListener, Visit
 from daemon.clients.doors.http.http_sessions import Place
-from daemon.clients.doors.http.server import HttpOffer, HttpServer
+from daemon.clients.doors.http.local import OWNER, answers, is_probe, require_all_profiles
+from daemon.clients.doors.http.mcp import McpEndpoint, named_in
+from daemon.clients.doors.http.reading import Head, options
 from daemon.clients.doors.http.valid_tokens import Tokens
+from daemon.clients.doors.listening import PAUSE_SHARE
 from daemon.clients.doors.tls import renew
 from daemon.config.listen import HttpListen, is_loopback
 from daemon.config.redaction import Redactors
+from daemon.config.validate import SERVERS_FOLLOW
 from daemon.host.notify import Readiness
 from daemon.host.tokens import TokenFile
+from daemon.kit.later import later
 from daemon.kit.waiting import Watch
 from daemon.wire.outbox import Link, Outbox
+
+if TYPE_CHECKING:
+    from daemon.clients.doors.websocket import serve_websocket
+else:
+    # Needed by clients of WebSockets.
+    serve_websocket = later("daemon.clients.doors.websocket", "serve_websocket")
+
+MAX_STRANGERS = 256  # unauthenticated connections; one more closes the oldest
+
+OWNER_SHARE = 2  # one token gets at most a half of the places, so that it cannot keep all others out
+
+_KEY = re.compile(r"[A-Za-z0-9+/]{22}==")  # sixteen bytes in base64
+
+METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
+
+DEPTH = 3  # parts of the longest path: `/mcp/PROFILE/SURFACE`
 
 
 class HttpNeeds(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +89,7 @@ class HttpDoor:
 
     def __init__(self, needs: HttpNeeds) -> None:
         config = needs.catalog.value.config
-        http = config.listen.http or HttpListen()
+        http, limits = config.listen.http or HttpListen(), config.limits
         self.tokens = Tokens(
             http,
             TokenFile(needs.state),
@@ -66,46 +97,55 @@ class HttpDoor:
             handed_over=needs.handed_over,
             hand_over=needs.hand_over,
         )
+        self.tokens.on_revoked = self.expel
         self._needs = needs
+        self._limits = limits
         self._files = http.tls
+        self._has_console = http.console
         self._patience = trio.CancelScope()
-        offer = HttpOffer(
-            profiles=lambda: tuple(needs.catalog.value.config.profiles),
-            definition=self._definition,
-            fault_of_choice=self._fault_of_choice,
-            surfaces=needs.surfaces,
-            metrics=lambda: needs.export if needs.catalog.value.config.metrics.enabled else None,
-            readiness=needs.readiness,
-            console=lambda: needs.console() if http.console else None,
+        self._admission = HttpAdmission(http, self.tokens, count=needs.count)
+        self._mcp = McpEndpoint(
+            self._start, outbox=needs.outbox, places=limits.connections, definition=self._definition
         )
-        self._server = HttpServer(
+        self._listener = HttpListener(
+            Bounds(
+                door="http",
+                strangers=MAX_STRANGERS,
+                places=limits.connections,
+                queue=limits.client_queue_bytes,
+                pause=limits.client_queue_bytes // PAUSE_SHARE,
+                body=limits.client_message_bytes,
+            ),
             needs.listener,
-            HttpAdmission(http, self.tokens, count=needs.count),
-            offer,
-            needs.serve,
+            self._judge,
             outbox=needs.outbox,
-            limits=config.limits,
             tls=needs.tls,
             vet=needs.vet,
+            on_tick=self._mcp.sessions.tick,
+            on_ended=self._mcp.forget,
         )
+        self._nursery: trio.Nursery
 
     async def run(self) -> NoReturn:
         """Serve until cancelled; raises OSError for a broken listening socket."""
-        scheme = "http" if self._needs.tls is None else "https"
-        logger.info("http: clients connect to {}://{}/mcp", scheme, address_of(self._needs.listener))
-        await self._server.run()
+        logger.info("http: clients connect to {}://{}/mcp", self._scheme, address_of(self._needs.listener))
+        async with trio.open_nursery() as self._nursery:
+            await self._listener.run()
 
     @property
     def address(self) -> str:
         """The url for a browser on this machine, as in `http://127.0.0.1:7337`."""
         http = self._needs.catalog.value.config.listen.http or HttpListen()
-        scheme = "http" if self._needs.tls is None else "https"
         host, port = self._needs.listener.getsockname()[:2]
         if not is_loopback(host) and http.hosts:
             host = http.hosts[0]
         elif ip_address(host).is_unspecified:
             host = LOOPBACK
-        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        return f"{self._scheme}://[{host}]:{port}" if ":" in host else f"{self._scheme}://{host}:{port}"
+
+    @property
+    def _scheme(self) -> str:
+        return "http" if self._needs.tls is None else "https"
 
     @property
     def drain_seconds(self) -> float:
@@ -114,10 +154,12 @@ class HttpDoor:
         return 0 if http is None else http.drain
 
     async def drain(self) -> None:
-        """Serve on for `drain_seconds`, then accept nobody."""
+        """Serve on for `drain_seconds`, then accept nobody, and close connections after their requests."""
         with self._patience:
             await trio.sleep(self.drain_seconds)
-        self._server.drain()
+        self._listener.drain()
+        self._mcp.sessions.end_streams()
+        self._needs.outbox.flush()
 
     def hurry(self) -> None:
         """End the wait for balancers."""
@@ -131,12 +173,160 @@ class HttpDoor:
             except OSError as error:
                 logger.warning("cannot renew the certificate, the old one stays: {}", error.strerror or error)
 
-    def _fault_of_choice(self, profile: str, servers: tuple[str, ...]) -> str:
-        config = self._needs.catalog.value.config
-        return fault_of_choice(config, config.profiles[profile], servers)
+    def expel(self, visitor: Principal) -> None:
+        """End everything that the owner of a revoked token has open."""
+        if visitor.token and (console := self._console()) is not None:
+            console.revoked(visitor.token)
+        self._mcp.sessions.end_all(lambda each: each == visitor)
+        for visit in self._listener.visits.values():
+            if visitor in visit.visitors:
+                visit.scope.cancel()
+        self._needs.outbox.flush()
+
+    def _console(self) -> WebApplication | None:
+        return self._needs.console() if self._has_console else None
 
     def _definition(self, place: Place, name: str) -> bytes:
+        """The tool of that name at a place, raw; empty if missing."""
         offers = self._needs.offers
         catalog = offers.choices.of(self._needs.catalog.value, place.servers)
         found = offers.of(catalog, catalog.config.profiles[place.profile]).find(name)
         return b"" if found is None else found.tool.raw
+
+    def _start(self, link: Link, visitor: Principal, done: Callable[[], None]) -> None:
+        self._nursery.start_soon(self._serve_link, link, visitor, done)
+
+    async def _serve_link(self, link: Link, visitor: Principal, done: Callable[[], None]) -> None:
+        try:
+            await self._needs.serve(link, visitor)
+        finally:
+            done()
+            self._needs.outbox.flush()
+
+    def _judge(self, exchange: HttpExchange, visit: Visit) -> None:
+        """Admit a request by its head, and have it served."""
+        if not is_probe(exchange.head):
+            self._admission.greet(exchange.head)
+        exchange.headers = self._admission.cors(exchange.head)
+        allow = {"allow": ", ".join(METHODS)}
+        if exchange.head.method not in METHODS:
+            raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "no such method here\n", headers=allow)
+        if exchange.head.method == "OPTIONS":
+            exchange.respond(HTTPStatus.NO_CONTENT, headers=allow)
+        else:
+            self._route(exchange, visit)
+
+    def _route(self, exchange: HttpExchange, visit: Visit) -> None:
+        needs, head = self._needs, exchange.head
+        # Exact: a proxy that refuses `/metrics` from outside must not be bypassed by `//metrics`.
+        first, *rest = head.path.removeprefix("/").removesuffix("/").split("/")
+        export = needs.export if needs.catalog.value.config.metrics.enabled else None
+        if answers(
+            exchange,
+            visit,
+            needs.readiness(),
+            export,
+            needs.outbox,
+            admit=lambda: require_all_profiles(self._visitor(exchange, visit)),
+        ):
+            return
+        if first == "mcp" and len(rest) < DEPTH:
+            self._mcp.serve(exchange, self._place(exchange, visit, rest))
+        elif first == "ws" and len(rest) < DEPTH:
+            self._upgrade(exchange, visit, self._place(exchange, visit, rest))
+        elif is_console(head) and (console := self._console()) is not None:
+            if console.knows(head.headers):
+                self._settle(exchange, visit, OWNER)
+            exchange.headers = {}  # No other page reads this one, whatever CORS allows for MCP.
+            is_private = needs.tls is not None or self._admission.is_private(head)
+            scheme = "https" if is_private else "http"
+            address = self._admission.address(head)
+            request = AsgiRequest(exchange, console, address, outbox=needs.outbox, scheme=scheme)
+            request.start(visit.tasks.start_soon)
+        else:
+            raise Refusal(HTTPStatus.NOT_FOUND, "nothing here: MCP is at /mcp\n")
+
+    def _upgrade(self, exchange: HttpExchange, visit: Visit, place: Place) -> None:
+        key, named = key_of_opening(exchange.head), named_in(exchange.head.headers)
+        exchange.responses.upgrade()
+        visit.upgrade = partial(
+            serve_websocket,
+            key=key,
+            visitor=place.visitor,
+            hello=place.hello(named),
+            serve=self._needs.serve,
+            outbox=self._needs.outbox,
+            limits=self._limits,
+        )
+
+    def _place(self, exchange: HttpExchange, visit: Visit, rest: list[str]) -> Place:
+        """The principal of a request, and its destination by the rest of the path."""
+        visitor, config = self._visitor(exchange, visit), self._needs.catalog.value.config
+        chooses = rest[:1] == [SERVERS_FOLLOW]
+        profile = self._admission.profile(visitor, rest[0] if rest and not chooses else None)
+        surface = rest[1] if len(rest) > 1 and not chooses else None
+        for what, name, known in (
+            ("profile", profile, config.profiles),
+            ("surface", surface, (None, *self._needs.surfaces)),
+        ):
+            if name not in known:
+                raise Refusal(HTTPStatus.NOT_FOUND, f"there is no {what} {str(name)[:100]!r}\n")
+        servers: tuple[str, ...] = ()
+        if chooses:
+            servers = _chosen(rest[1:])
+            if fault := fault_of_choice(config, config.profiles[profile], servers):
+                raise Refusal(HTTPStatus.NOT_FOUND, f"{fault}\n")
+        return Place(visitor=visitor, profile=profile, surface=surface, servers=servers)
+
+    def _visitor(self, exchange: HttpExchange, visit: Visit) -> Principal:
+        """The principal of a request, by its token; there is room for its connection."""
+        visitor = self._admission.visitor(exchange.head)
+        self._settle(exchange, visit, visitor.owner)
+        visit.visitors.add(visitor)
+        return visitor
+
+    def _settle(self, exchange: HttpExchange, visit: Visit, owner: str) -> None:
+        """Give an authenticated connection a place of its own."""
+        if visit.owner is None and (crowd := self._crowd(owner)):
+            exchange.responses.is_last = True  # It stays unauthenticated, and makes room for others.
+            raise self._admission.crowded(exchange.head, crowd)
+        self._listener.settle(visit, owner)
+
+    def _crowd(self, owner: str) -> str:
+        """The reason why an owner gets no further connection, or an empty text."""
+        most, owners = self._limits.connections, self._listener.owners()
+        taken, share = owners.count(owner), max(1, most // OWNER_SHARE)
+        if len(owners) >= most:
+            return f"{most} clients are connected (limits.connections)"
+        if taken >= share:
+            return f"{owner}{taken} clients are connected by one token, half of limits.connections ({most})"
+        return ""
+
+
+def key_of_opening(head: Head) -> str:
+    """The key in the opening handshake of a WebSocket (RFC 6455, 4.2.1), or Refusal."""
+    headers = head.headers
+    if head.method != "GET" or headers.get("upgrade", "").lower() != "websocket":
+        text = "a WebSocket is opened here: GET with Upgrade: websocket\n"
+        raise Refusal(HTTPStatus.UPGRADE_REQUIRED, text, headers={"upgrade": "websocket"})
+    if headers.get("sec-websocket-version") != "13":
+        text = "this is not the version of WebSockets that is served: Sec-WebSocket-Version must be 13\n"
+        raise Refusal(HTTPStatus.UPGRADE_REQUIRED, text, headers={"sec-websocket-version": "13"})
+    key = headers.get("sec-websocket-key", "")
+    if "upgrade" not in options(headers.get("connection", "")) or not _KEY.fullmatch(key):
+        text = (
+            "not the opening handshake of a WebSocket: Connection: Upgrade and a Sec-WebSocket-Key are needed\n"
+        )
+        raise Refusal(HTTPStatus.BAD_REQUEST, text)
+    if protocol.SUBPROTOCOL not in options(headers.get("sec-websocket-protocol", "")):
+        text = "offer the subprotocol mcp (Sec-WebSocket-Protocol): nothing else is spoken here\n"
+        raise Refusal(HTTPStatus.BAD_REQUEST, text)
+    return key
+
+
+def _chosen(rest: list[str]) -> tuple[str, ...]:
+    """The servers that the end of a path names, to be seen as themselves."""
+    servers = tuple(dict.fromkeys(filter(None, unquote(rest[0]).split(",")))) if rest else ()
+    if not servers:
+        raise Refusal(HTTPStatus.NOT_FOUND, "name servers: /mcp/-/NAME, or /mcp/-/NAME,NAME2 for several\n")
+    return servers

@@ -21,13 +21,16 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from daemon import protocol
 from daemon.catalog.definitions import MARK, marked_headers, marks_in
 from daemon.clients.client import Principal
-from daemon.clients.doors.http.exchange import HttpExchange, Refusal, ResponseWriter
-from daemon.clients.doors.http.http_sessions import HttpSession, HttpSessions, Place, RequestNames
-from daemon.clients.doors.http.replies import (
+from daemon.clients.doors.http.http_connection import HttpExchange, Refusal, ResponseWriter
+from daemon.clients.doors.http.http_sessions import (
     JSON,
     STATUSES,
     ExchangeLink,
+    HttpSession,
+    HttpSessions,
+    Place,
     PostReply,
+    RequestNames,
     ResumableReply,
     UnknownEvent,
 )

@@ -14,9 +14,9 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Ping, Pong, Request, TextMessage
 
 from daemon.clients.client import Principal
-from daemon.clients.doors.http.exchange import Refusal
+from daemon.clients.doors.http.door import key_of_opening
+from daemon.clients.doors.http.http_connection import Refusal
 from daemon.clients.doors.http.reading import RequestReader
-from daemon.clients.doors.http.server import key_of_opening
 from daemon.clients.doors.listening import Front
 from daemon.clients.doors.websocket import LEAVING, MISSES, PING_SECONDS, serve_websocket
 from daemon.config.tuning import Limits

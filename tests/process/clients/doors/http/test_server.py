@@ -6,7 +6,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -18,20 +18,16 @@ import trustme
 
 from daemon.catalog.offer import Offers
 from daemon.clients.client import Principal
-from daemon.clients.doors.http.admission import HttpAdmission
 from daemon.clients.doors.http.binding import address_of, adopt, bind_http
-from daemon.clients.doors.http.door import HttpDoor, HttpNeeds
-from daemon.clients.doors.http.server import MAX_STRANGERS, HttpOffer, HttpServer
-from daemon.clients.doors.http.valid_tokens import Tokens
+from daemon.clients.doors.http.door import MAX_STRANGERS, HttpDoor, HttpNeeds
 from daemon.clients.doors.listening import Front
 from daemon.clients.doors.tls import tls_context
-from daemon.config.config_model import Config
+from daemon.config.config_model import Config, Metrics, Profile
 from daemon.config.listen import AccessToken, HttpListen, Listen, Tls
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Limits
 from daemon.errors import ConfigError, RunError
 from daemon.host.notify import Readiness
-from daemon.host.tokens import TokenFile
 from daemon.wire.outbox import Link, Outbox
 from tests.houses import registry_and_servers
 from tests.unit.clients.doors.http.answering import INITIALIZE, POST, Served, message
@@ -57,11 +53,10 @@ def opening() -> bytes:
 class Opened:
     """A listener under test, whose sessions answer `initialize` and leave everything else open."""
 
-    server: HttpServer
+    door: HttpDoor
     port: int
     served: "list[Answering]" = attrs.field(factory=list)
     refused: list[str] = attrs.field(factory=list)
-    readiness: Readiness = Readiness.SERVING
     clients: list[HttpClient] = attrs.field(factory=list)
 
     async def connect(self) -> HttpClient:
@@ -76,35 +71,72 @@ class Opened:
         return response.status, response.body
 
 
+async def export() -> str:
+    return "a 1\n"
+
+
+async def nobody(link: Link, visitor: Principal) -> None:
+    raise AssertionError((link, visitor))
+
+
+def a_door(
+    listener: socket.socket,
+    state: Path,
+    http: HttpListen,
+    *,
+    limits: Limits | None = None,
+    serve: Callable[[Link, Principal], Awaitable[None]] = nobody,
+    count: Callable[[str], None] = lambda _reason: None,
+    outbox: Outbox | None = None,
+) -> HttpDoor:
+    profiles = {name: Profile(name=name) for name in ("default", "reader")}
+    metrics = Metrics(enabled=True, listen=None)
+    registry, _ = registry_and_servers(
+        Config(listen=Listen(http=http), limits=limits or Limits(), profiles=profiles, metrics=metrics)
+    )
+    needs = HttpNeeds(
+        listener=listener,
+        tls=None if http.tls is None else tls_context(http.tls),
+        state=state,
+        redact=Redactors(),
+        catalog=registry.catalog,
+        offers=Offers(),
+        surfaces=("category", "full"),
+        export=export,
+        readiness=lambda: Readiness.SERVING,
+        count=count,
+        serve=serve,
+        outbox=outbox or Outbox(),
+        console=lambda: None,
+    )
+    return HttpDoor(needs)
+
+
 @asynccontextmanager
 async def opened(tmp_path: Path, limits: Limits | None = None) -> AsyncIterator[Opened]:
     known = (AccessToken(name="alice", value=ALICE), AccessToken(name="bob", value=BOB, profiles=("reader",)))
-    http = HttpListen(tokens=known)
     outbox = Outbox()
     listener = bind_http("127.0.0.1:0")
+    refused: list[str] = []
+    served: list[Answering] = []
 
     def make(link: Link, _number: int, visitor: Principal) -> Answering:
-        here.served.append(Answering(link, visitor, outbox))
-        return here.served[-1]
+        served.append(Answering(link, visitor, outbox))
+        return served[-1]
 
-    async def metrics() -> str:
-        return "a 1\n"
-
-    offer = HttpOffer(
-        profiles=lambda: ("default", "reader"),
-        surfaces=("category", "full"),
-        definition=lambda _place, _name: b"",
-        fault_of_choice=lambda _profile, servers: "" if servers == ("git",) else "there is no such server",
-        metrics=lambda: metrics,
-        readiness=lambda: here.readiness,
+    door = a_door(
+        listener,
+        tmp_path,
+        HttpListen(tokens=known),
+        limits=limits,
+        serve=Front(make).serve,
+        count=refused.append,
+        outbox=outbox,
     )
-    refused: list[str] = []
-    admission = HttpAdmission(http, Tokens(http, TokenFile(tmp_path), redact=Redactors()), count=refused.append)
-    server = HttpServer(listener, admission, offer, Front(make).serve, outbox=outbox, limits=limits or Limits())
-    here = Opened(server, listener.getsockname()[1], refused=refused)
+    here = Opened(door, listener.getsockname()[1], served, refused)
     with trio.fail_after(BOUND), listener:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(server.run)
+            nursery.start_soon(door.run)
             yield here
             for client in here.clients:
                 await client.stream.aclose()
@@ -197,7 +229,7 @@ async def test_a_drained_listener_accepts_nobody_and_ends_what_is_idle(tmp_path:
     async with opened(tmp_path) as here:
         client = await here.connect()
         await client.ask("GET", "/healthz")
-        here.server.drain()
+        await here.door.drain()
         assert await client.is_closed()
 
 
@@ -206,7 +238,7 @@ async def test_an_expelled_visitor_is_cut_off_and_others_are_not(tmp_path: Path)
         alice, bob = await here.connect(), await here.connect()
         for client, token in ((alice, ALICE), (bob, BOB)):
             await client.ask("POST", "/mcp", bearer(token), message("initialize", 1, **INITIALIZE))
-        here.server.expel(here.served[0].visitor)
+        here.door.expel(here.served[0].visitor)
         assert await alice.is_closed()
         assert (await bob.ask("GET", "/healthz")).status == 200
 
@@ -233,37 +265,10 @@ def listener() -> Iterator[socket.socket]:
         yield bound
 
 
-def a_door(listener: socket.socket, state: Path, http: HttpListen) -> HttpDoor:
-    async def serve(link: Link, visitor: Principal) -> None:
-        raise AssertionError((link, visitor))
-
-    async def export() -> str:
-        return ""
-
-    config = Config(listen=Listen(http=attrs.evolve(http, tokens=TOKEN)))
-    registry, _ = registry_and_servers(config)
-    needs = HttpNeeds(
-        listener=listener,
-        tls=None if http.tls is None else tls_context(http.tls),
-        state=state,
-        redact=Redactors(),
-        catalog=registry.catalog,
-        offers=Offers(),
-        surfaces=("full",),
-        export=export,
-        readiness=lambda: Readiness.SERVING,
-        count=lambda _reason: None,
-        serve=serve,
-        outbox=Outbox(),
-        console=lambda: None,
-    )
-    return HttpDoor(needs)
-
-
 async def test_balancers_have_time_to_look_elsewhere(
     listener: socket.socket, tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    door = a_door(listener, tmp_path, HttpListen(drain=7))
+    door = a_door(listener, tmp_path, HttpListen(tokens=TOKEN, drain=7))
     await door.drain()
     assert trio.current_time() == 7
 
@@ -290,7 +295,7 @@ async def test_a_certificate_is_renewed_and_a_faulty_one_changes_nothing(
     anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
     port, first = listener.getsockname()[1], ssl.PEM_cert_to_DER_cert(issue().decode())
-    door = a_door(listener, tmp_path, HttpListen(tls=Tls(cert=str(paths[0]), key=str(paths[1]))))
+    door = a_door(listener, tmp_path, HttpListen(tokens=TOKEN, tls=Tls(cert=str(paths[0]), key=str(paths[1]))))
     with trio.fail_after(BOUND):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(door.run)

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from daemon.clients.client import Principal
-from daemon.clients.doors.http.exchange import PLAIN, HttpExchange, Refusal
+from daemon.clients.doors.http.http_connection import PLAIN, HttpExchange, Refusal
 from daemon.clients.doors.http.http_sessions import Place
 from daemon.clients.doors.http.mcp import McpEndpoint
 from daemon.errors import RunError

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from daemon.clients.doors.http.asgi import BODY_BYTES, WAITING_BYTES, AsgiRequest, is_console, is_own_page
-from daemon.clients.doors.http.exchange import PLAIN, Refusal
+from daemon.clients.doors.http.http_connection import PLAIN, Refusal
 from daemon.clients.doors.http.reading import Head
 from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.outbox import Outbox
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from daemon.clients.doors.http.asgi import Message, Receive, Send
-    from daemon.clients.doors.http.exchange import HttpExchange
+    from daemon.clients.doors.http.http_connection import HttpExchange
     from tests.unit.clients.doors.http.visiting import HttpClient
 
 BOUND = 300.0

@@ -6,10 +6,17 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.clients.doors.http.exchange import PLAIN, HttpExchange, Refusal
-from daemon.clients.doors.http.http_connection import BODY_SECONDS, HEAD_SECONDS, IDLE_SECONDS, LINGER_SECONDS
+from daemon.clients.doors.http.http_connection import (
+    BODY_SECONDS,
+    HEAD_SECONDS,
+    IDLE_SECONDS,
+    LINGER_SECONDS,
+    PLAIN,
+    HttpExchange,
+    Refusal,
+)
+from daemon.clients.doors.http.http_sessions import COMMENT, COMMENT_SECONDS, PostReply
 from daemon.clients.doors.http.reading import HEAD_BYTES
-from daemon.clients.doors.http.replies import COMMENT, COMMENT_SECONDS, PostReply
 from daemon.wire import envelope
 from tests.unit.clients.doors.http.visiting import MAX_BODY, Visit, taking, visiting
 

@@ -4,7 +4,7 @@ from http import HTTPStatus
 
 import pytest
 
-from daemon.clients.doors.http.exchange import Refusal
+from daemon.clients.doors.http.http_connection import Refusal
 from daemon.clients.doors.http.local import HEALTH, PATHS, READY, health, is_probe
 from daemon.clients.doors.http.reading import Head
 from daemon.host.notify import Readiness

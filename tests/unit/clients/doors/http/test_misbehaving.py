@@ -10,10 +10,14 @@ import trio
 import trio.testing
 
 from daemon.clients.doors.http.binding import peer_of
-from daemon.clients.doors.http.exchange import PLAIN, HttpExchange, Refusal
-from daemon.clients.doors.http.http_connection import LINGER_SECONDS, PIPELINED_BYTES
-from daemon.clients.doors.http.http_sessions import RequestNames
-from daemon.clients.doors.http.replies import ExchangeLink, PostReply
+from daemon.clients.doors.http.http_connection import (
+    LINGER_SECONDS,
+    PIPELINED_BYTES,
+    PLAIN,
+    HttpExchange,
+    Refusal,
+)
+from daemon.clients.doors.http.http_sessions import ExchangeLink, PostReply, RequestNames
 from daemon.errors import ProtocolFault
 from daemon.wire import envelope
 from daemon.wire.envelope import Envelope, Line

@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.clients.doors.http import replies
-from daemon.clients.doors.http.exchange import Refusal
+from daemon.clients.doors.http import http_sessions
+from daemon.clients.doors.http.http_connection import Refusal
 from daemon.clients.doors.http.http_sessions import IDLE_SECONDS, MAX_STREAMS, MAX_UNSENT, RequestNames
 from tests.unit.clients.doors.http.answering import ALICE, BOB, Endpoint, an_endpoint, begun, message
 
@@ -182,36 +182,36 @@ async def test_sessions_of_some_visitors_can_be_ended() -> None:
 
 
 def test_a_message_is_one_event_whatever_line_ends_are_in_it() -> None:
-    assert b"".join(map(bytes, replies.event((b'{"a":\r\n', b"1}")))) == b'data: {"a":  1}\n\n'
-    assert b"".join(map(bytes, replies.event((b"{}",), b"1-2"))) == b"id: 1-2\ndata: {}\n\n"
+    assert b"".join(map(bytes, http_sessions.event((b'{"a":\r\n', b"1}")))) == b'data: {"a":  1}\n\n'
+    assert b"".join(map(bytes, http_sessions.event((b"{}",), b"1-2"))) == b"id: 1-2\ndata: {}\n\n"
 
 
 def test_an_event_without_data_says_when_to_come_back() -> None:
-    assert replies.priming(b"1-2") == b"id: 1-2\nretry: 1000\ndata: \n\n"
+    assert http_sessions.priming(b"1-2") == b"id: 1-2\nretry: 1000\ndata: \n\n"
 
 
 @pytest.mark.parametrize(
     "never", ["", "x", "1", "1-", "-1", "9-1", "1-9", "1-0", "-1--1", "1-1-1", "1-²", "1" * 30]
 )
 def test_an_id_that_was_never_given_is_refused(never: str) -> None:
-    log = replies.EventLog()
+    log = http_sessions.EventLog()
     log.add(log.open_stream(), (b"a",))
-    with pytest.raises(replies.UnknownEvent):
+    with pytest.raises(http_sessions.UnknownEvent):
         log.after(never)
 
 
 def test_the_oldest_events_are_dropped() -> None:
-    log = replies.EventLog()
-    ids = [log.add(replies.LISTENING, (b"%d" % number,)) for number in range(replies.MAX_KEPT + 10)]
+    log = http_sessions.EventLog()
+    ids = [log.add(http_sessions.LISTENING, (b"%d" % number,)) for number in range(http_sessions.MAX_KEPT + 10)]
     missed = log.after(ids[0].decode())[1]
-    assert (len(missed), missed[0][1]) == (replies.MAX_KEPT, b"10")
+    assert (len(missed), missed[0][1]) == (http_sessions.MAX_KEPT, b"10")
 
 
 def test_so_are_many_bytes_and_one_event_that_is_too_long_is_not_kept() -> None:
-    log = replies.EventLog()
-    first = log.add(replies.LISTENING, (b"x",))
+    log = http_sessions.EventLog()
+    first = log.add(http_sessions.LISTENING, (b"x",))
     for _ in range(5):
-        log.add(replies.LISTENING, (bytes(replies.MAX_KEPT_BYTES // 2),))
+        log.add(http_sessions.LISTENING, (bytes(http_sessions.MAX_KEPT_BYTES // 2),))
     assert len(log.after(first.decode())[1]) == 2
-    log.add(replies.LISTENING, (bytes(replies.MAX_KEPT_BYTES + 1),))
+    log.add(http_sessions.LISTENING, (bytes(http_sessions.MAX_KEPT_BYTES + 1),))
     assert len(log.after(first.decode())[1]) == 2

@@ -12,8 +12,7 @@ import h11
 import trio
 import trio.testing
 
-from daemon.clients.doors.http.exchange import HttpExchange
-from daemon.clients.doors.http.http_connection import HttpConnection
+from daemon.clients.doors.http.http_connection import HttpConnection, HttpExchange
 from daemon.wire.outbox import Outbox
 
 MAX_BODY = 1000

@@ -1,0 +1,184 @@
+"""Serves HTTP connections on one listening socket: places, deadlines, TLS, and the boundary of each connection.
+
+Unauthenticated connections are few and make room for new ones, so that ten thousand of them keep nobody out.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+import attrs
+import msgspec
+import trio
+from loguru import logger
+
+from daemon.clients.doors.http.binding import peer_of
+from daemon.clients.doors.http.http_connection import HttpConnection
+from daemon.clients.doors.listening import Listener, Strangers
+from daemon.errors import leaf
+from daemon.kit.later import later
+
+if TYPE_CHECKING:
+    import socket
+    import ssl
+    from collections.abc import Awaitable, Callable
+
+    from daemon.clients.client import Principal
+    from daemon.clients.doors.http.http_connection import HttpExchange, ResponseWriter
+    from daemon.clients.doors.tls import Turns, terminate
+    from daemon.wire.outbox import Outbox
+else:
+    # Needed only with a certificate.
+    terminate = later("daemon.clients.doors.tls", "terminate")
+    Turns = later("daemon.clients.doors.tls", "Turns")
+
+TICK_SECONDS = 0.5  # seconds between checks for due work: every deadline is 2 s or more
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """A listener's limits for its clients."""
+
+    door: str  # for the log
+    strangers: int  # unauthenticated connections; one more closes the oldest, so that they keep nobody out
+    places: int = 0  # authenticated connections, which none closes
+    queue: int  # bytes that may wait for a client before it is behind
+    pause: int  # bytes that may wait for a client that is read
+    body: int  # bytes of the longest body
+    seconds: float = math.inf  # for a whole connection, which then has one request
+
+
+@attrs.define(eq=False)
+class Visit:
+    """One connection, and those whom its requests come from."""
+
+    connection: HttpConnection
+    scope: trio.CancelScope
+    tasks: trio.Nursery
+    """For answers that are made in tasks: a client that does not wait for them still holds a place."""
+    owner: str | None = None
+    """The first owner, whom its place is charged to; None while it is unauthenticated."""
+    visitors: set[Principal] = attrs.field(factory=set)
+    upgrade: Callable[[socket.socket], Awaitable[None]] | None = None
+    """Serves the connection in another protocol, and closes it."""
+
+
+class HttpListener:
+    """Accepts connections, and has their requests judged."""
+
+    def __init__(
+        self,
+        bounds: Bounds,
+        listener: socket.socket,
+        judge: Callable[[HttpExchange, Visit], None],
+        *,
+        outbox: Outbox,
+        tls: ssl.SSLContext | None = None,
+        vet: Callable[[socket.socket], Awaitable[bool]] | None = None,
+        on_tick: Callable[[float], None] = lambda _now: None,
+        on_ended: Callable[[ResponseWriter], None] = lambda _responses: None,
+    ) -> None:
+        """Prepare to serve.
+
+        Args:
+            bounds: its limits.
+            listener: bound, listening and non-blocking.
+            judge: answers a request when its head is there, or raises `Refusal`.
+            outbox: the daemon's outbox.
+            tls: the certificate; None: without TLS.
+            vet: vets the process at the other end; None: any may come in.
+            on_tick: called every `TICK_SECONDS`.
+            on_ended: called when a connection has no further requests.
+        """
+        self.visits: dict[ResponseWriter, Visit] = {}
+        self._bounds = bounds
+        self._judge = judge
+        self._outbox = outbox
+        self._tls = tls
+        self._handshakes = None if tls is None else Turns()
+        self._on_tick = on_tick
+        self._on_ended = on_ended
+        self._strangers = Strangers(bounds.strangers)
+        # One more: an accepted connection ends a stranger's.
+        room = bounds.strangers + (bounds.places + 1 if bounds.places else 0)
+        self._listener = Listener(bounds.door, listener, places=room, admit=peer_of, vet=vet, serve=self._serve)
+
+    async def run(self) -> NoReturn:
+        """Serve until cancelled; raises OSError for a broken listening socket."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._tick)
+            await self._listener.run()
+
+    def drain(self) -> None:
+        """Accept nobody, and close each connection after its current request."""
+        self._listener.stop_accepting()
+        for visit in list(self.visits.values()):
+            visit.connection.close_when_done()
+
+    def owners(self) -> list[str]:
+        """The owner of each authenticated connection."""
+        return [each.owner for each in self.visits.values() if each.owner is not None]
+
+    def settle(self, visit: Visit, owner: str) -> None:
+        """Give an authenticated connection a place of its own."""
+        visit.owner = visit.owner or owner
+        self._strangers.leave(visit.scope)
+
+    async def _tick(self) -> NoReturn:
+        while True:
+            await trio.sleep(TICK_SECONDS)
+            now = trio.current_time()
+            for visit in list(self.visits.values()):
+                visit.connection.tick(now)
+            self._on_tick(now)
+            self._outbox.flush()
+
+    async def _serve(self, accepted: socket.socket, address: str) -> None:
+        scope = self._strangers.join()
+        scope.deadline = trio.current_time() + self._bounds.seconds
+        speak = partial(self._speak, address=address, scope=scope)
+        try:
+            # Inside: a fault of a connection that is being ended comes with the Cancelled that the scope takes.
+            with scope:
+                if self._tls is None or self._handshakes is None:
+                    await speak(accepted)
+                else:
+                    await terminate(accepted, self._tls, speak, self._handshakes)
+        except Exception as error:  # noqa: BLE001 - the boundary of a connection: the others go on
+            plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
+            logger.opt(exception=plain).error(
+                "an internal error in mcpd ended a connection: {}", self._bounds.door
+            )
+        finally:
+            self._strangers.leave(scope)
+
+    async def _speak(self, plain: socket.socket, address: str, scope: trio.CancelScope) -> None:
+        """Serve the requests of one connection, and what it may become."""
+
+        def judge(exchange: HttpExchange) -> None:
+            if self._bounds.seconds < math.inf:
+                connection.close_when_done()
+            self._judge(exchange, visit)
+
+        connection = HttpConnection(
+            plain,
+            judge,
+            peer=address,
+            outbox=self._outbox,
+            max_body=self._bounds.body,
+            max_queue=self._bounds.queue,
+            pause_at=self._bounds.pause,
+        )
+        try:
+            try:
+                async with trio.open_nursery() as tasks:
+                    visit = self.visits[connection.responses] = Visit(connection, scope, tasks)
+                    await connection.run()
+            finally:
+                self._on_ended(connection.responses)
+            if visit.upgrade is not None:
+                await visit.upgrade(connection.release())
+        finally:
+            self.visits.pop(connection.responses, None)
+            connection.close()
