@@ -16,6 +16,7 @@ from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed
 from daemon.cli.command import browse, has_screen
 from daemon.cli.control import CommandFailed, Message, Wire, ask_with
 from daemon.cli.options import ANSWER_SECONDS, is_coloured
+from daemon.kit.wording import some
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
@@ -57,8 +58,7 @@ def log_in(options: argparse.Namespace) -> int:
 def in_words(answer: LoginReport) -> str:
     """The outcome, with the tools that the server offers."""
     tools = answer["tools"]
-    more = f" and {len(tools) - SHOWN_TOOLS} more" if len(tools) > SHOWN_TOOLS else ""
-    offers = f"; it offers {len(tools)} tools: {', '.join(tools[:SHOWN_TOOLS])}{more}" if tools else ""
+    offers = f"; it offers {len(tools)} tools: {some(tools, SHOWN_TOOLS)}" if tools else ""
     return visible(f"logged in to {answer['server']}{offers}")
 
 

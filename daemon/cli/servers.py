@@ -25,14 +25,7 @@ from daemon.safety.escape import document, json_line, visible
 if TYPE_CHECKING:
     import argparse
 
-    from daemon.operators.change_reports import (
-        LogoutReport,
-        RefreshedReport,
-        RefreshReport,
-        ReloadReport,
-        RestartReport,
-        SwitchReport,
-    )
+    from daemon.operators import change_reports
     from daemon.operators.reports import StateReport
 
 APPROVE_SECONDS = 30.0  # to wait: the daemon writes `mcpd.lock` where there is one
@@ -51,7 +44,7 @@ LOGOUT_SECONDS = 75.0
 _SWITCHED = argument("name", metavar="SERVER[/TOOL]")
 
 
-def switched(answer: SwitchReport) -> str:
+def switched(answer: change_reports.SwitchReport) -> str:
     """The outcome in one line."""
     server, tool = answer["server"], answer["tool"]
     word = "off" if answer["off"] else "on"
@@ -118,7 +111,7 @@ def _restart(options: argparse.Namespace) -> int:
     return max((guarded(partial(one, name)) for name in names), default=0)
 
 
-def restarted(answer: RestartReport) -> str:
+def restarted(answer: change_reports.RestartReport) -> str:
     """The state after the restart, of the server or of each instance."""
     instances: Mapping[str, StateReport] = answer.get("instances", {answer["server"]: answer})
     if not instances:
@@ -140,13 +133,13 @@ RESTART = CommandLine(
 # --- refresh ----------------------------------------------------------------------------------------------
 
 
-def refreshed(answer: RefreshReport) -> str:
+def refreshed(answer: change_reports.RefreshReport) -> str:
     """The changes of each server's lists, a line each."""
     told = (f"{name}: {_news(each)}" for name, each in answer["servers"].items())
     return lines(*told) or "no server is up"
 
 
-def _news(told: RefreshedReport) -> str:
+def _news(told: change_reports.RefreshedReport) -> str:
     if told["problem"]:
         return told["problem"]
     renamed = dict(told["renamed"])
@@ -187,7 +180,7 @@ _DONE = {
 }
 
 
-def reloaded(answer: ReloadReport) -> str:
+def reloaded(answer: change_reports.ReloadReport) -> str:
     """The changes in one line, then the state of each started server."""
     plan: Mapping[str, Any] = answer
     done = [f"{word}: {', '.join(plan[key])}" for key, word in _DONE.items() if plan[key]]
@@ -219,7 +212,7 @@ RELOAD = CommandLine("reload", seconds=RELOAD_SECONDS, run=_reload)
 # --- logout -----------------------------------------------------------------------------------------------
 
 
-def logged_out(answer: LogoutReport) -> str:
+def logged_out(answer: change_reports.LogoutReport) -> str:
     """The outcome in one line."""
     server, problem = answer["server"], answer["problem"]
     if not answer["existed"]:

@@ -20,14 +20,7 @@ from daemon.operators.report_words import RISKS
 if TYPE_CHECKING:
     import argparse
 
-    from daemon.operators.change_reports import (
-        DescribeReport,
-        LazyReport,
-        ModelTestReport,
-        ProfileSwitchReport,
-        SummariesReport,
-        WrittenReport,
-    )
+    from daemon.operators import change_reports
     from daemon.setup import settings
 else:
     settings = later("daemon.setup.settings")
@@ -55,7 +48,7 @@ def write(options: argparse.Namespace, trail: tuple[str, ...], value: object) ->
     return 0
 
 
-def written(changed: WrittenReport) -> str:
+def written(changed: change_reports.WrittenReport) -> str:
     """The key and the file that the daemon has written."""
     word = "stood already at" if changed["already"] else "written at"
     return f"{word} {changed['place']} in {changed['file']}"
@@ -64,7 +57,7 @@ def written(changed: WrittenReport) -> str:
 # --- describe ---------------------------------------------------------------------------------------------
 
 
-def described(answer: DescribeReport) -> str:
+def described(answer: change_reports.DescribeReport) -> str:
     """The tool's new description, and the places that changed."""
     tool, places = answer["tool"], answer["places"]
     what = "its server's own description" if answer["description"] is None else "that description"
@@ -96,7 +89,7 @@ DESCRIBE = CommandLine(
 # --- lazy -------------------------------------------------------------------------------------------------
 
 
-def switches(answer: LazyReport) -> str:
+def switches(answer: change_reports.LazyReport) -> str:
     """Every switch of loading on demand, with its effect."""
     said = [written(answer["changed"])] if answer["changed"] else []
     if answer["note"]:
@@ -108,7 +101,7 @@ def switches(answer: LazyReport) -> str:
     return lines(*said, *([RISKS] if answer["lazy"] else []))
 
 
-def _profile(name: str, told: ProfileSwitchReport) -> str:
+def _profile(name: str, told: change_reports.ProfileSwitchReport) -> str:
     surface = told["surface"]
     shows = f"{surface}, {SURFACES[surface]}" if surface in SURFACES else surface
     return f"  {name} {_on(told['on'])}: {shows}; {counted(told['sessions'], 'session')}"
@@ -152,7 +145,7 @@ LAZY = CommandLine(
 # --- summaries --------------------------------------------------------------------------------------------
 
 
-def summaries(answer: SummariesReport) -> str:
+def summaries(answer: change_reports.SummariesReport) -> str:
     """The requested detail, or the state, the prompt and the data that the endpoint gets."""
     if "models" in answer:
         return lines(*_models(answer))
@@ -161,21 +154,21 @@ def summaries(answer: SummariesReport) -> str:
     return lines(*(_test(answer["test"]) if "test" in answer else _state(answer)))
 
 
-def _models(answer: SummariesReport) -> list[str]:
+def _models(answer: change_reports.SummariesReport) -> list[str]:
     chosen = (answer["state"] or {}).get("model")
     if not answer["models"]:
         return ["the endpoint lists no models"]
     return [f"{'*' if name == chosen else ' '} {name}" for name in answer["models"]]
 
 
-def _test(test: ModelTestReport) -> list[str]:
+def _test(test: change_reports.ModelTestReport) -> list[str]:
     tokens = {"read": test["tokensRead"], "written": test["tokensWritten"]}
     counts = [counted(n, f"token {word}", f"tokens {word}") for word, n in tokens.items() if n is not None]
     said = [*test["answer"].splitlines(), "", ", ".join([span(test["seconds"]), *counts])]
     return [*said, f"it cannot be used: {test['fault']}"] if test["fault"] else said
 
 
-def _state(answer: SummariesReport) -> list[str]:
+def _state(answer: change_reports.SummariesReport) -> list[str]:
     state = answer["state"]
     if state is None:
         return [f"no model is configured (`summaries` in {answer['config']}): descriptions are cut"]

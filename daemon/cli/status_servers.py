@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from daemon.cli.terminal import ROOMY, SEVERITIES, Screen, grid, paragraph, safe
-from daemon.kit.wording import counted, short_size, span
+from daemon.kit.wording import counted, short_size, some, span
 from daemon.operators.report_columns import MINUTES, SERVERS
 from daemon.operators.report_words import is_coming, oddities, remark_lines
 from daemon.safety.escape import visible
@@ -189,10 +189,9 @@ def _each(servers: Mapping[str, ServerReport]) -> Iterator[tuple[str, ServerRepo
 
 
 def _coming(names: list[str], starts: int) -> str:
-    which = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
     if len(names) == 1:
-        return f"{which} is starting."
-    return f"{len(names)} servers are starting, {starts} at a time: {which}."
+        return f"{names[0]} is starting."
+    return f"{len(names)} servers are starting, {starts} at a time: {some(names, NAMED)}."
 
 
 def _told_of(name: str, server: ServerReport) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from rich.text import Text
 from daemon.cli.status_servers import STYLES, below, legend, remark_paragraphs, remarks, table
 from daemon.cli.terminal import Column, Screen, ago, columns_of, draw, listing, numbers, paragraph, safe
 from daemon.cli.views import in_flight
-from daemon.kit.wording import DAY, HOUR, bytes_in_words, counted, span
+from daemon.kit.wording import DAY, HOUR, bytes_in_words, counted, some, span
 from daemon.operators.report_columns import CONNECTIONS, milliseconds
 from daemon.operators.report_words import remark_lines, switches
 from daemon.safety.escape import visible
@@ -22,18 +22,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from daemon.operators.reports import (
-        ConnectionReport,
-        DaemonReport,
-        LatelyReport,
-        OneStatusReport,
-        OverReport,
-        ServerReport,
-        StatusReport,
-    )
+    from daemon.operators import reports
 
 
-def render(status: StatusReport, *, now: float, screen: Screen) -> str:
+def render(status: reports.StatusReport, *, now: float, screen: Screen) -> str:
     """The status, with ages at `now` (seconds since the epoch)."""
     servers = status["servers"]
     parts: list[RenderableType] = list(_persistence(status["daemon"], now))
@@ -64,7 +56,7 @@ def render(status: StatusReport, *, now: float, screen: Screen) -> str:
     return draw([*parts, Text(""), *_daemon(status["daemon"])], screen)
 
 
-def _persistence(daemon: DaemonReport, now: float) -> Iterator[RenderableType]:
+def _persistence(daemon: reports.DaemonReport, now: float) -> Iterator[RenderableType]:
     """Faults of persistence; shown first, because unwritten data is lost with the daemon."""
     if why := daemon["unrecorded"]:
         yield safe(
@@ -155,7 +147,7 @@ _SHOWN = (
 _IF_ANY = {"token", "key", "loaded", "repaired", "saved"}  # dropped where every cell is empty
 
 
-def _sessions(sessions: list[ConnectionReport], now: float, screen: Screen) -> Table:
+def _sessions(sessions: list[reports.ConnectionReport], now: float, screen: Screen) -> Table:
     empty = {name for name in _IF_ANY if all(CONNECTIONS[name].words(each) in {"-", "0"} for each in sessions)}
     columns = columns_of(
         CONNECTIONS,
@@ -167,14 +159,13 @@ def _sessions(sessions: list[ConnectionReport], now: float, screen: Screen) -> T
     return listing(columns, sessions, screen)
 
 
-def _why(sessions: list[ConnectionReport]) -> Iterator[RenderableType]:
+def _why(sessions: list[reports.ConnectionReport]) -> Iterator[RenderableType]:
     """The reason for each surface, once, and the clients whose savings do not count."""
     told: dict[tuple[str, str], list[str]] = {}
     for session in sessions:
         told.setdefault((session["surface"], session["surfaceWhy"]), []).append(f"#{session['number']}")
     for (surface, why), those in told.items():
-        more = f" and {len(those) - _NAMED} more" if len(those) > _NAMED else ""
-        yield paragraph(f"{', '.join(those[:_NAMED])}{more} {surface}: {why}", indent=0)
+        yield paragraph(f"{some(those, _NAMED)} {surface}: {why}", indent=0)
     if clients := sorted({session["client"] for session in sessions if session["defersTools"]}):
         yield paragraph(
             f"saved (tokens, an estimate) does not apply to clients that defer tools themselves:"
@@ -183,7 +174,7 @@ def _why(sessions: list[ConnectionReport]) -> Iterator[RenderableType]:
         )
 
 
-def _daemon(daemon: DaemonReport) -> Iterator[RenderableType]:
+def _daemon(daemon: reports.DaemonReport) -> Iterator[RenderableType]:
     up = span(daemon["uptimeSeconds"])
     yield Text(f"mcpd {visible(daemon['version'])}, pid {daemon['pid']}, up {up}, {visible(daemon['config'])}")
     lazy = switches(lazy=daemon["lazy"], surfaces=daemon["surfaces"])
@@ -194,7 +185,7 @@ def _daemon(daemon: DaemonReport) -> Iterator[RenderableType]:
     yield Text(f"{available}{asleep}{off}. {_shown(daemon)}")
 
 
-def _shown(daemon: DaemonReport) -> str:
+def _shown(daemon: reports.DaemonReport) -> str:
     """The default profile's tokens, compared with all tools."""
     shown, saved = bytes_in_words(daemon["surfaceBytes"]), daemon["estimatedTokensSaved"]
     offered = daemon["offeredBytes"]
@@ -209,7 +200,7 @@ def _shown(daemon: DaemonReport) -> str:
     )
 
 
-def lately_in_words(told: LatelyReport, width: int, lines: int = 2) -> list[str]:
+def lately_in_words(told: reports.LatelyReport, width: int, lines: int = 2) -> list[str]:
     """Past outages and changes in at most `lines` lines of `width` characters; empty without any."""
     servers = told["servers"]
     if not servers:
@@ -229,7 +220,7 @@ def lately_in_words(told: LatelyReport, width: int, lines: int = 2) -> list[str]
 NAMED = 3  # definitions that wait for approval, in a line
 
 
-def _of_one(name: str, server: OverReport) -> str:
+def _of_one(name: str, server: reports.OverReport) -> str:
     told = []
     if times := server["outages"]:
         often = f"{times} times, " if times > 1 else ""
@@ -240,23 +231,22 @@ def _of_one(name: str, server: OverReport) -> str:
             noun = counted(len(names), "tool") if "tool" not in "".join(told) else str(len(names))
             told.append(f"{word} {noun}")
     if names := server["held"]:
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        told.append(f"holds {', '.join(map(visible, names[:NAMED]))}{more} until approved")
+        told.append(f"holds {some([*map(visible, names)], NAMED)} until approved")
     return f"{visible(name)} {', '.join(told)}"
 
 
-def _where(servers: list[tuple[str, OverReport]], shown: int, hours: int) -> str:
+def _where(servers: list[tuple[str, reports.OverReport]], shown: int, hours: int) -> str:
     if len(servers) == shown == 1:
         return f" (mcpd events {visible(servers[0][0])})"
     return f" (mcpd events --since {hours}h)"
 
 
-def render_one(answer: OneStatusReport, *, now: float, screen: Screen) -> str:
+def render_one(answer: reports.OneStatusReport, *, now: float, screen: Screen) -> str:
     """The status of one server."""
     return draw(parts_of_one(answer, now, screen), screen)
 
 
-def parts_of_one(answer: OneStatusReport, now: float, screen: Screen) -> list[RenderableType]:
+def parts_of_one(answer: reports.OneStatusReport, now: float, screen: Screen) -> list[RenderableType]:
     """The same as parts to draw one below another."""
     server = answer["server"]
     parts: list[RenderableType] = [*_heading(answer["name"], server, now)]
@@ -270,7 +260,7 @@ def parts_of_one(answer: OneStatusReport, now: float, screen: Screen) -> list[Re
     return [*parts, *_below(answer, now, screen)]
 
 
-def _heading(name: str, server: ServerReport, now: float) -> Iterator[RenderableType]:
+def _heading(name: str, server: reports.ServerReport, now: float) -> Iterator[RenderableType]:
     title = server.get("title", "")
     title = f" ({title})" if title not in {"", name} else ""
     state = server["state"]
@@ -280,7 +270,7 @@ def _heading(name: str, server: ServerReport, now: float) -> Iterator[Renderable
             yield paragraph(", ".join(facts), indent=2)
 
 
-def _program(server: ServerReport) -> list[str]:
+def _program(server: reports.ServerReport) -> list[str]:
     restarts = server["restarts"]
     return [
         *filter(None, (server.get("type"), server["serverInfo"])),
@@ -293,7 +283,7 @@ def _program(server: ServerReport) -> list[str]:
     ]
 
 
-def _processes(server: ServerReport) -> list[str]:
+def _processes(server: reports.ServerReport) -> list[str]:
     """The pid, and that of a second process where clients of both eras call the server."""
     if server["pid"] is None:
         return []
@@ -301,7 +291,7 @@ def _processes(server: ServerReport) -> list[str]:
     return [f"{'pids' if len(pids) > 1 else 'pid'} {' and '.join(map(str, pids))}"]
 
 
-def _traffic(server: ServerReport) -> list[str]:
+def _traffic(server: reports.ServerReport) -> list[str]:
     recent = server["recent"]
     told = f"{recent['calls']:,} in the last {recent['minutes']} minutes"
     if recent["errors"]:
@@ -312,7 +302,7 @@ def _traffic(server: ServerReport) -> list[str]:
     return [f"{counted(server['inFlight'], 'call')} in flight", told, in_all]
 
 
-def _pings(server: ServerReport, now: float) -> list[str]:
+def _pings(server: reports.ServerReport, now: float) -> list[str]:
     pings = server["pings"]
     if pings is None:
         return []
@@ -324,7 +314,7 @@ def _pings(server: ServerReport, now: float) -> list[str]:
     return told
 
 
-def _below(answer: OneStatusReport, now: float, screen: Screen) -> Iterator[RenderableType]:
+def _below(answer: reports.OneStatusReport, now: float, screen: Screen) -> Iterator[RenderableType]:
     name = answer["name"]
     if calls := answer["calls"]:
         yield from _headed("Calls in flight", in_flight(calls, screen))

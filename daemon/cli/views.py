@@ -30,26 +30,14 @@ from daemon.operators.report_words import advice, change_in_words, session_name
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from daemon.operators.reports import (
-        CallInFlight,
-        CallsReport,
-        CategoryReport,
-        EndedCall,
-        FoundReport,
-        LoadedToolReport,
-        MemberReport,
-        SearchReport,
-        ServerToolsReport,
-        SessionReport,
-        SessionsReport,
-    )
+    from daemon.operators import reports
 
 
 _ALL_OF_SESSIONS = 72
 """Columns from which a session's row is complete; rich would drop columns silently."""
 
 
-def render_tools(categories: Mapping[str, CategoryReport], screen: Screen) -> str:
+def render_tools(categories: Mapping[str, reports.CategoryReport], screen: Screen) -> str:
     """Categories and their tools: a heading and a table each."""
     parts: list[RenderableType] = []
     for name, category in categories.items():
@@ -60,7 +48,7 @@ def render_tools(categories: Mapping[str, CategoryReport], screen: Screen) -> st
     return draw(parts, screen)
 
 
-def render_server_tools(answer: ServerToolsReport, screen: Screen) -> str:
+def render_server_tools(answer: reports.ServerToolsReport, screen: Screen) -> str:
     """The tools of a server: first sentence and availability of each."""
     from daemon.history.event_words import of_held  # noqa: PLC0415 - not for `mcpd status`
 
@@ -71,7 +59,7 @@ def render_server_tools(answer: ServerToolsReport, screen: Screen) -> str:
         parts.append(paragraph(answer["reason"], indent=2, style="yellow"))
     if not answer["known"]:
         parts.append(paragraph(f"It has not listed any yet: `mcpd status {server}` says why.", indent=2))
-    rows: list[MemberReport] = [
+    rows: list[reports.MemberReport] = [
         {
             **tool,
             "server": server,
@@ -93,7 +81,7 @@ def render_server_tools(answer: ServerToolsReport, screen: Screen) -> str:
     return draw(parts, screen)
 
 
-def _category(name: str, category: CategoryReport) -> Iterator[RenderableType]:
+def _category(name: str, category: reports.CategoryReport) -> Iterator[RenderableType]:
     servers = ", ".join(category["servers"])
     origin = "" if servers == name else f" (from {servers})"
     yield safe(f"{name}{origin}, {counted(len(category['tools']), 'tool')}", "bold")
@@ -103,7 +91,7 @@ def _category(name: str, category: CategoryReport) -> Iterator[RenderableType]:
         yield paragraph(category["description"], indent=2)
 
 
-def _described(tool: MemberReport) -> Text:
+def _described(tool: reports.MemberReport) -> Text:
     """The description after its mark: descriptions are cut at the screen's edge."""
     mark, described = "", " ".join(tool["description"].split())
     if not tool["enabled"]:
@@ -122,7 +110,7 @@ _TOOLS = (
 )
 
 
-def render_search(answer: SearchReport, screen: Screen) -> str:
+def render_search(answer: reports.SearchReport, screen: Screen) -> str:
     """Search results as a table, and the number of further matches."""
     parts: list[RenderableType] = [listing(_FOUND, answer["tools"], screen)]
     more = answer["total"] - len(answer["tools"])
@@ -131,7 +119,7 @@ def render_search(answer: SearchReport, screen: Screen) -> str:
     return draw(parts, screen)
 
 
-def _of_category(tool: FoundReport) -> Text:
+def _of_category(tool: reports.FoundReport) -> Text:
     category = "" if tool["category"] in {None, tool["server"]} else f"[{tool['category']}] "
     return safe(category, "dim").append_text(safe(tool["description"]))
 
@@ -144,7 +132,7 @@ _FOUND = (
 )
 
 
-def render_sessions(answer: SessionsReport, *, now: float, screen: Screen) -> str:
+def render_sessions(answer: reports.SessionsReport, *, now: float, screen: Screen) -> str:
     """All sessions, with ages at `now` (seconds since the epoch)."""
     sessions = answer["sessions"]
     parts: list[RenderableType] = []
@@ -160,9 +148,9 @@ def render_sessions(answer: SessionsReport, *, now: float, screen: Screen) -> st
     return draw(parts, screen)
 
 
-def render_session(answer: SessionReport, *, now: float, screen: Screen) -> str:
+def render_session(answer: reports.SessionReport, *, now: float, screen: Screen) -> str:
     """One session and its loaded tools."""
-    loaded: list[LoadedToolReport] = answer["loaded"]
+    loaded: list[reports.LoadedToolReport] = answer["loaded"]
     parts: list[RenderableType] = [*_heading(answer, now), Text("")]
     parts.append(_loaded_tools(loaded, screen) if loaded else Text("It has not loaded any tools."))
     lost = [tool for tool in loaded if tool["status"] != "valid"]
@@ -180,7 +168,7 @@ def render_moved(answer: Mapping[str, Any], *, screen: Screen) -> str:
     return draw([safe(f"session {_named(answer)}: {who} profile {answer['profile']} now")], screen)
 
 
-def _all_sessions(sessions: list[SessionReport], now: float, screen: Screen) -> Table:
+def _all_sessions(sessions: list[reports.SessionReport], now: float, screen: Screen) -> Table:
     columns = columns_of(
         SESSIONS,
         "client connected begun used loaded invalid"
@@ -199,7 +187,7 @@ def _named(session: Mapping[str, Any]) -> str:
     return f"#{session['number']}, no key" if session["key"] is None else str(session["key"])
 
 
-def _heading(session: SessionReport, now: float) -> Iterator[RenderableType]:
+def _heading(session: reports.SessionReport, now: float) -> Iterator[RenderableType]:
     yield safe(f"session {_named(session)}", "bold")
     begun = f"begun {ago(now, session['createdAt'])} ago"
     if session["seenAt"] is not None:
@@ -216,14 +204,14 @@ def _heading(session: SessionReport, now: float) -> Iterator[RenderableType]:
         yield paragraph(f"surface {session['surface']}: {session['surfaceWhy']}", indent=2)
 
 
-def _loaded_tools(loaded: list[LoadedToolReport], screen: Screen) -> Table:
+def _loaded_tools(loaded: list[reports.LoadedToolReport], screen: Screen) -> Table:
     columns = columns_of(
         LOADED_TOOLS, "tool status loadedBy age", least=8, age=lambda tool: span(tool["age"], parts=1)
     )
     return listing(columns, loaded, screen)
 
 
-def _loss(tool: LoadedToolReport) -> Iterator[RenderableType]:
+def _loss(tool: reports.LoadedToolReport) -> Iterator[RenderableType]:
     yield safe(f"{tool['server']}/{tool['name']}", "yellow")
     yield paragraph(tool["reason"], indent=2)
     if change := tool.get("changed"):
@@ -266,7 +254,7 @@ CALLERS_FROM = 60
 """Columns of a screen from which callers are shown."""
 
 
-def render_calls(answer: CallsReport, *, errors_only: bool, screen: Screen) -> str:
+def render_calls(answer: reports.CallsReport, *, errors_only: bool, screen: Screen) -> str:
     """Calls in flight, and ended calls; `errors_only` leaves out those in flight."""
     waiting, ended = answer["inFlight"], answer["recent"]
     parts: list[RenderableType] = []
@@ -280,7 +268,7 @@ def render_calls(answer: CallsReport, *, errors_only: bool, screen: Screen) -> s
     return draw(parts, screen)
 
 
-def _caller(call: CallInFlight | EndedCall) -> str:
+def _caller(call: reports.CallInFlight | reports.EndedCall) -> str:
     return f"{call['client']} {session_name(call)}".strip()
 
 
@@ -304,10 +292,12 @@ _ENDED = columns_of(
 )
 
 
-def in_flight(calls: Iterable[CallInFlight], screen: Screen) -> Table:
+def in_flight(calls: Iterable[reports.CallInFlight], screen: Screen) -> Table:
     """Calls without an answer: number for `mcpd cancel`, age, what they wait for, and caller."""
     return _call_table(_IN_FLIGHT, calls, screen)
 
 
-def _call_table(columns: Sequence[Column], calls: Iterable[CallInFlight | EndedCall], screen: Screen) -> Table:
+def _call_table(
+    columns: Sequence[Column], calls: Iterable[reports.CallInFlight | reports.EndedCall], screen: Screen
+) -> Table:
     return listing(columns if screen.width >= CALLERS_FROM else columns[:-1], calls, screen)

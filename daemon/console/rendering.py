@@ -21,16 +21,7 @@ from markupsafe import Markup, escape
 from daemon.console.page import Fragment, server_page, session_page, tool_page, with_query
 from daemon.history.event_words import phrase
 from daemon.kit.wording import bytes_in_words, counted, span
-from daemon.operators.report_columns import (
-    CALLS_IN_FLIGHT,
-    CONNECTIONS,
-    ENDED_CALLS,
-    LOADED_TOOLS,
-    SERVERS,
-    SESSIONS,
-    ReportColumn,
-    chosen,
-)
+from daemon.operators import report_columns
 from daemon.operators.report_words import advice, session_name
 from daemon.safety.escape import visible
 
@@ -46,19 +37,28 @@ KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8
 
 
 TABLES = {
-    "servers": chosen(SERVERS, "server state calls errors latency inFlight memory tools"),
-    "in_flight": chosen(CALLS_IN_FLIGHT, "tool server client session age waitsFor"),
-    "server_in_flight": chosen(CALLS_IN_FLIGHT, "tool client session age waitsFor"),
-    "ended": chosen(ENDED_CALLS, "tool server client session time took outcome"),
-    "connections": chosen(
-        CONNECTIONS, "session client profile surface worksIn protocol since calls inFlight loaded"
+    "servers": report_columns.chosen(
+        report_columns.SERVERS, "server state calls errors latency inFlight memory tools"
     ),
-    "session_connections": chosen(
-        CONNECTIONS, "session client profile surface worksIn protocol calls inFlight"
+    "in_flight": report_columns.chosen(
+        report_columns.CALLS_IN_FLIGHT, "tool server client session age waitsFor"
     ),
-    "sessions": SESSIONS,
-    "loaded": LOADED_TOOLS,
-    "tool_loaded": chosen({**SESSIONS, **LOADED_TOOLS}, "session client status loadedBy age"),
+    "server_in_flight": report_columns.chosen(
+        report_columns.CALLS_IN_FLIGHT, "tool client session age waitsFor"
+    ),
+    "ended": report_columns.chosen(report_columns.ENDED_CALLS, "tool server client session time took outcome"),
+    "connections": report_columns.chosen(
+        report_columns.CONNECTIONS,
+        "session client profile surface worksIn protocol since calls inFlight loaded",
+    ),
+    "session_connections": report_columns.chosen(
+        report_columns.CONNECTIONS, "session client profile surface worksIn protocol calls inFlight"
+    ),
+    "sessions": report_columns.SESSIONS,
+    "loaded": report_columns.LOADED_TOOLS,
+    "tool_loaded": report_columns.chosen(
+        {**report_columns.SESSIONS, **report_columns.LOADED_TOOLS}, "session client status loadedBy age"
+    ),
 }
 """The columns of each table, in order; the first one names the row."""
 
@@ -199,7 +199,7 @@ def size(count: int | None) -> str:
     return "\N{EN DASH}" if count is None else bytes_in_words(count)
 
 
-def heading(column: ReportColumn) -> str:
+def heading(column: report_columns.ReportColumn) -> str:
     """A column's heading, with a capital where it begins with a word."""
     text = column.heading
     return text if text[1].isdigit() else text[0].upper() + text[1:]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from daemon.history.event import Event, EventKind
-from daemon.kit.wording import counted, span
+from daemon.kit.wording import counted, some, span
 from daemon.states import ServerState
 
 NAMED = 10
@@ -240,8 +240,7 @@ def _approved(_event: Event, details: Mapping[str, object]) -> str:
 
 
 def _some(names: Sequence[object], more: int = 0) -> str:
-    more += max(0, len(names) - NAMED)
-    return ", ".join(map(str, names[:NAMED])) + (f" and {more} more" if more else "")
+    return some(names, NAMED, more)
 
 
 def _epoch(_event: Event, details: Mapping[str, object]) -> str:

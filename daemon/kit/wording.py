@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from daemon.kit.later import later
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rapidfuzz import fuzz, process
 else:
@@ -95,6 +95,12 @@ def camel(name: str) -> str:
 def counted(number: int, noun: str, several: str = "") -> str:
     """A number of things: `1 tool`, `1,204 tools`; `several` is a plural with more than an s."""
     return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
+
+
+def some(names: Sequence[object], most: int, more: int = 0) -> str:
+    """The first names, and the number of the others and of `more`: `a, b and 3 more`."""
+    left = more + max(0, len(names) - most)
+    return ", ".join(map(str, names[:most])) + (f" and {left} more" if left else "")
 
 
 def called(call: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from daemon.catalog.kinds import BESIDE_TOOLS, LISTS, switch_of
 from daemon.catalog.trust import HeldBecause
 from daemon.config.lock_file import MEMBERS
 from daemon.history.event import Event, EventKind
+from daemon.kit.wording import some
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog, ServerEntry
@@ -219,8 +220,7 @@ def _known(entry: ServerEntry, kind: Kind) -> Mapping[str, Definition]:
 
 
 def _some(word: str, names: list[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{len(names)} {word} ({', '.join(names[:NAMED])}{more})"
+    return f"{len(names)} {word} ({some(names, NAMED)})"
 
 
 def _changes(had: Mapping[str, Definition], has: Mapping[str, Definition]) -> dict[str, list[str]]:

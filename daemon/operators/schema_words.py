@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from daemon.config.jsonc import resolve
+from daemon.kit.wording import some
 
 MAX_DEPTH = 5
 """Levels of objects in the description: a schema may contain itself."""
@@ -182,9 +183,8 @@ def _options(options: list[Any], root: _Root, depth: int) -> str:
 
 
 def _one_of(values: list[Any]) -> str:
-    named = ", ".join(_value(value) for value in values[:MAX_VALUES])
-    more = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
-    return f"one of {named}{more}" if len(values) != 1 else f"always {named}"
+    named = some([_value(value) for value in values], MAX_VALUES)
+    return f"one of {named}" if len(values) != 1 else f"always {named}"
 
 
 def _bounds(schema: dict[str, Any], least: str, most: str, unit: str = "") -> str:

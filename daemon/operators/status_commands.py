@@ -33,19 +33,7 @@ from daemon.upstreams.transports.stdio import child_environment
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.facts import ServerStatus
-    from daemon.operators.reports import (
-        BesideToolsReport,
-        DaemonReport,
-        FailureReport,
-        LatelyReport,
-        ListReport,
-        OneStatusReport,
-        OverReport,
-        RunningReport,
-        ServerReport,
-        StandingReport,
-        StatusReport,
-    )
+    from daemon.operators import reports
     from daemon.upstreams.servers import InstancedServer
     from daemon.upstreams.upstream_access import UpstreamAccess
 
@@ -53,11 +41,11 @@ if TYPE_CHECKING:
 MAX_NAMED = 100  # most prompts, or URIs, of one server named as unavailable: it may list ten thousand
 
 
-def beside_tools(entries: Iterable[ServerEntry]) -> BesideToolsReport:
+def beside_tools(entries: Iterable[ServerEntry]) -> reports.BesideToolsReport:
     """The numbers of prompts, resources and templates that these servers are known to list."""
     entries = list(entries)
     told = {f"{kind}s": sum(len(entry.list_of(kind).definitions) for entry in entries) for kind in BESIDE_TOOLS}
-    return cast("BesideToolsReport", told)
+    return cast("reports.BesideToolsReport", told)
 
 
 def _lists(entry: ServerEntry, catalog: Catalog, redact: Callable[[str], str]) -> dict[str, Any]:
@@ -71,7 +59,7 @@ def _lists(entry: ServerEntry, catalog: Catalog, redact: Callable[[str], str]) -
         word = f"unavailable{kind.capitalize()}s"
         told[word] = [redact(name) for name in absent[:MAX_NAMED]]
         told[f"{word}Left"] = max(0, len(absent) - MAX_NAMED)
-        listed: ListReport = {
+        listed: reports.ListReport = {
             "known": kind in entry.lists,
             "recalled": known.recalled,
             "switchedOff": len(known.definitions) - len(on),
@@ -89,7 +77,7 @@ RECENT_MINUTES = 5
 """Minutes of a server's recent calls: long enough for a few calls, short enough for the present."""
 
 
-_NOT_RUNNING: RunningReport = {
+_NOT_RUNNING: reports.RunningReport = {
     "stderr": [],
     "pid": None,
     "pids": [],
@@ -110,14 +98,16 @@ _NOT_RUNNING: RunningReport = {
 """The members of a server that is switched off: nothing of it runs."""
 
 
-def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[int, int]) -> ServerReport:
+def server_status(
+    context: OperatorContext, entry: ServerEntry, memory: Mapping[int, int]
+) -> reports.ServerReport:
     """The report of a server, with the same keys whether it runs or not.
 
     Counts of a server with instances cover every instance so far; what cannot be summed is from the newest.
     """
     server, upstream = context.config.mcp_servers[entry.name], context.upstreams.get(entry.name)
     redact, instances = context.redact.of(entry.name), context.instances_of(entry.name)
-    running: RunningReport = (
+    running: reports.RunningReport = (
         {**_NOT_RUNNING} if upstream is None else _running_report(upstream, redact, memory, context.wall())
     )
     if instances:
@@ -146,12 +136,12 @@ def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[
         "sandbox": sandbox_report(server, None if upstream is None else upstream.refused_hosts, redact),
         "instances": [instance_status(each, context, memory) for each in instances],
     }
-    return cast("ServerReport", told)
+    return cast("reports.ServerReport", told)
 
 
 def instance_status(
     instance: UpstreamAccess, context: OperatorContext, memory: Mapping[int, int]
-) -> ServerReport:
+) -> reports.ServerReport:
     """The report of one instance: its own members of a server's report, its owner and its idle time."""
     redact, catalog = context.redact.of(instance.of), context.catalog
     own = instance.own_catalog(catalog)
@@ -168,7 +158,7 @@ def instance_status(
         **_running_report(instance, redact, memory, context.wall()),
         "idleMs": _idle(instance),
     }
-    return cast("ServerReport", told)
+    return cast("reports.ServerReport", told)
 
 
 def _idle(instance: UpstreamAccess) -> int | None:
@@ -186,7 +176,7 @@ def _standing(
     upstream: UpstreamAccess | InstancedServer | None,
     redact: Callable[[str], str],
     now: float,
-) -> StandingReport:
+) -> reports.StandingReport:
     why, pings = status.why, None if upstream is None else upstream.pings
     if status.cause is Cause.UNANSWERED_PINGS and pings is not None and pings.problem.cause:
         why = pings.problem  # How long it has been silent is counted on until now.
@@ -221,7 +211,7 @@ def _running_report(
     redact: Callable[[str], str],
     memory: Mapping[int, int],
     now: float,
-) -> RunningReport:
+) -> reports.RunningReport:
     greeting, stats, pings = upstream.greeting, upstream.stats, upstream.pings
     lately = stats.window(RECENT_MINUTES, trio.current_time())
     return {
@@ -272,7 +262,7 @@ MOST = 500  # most events that `lately` reads, the newest: some milliseconds
 _KINDS = frozenset({EventKind.READY, EventKind.LISTS_CHANGED, EventKind.HELD})
 
 
-async def lately(context: OperatorContext) -> LatelyReport:
+async def lately(context: OperatorContext) -> reports.LatelyReport:
     """Past outages, changes of tools, and what was held and waits still, by server."""
     since = context.history.now() - LATELY_SECONDS
     events = await context.history.recent(EventQuery(kinds=_KINDS, since=since, limit=MOST))
@@ -281,7 +271,7 @@ async def lately(context: OperatorContext) -> LatelyReport:
     return {"seconds": LATELY_SECONDS, "servers": told}
 
 
-def summed(events: Iterable[Event], waiting: Mapping[str, Collection[str]]) -> dict[str, OverReport]:
+def summed(events: Iterable[Event], waiting: Mapping[str, Collection[str]]) -> dict[str, reports.OverReport]:
     """The outages and changes of each server in these events, oldest first, and what waits for approval now."""
     outages: dict[str, list[float]] = {}
     held: dict[str, Collection[str]] = {}
@@ -296,7 +286,7 @@ def summed(events: Iterable[Event], waiting: Mapping[str, Collection[str]]) -> d
         words = event.details.get("definitions")
         if isinstance(words, dict) and any(word in words for word in waiting[event.server]):
             held[event.server] = waiting[event.server]
-    told: dict[str, OverReport] = {}
+    told: dict[str, reports.OverReport] = {}
     for server in dict.fromkeys([*outages, *tools, *held]):
         lengths, changes, waits = outages.get(server, []), tools.get(server, {}), held.get(server, ())
         changes = {name: what for name, what in changes.items() if name not in waits}
@@ -334,10 +324,12 @@ EVENTS = 20  # most events in one server's status, the newest: a screen of them;
 CALLS = 50  # most calls in flight in one server's status, the oldest: a hanging call is among them
 
 
-async def status_of_one(context: OperatorContext, name: str, memory: Mapping[int, int]) -> OneStatusReport:
+async def status_of_one(
+    context: OperatorContext, name: str, memory: Mapping[int, int]
+) -> reports.OneStatusReport:
     """One server or instance: its report, newest events, oldest calls in flight; raises `UnknownServer`."""
     calls, entry, actor = in_flight(context, name), context.catalog.servers.get(name), context.actors.get(name)
-    server: ServerReport
+    server: reports.ServerReport
     if entry is not None:
         server = server_status(context, entry, memory)
     elif actor is not None and actor.of in context.catalog.servers:
@@ -365,7 +357,7 @@ async def status_of_one(context: OperatorContext, name: str, memory: Mapping[int
     }
 
 
-def failures(context: OperatorContext, server: str) -> list[FailureReport]:
+def failures(context: OperatorContext, server: str) -> list[reports.FailureReport]:
     """The last errors of a server's calls, its instances' included, oldest first."""
     redact = context.redact.of(server)
     return [
@@ -380,7 +372,9 @@ class StatusParams(msgspec.Struct):
     server: str | None = None
 
 
-async def status(context: OperatorContext, params: StatusParams) -> StatusReport | OneStatusReport:
+async def status(
+    context: OperatorContext, params: StatusParams
+) -> reports.StatusReport | reports.OneStatusReport:
     """The status of the daemon, its servers and sessions, or one server in detail; raises `UnknownServer`."""
     memory = await trio.to_thread.run_sync(memory_by_mark)
     if params.server is not None:
@@ -391,10 +385,10 @@ async def status(context: OperatorContext, params: StatusParams) -> StatusReport
 STATUS = Command("status", StatusParams, status)
 
 
-def status_with(context: OperatorContext, memory: Mapping[int, int]) -> StatusReport:
+def status_with(context: OperatorContext, memory: Mapping[int, int]) -> reports.StatusReport:
     """The status of everything, given the resident bytes of each child's tree by its mark."""
     catalog, counters, totals = context.catalog, context.counters, context.archive.totals
-    told: StatusReport = {
+    told: reports.StatusReport = {
         "daemon": _daemon(context),
         "servers": {name: server_status(context, entry, memory) for name, entry in catalog.servers.items()},
         "sessions": [connection_status(session) for session in context.clients.statistics()],
@@ -412,7 +406,7 @@ def status_with(context: OperatorContext, memory: Mapping[int, int]) -> StatusRe
     return told
 
 
-def _daemon(context: OperatorContext) -> DaemonReport:
+def _daemon(context: OperatorContext) -> reports.DaemonReport:
     facts, catalog, kept = context.facts, context.catalog, context.archive.persistence.value
     surface, view = view_of(context)
     shown, offered = sum(len(tool) for tool in surface.list_tools(view)), view.offer.listing_bytes

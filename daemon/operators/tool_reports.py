@@ -29,14 +29,7 @@ if TYPE_CHECKING:
     from daemon.catalog.categories import Member
     from daemon.catalog.snapshot import Catalog
     from daemon.model import Tool, ToolKey
-    from daemon.operators.reports import (
-        ChangeReport,
-        LoadedToolReport,
-        MemberReport,
-        ServerToolsReport,
-        ToolReport,
-        ToolsReport,
-    )
+    from daemon.operators import reports
 
 
 class ToolsParams(msgspec.Struct):
@@ -50,7 +43,9 @@ class ToolsParams(msgspec.Struct):
     """A server whose own tools are wanted; the other members do not count then."""
 
 
-async def tools(context: OperatorContext, params: ToolsParams) -> ToolsReport | ServerToolsReport:
+async def tools(
+    context: OperatorContext, params: ToolsParams
+) -> reports.ToolsReport | reports.ServerToolsReport:
     """The tools of each category, or of a server; raises `InvalidArguments` or `UnknownServer`."""
     catalog = context.catalog
     if params.server is not None:
@@ -77,7 +72,7 @@ async def tools(context: OperatorContext, params: ToolsParams) -> ToolsReport | 
 TOOLS = Command("tools", ToolsParams, tools)
 
 
-def _of_server(context: OperatorContext, server: str) -> ServerToolsReport:
+def _of_server(context: OperatorContext, server: str) -> reports.ServerToolsReport:
     """All tools of a server, by its own names."""
     catalog = context.catalog
     entry = catalog.servers.get(server)
@@ -135,7 +130,7 @@ def view_of(
     )
 
 
-def _tool(catalog: Catalog, member: Member) -> MemberReport:
+def _tool(catalog: Catalog, member: Member) -> reports.MemberReport:
     entry = catalog.servers[member.server]
     tool = (entry.tools or {}).get(member.tool)
     known = "" if tool is None else tool.description
@@ -178,7 +173,7 @@ class ToolParams(msgspec.Struct):
     server: str = ""
 
 
-async def tool(context: OperatorContext, params: ToolParams) -> ToolReport:
+async def tool(context: OperatorContext, params: ToolParams) -> reports.ToolReport:
     """A tool's definition and fitting arguments; raises `UnknownServer`, `UnknownTool`, `InvalidArguments`."""
     catalog, server, name = context.catalog, params.server, params.tool
     if not server:
@@ -271,12 +266,12 @@ _EXPLAINED = frozenset({"invalid_changed", "invalid_deleted", "invalid_renamed"}
 """Statuses of loaded tools with a change of a server's list as their cause."""
 
 
-async def last_change(context: OperatorContext, server: str, name: str) -> ChangeReport | None:
+async def last_change(context: OperatorContext, server: str, name: str) -> reports.ChangeReport | None:
     """The last time that a tool came, changed or went (`at`), and the change in words (`what`)."""
     return _told(await _changes(context, server), name)
 
 
-async def explain(context: OperatorContext, loaded: Sequence[LoadedToolReport]) -> None:
+async def explain(context: OperatorContext, loaded: Sequence[reports.LoadedToolReport]) -> None:
     """Add the change since loading (`changed`) to loaded tools that it made invalid (`mcpd sessions KEY`)."""
     lost = [tool for tool in loaded if tool["status"] in _EXPLAINED]
     for server in dict.fromkeys(tool["server"] for tool in lost):
@@ -292,7 +287,7 @@ async def _changes(context: OperatorContext, server: str, since: float = 0.0) ->
     return await context.history.recent(EventQuery(server=server, kinds=_KINDS, since=since, limit=MOST))
 
 
-def _told(events: Sequence[Event], name: str) -> ChangeReport | None:
+def _told(events: Sequence[Event], name: str) -> reports.ChangeReport | None:
     """The newest change of one tool among those of its server's lists."""
     for event in reversed(events):
         if what := of_tool(event, name):

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from daemon.causes import CURED_BY_LOGIN, Reason
 from daemon.errors import CallError, InvalidArguments
-from daemon.kit.wording import BYTES_PER_TOKEN, closest, log_in, meant
+from daemon.kit.wording import BYTES_PER_TOKEN, closest, log_in, meant, some
 from daemon.safety.escape import legible
 from daemon.safety.legible import legible_json
 
@@ -91,8 +91,7 @@ def choices(
     """The end of an error about the unknown name `wanted`: the closest names, then all within `room` bytes."""
     known = list(names)
     close = closest(wanted, known) if near is None else near
-    listed = some_of(known, room)
-    shown = ", ".join(listed) + (f" and {len(known) - len(listed)} more" if len(known) > len(listed) else "")
+    shown = some(known, len(some_of(known, room)))
     hint = f"{meant(close)} " if close else ""
     return f"{hint}There are: {shown}." if known else f"{hint}There are none."
 

@@ -14,7 +14,7 @@ from msgspec import Raw
 from daemon.catalog.definitions import compact, shown_parts
 from daemon.config.names import own_name
 from daemon.errors import InvalidArguments, SchemaFetchError, UnknownCategory, UnknownTool
-from daemon.kit.wording import closest
+from daemon.kit.wording import closest, some
 from daemon.model import Kind, Tool
 from daemon.protocol import decoded
 from daemon.safety.legible import legible_schema
@@ -318,9 +318,7 @@ def _left(count: int, following: Mapping[str, object]) -> dict[str, object]:
 
 
 def _sources(category: ToolCategory) -> str:
-    servers = category.servers
-    more = f" and {len(servers) - answers.MAX_NAMED} more" if len(servers) > answers.MAX_NAMED else ""
-    return ", ".join(servers[: answers.MAX_NAMED]) + more
+    return some(category.servers, answers.MAX_NAMED)
 
 
 def entries_of(view: View, category: ToolCategory) -> list[ServerEntry]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from daemon.kit.wording import some
 from daemon.safety.escape import legible
 from daemon.states import WAITING, ServerState
 from daemon.surfaces import answers, calling
@@ -60,11 +61,10 @@ def down_lines(view: View) -> str:
     down = _down(view)
     if not down:
         return ""
-    names = ", ".join(entry.name for entry in down[: answers.MAX_NAMED])
-    more = f" and {len(down) - answers.MAX_NAMED} more" if len(down) > answers.MAX_NAMED else ""
+    names = some([entry.name for entry in down], answers.MAX_NAMED)
     said = [(entry.name, words(entry, entry.trouble)) for entry in down]
     lines = answers.index_lines(said, LINES_CHARACTERS, f"{STATUS} tells", LINE_CHARACTERS)
-    return f"Down now: {names}{more}.\n{lines}"
+    return f"Down now: {names}.\n{lines}"
 
 
 def _describe_status(view: View) -> str:
@@ -115,8 +115,7 @@ class FullSurface(Surface):
         names = list(view.servers)
         if not names:
             return "No MCP servers are configured."
-        more = f" and {len(names) - answers.MAX_NAMED} more" if len(names) > answers.MAX_NAMED else ""
-        said = f"The tools of these MCP servers: {', '.join(names[: answers.MAX_NAMED])}{more}."
+        said = f"The tools of these MCP servers: {some(names, answers.MAX_NAMED)}."
         return "\n".join(filter(None, (said, down_lines(view))))
 
     def awaits(self, view: View) -> tuple[str, ...]:

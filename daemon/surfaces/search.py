@@ -16,6 +16,7 @@ import msgspec
 
 from daemon.catalog.loaded import Source
 from daemon.errors import InvalidArguments
+from daemon.kit.wording import some
 from daemon.surfaces import answers, calling, describing
 from daemon.surfaces.summing import category_line, first_instructions, topics
 from daemon.surfaces.surface import Action, AwaitListing, Forward, Loading, MetaTool, Reply, Surface, View
@@ -221,9 +222,7 @@ def _only(categories: tuple[str, ...]) -> str:
     if not categories:
         return "Only this category."
     lengths = accumulate(len(name) + 2 for name in categories)
-    shown = categories[: bisect_right(list(lengths), CATEGORY_CHARACTERS)]
-    rest = f" and {len(categories) - len(shown)} more" if len(shown) < len(categories) else ""
-    return f"Only this category: {', '.join(shown)}{rest}."
+    return f"Only this category: {some(categories, bisect_right(list(lengths), CATEGORY_CHARACTERS))}."
 
 
 def _describe_search(view: View) -> str:

@@ -92,3 +92,9 @@ def test_a_number_of_things_has_its_plural() -> None:
 )
 def test_a_length_of_time_has_its_largest_units(seconds: float, in_two: str, in_one: str) -> None:
     assert (wording.span(seconds), wording.span(seconds, parts=1)) == (in_two, in_one)
+
+
+@pytest.mark.parametrize(("more", "words"), [(0, "a, b and 1 more"), (2, "a, b and 3 more")])
+def test_the_first_names_are_told_with_the_number_of_the_others(more: int, words: str) -> None:
+    assert wording.some(["a", "b", "c"], 2, more) == words
+    assert wording.some(["a", "b"], 2) == "a, b"
