@@ -253,9 +253,4 @@ def _opened(link: str) -> bool:
     return True
 
 
-UI = CommandLine(
-    "ui",
-    arguments=(flag("--print"), flag("--read-only"), flag("--end")),
-    json=False,
-    run=_ui,
-)
+UI = CommandLine("ui", arguments=(flag("--print"), flag("--read-only"), flag("--end")), json=False, run=_ui)

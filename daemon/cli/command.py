@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from daemon.cli.control import EX_FAULT, Message, ask_with, guarded, note
-from daemon.cli.options import ANSWER_SECONDS, CommandParser, count, positive
+from daemon.cli.options import ANSWER_SECONDS, CommandParser, positive
 from daemon.safety.escape import document, visible
 
 AddArgument = Callable[[Any], object]
@@ -59,9 +59,6 @@ def either(*options: AddArgument) -> AddArgument:
 
 SERVER = argument("server", metavar="SERVER")
 SERVER_IF_ANY = argument("server", metavar="SERVER|INSTANCE", nargs="?")
-SESSION = argument("session", metavar="SESSION")
-FOLLOW = flag("-f", "--follow")
-LAST = argument("-n", "--last", "--tail", metavar="N", type=count)
 JSON = flag("--json")
 CONTROL = argument("--control", metavar="P")
 

@@ -1,27 +1,31 @@
-"""`mcpd doctor`: gathers the scene for the checks, and prints their findings."""
+"""`mcpd doctor`, which gathers the scene for the checks, and `mcpd check`, which reads the configuration."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from daemon.checks.advice import warnings
 from daemon.checks.examination import examine, worded
 from daemon.checks.findings import Level, Running, Scene
-from daemon.cli.command import drawn
+from daemon.cli.command import UsageError, drawn
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask
+from daemon.cli.table import EX_CONFIG
 from daemon.config.config_model import Config
 from daemon.config.listen import Listen
 from daemon.config.parse import load, load_with_notes
 from daemon.config.state_url import StateUrl, of_file, resolve
 from daemon.errors import ConfigError, Fault
 from daemon.host import paths
+from daemon.kit.wording import counted
 from daemon.processes import proc
-from daemon.safety.escape import document
+from daemon.safety.escape import document, visible
 from daemon.surfaces.table import SURFACES
 
 ASK_SECONDS = 3.0
@@ -177,3 +181,47 @@ def doctor(options: argparse.Namespace) -> int:
     else:
         print(drawn("daemon.cli.views:render_findings")(findings, counts))
     return EX_FAULT if counts["fault"] else 0
+
+
+# --- check --------------------------------------------------------------------------------------------------
+
+
+def check(options: argparse.Namespace) -> int:
+    """Check a configuration and print the findings."""
+    if options.config and options.file:
+        raise UsageError("name one configuration, F or --config F")
+    path = options.config or options.file or paths.config_file(os.environ)
+    try:
+        checked = load_with_notes(path, os.environ, SURFACES)
+    except ConfigError as error:
+        if options.json:
+            print(document({"ok": False, "source": str(path), **_data(error.faults)}))
+        else:
+            _say("", [f"{path}: {counted(len(error.faults), 'fault')}"])
+            _say("  ", error.faults)
+        return EX_CONFIG
+    unwise = warnings(checked, path, os.environ)
+    servers, categories = len(checked.config.mcp_servers), len(checked.config.categories)
+    if options.json:
+        counts = {"servers": servers, "categories": categories}
+        print(document({"ok": True, "source": str(path), **counts, **_data((), unwise, checked.notes)}))
+        return 0
+    _say("note: ", checked.notes)
+    _say("warning: ", unwise)
+    grouped = counted(categories, "category", "categories") if categories else "each a category"
+    print(f"OK: {counted(servers, 'server')}, {grouped}")
+    return 0
+
+
+def _say(prefix: str, lines: Sequence[object]) -> None:
+    for line in lines:
+        print(f"{prefix}{visible(str(line))}", file=sys.stderr)
+
+
+def _data(*found: Sequence[Fault]) -> dict[str, list[dict[str, object]]]:
+    lists = dict(zip(("faults", "warnings", "notes"), (*found, (), ()), strict=False))
+    members = ("path", "line", "column", "message")
+    return {
+        name: [{member: getattr(each, member) for member in members} for each in faults]
+        for name, faults in lists.items()
+    }

@@ -206,7 +206,7 @@ CHECK = CommandLine(
     arguments=(argument("file", metavar="F", type=Path, nargs="?"), CONFIG),
     seconds=None,
     reaches=False,
-    run=later("daemon.cli.check", "check"),
+    run=later("daemon.cli.doctor", "check"),
 )
 
 DOCTOR = CommandLine(

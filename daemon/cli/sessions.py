@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import SESSION, CommandLine, UsageError, argument, asking, drawn, flag, lines
+from daemon.cli.command import CommandLine, UsageError, argument, asking, drawn, flag, lines
 from daemon.cli.control import ask_with
 from daemon.cli.options import seconds_of
 from daemon.kit.wording import span
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import argparse
 
     from daemon.operators.change_reports import AllowReport, UnloadReport
+
+SESSION = argument("session", metavar="SESSION")
 
 EX_INCOMPLETE = 1
 """Some sessions could not be shown."""

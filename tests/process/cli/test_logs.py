@@ -12,8 +12,7 @@ from typing import Any, Self
 import pytest
 
 from daemon.cli import EX_PIPE
-from daemon.cli.events import EVENTS, WAIT_SECONDS, moment
-from daemon.cli.logs import LOGS
+from daemon.cli.following import EVENTS, LOGS, WAIT_SECONDS, moment
 from tests.unit.cli.conftest import Controls
 from tests.unit.cli.daemons import SILENCE, FakeControl, environment, fake_control
 from tests.waiting import PATIENCE

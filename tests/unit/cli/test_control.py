@@ -14,7 +14,7 @@ from daemon.cli import implementation
 from daemon.cli.command import agreed, has_terminal
 from daemon.cli.completing import parser_of
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask, guarded
-from daemon.cli.events import AWAY_SECONDS, GATHER_SECONDS, WAIT_SECONDS, follow, news
+from daemon.cli.following import AWAY_SECONDS, GATHER_SECONDS, WAIT_SECONDS, follow, news
 from daemon.cli.options import CommandParser, count, positive
 from daemon.cli.table import COMMANDS as PARSERS_COMMANDS
 from daemon.cli.taking_effect import TOOL_LINES, WIDTH, Effect, in_lines
@@ -195,8 +195,8 @@ def test_each_answer_is_shown_and_a_daemon_that_is_away_is_told_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("daemon.cli.events.time.sleep", waits.append)
-    monkeypatch.setattr("daemon.cli.events.end_without_reader", lambda: None)
+    monkeypatch.setattr("daemon.cli.following.time.sleep", waits.append)
+    monkeypatch.setattr("daemon.cli.following.end_without_reader", lambda: None)
     gone = DaemonUnreachable("nobody listens\x1b[2J")
     coming: list[dict[str, Any] | BaseException] = [{"next": 1}, gone, gone, {"next": 2}, KeyboardInterrupt()]
     asked, shown = list[dict[str, Any]](), list[dict[str, Any]]()

@@ -9,7 +9,7 @@ import pytest
 from daemon.catalog.loaded import LoadedStatus
 from daemon.checks.findings import Level
 from daemon.cli import implementation, views
-from daemon.cli.calls import _line
+from daemon.cli.following import call_line
 from daemon.cli.terminal import UNBOUNDED, Screen
 from daemon.operators.report_words import ADVICE, STATUSES
 from daemon.operators.reports import CallInFlight, EndedCall
@@ -251,8 +251,8 @@ def test_following_asks_for_what_comes_after(
             raise KeyboardInterrupt
         return answer(ended=({**ENDED, "number": 4},), next=4)
 
-    monkeypatch.setattr("daemon.cli.calls.news", news)
-    monkeypatch.setattr("daemon.cli.events.end_without_reader", lambda: None)
+    monkeypatch.setattr("daemon.cli.following.news", news)
+    monkeypatch.setattr("daemon.cli.following.end_without_reader", lambda: None)
     assert main_calls(["-f", *(["--json"] if as_json else [])]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
@@ -271,7 +271,7 @@ def test_what_is_asked_for_is_handed_on(control: Controls, capsys: pytest.Captur
 
 
 def test_a_line_says_who_called_what_and_how_it_ended() -> None:
-    line = _line({**ENDED, "client": "a\x1b[2J", "outcome": "UpstreamLost"})
+    line = call_line({**ENDED, "client": "a\x1b[2J", "outcome": "UpstreamLost"})
     assert line[8:] == "      12.5 ms  git/git_log  UpstreamLost  a\\x1b[2J (session project)"
-    own = _line({**ENDED, "session": None, "key": None, "client": "operator", "server": ""})
+    own = call_line({**ENDED, "session": None, "key": None, "client": "operator", "server": ""})
     assert own.endswith("  git_log  ok  operator")

@@ -1,0 +1,439 @@
+"""Events, logs and calls, which can be followed: each question asks for what came after the last answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date, datetime, timedelta
+from datetime import time as clock_time
+from typing import TYPE_CHECKING, Any
+
+from daemon.cli import EX_PIPE
+from daemon.cli.command import SERVER_IF_ANY, CommandLine, UsageError, argument, asking, drawn, flag
+from daemon.cli.control import DaemonUnreachable, Message, ask_with, note
+from daemon.cli.options import count, is_coloured, length_in
+from daemon.host.paths import control_socket
+from daemon.kit.wording import called, span
+from daemon.operators.report_words import local_time, session_name
+from daemon.safety.escape import json_line, visible
+
+if TYPE_CHECKING:
+    import argparse
+
+    from daemon.operators.reports import CallInFlight, CallsReport, EndedCall, EventReport
+
+
+WAIT_SECONDS = 20.0
+"""Seconds that the daemon holds a question without news."""
+
+GATHER_SECONDS = 0.1
+"""Seconds between an answer and the next question, so that a busy server's lines come in bulk."""
+
+AWAY_SECONDS = 0.5
+"""Seconds between two attempts to reach a daemon that may be restarting."""
+
+FOLLOW = flag("-f", "--follow")
+OF_SESSION = argument("--session", metavar="KEY")
+LAST = argument("-n", "--last", "--tail", metavar="N", type=count)
+
+_STDOUT = 1
+"""The descriptor, since `sys.stdout` may be a wrapper."""
+
+
+def follow(first: Any, after: Callable[[Any], Any], show: Callable[[Any], object]) -> int:
+    """Show an answer and all later ones until Ctrl-C; a daemon that is away is reported once and awaited."""
+    end_without_reader()
+    seen, away = first, False
+    try:
+        show(seen)
+        while True:
+            sys.stdout.flush()
+            time.sleep(AWAY_SECONDS if away else GATHER_SECONDS)
+            try:
+                seen = after(seen)
+            except DaemonUnreachable as error:
+                if not away:
+                    note(f"{error.since_known}. Waiting for it.")
+                away = True
+                continue
+            if away:
+                note("the daemon is back.")
+            away = False
+            show(seen)
+    except KeyboardInterrupt:
+        return 0
+
+
+def end_without_reader() -> None:
+    """From now on, end the process as soon as nobody can read its output."""
+    threading.Thread(target=_wait_for_no_reader, daemon=True).start()
+
+
+def _wait_for_no_reader() -> None:
+    output = select.poll()
+    # Without events poll reports errors only, such as a pipe without a reader; a file has none.
+    output.register(_STDOUT, 0)
+    output.poll()
+    # The main thread waits for the daemon, and has nothing to clean up.
+    os._exit(EX_PIPE)
+
+
+def news(options: argparse.Namespace, method: str, params: Message) -> Any:
+    """Ask the daemon, and have it hold the question until there is an answer."""
+    wanted = {**params, "wait": WAIT_SECONDS}
+    return ask_with(options, method, wanted, timeout=options.timeout + WAIT_SECONDS)
+
+
+# --- events -------------------------------------------------------------------------------------------------
+
+SHOWN = 100
+"""Events shown without -n and --since: some screens."""
+
+MOST = 10_000
+"""Most events per question: as many as the daemon keeps of a server."""
+
+LASTING = {"crashloop", "failed", "needs_auth"}
+"""States that last until somebody acts: their events are red."""
+
+GOOD = {"ready", "daemon-started"}
+
+_ANSI = {"red": "31", "yellow": "33", "green": "32", "dim": "2", "bold": "1"}
+
+
+def moment(text: str) -> float:
+    """A time for argparse, as epoch seconds: an age, a local ISO time, a day's name, or a past time of day."""
+    now = time.time()
+    if (ago := length_in(text)) is not None:
+        return now - ago
+    if text in {"today", "yesterday"}:
+        day = _day(now) - timedelta(days=text == "yesterday")
+        return datetime.combine(day, clock_time()).timestamp()
+    if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
+        found = _last_time(now, text)
+        if found is not None:
+            return found
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        import argparse  # noqa: PLC0415 - loaded by now: by options
+
+        why = f"{text!r} is no time: write 90s, 30m, 1h, 2d, today, yesterday, 22:00, or 2026-11-22T22:00"
+        raise argparse.ArgumentTypeError(why) from None
+
+
+def _day(now: float) -> date:
+    return datetime.fromtimestamp(now).astimezone().date()
+
+
+def _last_time(now: float, clock: str) -> float | None:
+    hours, minutes, *seconds = map(int, clock.split(":"))
+    try:
+        wanted = clock_time(hours, minutes, seconds[0] if seconds else 0)
+    except ValueError:
+        return None
+    at = datetime.combine(_day(now), wanted)
+    return at.timestamp() if at.timestamp() <= now else (at - timedelta(days=1)).timestamp()
+
+
+def _events(options: argparse.Namespace) -> int:
+    asked, lines = _asked(options), EventLines(options)
+    answer = ask_with(options, "events", asked)
+    if options.follow:
+        return follow(
+            answer,
+            lambda seen: news(options, "events", {**asked, "limit": MOST, "after": seen["next"]}),
+            lambda answer: lines.show_all(answer["events"]),
+        )
+    lines.show_all(answer["events"])
+    if not answer["events"]:
+        whom = f" to {options.server}" if options.server else ""
+        note(f"nothing is known to have happened{whom}.")
+    return 0
+
+
+def _asked(options: argparse.Namespace) -> Message:
+    most = options.last or (SHOWN if options.since is None else MOST)
+    return {
+        "server": options.server,
+        "session": options.session,
+        "since": options.since or 0.0,
+        "kinds": options.kind,
+        "people": not options.json,
+        "limit": min(most, MOST),
+    }
+
+
+class EventLines:
+    """Prints events, a line each, and the date where it changes."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._as_json: bool = options.json
+        self._colour = is_coloured(sys.stdout, os.environ)
+        self._day = time.strftime("%Y-%m-%d")
+
+    def show_all(self, events: Iterable[Any]) -> None:
+        """Print events, oldest first."""
+        for event in events:
+            self.put(event)
+        sys.stdout.flush()
+
+    def put(self, entry: Any) -> None:
+        """Print one entry."""
+        if self._as_json:
+            # In ASCII JSON only DEL, which JSON does not escape, can move a cursor.
+            print(json.dumps(self.as_object(entry)).replace("\x7f", "\\u007f"))
+            return
+        if "at" in entry and (heading := self.heading(entry["at"])):
+            print(self.painted(heading, "bold"))
+        print(self.line(entry))
+
+    def as_object(self, entry: Any) -> Any:
+        """An entry for programs."""
+        return entry
+
+    def heading(self, at: float) -> str:
+        """The date if it differs from the last one; today needs none at first."""
+        before, self._day = self._day, time.strftime("%Y-%m-%d", time.localtime(at))
+        return "" if before == self._day else time.strftime("%A, %Y-%m-%d", time.localtime(at))
+
+    def line(self, entry: Any) -> str:
+        """Time and text of an event."""
+        return f"{self.clock(entry['at'])}  {self.painted(visible(entry['message']), _style(entry))}"
+
+    def clock(self, at: float) -> str:
+        """The local time of day."""
+        return self.painted(time.strftime("%H:%M:%S", time.localtime(at)), "dim")
+
+    def painted(self, text: str, style: str) -> str:
+        """The text in a colour, where the terminal has colours."""
+        return f"\x1b[{_ANSI[style]}m{text}\x1b[0m" if self._colour and style else text
+
+
+def _style(event: EventReport) -> str:
+    if event["isBad"]:
+        return "red" if event["details"].get("state") in LASTING else "yellow"
+    return "green" if event["kind"] in GOOD else ""
+
+
+EVENTS = CommandLine(
+    "events",
+    arguments=(
+        SERVER_IF_ANY,
+        FOLLOW,
+        argument("--since", metavar="WHEN", type=moment),
+        argument("--kind", metavar="KIND", action="append", default=[]),
+        OF_SESSION,
+        LAST,
+    ),
+    run=_events,
+)
+
+# --- logs ---------------------------------------------------------------------------------------------------
+
+NO_STDERR = "it is reached over a connection (type {type}) and has no stderr here: see its log where it runs"
+"""Remark on a server that is not a child of the daemon."""
+
+
+def _show_daemons_log(options: argparse.Namespace) -> int:
+    from daemon.main import daemon_log  # noqa: PLC0415 - imports systemd's commands
+
+    control = options.control or str(control_socket(os.environ, options.socket))
+    if options.follow:
+        end_without_reader()
+    return daemon_log.show(control, last=options.last, follow=options.follow)
+
+
+def _counts(answer: Message) -> str:
+    servers: Message = answer["servers"]
+    width = max(map(len, servers), default=0)
+    lines = [
+        f"{visible(name):<{width}}  {kept['lines']} {'line' if kept['lines'] == 1 else 'lines'}"
+        for name, kept in servers.items()
+    ]
+    return "\n".join(lines) or "No server is switched on."
+
+
+_show_counts = asking("logs", lambda _options: {}, _counts)
+
+
+def _show_logs(options: argparse.Namespace) -> int:
+    answer = _first_logs(options)
+    LogLines(options).show(answer, options.last)
+    if "instances" in answer:
+        if not answer["instances"]:
+            note(f"{answer['server']}: no instance of it runs.")
+    elif not answer["lines"]:
+        why = NO_STDERR if answer["type"] not in {"", "stdio"} else _silent(answer)
+        note(f"{answer['server']}: {why.format(type=answer['type'])}.")
+    return 0
+
+
+def _silent(answer: Message) -> str:
+    """Remark on a server without lines; lines are kept as long as mcpd runs."""
+    if (at := answer.get("startedAt")) is None:
+        return "it has not written anything on its stderr"
+    return f"it has written nothing on its stderr since mcpd started at {local_time(at)}"
+
+
+def _first_logs(options: argparse.Namespace) -> Any:
+    last = {} if options.last is None else {"last": options.last}
+    return ask_with(options, "logs", {**_logs_asked(options), **last})
+
+
+def _logs_asked(options: argparse.Namespace) -> Message:
+    return {"server": options.server, "events": not options.no_events}
+
+
+def _follow_logs(options: argparse.Namespace) -> int:
+    first, lines = _first_logs(options), LogLines(options)
+
+    def after(seen: Message) -> Any:
+        return news(options, "logs", {**_logs_asked(options), **_seen(seen)})
+
+    def show(answer: Message) -> None:
+        if answer is first:
+            lines.show(answer, options.last)
+            return
+        if dropped := sum(page["dropped"] for page in _pages(answer).values()):
+            note(f"{dropped} lines came faster than they were asked for, and are gone.")
+        lines.show(answer)
+
+    return follow(first, after, show)
+
+
+def _pages(answer: Message) -> Message:
+    """The lines by instance; the name is empty for a server that all clients share."""
+    pages: Message = answer.get("instances", {"": answer})
+    return pages
+
+
+def _seen(answer: Message) -> Message:
+    seen: Message = {
+        name: {"after": page["next"], "source": page["source"]} for name, page in _pages(answer).items()
+    }
+    told = {"eventsAfter": answer["eventsNext"]} if "eventsNext" in answer else {}
+    return {"instances": seen, **told} if "instances" in answer else {**seen[""], **told}
+
+
+class LogLines(EventLines):
+    """Prints a server's lines and, between them, its events, in order of time."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        super().__init__(options)
+        self._since: float = options.since
+
+    def show(self, answer: Message, last: int | None = None) -> None:
+        """Print the lines and events of an answer, the last `last` of them."""
+        lines = [
+            {**line, "instance": instance} if instance else line
+            for instance, page in _pages(answer).items()
+            for line in page["lines"]
+        ]
+        both = sorted([*lines, *answer.get("events", ())], key=lambda each: each.get("at", 0.0))
+        both = [each for each in both if each.get("at", self._since) >= self._since]
+        for each in both[-last:] if last else both:
+            self.put(each)
+        sys.stdout.flush()
+
+    def as_object(self, entry: Any) -> Any:
+        """An entry for programs; `event` marks an event by its kind."""
+        return {"event": entry["kind"], **entry} if "kind" in entry else entry
+
+    def line(self, entry: Any) -> str:
+        """Time, run and text of a line, or an event."""
+        if "kind" in entry:
+            return super().line({**entry, "message": f"-- {entry['message']}"})
+        whose = f"{entry['instance']}: " if "instance" in entry else ""
+        text = visible(whose + entry["text"].rstrip("\r").expandtabs())
+        if "at" not in entry:
+            return text
+        run = f"[{entry['run'] or '-'}]"
+        return f"{self.clock(entry['at'])}  {self.painted(run, 'dim')} {text}"
+
+
+def _logs(options: argparse.Namespace) -> int:
+    if options.daemon:
+        if options.server is not None or options.json:
+            raise UsageError("--daemon shows the daemon's own log: leave SERVER and --json out")
+        return _show_daemons_log(options)
+    if options.server is None:
+        if options.follow or options.since or options.last is not None:
+            raise UsageError("name the SERVER, or write --daemon for mcpd's own log")
+        return _show_counts(options)
+    return _follow_logs(options) if options.follow else _show_logs(options)
+
+
+LOGS = CommandLine(
+    "logs",
+    run=_logs,
+    arguments=(
+        SERVER_IF_ANY,
+        flag("--daemon"),
+        FOLLOW,
+        flag("--no-events"),
+        argument("--since", metavar="WHEN", type=moment, default=0.0),
+        LAST,
+    ),
+)
+
+# --- calls --------------------------------------------------------------------------------------------------
+
+MOST_CALLS = 1000
+"""Most ended calls to ask for: as many as the daemon keeps."""
+
+
+def _calls_wanted(options: argparse.Namespace) -> dict[str, Any]:
+    wanted = {"server": options.server, "session": options.session, "errorsOnly": options.errors}
+    return wanted if options.last is None else {**wanted, "limit": min(options.last, MOST_CALLS)}
+
+
+def _calls(options: argparse.Namespace) -> int:
+    if options.follow:
+        return _follow_calls(options)
+    view = drawn("daemon.cli.views:render_calls", errors_only=options.errors)
+    return asking("calls", _calls_wanted, view)(options)
+
+
+def _follow_calls(options: argparse.Namespace) -> int:
+
+    def after(seen: CallsReport) -> Any:
+        last = {"limit": MOST_CALLS, "after": seen["next"], "source": seen["source"]}
+        return news(options, "calls", {**_calls_wanted(options), **last})
+
+    def show(answer: CallsReport) -> None:
+        for call in answer["recent"]:
+            print(json_line(call) if options.json else call_line(call))
+
+    return follow(ask_with(options, "calls", _calls_wanted(options)), after, show)
+
+
+def call_line(call: EndedCall) -> str:
+    """An ended call in a line."""
+    clock = time.strftime("%H:%M:%S", time.localtime(call["at"]))
+    who, session = call["client"] or "a client without a name", session_name(call)
+    where = f" (session {session})" if session else ""
+    return visible(f"{clock} {call['ms']:9.1f} ms  {called(call)}  {call['outcome']}  {who}{where}")
+
+
+CALLS = CommandLine("calls", arguments=(SERVER_IF_ANY, FOLLOW, flag("--errors"), OF_SESSION, LAST), run=_calls)
+
+
+def cancelled(answer: Mapping[str, CallInFlight]) -> str:
+    """The outcome in one line."""
+    call = answer["call"]
+    what = f"{called(call)} of {call['client'] or 'a client without a name'}"
+    sent = "it was sent, and may have run" if call["sent"] else "it was not sent"
+    return visible(f"cancelled after {span(call['ageSeconds'])}: {what}; {sent}")
+
+
+CANCEL = CommandLine(
+    "cancel",
+    arguments=(argument("call", metavar="CALL", type=count),),
+    run=asking("cancel", lambda options: {"id": options.call}, cancelled),
+)
