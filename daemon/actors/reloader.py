@@ -31,28 +31,23 @@ class _Request:
         self.error: Exception | None = None
 
 
+@attrs.define(eq=False, kw_only=True)
 class Reloader:
     """Reloads the configuration when asked to."""
 
-    def __init__(
-        self,
-        *,
-        read: Callable[[], Config],
-        apply: Callable[[Config], Awaitable[Plan]],
-        source: str,
-        notify: Callable[[str], None],
-        redact: Callable[[str], str],
-        patience: float = READ_SECONDS,
-        note: Callable[[Event], None] = lambda _event: None,
-    ) -> None:
-        """Start without requests; `read` runs in a worker thread, `source` is the file's name in texts."""
-        self._read = read
-        self._apply = apply
-        self._source = source
-        self._notify = notify
-        self._redact = redact
-        self._patience = patience
-        self._note = note
+    _read: Callable[[], Config]
+    """Runs in a worker thread."""
+    _apply: Callable[[Config], Awaitable[Plan]]
+    _source: str
+    """The file's name in texts."""
+    _notify: Callable[[str], None]
+    _redact: Callable[[str], str]
+    _patience: float = READ_SECONDS
+    _note: Callable[[Event], None] = lambda _event: None
+    _ask: trio.MemorySendChannel[_Request] = attrs.field(init=False)
+    _asked: trio.MemoryReceiveChannel[_Request] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
         # A rendezvous: a request that is buffered when the daemon goes down would never be answered.
         self._ask, self._asked = trio.open_memory_channel[_Request](0)
 

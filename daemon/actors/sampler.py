@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import msgspec
+import attrs
 import trio
 from loguru import logger
 
@@ -24,35 +24,26 @@ LEAST = 1.0
 """Fewest seconds until the next sample: clocks differ, and a minute must not be closed twice."""
 
 
-class SampledDaemon(msgspec.Struct, frozen=True, kw_only=True):
-    """The sources of the measurements."""
-
-    upstreams: Mapping[str, UpstreamAccess | InstancedServer]
-    """The running servers by name."""
-    actors: Mapping[str, UpstreamAccess | InstancedServer]
-    """Shared servers, and the instances of the others, by their own names."""
-    tally: Tally
-    recent: RecentCalls
-
-
+@attrs.define(eq=False)
 class Sampler:
     """The actor that measures; `run` never returns."""
 
-    def __init__(
-        self,
-        sources: SampledDaemon,
-        series: Series,
-        wall: Callable[[], float],
-        measure: Callable[[], Mapping[int, int]] = memory_by_mark,
-    ) -> None:
-        """Start without measurements; `measure` returns resident bytes by mark, and blocks."""
-        self._sources = sources
-        self._series = series
-        self._wall = wall
-        self._measure = measure
-        self._most: dict[str, int] = {}
-        self._counted = hourly(sources.tally)
-        self._failing = False
+    _upstreams: Mapping[str, UpstreamAccess | InstancedServer]
+    """The running servers by name."""
+    _actors: Mapping[str, UpstreamAccess | InstancedServer]
+    """Shared servers, and the instances of the others, by their own names."""
+    _tally: Tally
+    _recent: RecentCalls
+    _series: Series
+    _wall: Callable[[], float]
+    _measure: Callable[[], Mapping[int, int]] = memory_by_mark
+    """Returns resident bytes by mark, and blocks."""
+    _most: dict[str, int] = attrs.field(factory=dict, init=False)
+    _counted: Mapping[str, int] = attrs.field(init=False)
+    _failing: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._counted = hourly(self._tally)
 
     async def run(self) -> None:
         """Measure until cancelled; a measurement that fails is left out."""
@@ -71,14 +62,14 @@ class Sampler:
                     self._failing = False
 
     async def _follow_calls(self) -> None:
-        newest = self._sources.recent.newest
+        newest = self._recent.newest
         while True:
             await newest.wait_changed(newest.value)
             self._look()
 
     def _look(self) -> None:
         """Note the calls in flight, if they are more than before in this minute."""
-        for name, each in self._sources.upstreams.items():
+        for name, each in self._upstreams.items():
             if each.in_flight > self._most.get(name, 0):
                 self._most[name] = each.in_flight
 
@@ -88,10 +79,10 @@ class Sampler:
         self._look()
         most, self._most = self._most, {}
         resident = await self._resident()
-        servers, now = self._sources.upstreams, trio.current_time()
+        servers, now = self._upstreams, trio.current_time()
         windows = {name: each.stats.turn(now) for name, each in servers.items()}
         shared = {id(each.stats) for each in servers.values()}
-        for each in self._sources.actors.values():
+        for each in self._actors.values():
             if id(each.stats) not in shared:
                 each.stats.turn(now)
         measured = {
@@ -110,7 +101,7 @@ class Sampler:
 
     async def _resident(self) -> dict[str, int]:
         """Resident bytes by server, of those that are children."""
-        marks = {mark: each.of for each in self._sources.actors.values() for mark in each.children.values()}
+        marks = {mark: each.of for each in self._actors.values() for mark in each.children.values()}
         found: dict[str, int] = {}
         if marks:
             for mark, size in (await trio.to_thread.run_sync(self._measure)).items():
@@ -119,7 +110,7 @@ class Sampler:
         return found
 
     def _of_daemon(self, at: int) -> MinuteOfDaemon:
-        now, before = hourly(self._sources.tally), self._counted
+        now, before = hourly(self._tally), self._counted
         self._counted = now
         more = {name: count - before.get(name, 0) for name, count in now.items()}
         return MinuteOfDaemon(

@@ -19,11 +19,11 @@ from daemon.clients.client import LOCAL_USER, Principal
 from daemon.clients.connection import MAX_HELD, ClientConnection
 from daemon.clients.context import SessionContext, SessionStatistics
 from daemon.clients.dispatch import plain_call
-from daemon.clients.requests.forwarding import ask_about_uri, complete, get_prompt, pass_on, read_resource
+from daemon.clients.requests.forwarding import ask_about_uri, complete, get_prompt, pass_on
 from daemon.clients.requests.initialize import accept_version, declared, discover, hello, initialize, ping
 from daemon.clients.requests.subscriptions import cancel, listen, set_level, subscribe, unsubscribe
 from daemon.clients.requests.tasks import ask_about_task, list_tasks
-from daemon.clients.requests.tools import NOT_FOUND, call_tool, list_definitions, list_tools
+from daemon.clients.requests.tools import NOT_FOUND, call_tool, list_definitions
 from daemon.errors import CallError, RunError, leaf
 from daemon.model import Kind
 from daemon.wire import envelope
@@ -48,13 +48,13 @@ OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None
     "tasks/cancel": partial(ask_about_task, protocol.CANCEL_TASK),
     "tasks/update": partial(ask_about_task, protocol.UPDATE_TASK),
     "tasks/list": list_tasks,
-    "tools/list": list_tools,
+    "tools/list": partial(list_definitions, Kind.TOOL),
     "tools/call": call_tool,
     "prompts/list": partial(list_definitions, Kind.PROMPT),
     "prompts/get": get_prompt,
     "resources/list": partial(list_definitions, Kind.RESOURCE),
     "resources/templates/list": partial(list_definitions, Kind.TEMPLATE),
-    "resources/read": read_resource,
+    "resources/read": partial(ask_about_uri, protocol.READ_RESOURCE),
     protocol.READ_DIRECTORY: partial(ask_about_uri, protocol.READ_DIRECTORY),
     "skills/list": partial(list_definitions, Kind.SKILL),
     protocol.GET_SKILL: partial(ask_about_uri, protocol.GET_SKILL),

@@ -168,6 +168,11 @@ class Selection:
     """Why the client is served nothing, with the other attributes as before; empty if it is served."""
 
     @property
+    def only(self) -> str:
+        """The server that the client has chosen alone; empty if there is none."""
+        return self.servers[0] if len(self.servers) == 1 else ""
+
+    @property
     def is_single(self) -> bool:
         """Whether the client has chosen one server alone, and sees it as if connected directly."""
         return len(self.servers) == 1

@@ -13,16 +13,17 @@ from msgspec import Raw
 
 from daemon import protocol
 from daemon.catalog.loaded import anonymous_key
-from daemon.clients.attachment import Attachment
+from daemon.clients.attachment import Attachment, Request
 from daemon.clients.client import Client, Principal, Selection
 from daemon.clients.context import SessionContext
 from daemon.clients.dispatch import Dispatch
-from daemon.clients.list_changes import ListChanges, Savings
+from daemon.clients.list_changes import ListChanges, ListPlace, Savings
 from daemon.clients.notifications import ConnectedClient
 from daemon.clients.server_requests import has
 from daemon.clients.sessions import SessionState, fault_of_key
 from daemon.errors import CallError, ResourceDisabled, UnknownResource
 from daemon.history.event import Event, EventKind
+from daemon.model import Kind
 from daemon.protocol import RESOURCE_NOT_FOUND
 from daemon.surfaces.surface import View
 from daemon.surfaces.table import ClientInfo, may_defer
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from daemon.clients.context import SessionContext
     from daemon.config.config_model import Profile
     from daemon.history.event import Detail
-    from daemon.model import Kind
     from daemon.wire.peer import Peer
 
 
@@ -360,9 +360,11 @@ class ClientConnection:
         self.client.move(profile)
         self._announce_changes()
 
-    def listing_of(self, kind: Kind) -> tuple[bytes, ...]:
-        """The client's prompts, resources or templates at present, each a raw JSON object."""
-        return self.attachments.own.view().offer.listed(kind)
+    def list_of(self, kind: Kind, request: Request) -> tuple[ListPlace, Callable[[], tuple[bytes, ...]]]:
+        """The list that a request means, and a function that returns its present items, raw JSON."""
+        if kind is Kind.TOOL:
+            return (kind, request.key), lambda: request.present_surface.list_tools(request.session.view())
+        return (kind, None), lambda: self.attachments.own.view().offer.listed(kind)
 
     def _announce_changes(self) -> None:
         self.lists.announce_if_changed()

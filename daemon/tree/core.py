@@ -15,7 +15,7 @@ import trio
 from daemon.actors.librarian import Librarian
 from daemon.actors.recorder import Recorder, Timing
 from daemon.actors.registry import Registry
-from daemon.actors.sampler import SampledDaemon, Sampler
+from daemon.actors.sampler import Sampler
 from daemon.actors.summarizing import Summarizing
 from daemon.actors.upstream import UpstreamActor
 from daemon.catalog.offer import Offers
@@ -191,10 +191,7 @@ def _recorder(core: Core, config: Config) -> Recorder:
 
 
 def _sampler(core: Core) -> Sampler:
-    sampled = SampledDaemon(
-        upstreams=core.upstreams, actors=core.servers.actors, tally=core.tally, recent=core.recent
-    )
-    return Sampler(sampled, core.series, time.time)
+    return Sampler(core.upstreams, core.servers.actors, core.tally, core.recent, core.series, time.time)
 
 
 def _sessions(core: Core) -> Sessions:

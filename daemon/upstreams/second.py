@@ -51,6 +51,7 @@ class SecondConnection:
         self.name, self.of = first.name, first.of
         self.instances: Instances | None = None
         self.wait_current, self.wake_to_list = first.wait_current, first.wake_to_list
+        self.notify = first.notify
         self.is_modern, self.has_resources = True, False
         """Modern, since any call of these clients may have gone over the first connection."""
         self.roots, self.is_own = first.roots, first.is_own
@@ -111,12 +112,6 @@ class SecondConnection:
             return self._first.send(call, exchange, client)
         text = f"server {self.name} is not connected yet for clients of your revision of MCP. Try again."
         raise UpstreamUnavailable(text, server=self.name)
-
-    def notify(self, method: str) -> None:
-        """Notify the server over both connections."""
-        self._first.notify(method)
-        if self._first.second_admission is not None:
-            self._first.second_admission.notify(method)
 
     def record(self, seconds: Sequence[float], *, ok: bool) -> None:
         """Count calls as the server's: of an instance, its own and its server's."""

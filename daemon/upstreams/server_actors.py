@@ -86,7 +86,8 @@ class ServerActors:
         """Servers and instances that take calls, by their own names; always the same dictionary."""
         self.sooner = trio.Event()
         """Set when something may be due earlier than before."""
-        self._nursery: trio.Nursery | None = None
+        self.nursery: trio.Nursery | None = None
+        """Stops retired actors; None where nothing runs yet."""
 
     def add(
         self,
@@ -150,14 +151,6 @@ class ServerActors:
         if name in self.supervisor.children:
             await self.supervisor.remove(name, reason)
 
-    async def run(self) -> None:
-        """Stop retired actors, until cancelled."""
-        try:
-            async with trio.open_nursery() as self._nursery:
-                await trio.sleep_forever()
-        finally:
-            self._nursery = None
-
     async def _end_after_calls(self, name: str, actor: UpstreamAccess, reason: str) -> None:
         with trio.move_on_after(actor.server.timeouts.call_max):
             await _calls_ended(actor)
@@ -170,9 +163,8 @@ class ServerActors:
             actor.subscribers.gone(actor.name)
 
     def _later(self, end: Callable[..., Awaitable[None]], *args: object) -> None:
-        # Where nothing runs yet, or any more, there is nothing to stop.
-        if self._nursery is not None:
-            self._nursery.start_soon(end, *args)
+        if self.nursery is not None and not self.nursery.cancel_scope.cancel_called:
+            self.nursery.start_soon(end, *args)
 
 
 async def _calls_ended(actor: UpstreamAccess) -> None:

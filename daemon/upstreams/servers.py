@@ -284,7 +284,8 @@ class Servers:
         self._newest = catalog
         self._around = around
         self._settle = settle
-        self._tells: dict[str, _RevocableTell] = {}
+        self._speaking: dict[str, object] = {}
+        """By name, a token of the shared actor whose facts count: the old list is not the new server's."""
         self.supervisor = Supervisor(
             [],
             starts=config.limits.starts,
@@ -312,10 +313,13 @@ class Servers:
             # Before anything is started: a server that is switched off must not run even for a moment.
             self._follow(self._catalog)
             nursery.start_soon(self._keep_following, self._catalog)
-            nursery.start_soon(self._actors.run)
+            self._actors.nursery = nursery
             nursery.start_soon(keep_ending, self.upstreams, self._actors)
             nursery.start_soon(keep_listing, self.upstreams, self._newest)
-            await self.supervisor.run()
+            try:
+                await self.supervisor.run()
+            finally:
+                self._actors.nursery = None
 
     async def apply(self, config: Config) -> Plan:
         """Apply a configuration, as far as a running daemon can, one at a time; return what that took.
@@ -369,7 +373,7 @@ class Servers:
         # The catalog's runs of that name are older than any fact from now on.
         run = 0 if known is None else known.status.incarnation
         if server.shared_by is Share.ALL:
-            upstream = self._actors.add(server, self._revocable(server))
+            upstream = self._actors.add(server, self._tell_of(server))
             upstream.child.status.runs = run
             self.upstreams[server.name] = upstream
         else:
@@ -379,7 +383,7 @@ class Servers:
     def _replace(self, server: Server) -> None:
         old = self.upstreams[server.name]
         if not isinstance(old, InstancedServer) and server.shared_by is Share.ALL:
-            upstream = self.upstreams[server.name] = self._actors.replace(server, self._revocable(server))
+            upstream = self.upstreams[server.name] = self._actors.replace(server, self._tell_of(server))
             # The catalog took it for new; a dormant or disabled one has nothing else to tell.
             self._on_status(server.name, upstream.child.status.value)
             self._actors.sooner.set()
@@ -391,15 +395,19 @@ class Servers:
             self._actors.retire(old, CHANGED, patient=True)
         self._add(server)
 
-    def _revocable(self, server: Server) -> Callable[[Fact], None]:
-        tell = self._tells[server.name] = _RevocableTell(self._around.tell)
+    def _tell_of(self, server: Server) -> Callable[[Fact], None]:
+        """A function that tells the facts of an actor, until another takes its name."""
+        token = self._speaking[server.name] = object()
+
+        def tell(fact: Fact) -> None:
+            if self._speaking.get(server.name) is token:
+                self._around.tell(fact)
+
         return tell
 
     def _revoke(self, name: str) -> None:
-        tell, upstream = self._tells.pop(name, None), self.upstreams.get(name)
-        if tell is not None:
-            tell.revoked = True
-        if isinstance(upstream, InstancedServer):
+        self._speaking.pop(name, None)
+        if isinstance(upstream := self.upstreams.get(name), InstancedServer):
             upstream.instances.speaks = False
 
     def _sort(self) -> None:
@@ -442,18 +450,6 @@ class Servers:
         # another by now shows nothing.
         if server is not None and server.enabled and child is not None and child.status.value is status:
             self._around.tell(StatusChanged(server=name, status=status))
-
-
-class _RevocableTell:
-    """Tells the facts of one actor until another takes its name: the old list is not the new server's."""
-
-    def __init__(self, tell: Callable[[Fact], None]) -> None:
-        self.revoked = False
-        self._tell = tell
-
-    def __call__(self, fact: Fact) -> None:
-        if not self.revoked:
-            self._tell(fact)
 
 
 async def _look(marks: frozenset[int]) -> Mapping[int, Effort]:

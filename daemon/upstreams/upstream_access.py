@@ -426,9 +426,10 @@ class UpstreamAccess:
             self.admission.cancel(key, reason)
 
     def notify(self, method: str) -> None:
-        """Send a notification without params (`ports.Upstream.notify`)."""
-        if self.admission is not None:
-            self.admission.notify(method)
+        """Send a notification without params over both connections (`ports.Upstream.notify`)."""
+        for each in (self.admission, self.second_admission):
+            if each is not None:
+                each.notify(method)
 
     async def wake(self) -> bool:
         """Cut a backoff short and wait for the server to come up (`ports.Upstream.wake`)."""

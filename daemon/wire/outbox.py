@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import os
 import select
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
@@ -51,12 +50,14 @@ LINGER_SECONDS = 0.001
 MAX_SKIPS = 64  # most turns without lingering after a fruitless try: each try may cost the others a millisecond
 
 
-class Watching(ABC):
+class Watching:
     """The descriptors of one epoll and the owners to call when they are ready."""
 
-    def __init__(self) -> None:
+    def __init__(self, poll: Poll) -> None:
+        """Begin without an epoll, which the `poll` makes with the first descriptor."""
         self.epoll: select.epoll | None = None
         self.watched: dict[int, tuple[int, OnReady]] = {}
+        self._poll = poll
 
     def watch(self, fd: int, events: int, on_ready: OnReady) -> None:
         """Call `on_ready` with a descriptor's ready events, hang-ups included, each time, until `events` is 0.
@@ -70,26 +71,17 @@ class Watching(ABC):
                 assert self.epoll is not None
                 del self.watched[fd]
                 self.epoll.unregister(fd)
-                self._close_if_idle()
+                self._poll.close_if_idle()
             return
-        epoll = self.epoll or self._start()
+        if self.epoll is None:
+            self._poll.start()
+        epoll = self.epoll
+        assert epoll is not None
         if known is None:
             epoll.register(fd, events)
         elif known[0] != events:
             epoll.modify(fd, events)
         self.watched[fd] = events, on_ready
-
-    @abstractmethod
-    def soon(self, call: Callable[[], None]) -> None:
-        """Call this once after every other link's turn. Only from `on_ready` or such a call."""
-
-    @abstractmethod
-    def _start(self) -> select.epoll:
-        """Make the epoll for the first descriptor."""
-
-    @abstractmethod
-    def _close_if_idle(self) -> None:
-        """Close the epoll when nothing is watched."""
 
     def call(self, fd: int, ready: int) -> None:
         """Call the owner of a ready descriptor."""
@@ -106,9 +98,8 @@ class Guests(Watching):
     """Descriptors that are served after all others, one at a time."""
 
     def __init__(self, poll: Poll) -> None:
-        super().__init__()
+        super().__init__(poll)
         self.later: deque[Callable[[], None]] = deque()  # postponed calls of guests, oldest first
-        self._poll = poll
 
     def soon(self, call: Callable[[], None]) -> None:
         """Call this once after the other guests' turns. Tasks may use it, too."""
@@ -131,20 +122,12 @@ class Guests(Watching):
                 break
         return served
 
-    def _start(self) -> select.epoll:
-        self._poll.start()
-        assert self.epoll is not None
-        return self.epoll
-
-    def _close_if_idle(self) -> None:
-        self._poll.close_if_idle()
-
 
 class Poll(Watching):
     """Calls back when descriptors are ready; `after` then writes what the callbacks have queued."""
 
     def __init__(self, after: Callable[[], None]) -> None:
-        super().__init__()
+        super().__init__(self)
         self.guests = Guests(self)  # the descriptors that are served after all others
         self._both: select.epoll | None = None  # ready when either epoll is; trio waits for this one
         self._after = after
@@ -159,7 +142,7 @@ class Poll(Watching):
         """Call this once after every other link's turn. Only from `on_ready` or such a call."""
         self._soon.append(call)
 
-    def start(self) -> select.epoll:
+    def start(self) -> None:
         """Make the epolls and begin to take turns."""
         own, guests, both = self.epoll, self.guests.epoll, self._both = [select.epoll() for _ in range(3)]
         both.register(own, IN)
@@ -167,7 +150,6 @@ class Poll(Watching):
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         both.register(self._bell, IN)
         trio.lowlevel.spawn_system_task(self._drive, own, both, name="daemon.wire.outbox")
-        return own
 
     def close_if_idle(self) -> None:
         """Close the epolls when nothing is watched; during a turn, its end does so."""
@@ -184,8 +166,6 @@ class Poll(Watching):
             assert self._bell is not None
             self._is_rung = True
             os.eventfd_write(self._bell, 1)
-
-    _start, _close_if_idle = start, close_if_idle
 
     def _close(self) -> None:
         for each in (self._both, self.epoll, self.guests.epoll):

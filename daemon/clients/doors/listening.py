@@ -13,6 +13,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Generic, NoReturn, Protocol, TypeVar
 
+import attrs
 import trio
 from loguru import logger
 
@@ -41,44 +42,31 @@ REFUSALS_PAUSE = 0.02
 V = TypeVar("V")
 
 
+@attrs.define(eq=False)
 class Listener(Generic[V]):
     """Accepts connections on one socket and serves each in a task of its own."""
 
-    def __init__(
-        self,
-        door: str,
-        listener: socket.socket,
-        *,
-        places: int,
-        admit: Callable[[socket.socket], V | None],
-        serve: Callable[[socket.socket, V], Awaitable[None]],
-        vet: Callable[[socket.socket], Awaitable[bool]] | None = None,
-        log_full: Callable[[], None] = lambda: None,
-        keeps: int = KEPT_DESCRIPTORS,
-    ) -> None:
-        """Prepare to accept.
+    _door: str  # for the log
+    _listener: socket.socket  # bound, listening and non-blocking
+    _places: int = attrs.field(kw_only=True)
+    """Connections at a time; further ones wait in the kernel's backlog."""
+    _admit: Callable[[socket.socket], V | None] = attrs.field(kw_only=True)
+    """Returns the peer, or None to refuse; a shortage that it raises is waited out."""
+    _serve: Callable[[socket.socket, V], Awaitable[None]] = attrs.field(kw_only=True)
+    """Owns the connection and contains its faults: an exception ends `run`."""
+    _vet: Callable[[socket.socket], Awaitable[bool]] | None = attrs.field(default=None, kw_only=True)
+    """A slow second opinion on an admitted connection."""
+    _log_full: Callable[[], None] = attrs.field(default=lambda: None, kw_only=True)
+    """Called before waiting for a place."""
+    _keeps: int = attrs.field(default=KEPT_DESCRIPTORS, kw_only=True)
+    """Descriptors of the process that are left to others; 0 for operators."""
+    _room: trio.Semaphore = attrs.field(init=False)
+    _said: float = attrs.field(default=-SAY_SECONDS, init=False)
+    _refused: int = attrs.field(default=0, init=False)
+    _accepting: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
-        Args:
-            door: the door's name, for the log.
-            listener: bound, listening and non-blocking.
-            places: connections at a time; further ones wait in the kernel's backlog.
-            admit: returns the peer, or None to refuse; a shortage that it raises is waited out.
-            serve: owns the connection and contains its faults: an exception ends `run`.
-            vet: a slow second opinion on an admitted connection.
-            log_full: called before waiting for a place.
-            keeps: descriptors of the process that are left to others; 0 for operators.
-        """
-        self._door = door
-        self._listener = listener
-        self._room = trio.Semaphore(places)
-        self._admit = admit
-        self._serve = serve
-        self._vet = vet
-        self._tell_full = log_full
-        self._keeps = keeps
-        self._said = -SAY_SECONDS
-        self._refused = 0
-        self._accepting = trio.CancelScope()
+    def __attrs_post_init__(self) -> None:
+        self._room = trio.Semaphore(self._places)
 
     async def run(self) -> NoReturn:
         """Accept and serve until cancelled; raises OSError for a broken listening socket."""
@@ -86,7 +74,7 @@ class Listener(Generic[V]):
             with self._accepting:
                 while True:
                     if not self._room.value:
-                        self._tell_full()
+                        self._log_full()
                     await self._room.acquire()
                     nursery.start_soon(self._serve_in_place, *await self._accept())
             await trio.sleep_forever()

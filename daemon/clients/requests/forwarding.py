@@ -40,11 +40,15 @@ NO_COMPLETION = b'{"completion":{"values":[]}}'
 """The answer in place of a server that completes nothing."""
 
 
-_NAMED_IN: Mapping[str, Callable[..., bytes]] = {
-    protocol.GET_SKILL: with_skill,
-    protocol.READ_DIRECTORY: partial(with_uris, "resources"),
+_NAMED_IN: Mapping[str, tuple[Callable[..., bytes], Callable[[str, str], str]]] = {
+    protocol.READ_RESOURCE: (partial(with_uris, "contents"), app_uri),
+    protocol.GET_SKILL: (with_skill, skill_uri),
+    protocol.READ_DIRECTORY: (partial(with_uris, "resources"), skill_uri),
 }
-"""The methods of skills (SEP-2640), and the functions that name the URIs in their results."""
+"""The functions that name the URIs in the results of a method, and the function that names one."""
+
+OF_SKILLS = (Kind.SKILL, Kind.RESOURCE, Kind.TEMPLATE)
+"""The lists that may hold the URI of a skill (SEP-2640)."""
 
 _CACHEABLE = (protocol.READ_RESOURCE, protocol.GET_SKILL)
 
@@ -91,7 +95,11 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
     def code_of(self, error: CallError) -> int | None:
         """The JSON-RPC code for an error (`ClientCall.code_of`)."""
         unknown = isinstance(error, UnknownResource | ResourceDisabled)
-        if unknown and not self.request.modern and self.method not in _NAMED_IN:
+        if (
+            unknown
+            and not self.request.modern
+            and self.method not in {protocol.GET_SKILL, protocol.READ_DIRECTORY}
+        ):
             return protocol.RESOURCE_NOT_FOUND
         wrong = (UnknownPrompt, PromptDisabled, UnknownResource, ResourceDisabled, errors.ToolHeld)
         return INVALID_PARAMS if isinstance(error, wrong) else INTERNAL_ERROR
@@ -99,8 +107,6 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
 
 MAX_SHOWN = 100
 """Characters of an unknown name that the answer repeats."""
-
-_decode_text = msgspec.json.Decoder(str).decode
 
 
 def begin(
@@ -164,7 +170,7 @@ def text_in(members: Mapping[str, Raw], key: str) -> str:
     if key not in members:
         raise msgspec.ValidationError(f"Object missing required field `{key}`")
     try:
-        return _decode_text(members[key])
+        return protocol.decode_text(members[key])
     except msgspec.ValidationError as error:
         raise msgspec.ValidationError(f"{error} - at `$.{key}`") from None
 
@@ -186,7 +192,7 @@ def get_prompt(connection: ClientConnection, params: Raw | None, request: Reques
             return
     payload = members.pop("arguments", None)
     del members["name"]
-    route = partial(_route_prompt, name, payload, _single(request))
+    route = partial(_route_prompt, name, payload, request.session.selection.only)
     begin(connection, request, protocol.GET_PROMPT, params, members, route, (Kind.PROMPT,))
 
 
@@ -224,11 +230,6 @@ def find_prompt(view: View, name: str, single: str = "") -> ToolKey:
     raise UnknownPrompt(text, prompt=name[:MAX_SHOWN], closest=near)
 
 
-def _single(request: Request) -> str:
-    selection = request.session.selection
-    return selection.servers[0] if selection.is_single else ""
-
-
 def _route_prompt(name: str, payload: Raw | None, single: str, view: View) -> Forward:
     server, own = find_prompt(view, name, single)
     return forward_to(server, protocol.GET_PROMPT, f"{server}/prompt:{own}", "name", own, payload)
@@ -238,31 +239,30 @@ MAX_URI = 16 * 1024
 """Bytes of the longest URI looked up: it is compared with every template."""
 
 
-def read_resource(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Forward a `resources/read` to the resource's server. Raises MsgspecError: the params name no resource."""
-    members = protocol.members_of(params)
-    uri = uri_in(members)
-    del members["uri"]
-    route = partial(_route_resource, uri, request.session.links)
-    kinds = (Kind.RESOURCE, Kind.TEMPLATE)
-    begin(connection, request, protocol.READ_RESOURCE, params, members, route, kinds)
-
-
 def ask_about_uri(method: str, connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Forward `skills/get` or `resources/directory/read` to its URI's server. Raises MsgspecError: no URI."""
+    """Forward a read, of a resource or of skills, to its URI's server. Raises MsgspecError: there is no URI."""
     members = protocol.members_of(params)
     uri = uri_in(members)
     del members["uri"]
     route = partial(_route_uri, method, uri, request.session.links)
-    begin(connection, request, method, params, members, route, (Kind.SKILL, Kind.RESOURCE, Kind.TEMPLATE))
+    kinds = (Kind.RESOURCE, Kind.TEMPLATE) if method == protocol.READ_RESOURCE else OF_SKILLS
+    begin(connection, request, method, params, members, route, kinds)
 
 
 def _route_uri(method: str, uri: str, links: Mapping[str, str], view: View) -> Forward:
     server, own = find_resource(view, uri, links)
-    forward = forward_to(server, method, f"{server}/{method}", "uri", own)
-    if own == uri:
+    label, (convert, name) = f"{server}/{method}", _NAMED_IN[method]
+    if is_read := method == protocol.READ_RESOURCE:
+        # An unlisted URI may hold anything, so it is not logged: only the operator sees the log.
+        listed = uri in view.offer.definitions(Kind.RESOURCE)
+        label = f"{server}/resource:{own}" if listed else f"{server}/resource"
+    forward = forward_to(server, method, label, "uri", own)
+    if is_read and is_page(own):
+        forward = attrs.evolve(forward, page=own)
+    if own == uri or name(server, own) == own:
         return forward
-    return attrs.evolve(forward, convert=partial(_NAMED_IN[method], name=partial(skill_uri, server)))
+    # The answer names what is named by its server, too: another may have the server's own URI.
+    return attrs.evolve(forward, convert=partial(convert, name=partial(name, server)))
 
 
 def uri_in(members: dict[str, Raw]) -> str:
@@ -296,43 +296,22 @@ def find_resource(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
     raise UnknownResource(text, uri=uri)
 
 
-def _route_resource(uri: str, links: Mapping[str, str], view: View) -> Forward:
-    server, own = find_resource(view, uri, links)
-    # An unlisted URI may hold anything, so it is not logged: only the operator sees the log.
-    listed = uri in view.offer.definitions(Kind.RESOURCE)
-    label = f"{server}/resource:{own}" if listed else f"{server}/resource"
-    forward = forward_to(server, protocol.READ_RESOURCE, label, "uri", own)
-    if is_page(own):
-        forward = attrs.evolve(forward, page=own)
-    return forward if own == uri else _as_asked(forward, own, "contents")
-
-
-def _as_asked(forward: Forward, own: str, member: str) -> Forward:
-    """Name in the answer, too, what is named by its server: another may have the server's own URI."""
-    if app_uri(forward.server, own) == own:
-        return forward
-    name = partial(app_uri, forward.server)
-    return attrs.evolve(forward, convert=partial(with_uris, member, name=name))
-
-
 OF_PROMPT = "ref/prompt"
 """The type of a reference to a prompt (MCP, `PromptReference`)."""
 
 OF_RESOURCE = "ref/resource"
 """The type of a reference to a resource or template (MCP, `ResourceTemplateReference`)."""
 
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
-
 
 def complete(connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Forward a `completion/complete` to its reference's server. Raises MsgspecError: it refers to nothing."""
     members = protocol.members_of(params)
-    ref = _decode_object(members.pop("ref", Raw(b"{}")))
+    ref = protocol.decode_members(members.pop("ref", Raw(b"{}")))
     kind = text_in(ref, "type")
     kinds: tuple[Kind, ...]
     if kind == OF_PROMPT:
         key, kinds = "name", (Kind.PROMPT,)
-        find = partial(find_prompt, name=text_in(ref, key), single=_single(request))
+        find = partial(find_prompt, name=text_in(ref, key), single=request.session.selection.only)
     elif kind == OF_RESOURCE:
         key, kinds = "uri", (Kind.TEMPLATE, Kind.RESOURCE)
         find = partial(_find_template, uri=uri_in(ref), links=request.session.links)

@@ -193,7 +193,7 @@ def _if_said(instructions: str | None) -> dict[str, object]:
 
 def _introduction(selection: Selection, servers: Mapping[str, ServerEntry]) -> Introduction | None:
     """The introduction of the only server that a client has chosen; None otherwise, and while unknown."""
-    entry = servers.get(selection.servers[0]) if len(selection.servers) == 1 else None
+    entry = servers.get(selection.only)
     return None if entry is None or not entry.said.introduction else read_introduction(entry.said.introduction)
 
 
@@ -209,14 +209,8 @@ def initialize(connection: ClientConnection, request_id: bytes, params: Raw | No
         _declare(connection, fields.capabilities)
         connection.calls.server_requests.capabilities = connection.client.capabilities
 
-    def answer(selection: Selection, view: View, servers: Mapping[str, ServerEntry]) -> None:
-        result = initialize_result(
-            fields.protocolVersion,
-            instructions_for(selection, view),
-            declared_in(selection, view, servers, modern=False),
-            info_for(selection, servers),
-            others_of(selection, servers, VERSION),
-        )
+    def answer() -> None:
+        result = initialize_result(fields.protocolVersion, *_introduction_to(connection, VERSION))
         connection.protocol = msgspec.json.decode(result)["protocolVersion"]
         connection.lists.handshaken = True
         connection.peer.answer(request_id, result)
@@ -227,13 +221,24 @@ def initialize(connection: ClientConnection, request_id: bytes, params: Raw | No
 def discover(connection: ClientConnection, request_id: bytes, _params: Raw | None) -> None:
     """Answer `server/discover` (MCP 2026-07-28)."""
 
-    def answer(selection: Selection, view: View, servers: Mapping[str, ServerEntry]) -> None:
-        declared, info = declared_in(selection, view, servers, modern=True), info_for(selection, servers)
-        others = others_of(selection, servers, VERSIONS)
-        result = discover_result(instructions_for(selection, view), declared, info, others)
-        connection.peer.answer(request_id, result)
+    def answer() -> None:
+        connection.peer.answer(request_id, discover_result(*_introduction_to(connection, VERSIONS)))
 
     _when_introduced(connection, request_id, answer)
+
+
+def _introduction_to(
+    connection: ClientConnection, of_era: str
+) -> tuple[str | None, dict[str, object], object, Mapping[str, Raw]]:
+    """The instructions, capabilities, `serverInfo` and other members that a client is told in its era."""
+    selection, view = connection.selection, connection.attachments.own.view()
+    servers = connection.context.catalog.value.servers
+    return (
+        instructions_for(selection, view),
+        declared_in(selection, view, servers, modern=of_era == VERSIONS),
+        info_for(selection, servers),
+        others_of(selection, servers, of_era),
+    )
 
 
 def declared(connection: ClientConnection) -> dict[str, object]:
@@ -287,11 +292,7 @@ def hello(connection: ClientConnection, said: dict[str, object]) -> None:
         connection.client_log.warning("{}", denied)
 
 
-def _when_introduced(
-    connection: ClientConnection,
-    request_id: bytes,
-    answer: Callable[[Selection, View, Mapping[str, ServerEntry]], None],
-) -> None:
+def _when_introduced(connection: ClientConnection, request_id: bytes, answer: Callable[[], None]) -> None:
     """Answer a handshake now, or once the chosen servers have introduced themselves."""
     context, attachments = connection.context, connection.attachments
     servers = not_introduced(connection.selection, context.catalog.value.servers)
@@ -303,10 +304,7 @@ def _when_introduced(
             await wait_known(context, AwaitListing(servers=servers, chosen=True), session, request_id)
             await context.settled()
 
-    def answer_now() -> None:
-        answer(connection.selection, attachments.own.view(), context.catalog.value.servers)
-
     if servers:
-        answer_after(connection, request_id, "a handshake", known, answer_now)
+        answer_after(connection, request_id, "a handshake", known, answer)
     else:
-        answer_now()
+        answer()

@@ -19,7 +19,6 @@ from daemon.clients.list_changes import MAX_SUBSCRIPTIONS
 from daemon.clients.requests.forwarding import find_resource, uri_in
 from daemon.clients.requests.initialize import declared
 from daemon.clients.requests.tasks import lacks_tasks, watch_tasks
-from daemon.clients.requests.tools import list_now
 from daemon.clients.task_results import owner_in
 from daemon.clients.waits import wait_known, wait_up
 from daemon.errors import CallError, Overloaded, UnknownResource, UpstreamTimeout, UpstreamUnavailable
@@ -114,15 +113,18 @@ async def _begin(
     return following
 
 
-async def _subscribe(connection: ClientConnection, request: Request, uri: str) -> None:
-    following = None
+async def _agree(connection: ClientConnection, following: Following) -> None:
+    """Return once the server has accepted a subscription; if not, the subscription ends."""
     try:
-        following = await _begin(connection, request.session, uri, None, request.id)
         await _settled(connection, following)
     except BaseException:
-        if following is not None:
-            _end(connection, following)
+        _end(connection, following)
         raise
+
+
+async def _subscribe(connection: ClientConnection, request: Request, uri: str) -> None:
+    try:
+        await _agree(connection, await _begin(connection, request.session, uri, None, request.id))
     finally:
         connection.waiting_follows -= 1
     connection.peer.answer(request.id, b"{}")
@@ -135,18 +137,15 @@ async def _follow_all(
     settled, limit = set[str](), trio.CapacityLimiter(MAX_WAITING)
 
     async def settle(uri: str) -> None:
-        following = None
         try:
             async with limit:
                 following = await _begin(connection, request.session, uri, request.id, request.id)
-            # The request may have been cancelled meanwhile.
+            # If the request has been cancelled meanwhile, all its subscriptions end below.
             if request.id in connection.listens:
-                await _settled(connection, following)
+                await _agree(connection, following)
                 settled.add(uri)
         except (CallError, RemoteError) as error:
             connection.client_log.debug("a resource that cannot be followed: {}", error.message)
-        if following is not None and uri not in settled:
-            _end(connection, following)
 
     async with trio.open_nursery() as nursery:
         for uri in dict.fromkeys(uris):
@@ -267,7 +266,7 @@ def _acknowledge(
         honoured["resourceSubscriptions"] = uris
     if honoured:
         for kind in (each for each in Kind if LISTS[each].wish in honoured):
-            connection.lists.follow(*list_now(connection, request, kind))
+            connection.lists.follow(*connection.list_of(kind, request))
         connection.lists.open[request.id] = honoured
     acknowledged = protocol.of_subscription(request.id, notifications=honoured)
     connection.peer.notify(protocol.ACKNOWLEDGED, acknowledged, request.id)

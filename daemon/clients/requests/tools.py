@@ -12,7 +12,6 @@ from daemon import protocol
 from daemon.catalog.kinds import LISTS
 from daemon.clients.attachment import Request
 from daemon.clients.connection import ClientConnection, UnknownCursor
-from daemon.clients.list_changes import ListPlace
 from daemon.clients.requests.tasks import call_as_task
 from daemon.clients.waits import wait_known
 from daemon.model import Kind
@@ -55,38 +54,32 @@ servers."""
 
 
 def list_definitions(kind: Kind, connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Answer a request for prompts, resources or templates, now or once the servers have listed them.
+    """Answer a request for a list; the first page once servers have listed and other daemons' loads are known.
 
     Raises `msgspec.MsgspecError`: the params are not those of a list; `UnknownCursor`: the cursor was never
     given out.
     """
-    cursor = protocol.decode_list(params or b"{}").cursor
-    view = request.session.view()
-    servers, chosen = unlisted(view.servers.values(), (kind,)), bool(request.session.selection.servers)
-    awaited = AwaitListing(servers=servers, kinds=(kind,), chosen=chosen)
-    answer_list(connection, request, cursor, awaited, partial(_answer_page, connection, request, kind))
-
-
-def answer_list(
-    connection: ClientConnection,
-    request: Request,
-    cursor: str | None,
-    awaited: AwaitListing,
-    answer: Callable[[str | None], None],
-    look: Callable[[], Awaitable[None]] | None = None,
-) -> None:
-    """Answer a request for a list; the first page waits for servers and other daemons (`look`)."""
+    cursor, session = protocol.decode_list(params or b"{}").cursor, request.session
+    view, look = session.view(), None
+    if kind is Kind.TOOL:
+        connection.lists.asked(request.key)
+        servers = request.surface.awaits(view)
+        look = None if request.key is None else connection.context.look
+    else:
+        servers = unlisted(view.servers.values(), (kind,))
+    awaited = AwaitListing(servers=servers, kinds=(kind,), chosen=bool(session.selection.servers))
+    answer = partial(_answer_page, connection, request, kind, cursor)
 
     async def known() -> None:
         if look is not None:
             await look()
         with trio.move_on_after(patience_of(connection.client.info)):
-            await wait_known(connection.context, awaited, request.session, request.id)
+            await wait_known(connection.context, awaited, session, request.id)
 
-    if (awaited.servers or look) and cursor is None:
-        answer_after(connection, request.id, "a request for a list", known, partial(answer, None))
+    if (servers or look) and cursor is None:
+        answer_after(connection, request.id, "a request for a list", known, answer)
     else:
-        answer(cursor)
+        answer()
 
 
 def answer_after(
@@ -139,19 +132,10 @@ def _position(cursor: str | None, count: int) -> int:
     raise UnknownCursor("unknown cursor: begin again without one")
 
 
-def list_now(
-    connection: ClientConnection, request: Request, kind: Kind
-) -> tuple[ListPlace, Callable[[], tuple[bytes, ...]]]:
-    """The list that a request means, and a function that returns its present items, raw JSON."""
-    if kind is not Kind.TOOL:
-        return (kind, None), partial(connection.listing_of, kind)
-    return (kind, request.key), lambda: request.present_surface.list_tools(request.session.view())
-
-
 def _answer_page(connection: ClientConnection, request: Request, kind: Kind, cursor: str | None) -> None:
     context = connection.context
     context.settle_names()
-    place, look = list_now(connection, request, kind)
+    place, look = connection.list_of(kind, request)
     items, limits = look(), context.catalog.value.config.limits
     if not items and (refusal := _refusal(request, kind)):
         connection.peer.refuse_as(request.id, refusal)
@@ -167,7 +151,7 @@ def _answer_page(connection: ClientConnection, request: Request, kind: Kind, cur
 def _refusal(request: Request, kind: Kind) -> bytes:
     """The server's own refusal of a list, for a client that has chosen the server alone."""
     selection = request.session.selection
-    entry = request.session.view().catalog.servers.get(selection.servers[0]) if selection.is_single else None
+    entry = request.session.view().catalog.servers.get(selection.only)
     if entry is None or entry.disabled:
         return b""
     known = entry.list_of(kind)
@@ -185,23 +169,6 @@ def call_tool(connection: ClientConnection, params: Raw | None, request: Request
         # 2026-07-28 has none, and a server of 2025-11-25 would make a task that the client could not fetch.
         others = {key: value for key, value in others.items() if key != "task"}
     connection.dispatch.begin(request, wanted.name, bytes(wanted.arguments), wanted.meta, others)
-
-
-def list_tools(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Answer `tools/list`, once the servers have listed and the session's loads at other daemons are known.
-
-    Raises `msgspec.MsgspecError`: the params are not those of a list; `UnknownCursor`: the cursor was never
-    given out.
-    """
-    cursor = protocol.decode_list(params or b"{}").cursor
-    connection.lists.asked(request.key)
-    session = request.session
-    chosen = bool(session.selection.servers)
-    awaited = AwaitListing(servers=request.surface.awaits(session.view()), chosen=chosen)
-    look = None if request.key is None else connection.context.look
-    answer_list(
-        connection, request, cursor, awaited, partial(_answer_page, connection, request, Kind.TOOL), look
-    )
 
 
 def _note_listed(connection: ClientConnection, request: Request, tools: tuple[bytes, ...], page: range) -> None:

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.actors.sampler import SampledDaemon, Sampler
+from daemon.actors.sampler import Sampler
 from daemon.counting.measures import CallStats
 from daemon.counting.recent_calls import RecentCall, RecentCalls
 from daemon.counting.series import MinuteOfDaemon, MinuteOfServer, Series
@@ -42,14 +42,17 @@ class Daemon:
         self.recent, self.series = RecentCalls(self.wall), Series()
         self.ahead = 0.0
         self.resident: Mapping[int, int] | None = {7: 10 << 20, 8: 20 << 20, 99: 1}
-        sources = SampledDaemon(
-            upstreams={"git": self.git, "web": self.web},
-            actors={"git": self.git, "web#1": self.instance},
-            tally=self.tally,
-            recent=self.recent,
-        )
         self.began = trio.current_time()
-        nursery.start_soon(Sampler(sources, self.series, self.wall, self.measure).run)
+        sampler = Sampler(
+            {"git": self.git, "web": self.web},
+            {"git": self.git, "web#1": self.instance},
+            self.tally,
+            self.recent,
+            self.series,
+            self.wall,
+            self.measure,
+        )
+        nursery.start_soon(sampler.run)
 
     def wall(self) -> float:
         """The wall clock."""

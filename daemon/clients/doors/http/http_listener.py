@@ -64,45 +64,37 @@ class Visit:
     """Serves the connection in another protocol, and closes it."""
 
 
+@attrs.define(eq=False)
 class HttpListener:
     """Accepts connections, and has their requests judged."""
 
-    def __init__(
-        self,
-        bounds: Bounds,
-        listener: socket.socket,
-        judge: Callable[[HttpExchange, Visit], None],
-        *,
-        outbox: Outbox,
-        tls: ssl.SSLContext | None = None,
-        vet: Callable[[socket.socket], Awaitable[bool]] | None = None,
-        on_tick: Callable[[float], None] = lambda _now: None,
-        on_ended: Callable[[ResponseWriter], None] = lambda _responses: None,
-    ) -> None:
-        """Prepare to serve.
+    _bounds: Bounds
+    _socket: socket.socket  # bound, listening and non-blocking
+    _judge: Callable[[HttpExchange, Visit], None]
+    """Answers a request when its head is there, or raises `Refusal`."""
+    _outbox: Outbox = attrs.field(kw_only=True)
+    _tls: ssl.SSLContext | None = attrs.field(default=None, kw_only=True)
+    """The certificate; None: without TLS."""
+    _vet: Callable[[socket.socket], Awaitable[bool]] | None = attrs.field(default=None, kw_only=True)
+    """Vets the process at the other end; None: any may come in."""
+    _on_tick: Callable[[float], None] = attrs.field(default=lambda _now: None, kw_only=True)
+    """Called every `TICK_SECONDS`."""
+    _on_ended: Callable[[ResponseWriter], None] = attrs.field(default=lambda _responses: None, kw_only=True)
+    """Called when a connection has no further requests."""
+    visits: dict[ResponseWriter, Visit] = attrs.field(factory=dict, init=False)
+    _strangers: Strangers = attrs.field(init=False)
+    _handshakes: Turns | None = attrs.field(init=False)
+    _listener: Listener[str] = attrs.field(init=False)
 
-        Args:
-            bounds: its limits.
-            listener: bound, listening and non-blocking.
-            judge: answers a request when its head is there, or raises `Refusal`.
-            outbox: the daemon's outbox.
-            tls: the certificate; None: without TLS.
-            vet: vets the process at the other end; None: any may come in.
-            on_tick: called every `TICK_SECONDS`.
-            on_ended: called when a connection has no further requests.
-        """
-        self.visits: dict[ResponseWriter, Visit] = {}
-        self._bounds = bounds
-        self._judge = judge
-        self._outbox = outbox
-        self._tls = tls
-        self._handshakes = None if tls is None else Turns()
-        self._on_tick = on_tick
-        self._on_ended = on_ended
+    def __attrs_post_init__(self) -> None:
+        bounds = self._bounds
+        self._handshakes = None if self._tls is None else Turns()
         self._strangers = Strangers(bounds.strangers)
         # One more: an accepted connection ends a stranger's.
         room = bounds.strangers + (bounds.places + 1 if bounds.places else 0)
-        self._listener = Listener(bounds.door, listener, places=room, admit=peer_of, vet=vet, serve=self._serve)
+        self._listener = Listener(
+            bounds.door, self._socket, places=room, admit=peer_of, vet=self._vet, serve=self._serve
+        )
 
     async def run(self) -> NoReturn:
         """Serve until cancelled; raises OSError for a broken listening socket."""

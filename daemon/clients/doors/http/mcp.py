@@ -134,30 +134,24 @@ MAX_WORKSPACES = 64  # cached workspace headers: a client repeats its own
 POSTING = ("application/json", "text/event-stream")
 
 
+@attrs.define(eq=False)
 class McpEndpoint:
     """Answers the requests under `/mcp`."""
 
-    def __init__(
-        self,
-        start: Callable[[Link, Principal, Callable[[], None]], None],
-        *,
-        outbox: Outbox,
-        places: int,
-        definition: Callable[[Place, str], bytes] = lambda _place, _name: b"",
-    ) -> None:
-        """Begin without sessions.
+    _start: Callable[[Link, Principal, Callable[[], None]], None]
+    """Serves a link in a task, and calls its third argument at the end."""
+    _outbox: Outbox = attrs.field(kw_only=True)
+    _places: int = attrs.field(kw_only=True)
+    """Sessions at a time."""
+    _definition: Callable[[Place, str], bytes] = attrs.field(default=lambda _place, _name: b"", kw_only=True)
+    """Returns a place's tool by name, raw; empty if missing."""
+    sessions: HttpSessions = attrs.field(init=False)
+    _links: dict[ResponseWriter, dict[tuple[Place, RequestNames], ExchangeLink[PostReply]]] = attrs.field(
+        factory=dict, init=False
+    )
 
-        Args:
-            start: serves a link in a task, and calls its third argument at the end.
-            outbox: the daemon's outbox.
-            places: sessions at a time.
-            definition: a place's tool by name, raw; empty if missing.
-        """
-        self._definition = definition
-        self.sessions = HttpSessions(start, outbox, places)
-        self._start = start
-        self._outbox = outbox
-        self._links: dict[ResponseWriter, dict[tuple[Place, RequestNames], ExchangeLink[PostReply]]] = {}
+    def __attrs_post_init__(self) -> None:
+        self.sessions = HttpSessions(self._start, self._outbox, self._places)
 
     def serve(self, exchange: HttpExchange, place: Place) -> None:
         """Answer an admitted request, now or with its body, or raise Refusal."""
