@@ -116,6 +116,7 @@ _BY_WORD = {
     "SERVER|INSTANCE": _Live(("status", _instances)),
     "SERVER/TOOL": _Live(_TOOLS),
     "SERVER[/TOOL]": _Live(_SERVERS, _TOOLS),
+    "SERVER[/TOOL]|verify": _Live(("", lambda _answer: ("verify",)), _SERVERS, _TOOLS),
     "SERVER[/NAME]": _Live(
         _SERVERS, ("approve", lambda answer: (f"{each['server']}/{each['name']}" for each in answer["waiting"]))
     ),

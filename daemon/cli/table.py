@@ -28,6 +28,7 @@ COMMANDS = {
     "doctor": ("find faults, and the remedy for each", "mcpd doctor"),
     "logs": ("show a server's stderr", "mcpd logs git -f"),
     "events": ("show the history of servers and sessions", "mcpd events git --since 1h"),
+    "audit": ("show who did what and who allowed it, or verify the record", "mcpd audit git --since yesterday"),
     "sessions": ("show the sessions and their loaded tools", "mcpd sessions"),
     "allow": ("let a session call a tool without asking its user", "mcpd allow 4 filesystem/write_file"),
     "unload": ("unload a tool from a session", "mcpd unload 4 git/git_push"),
@@ -66,6 +67,7 @@ MODULES = {
     "daemon.cli.connect": "connect",
     "daemon.cli.status": "status",
     "daemon.cli.following": "events logs calls cancel",
+    "daemon.cli.audit": "audit",
     "daemon.cli.about": "version schema metrics ui token",
     "daemon.cli.completing": "completions",
     "daemon.cli.sandbox": "sandbox allow-host",
@@ -81,7 +83,7 @@ MODULES = {
 GROUPS = {
     "set up": "up import install uninstall add remove pin lock login logout service token completions",
     "the daemon": "start stop run connect reload version schema",
-    "look": "status doctor check logs events sessions calls metrics ui",
+    "look": "status doctor check logs events audit sessions calls metrics ui",
     "use": "tools search prompts resources call prompt read",
     "change": "restart disable enable approve sandbox allow-host describe refresh allow unload cancel lazy"
     " summaries",

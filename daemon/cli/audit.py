@@ -1,0 +1,132 @@
+"""`mcpd audit`: shows and verifies the record of decisions; reads files, with or without a daemon."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from itertools import islice
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from daemon.audit.audit_files import query, read
+from daemon.audit.ocsf import event, words
+from daemon.audit.record import Decision
+from daemon.audit.verify import KnownHead, heads_in, journal, verify
+from daemon.cli.command import CommandLine, argument, lines, path_option
+from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, Message, RemoteFault, ask_with, note
+from daemon.cli.following import EventLines, moment
+from daemon.cli.options import count
+from daemon.host.paths import state_dir
+from daemon.safety.escape import document, visible
+
+SHOWN = 50
+"""Records without --limit, --since and --json: a screen or two."""
+
+MOST = 100_000
+"""Most records for --limit, which are held in memory: 100 MB."""
+
+STYLES = {"refused": "red", "declined": "red", "lost": "red", "agreed": "green", "approved": "green"}
+
+
+class AuditLines(EventLines):
+    """Prints records, a line each."""
+
+    is_ocsf = False
+
+    def as_object(self, entry: Any) -> Any:
+        """The record as it stands in the file, or as an event of OCSF."""
+        if entry["record"] is None:
+            return {"malformed": entry["line"].decode(errors="replace"), "place": entry["place"]}
+        return event(entry["record"]) if self.is_ocsf else json.loads(entry["line"])
+
+    def line(self, entry: Any) -> str:
+        """Time, decision, subject, actor, reason and outcome."""
+        if (record := entry["record"]) is None:
+            return visible(f"{entry['place']}: not a record of the audit: {entry['line'][:200]!r}")
+        decision = self.painted(f"{visible(record.decision):<10}", STYLES.get(record.decision, ""))
+        return f"{self.clock(entry['at'])}  {decision}  {visible('  '.join(filter(None, words(record))))}"
+
+
+def _audit(options: argparse.Namespace) -> int:
+    told: Message = {"directory": (options.state_dir or state_dir(os.environ)) / "audit", "heads": []}
+    problem = "--state-dir names a directory"
+    if not options.state_dir:
+        try:
+            told, problem = ask_with(options, "audit-heads", {}), ""
+        except (DaemonUnreachable, RemoteFault):
+            problem = "no daemon answers"
+    directory, stored = Path(told["directory"]), [KnownHead(*each) for each in told["heads"]]
+    return (_verify if options.server == "verify" else _show)(options, directory, stored, problem)
+
+
+def _show(options: argparse.Namespace, directory: Path, *_heads: object) -> int:
+    options.json |= options.format is not None
+    server, _, tool = (options.server or "").partition("/")
+    wanted = query(server, tool, options.session, options.decision, options.since, options.until)
+    limit = options.limit or (None if options.json or options.since else SHOWN)
+    found = read(directory, wanted)
+    if limit is not None:
+        found = reversed([*islice(read(directory, wanted, newest_first=True), min(limit, MOST))])
+    printed, entry = AuditLines(options), None
+    printed.is_ocsf = options.format == "ocsf"
+    for entry in found:
+        printed.put(entry._asdict())
+    if entry is None and not options.json:
+        note(f"no record in {directory} fits.")
+    return 0
+
+
+def _verify(options: argparse.Namespace, directory: Path, stored: list[KnownHead], why: str) -> int:
+    noted, silence = journal(directory.stat().st_uid if directory.exists() else os.getuid())
+    given = [head for each in options.head for head in _given(each)]
+    checked, others = verify(directory, [*stored, *noted, *given])
+    intact = bool(checked) and not any(each.faults for each in checked) and not {*given} & {*others}
+    compared = {"the store": why or len(stored), "the journal": silence or len(noted), "--head": len(given)}
+    if options.json:
+        report = {"intact": intact, "chains": checked, "notHere": others, "compared": compared}
+        print(document(msgspec.to_builtins(report, enc_hook=str)))
+        return 0 if intact else EX_FAULT
+    for each in checked:
+        print(lines(f"{each.directory}: records {each.first:,} to {each.last:,}:", *each.faults or ["intact"]))
+        if each.torn:
+            print(lines(f"{each.torn}: half a line: a daemon is writing, or was killed"))
+        known = f"up to record {each.vouched:,}" if each.vouched else "nowhere: a cut end would not be seen"
+        print(f"Known elsewhere {known}. To compare later: --head {each.last}:{each.digest}")
+    for head in {each.chain: each for each in others}.values():
+        print(f"Not here: chain {head.chain or '?'} with record {head.seq:,}: another daemon's, or removed.")
+    told = "; ".join(f"{source}: {heads}" for source, heads in compared.items())
+    print(visible(f"Compared with heads of {told}." if checked else f"{directory} has no audit."))
+    return 0 if intact else EX_FAULT
+
+
+def _given(word: str) -> list[KnownHead]:
+    """The heads in a word of the command line, or in the file that it names."""
+    try:
+        if found := heads_in(word) or heads_in(Path(word).read_text(errors="replace")):
+            return found
+        raise CommandFailed(f"{word} has no head: write SEQ:DIGEST, or a file with lines of the journal")
+    except OSError as error:
+        raise CommandFailed(f"{word} is no head, and cannot be read: {error.strerror}") from None
+
+
+AUDIT = CommandLine(
+    "audit",
+    usage="[options] [SERVER[/TOOL] | verify]",
+    arguments=(
+        argument("server", metavar="SERVER[/TOOL]|verify", nargs="?"),
+        argument("--since", metavar="WHEN", type=moment, default=0.0),
+        argument("--until", metavar="WHEN", type=moment, default=inf),
+        argument("--session", metavar="KEY", default=""),
+        argument("--decision", choices=[*Decision], action="append", default=[]),
+        argument("--limit", metavar="N", type=count),
+        argument("--format", choices=("jsonl", "ocsf")),
+        argument("--head", metavar="SEQ:DIGEST|FILE", action="append", default=[]),
+        path_option("--state-dir", "D"),
+    ),
+    needs=False,
+    run=_audit,
+)

@@ -1,0 +1,244 @@
+"""`mcpd audit` shows records and verifies them, from the files alone or with a daemon's help."""
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.audit.record import Decision
+from daemon.audit.verify import KnownHead
+from daemon.cli import audit, implementation
+from tests.unit.audit.chaining import CHAIN, began, head_of, lines_of, record, some, written
+from tests.unit.cli.conftest import Controls
+
+Captured = pytest.CaptureFixture[str]
+FILE = "2026-11-27.jsonl"
+SILENT: tuple[list[KnownHead], str] = ([], "journalctl is missing")
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No daemon and no journal, unless a test has some; times in UTC."""
+    monkeypatch.setenv("MCPD_CONTROL", str(tmp_path / "no.sock"))
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
+    monkeypatch.setattr(audit, "journal", lambda _uid: SILENT)
+    monkeypatch.setattr("time.localtime", __import__("time").gmtime)
+
+
+@pytest.fixture
+def run(capsys: Captured) -> Callable[..., tuple[int, str]]:
+    """Runs a command line; returns its status and what it said."""
+
+    def run(line: str = "") -> tuple[int, str]:
+        status = implementation("audit").main(shlex.split(line))
+        told = capsys.readouterr()
+        return status, told.out + told.err
+
+    return run
+
+
+Run = Callable[..., tuple[int, str]]
+
+RECORDS = [
+    began(),
+    record(2, session="#4", client="claude-code", principal="uid 1000", duration_ms=3.0),
+    record(3, Decision.AGREED, server="git", tool="git_reset", rule="ask", by="user of session #4"),
+    record(4, Decision.REFUSED, server="git", tool="git_push", rule="permissions: git_push", outcome="Denied"),
+    record(5, server="time", tool="now\u202e\x1b[2J", outcome="isError"),
+]
+
+
+def test_records_are_shown_oldest_first_with_actor_reason_and_outcome(tmp_path: Path, run: Run) -> None:
+    written(tmp_path / "audit", {FILE: lines_of(RECORDS)})
+    status, told = run()
+    assert status == 0
+    assert told == (
+        "Friday, 2026-11-27\n"
+        f'12:01:00  began       mcpd  mcpd  {{"chain": "{CHAIN}", "version": "1.0"}}\n'
+        "12:02:00  sent        git/git_log  uid 1000, claude-code, session #4  ok\n"
+        "12:03:00  agreed      git/git_reset  mcpd  ask; by user of session #4\n"
+        "12:04:00  refused     git/git_push  mcpd  permissions: git_push  Denied\n"
+        "12:05:00  sent        time/now\\u202e\\x1b[2J  mcpd  isError\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "tools"),
+    [
+        ("git", ["git_log", "git_reset", "git_push"]),
+        ("git/git_reset", ["git_reset"]),
+        ("--decision agreed --decision refused", ["git_reset", "git_push"]),
+        ("--session 4", ["git_log"]),
+        ("--since 2026-11-27T12:04+00:00", ["git_push", "now"]),
+        ("git --until 2026-11-27T12:03+00:00", ["git_log"]),
+        ("--limit 2", ["git_push", "now"]),
+        ("git --limit 1", ["git_push"]),
+    ],
+)
+def test_options_choose_records(tmp_path: Path, run: Run, line: str, tools: list[str]) -> None:
+    written(tmp_path / "audit", {FILE: lines_of(RECORDS)})
+    shown = [json.loads(each) for each in run(f"{line} --json")[1].splitlines()]
+    assert [each["tool"][:9].partition("\u202e")[0] for each in shown] == tools
+
+
+def test_people_are_shown_the_newest_records_and_programs_all(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "audit", {FILE: some(9)})
+    monkeypatch.setattr(audit, "SHOWN", 3)
+    assert len(run()[1].splitlines()) == 1 + 3
+    assert len(run("--json")[1].splitlines()) == len(run("--format jsonl")[1].splitlines()) == 9
+    assert len(run("--since 2026-11-01")[1].splitlines()) == 1 + 9
+    monkeypatch.setattr(audit, "MOST", 5)
+    assert len(run("--json --limit 7")[1].splitlines()) == 5
+
+
+def test_programs_get_the_stored_members_or_events_of_ocsf(tmp_path: Path, run: Run) -> None:
+    lines = lines_of(RECORDS)
+    written(tmp_path / "audit", {FILE: lines})
+    status, told = run("--json")
+    assert (status, told.isascii()) == (0, True)
+    assert [json.loads(each) for each in told.splitlines()] == [json.loads(each) for each in lines]
+    events = [json.loads(each) for each in run("--format ocsf")[1].splitlines()]
+    assert {each["class_uid"] for each in events} == {6003}
+    assert [each["activity_name"] for each in events] == ["began", "sent", "agreed", "refused", "sent"]
+
+
+def test_a_malformed_line_is_shown_as_one(tmp_path: Path, run: Run) -> None:
+    lines = some(3)
+    written(tmp_path / "audit", {FILE: [*lines[:2], b"\x1b[2J\xff", lines[2]]})
+    place = f"{tmp_path}/audit/{FILE} line 3"
+    shown = run("git --since 2026-11-01")[1]
+    assert f"{place}: not a record of the audit: b'\\x1b[2J\\xff\\n'\n" in shown
+    assert {"malformed": "\x1b[2J\N{REPLACEMENT CHARACTER}\n", "place": place} in [
+        json.loads(each) for each in run("--format ocsf")[1].splitlines()
+    ]
+
+
+def test_nothing_that_fits_is_said_to_people(tmp_path: Path, run: Run) -> None:
+    assert run("git") == (0, f"mcpd: no record in {tmp_path}/audit fits.\n")
+    assert run("git --json") == (0, "")
+
+
+def test_a_daemon_says_where_its_audit_is(tmp_path: Path, run: Run, control: Controls) -> None:
+    elsewhere = written(tmp_path / "elsewhere", {FILE: some(2)})
+    daemon = control({"audit-heads": {"directory": str(elsewhere), "heads": []}})
+    assert len(run("--json")[1].splitlines()) == 2
+    assert run(f"--state-dir {tmp_path} --json") == (0, "")
+    assert daemon.asked == [("audit-heads", {})]
+
+
+def test_an_intact_audit_is_verified_with_the_heads_that_are_known(
+    tmp_path: Path, run: Run, control: Controls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = some(1200)
+    directory = written(tmp_path / "audit", {FILE: lines})
+    control({"audit-heads": {"directory": str(directory), "heads": [head_of(lines, 1100)]}})
+    monkeypatch.setattr(audit, "journal", lambda _uid: ([KnownHead(*head_of(lines, 7))], ""))
+    newest = f"{1200}:{head_of(lines)[2]}"
+    status, told = run("verify")
+    assert status == 0
+    assert told == (
+        f"{directory}: records 1 to 1,200:\nintact\n"
+        f"Known elsewhere up to record 1,100. To compare later: --head {newest}\n"
+        "Compared with heads of the store: 1; the journal: 1; --head: 0.\n"
+    )
+    assert "Known elsewhere up to record 1,200." in run(f"verify --head {newest}")[1]
+
+
+def test_without_a_daemon_the_verdict_says_what_was_not_compared(tmp_path: Path, run: Run) -> None:
+    written(tmp_path / "audit", {FILE: some(3)})
+    status, told = run("verify")
+    assert "Known elsewhere nowhere: a cut end" in told
+    assert (status, told.splitlines()[-1]) == (
+        0,
+        "Compared with heads of the store: no daemon answers; the journal: journalctl is missing; --head: 0.",
+    )
+
+
+def test_an_edit_is_told_with_its_place_and_fails(tmp_path: Path, run: Run) -> None:
+    lines = some(5)
+    lines[2] = lines[2].replace(b"git_log", b"git_lag")
+    written(tmp_path / "audit", {FILE: lines})
+    status, told = run("verify")
+    assert status == 1
+    assert f"\n{tmp_path}/audit/{FILE} line 4: does not carry the digest of record 3" in told
+    assert "intact" not in told
+
+
+@pytest.mark.parametrize("name", ["words", "file"])
+def test_a_given_head_finds_a_cut_end(tmp_path: Path, run: Run, name: str) -> None:
+    lines = some(5)
+    written(tmp_path / "audit", {FILE: lines[:3]})
+    chain, seq, digest = head_of(lines)
+    kept = tmp_path / "heads.txt"
+    kept.write_text(f"audit head {seq} {digest} of {chain}\n")
+    status, told = run(f"verify --head {kept if name == 'file' else f'{seq}:{digest}'}")
+    assert (status, "the end is cut off" in told) == (1, True)
+
+
+def test_a_given_head_of_a_chain_that_is_not_here_fails_and_one_of_the_journal_is_told(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "audit", {FILE: some(5)})
+    other = head_of(some(4, "ee" * 32), chain="ee" * 32)
+    (tmp_path / "heads.txt").write_text(f"audit head 4 {other[2]} of {other[0]}\n")
+    status, told = run(f"verify --head {tmp_path}/heads.txt")
+    missing = f"Not here: chain {'ee' * 32} with record 4: another daemon's, or removed."
+    assert (status, missing in told) == (1, True)
+    monkeypatch.setattr(audit, "journal", lambda _uid: ([KnownHead(*other)], ""))
+    status, told = run("verify")
+    assert (status, missing in told) == (0, True)
+
+
+def test_half_a_line_at_the_end_is_told(tmp_path: Path, run: Run) -> None:
+    with (written(tmp_path / "audit", {FILE: some(2)}) / FILE).open("ab") as file:
+        file.write(b'{"seq":3')
+    status, told = run("verify")
+    assert (status, f"{FILE} line 3: half a line: a daemon is writing, or was killed\n" in told) == (0, True)
+
+
+def test_an_audit_that_is_gone_is_not_intact(tmp_path: Path, run: Run) -> None:
+    status, told = run("verify")
+    assert (status, told) == (1, f"{tmp_path}/audit has no audit.\n")
+
+
+def test_programs_get_the_verdict_as_an_object(tmp_path: Path, run: Run) -> None:
+    lines = some(2)
+    directory = written(tmp_path / "audit", {FILE: lines})
+    status, told = run("verify --json")
+    verdict: dict[str, Any] = json.loads(told)
+    assert (status, verdict["intact"], verdict["notHere"]) == (0, True, [])
+    assert verdict["compared"] == {
+        "the store": "no daemon answers",
+        "the journal": "journalctl is missing",
+        "--head": 0,
+    }
+    (chain,) = verdict["chains"]
+    assert (chain["directory"], chain["id"], chain["last"], chain["digest"], chain["faults"]) == (
+        str(directory),
+        CHAIN,
+        2,
+        head_of(lines)[2],
+        [],
+    )
+    (directory / FILE).unlink()
+    status, told = run("verify --json")
+    assert (status, json.loads(told)["intact"]) == (1, False)
+
+
+@pytest.mark.parametrize("word", ["17:abc", "/nonexistent"])
+def test_a_head_that_is_none_is_refused(tmp_path: Path, run: Run, word: str) -> None:
+    written(tmp_path / "audit", {FILE: some(2)})
+    status, told = run(f"verify --head {word}")
+    assert (status, told.startswith(f"mcpd: {word} is no head")) == (1, True)
+
+
+def test_a_file_without_heads_is_refused(tmp_path: Path, run: Run) -> None:
+    written(tmp_path / "audit", {FILE: some(2)})
+    (tmp_path / "empty").write_text("nothing\n")
+    status, told = run(f"verify --head {tmp_path}/empty")
+    assert (status, "has no head: write SEQ:DIGEST" in told) == (1, True)
