@@ -20,6 +20,7 @@ from daemon.config.validate import unknown_servers, unreachable
 from daemon.errors import Fault
 from daemon.host import paths
 from daemon.surfaces.table import shows_summaries
+from daemon.tracing.call_trace import missing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,6 +88,8 @@ def _keyless(config: Config, environ: Mapping[str, str]) -> Iterator[Fault]:
     if variable := missing_key(config, environ):
         where = below(below(ROOT, "summaries"), "apiKeyEnv")
         yield _fault(where, found("summaries-key-unset", variable=variable, where=OF_COMMAND))
+    if missing(config.telemetry, environ):
+        yield _fault(below(ROOT, "telemetry"), found("telemetry-not-installed"))
 
 
 def _http(config: Config) -> Iterator[Fault]:

@@ -23,6 +23,7 @@ from daemon.setup.clients.installing import Records
 from daemon.setup.clients.programs import OWN_NAME, PROGRAMS, Machine
 from daemon.setup.clients.rules import held_rules, listed
 from daemon.setup.drafts import read_present
+from daemon.tracing.call_trace import missing
 
 
 def check(scene: Scene) -> Iterator[Finding]:
@@ -43,6 +44,8 @@ def check(scene: Scene) -> Iterator[Finding]:
             yield found("lock-unusable", path=scene.path.with_name(LOCK), problem=lock.problem)
         if variable := missing_key(scene.config, scene.inherited):
             yield found("summaries-key-unset", variable=variable, where=_where(scene))
+        if missing(scene.config.telemetry, scene.inherited):
+            yield found("telemetry-not-installed")
     if scene.running is not None:
         yield from _of_the_daemon(scene, scene.running)
 

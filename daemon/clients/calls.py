@@ -38,6 +38,7 @@ from daemon.ports import Upstream
 from daemon.surfaces.answers import error_result
 from daemon.surfaces.calling import call_by_app
 from daemon.surfaces.surface import Action, Forward, View
+from daemon.tracing.call_trace import CallTrace
 from daemon.wire.envelope import Buffer, is_utf8
 from daemon.wire.peer import Peer
 from daemon.wire.requests import PeerRequest
@@ -139,6 +140,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     (`operators.call_commands`)."""
     finished: bytes | None = None
     """The result while it waits for the store and for the client to list its tools."""
+    trace: CallTrace | None = None
+    """None while telemetry is off, and once the call has ended."""
 
     def __repr__(self) -> str:
         """Without arguments: they may hold a secret."""
@@ -293,6 +296,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     def abandon(self, reason: str) -> None:
         """Drop the call without an answer, and withdraw what was asked for it."""
+        if self.trace is not None:
+            self.calls.hand_over(self, "cancelled")
         self.withdraw(reason)
         self.calls.forget(self)
 
@@ -353,6 +358,8 @@ class CallsInFlight:
     """Asks a client that can only be answered (`clients.asking`)."""
     goes_on: Callable[[ClientCall, Buffer], bool]
     """Handles a result that asks for input; False if it is an answer."""
+    hand_over: Callable[[ClientCall, str], None]
+    """Gives the trace of an ended call to the tracer."""
     open: dict[bytes, ClientCall] = attrs.field(factory=dict, init=False)
     """By raw request id."""
     total: int = attrs.field(default=0, init=False)
@@ -382,6 +389,8 @@ class CallsInFlight:
         if request.modern:
             result = protocol.completed(bytes(result))
         self._peer.answer(request.id, result)
+        if call.trace is not None:
+            call.trace.about["mcpd.response.size"] = len(result)
         if call.upstream is not None and call.upstream.has_resources:
             note_links(request.session.links, call.upstream.of, linked_in(result))
         failed = outcome == "ok" and is_error(result)
@@ -394,6 +403,8 @@ class CallsInFlight:
         if self.is_open(call):
             self.forget(call)
             self._peer.refuse(call.request.id, code, message, data)
+            if call.trace is not None:
+                call.trace.about["rpc.response.status_code"] = str(code)
             self._record(call, outcome, failed=False)
             self._failed(call, outcome, message)
         elif call.parked is not None:
@@ -495,6 +506,8 @@ class CallsInFlight:
             upstream, request, tool, seconds = call.upstream, call.request, call.tool, now - call.started
             label, server = (call.described(), "") if upstream is None else (call.label, upstream.of)
             noted = IS_ERROR if failed else outcome
+            if call.trace is not None:
+                self.hand_over(call, noted)
             # One tuple, made once: the recorders take it apart.
             context.log.note((client, request.key, label, seconds, noted, server, tool, at))
             if upstream is None or call.method != protocol.CALL_TOOL:

@@ -205,6 +205,8 @@ class Client:
         self.wishes = Wishes()
         self.principal = principal
         self.number = 0
+        self.protocol = ""
+        """The revision of its handshake."""
         self.log_level: int | None = None
         """The rank of the level that it has set for servers' logs; None if unset."""
         self.holds = False

@@ -25,6 +25,7 @@ from daemon.ports import Approving, Upstream
 from daemon.search.index import Index
 from daemon.surfaces.surface import Services, Surface
 from daemon.surfaces.table import SurfaceChoice
+from daemon.tracing.tracer import Tracer
 from daemon.wire.outbox import Outbox
 
 
@@ -73,6 +74,8 @@ class SessionContext:
     note: Callable[[Event], None] = lambda _event: None
     gather: Callable[[Event], None] = lambda _event: None
     """Records a refused call; there may be many."""
+    tracer: Tracer | None = None
+    """None while telemetry is off."""
     moves: Mapping[str, str] = attrs.field(factory=dict)
     """The profiles that operators have given to sessions, by session key."""
 

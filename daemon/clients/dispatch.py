@@ -36,6 +36,7 @@ from daemon.errors import (
 )
 from daemon.protocol import CALL_TOOL
 from daemon.surfaces.surface import AwaitListing, Forward, Reply, View
+from daemon.tracing.call_trace import ARGUMENTS, begun, with_trace
 from daemon.wire import envelope
 from daemon.wire.envelope import MAX_DEPTH, Buffer, opens_many
 
@@ -145,6 +146,7 @@ class Dispatch:
             act_after=partial(self._later, self._act_after),
             park=park,
             goes_on=goes_on,
+            hand_over=_hand_over,
         )
         self._open = self.calls.open
 
@@ -180,6 +182,9 @@ class Dispatch:
         try:
             if meta:
                 read_meta(call, meta)
+            if self._context.tracer is not None:
+                call.trace = begun(call.meta, call.started, *self._context.tracer.sampling)
+                call.meta = with_trace(call.meta, call.trace)
             if len(self._open) > MAX_CALLS:
                 text = f"{MAX_CALLS} calls of this client are in flight. Wait for some to end."
                 raise Overloaded(text, bound="calls in flight of one client")
@@ -233,8 +238,7 @@ class Dispatch:
                 return False
             upstream = instance
             forward = own.telling(forward) if own.losses else forward
-        if upstream.second is not None and not call.request.modern:
-            upstream = upstream.second
+        upstream = upstream if upstream.second is None or call.request.modern else upstream.second
         call.upstream = upstream
         if upstream.is_stale and not call.current and call.request.session.selection.on_demand:
             self._wait_current(call, upstream)
@@ -257,6 +261,8 @@ class Dispatch:
             report = reporting(call, self._context.outbox.flush)
             self._later(self._act_after, call, partial(wait_awake, self._context, upstream, report))
             return False
+        if call.trace is not None:
+            call.trace.was_sent(trio.current_time(), in_line=call.in_line)
         return True
 
     def _may_go(self, call: ClientCall, forward: Forward, arguments: Buffer) -> bool:
@@ -301,6 +307,8 @@ class Dispatch:
         request, upstream = call.request, call.upstream
         session = request.session
         assert upstream is not None
+        if call.trace is not None:
+            call.trace.was_sent(trio.current_time(), in_line=False)
         if upstream.is_stale and call.returns < MAX_RETURNS and session.selection.on_demand:
             call.returns += 1
             self._wait_current(call, upstream)
@@ -364,6 +372,7 @@ class Dispatch:
     ) -> None:
         """Continue a call after a wait, unless it is withdrawn meanwhile; without `act` it is judged again."""
         scope = call.waiting = trio.CancelScope()
+        began = trio.current_time()
         try:
             with scope:
                 await wait()
@@ -378,6 +387,9 @@ class Dispatch:
                     (act or self._act)(call)
         except Exception as error:  # noqa: BLE001 - the boundary of a call
             self._fail(call, error)
+        finally:
+            if call.trace is not None:
+                call.trace.waited(wait, began, trio.current_time())
         self._context.outbox.flush()
 
     def _fail(self, call: ClientCall, error: Exception) -> None:
@@ -403,3 +415,24 @@ class Dispatch:
         self.calls.forget(call)
         text = f"Internal error: {type(error).__name__}"
         self._peer.refuse(call.request.id, envelope.INTERNAL_ERROR, text)
+
+
+def _hand_over(call: ClientCall, outcome: str) -> None:
+    trace, call.trace = call.trace, None
+    context, client, request, upstream = call.calls.context, call.calls.client, call.request, call.upstream
+    if trace is None or context.tracer is None:
+        return
+    trace.ended, trace.at, state = trio.current_time(), context.wall(), request.session.state
+    # A client can make up any name, and there may only be so many.
+    known = upstream is not None or call.name in request.surface.meta_tools
+    name = (call.name or call.label.partition("/prompt:")[2]) if known else ""
+    own = call.method, call.tool or name, "" if upstream is None else upstream.of
+    trace.about |= {
+        "mcp.session.id": (state.key if state.named else None) or f"#{client.number}",
+        "mcp.protocol.version": protocol.MODERN_VERSION if request.modern else client.protocol,
+        "jsonrpc.request.id": request.id.decode(errors="replace").strip('"'),
+        "mcpd.request.size": len(call.given),
+    }
+    if context.tracer.arguments:
+        trace.about[ARGUMENTS] = call.given[:MAX_PLAIN]
+    context.tracer.ended(trace, (call.client_method, name, ""), own, outcome)

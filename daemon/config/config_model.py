@@ -29,6 +29,7 @@ from daemon.config.tuning import (
     Rule,
     Seconds,
     ServerLimits,
+    Telemetry,
     Timeouts,
     like,
 )
@@ -581,6 +582,8 @@ class Config:
     """Metrics for Prometheus."""
     audit: AuditKeys = attrs.field(factory=AuditKeys)
     """The audit of calls and decisions."""
+    telemetry: Telemetry = attrs.field(factory=Telemetry)
+    """Traces, metrics and events for OpenTelemetry."""
     watch: bool = False
     """true: reload the file when it changes."""
     autostart: bool = True

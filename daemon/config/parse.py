@@ -46,7 +46,7 @@ from daemon.config.validate import Named, check, eager_faults, infer_type, uncon
 from daemon.errors import ConfigError, Fault
 from daemon.kit.wording import MAX_QUOTED
 
-FIXED = ("listen", "state", "limits", "search")
+FIXED = ("listen", "state", "limits", "search", "telemetry")
 """Keys that the daemon was built with: a change needs a restart."""
 
 APPLIED = (
@@ -329,7 +329,7 @@ def _read_rest(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
         # The password of a database comes from outside, as that of a server does; `state_url` redacts it.
         state, _, _ = expand_entry(raw["state"], below(ROOT, "state"), sources, faults)
         raw = {**raw, "state": state}
-    raw, _, _ = expand_entry(raw, ROOT, sources, faults, ("sandbox",))
+    raw, _, _ = expand_entry(raw, ROOT, sources, faults, ("sandbox", "telemetry"))
     config = _with_key(read(Config, raw, ROOT, faults) or Config(), sources)
     http = config.listen.http
     if http is None:

@@ -298,6 +298,8 @@ def _of_daemon(config: Config) -> Iterator[tuple[str, bool]]:
     yield from _in_urls(config.summaries.base_url if config.summaries else None)
     yield from _judged([config.summaries.kept_key or ""] if config.summaries else [], named=True)
     yield from _judged(passwords(config.state.url or ""), named=True)
+    for value in config.telemetry.headers.values():
+        yield from _judged(_in_header(value), named=True)
     tokens = config.listen.http.tokens if config.listen.http else None
     # However it looks: it opens the daemon, and is too long to be in a text by chance.
     yield from [(tokens, False)] if isinstance(tokens, str) else ((each.value, False) for each in tokens or ())

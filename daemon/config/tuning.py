@@ -264,3 +264,27 @@ class AuditKeys:
     fail: AuditFailure = AuditFailure.OPEN
     """open: calls go on while the audit cannot be written, and what is lost is counted. closed: they are
     refused."""
+
+
+# The message omits the URL, which may hold a password: headers are the place for secrets.
+CollectorUrl = Annotated[str, like(re.compile(r"https?://[^\s@?#]+"), "write http://HOST:PORT, or https://")]
+
+
+@attrs.frozen(kw_only=True)
+class Telemetry:
+    """Traces, metrics and events for OpenTelemetry. Requires the extra `mcpd-supervisor[otel]`."""
+
+    enabled: bool = True
+    """false: export nothing, whatever the variables `OTEL_*` say."""
+    endpoint: CollectorUrl | None = attrs.field(default=None, repr=False)
+    """URL of a collector for OTLP over HTTP: http://127.0.0.1:4318. null: `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    Without either, nothing is exported."""
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """HTTP headers for the collector, besides `OTEL_EXPORTER_OTLP_HEADERS`. Write secrets as ${VAR}."""
+    service_name: str | None = None
+    """Name of the service. null: `OTEL_SERVICE_NAME`, else mcpd."""
+    sample_ratio: Annotated[float, at_least(0), at_most(1)] | None = None
+    """Share of the traces to keep, 0 to 1, where the client has not decided. null: `OTEL_TRACES_SAMPLER`, else
+    all."""
+    arguments: bool = False
+    """true: spans have the arguments of calls, without known secrets."""

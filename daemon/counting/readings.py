@@ -148,6 +148,8 @@ class Exporter:
     """The connections through each door, by its name."""
     persistence: Watch[Persistence]
     """Whether state is being written to the store."""
+    dropped: Mapping[str, int] = attrs.field(factory=dict)
+    """Lost calls and events of telemetry, by signal; empty while telemetry is off."""
     _limiter: trio.CapacityLimiter = attrs.field(
         factory=lambda: trio.CapacityLimiter(AT_ONCE), init=False, repr=False
     )
@@ -291,6 +293,7 @@ def _whole(sources: Exporter) -> dict[str, Values]:
         "mcpd_build_info": {(sources.version,): 1},
         "mcpd_persistence_ok": {(): persistence.state == "ok"},
         "mcpd_persistence_unwritten": {(): persistence.waiting},
+        "mcpd_telemetry_dropped_total": _by_one(sources.dropped),
     }
 
 

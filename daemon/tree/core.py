@@ -38,6 +38,7 @@ from daemon.state.store_access import TrustedSwitches, opener_of
 from daemon.surfaces.surface import Services
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
 from daemon.surfaces.wrapped import Checker
+from daemon.tracing.tracer import tracer_for
 from daemon.upstreams.server_actors import ActorContext
 from daemon.upstreams.servers import Servers
 from daemon.upstreams.transports.server_connection import OpenContext
@@ -109,6 +110,9 @@ class Core:
         self.around, self.outbox = around, Outbox()
         self.serving = trio.Event()
         self.history = _history(around)
+        self.tracer = tracer_for(config.telemetry, around.facts.environ, around.facts.version, around.redact)
+        if self.tracer is not None:
+            self.history.listeners.append(partial(self.tracer.take, "logs"))
         self.gathering = Gathering(self.history.note)
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS, note=self.history.note)
         self.subscribers, self.states = ConnectedClients(partial(_gather, self)), RequestStates()

@@ -80,6 +80,8 @@ class Tree(Wiring):
             core.start_soon(around.children.reap_orphans)
             core.start_soon(self.librarian.run)
             core.start_soon(self.calls.run)
+            if self.tracer is not None:
+                core.start_soon(self.tracer.run)
             core.start_soon(self.gathering.run)
             core.start_soon(self.sampler.run)
             core.start_soon(self.sessions.run)

@@ -152,6 +152,7 @@ def _front(wiring: Wiring) -> Front[Session]:
         logins=wiring.around.logins,
         look=wiring.recorder.look if wiring.recorder.shared else None,
         moves=wiring.moves,
+        tracer=wiring.tracer,
         approver=wiring.approver,
         note=wiring.history.note,
         gather=wiring.gathering.add,
@@ -212,6 +213,7 @@ def _exporter(wiring: Wiring) -> Exporter:
         persistence=wiring.recorder.persistence,
         version=wiring.around.facts.version,
         connections=wiring.connections,
+        dropped={} if wiring.tracer is None else wiring.tracer.dropped,
     )
 
 

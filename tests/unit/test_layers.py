@@ -31,7 +31,7 @@ ORDER = (
     ("wire",),
     ("ports",),
     ("host",),
-    ("audit",),
+    ("audit", "tracing"),
     ("processes", "bridge", "documents"),
     ("sandbox",),
     ("supervision", "state", "setup"),

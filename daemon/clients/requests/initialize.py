@@ -211,7 +211,7 @@ def initialize(connection: ClientConnection, request_id: bytes, params: Raw | No
 
     def answer() -> None:
         result = initialize_result(fields.protocolVersion, *_introduction_to(connection, VERSION))
-        connection.protocol = msgspec.json.decode(result)["protocolVersion"]
+        connection.protocol = connection.client.protocol = msgspec.json.decode(result)["protocolVersion"]
         connection.lists.handshaken = True
         connection.peer.answer(request_id, result)
 

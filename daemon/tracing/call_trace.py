@@ -1,0 +1,114 @@
+"""Whether telemetry is on; one call's trace, with the times at which it waited and was sent.
+
+A call has a trace while telemetry is on; spans are made of it after the answer (`tracing.otlp`). Times are
+those of trio's clock. Nothing here loads OpenTelemetry.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable, Mapping
+from random import getrandbits
+from typing import Any
+
+from msgspec import Raw, Struct
+
+from daemon.config.tuning import Telemetry
+
+
+def signals(keys: Telemetry, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The signals to export; empty while telemetry is off."""
+    if not keys.enabled or environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return ()
+    base, every = keys.endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"), ("traces", "metrics", "logs")
+    placed = [each for each in every if base or environ.get(f"OTEL_EXPORTER_OTLP_{each.upper()}_ENDPOINT")]
+    return tuple(each for each in placed if environ.get(f"OTEL_{each.upper()}_EXPORTER") != "none")
+
+
+def missing(keys: Telemetry, environ: Mapping[str, str]) -> bool:
+    """Whether telemetry is configured and its packages are not installed."""
+    needed = ("opentelemetry.sdk", "opentelemetry.exporter") if signals(keys, environ) else ()
+    return not all(map(importlib.util.find_spec, needed))
+
+
+def sampling(keys: Telemetry, environ: Mapping[str, str]) -> tuple[float, bool]:
+    """The share of traces to keep, and whether a client's own decision counts; an unknown sampler keeps all."""
+    if keys.sample_ratio is not None:
+        return keys.sample_ratio, True
+    name, said = environ.get("OTEL_TRACES_SAMPLER", ""), environ.get("OTEL_TRACES_SAMPLER_ARG", "")
+    ratio = float(said) if re.fullmatch(r"0?\.\d+|[01](\.0*)?", said) else 1.0
+    ratios = {"always_on": 1.0, "always_off": 0.0, "traceidratio": ratio}
+    return ratios.get(name.removeprefix("parentbased_"), 1.0), name not in ratios
+
+
+_PARENT = re.compile(
+    rb'"(?!ff)[\da-f]{2}-(?!0{32})([\da-f]{32})-(?!0{16})([\da-f]{16})-([\da-f]{2})(?:-[^"]*)?"'
+)
+"""A `traceparent` (W3C, Trace Context) as it stands in `_meta` (SEP-414)."""
+
+ARGUMENTS = "gen_ai.tool.call.arguments"
+"""The attribute that holds raw arguments, until it is redacted in `tracing.otlp`."""
+
+WAITS = {"wait_awake": "start", "_known": "start", "wait_current": "list", "ask": "ask", "sleep": "limit"}
+"""The spans of the functions that a call waits in (`clients.dispatch`); other waits have none."""
+
+BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""Bounds of the durations' buckets, in seconds (OpenTelemetry, conventions for MCP)."""
+
+
+class CallTrace(Struct, eq=False):
+    """The trace of one call."""
+
+    trace: int
+    parent: int
+    """The client's span; 0 if the trace begins here."""
+    span: int
+    sent_span: int
+    """The span of the server's part, which the server gets as its parent."""
+    kept: bool
+    began: float
+    sent: float = 0.0
+    """When it was sent to its server; 0 if it was not."""
+    in_line: float = 0.0
+    """Since when it queues at its server; 0 if it does not."""
+    waits: list[tuple[str, float, float]] = []
+    about: dict[str, Any] = {}
+    """Attributes of its span."""
+    series: tuple[tuple[str, ...], ...] = ()
+    """The keys of its durations, as the client sees it and as the server does: metric, method, tool or prompt,
+    server, type of error."""
+    ended: float = 0.0
+    at: float = 0.0
+    """Its end in seconds since the epoch."""
+
+    def was_sent(self, now: float, *, in_line: bool) -> None:
+        """Note that its server has it, or lets it queue."""
+        if self.in_line:
+            self.waits.append(("queue", self.in_line, now))
+        self.in_line, self.sent = (now, self.sent) if in_line else (0.0, self.sent or now)
+
+    def waited(self, wait: Callable[..., object], began: float, now: float) -> None:
+        """Note a wait by its function."""
+        if (name := WAITS.get(getattr(getattr(wait, "func", wait), "__name__", ""))) and now > began:
+            self.waits.append((name, began, now))
+
+
+def begun(meta: Mapping[str, Raw], began: float, ratio: float, by_parent: bool) -> CallTrace:  # noqa: FBT001 - a sampler has two parts
+    """Begin a trace, or a part of the client's, by the sampler."""
+    found = _PARENT.fullmatch(meta["traceparent"]) if "traceparent" in meta else None
+    parts = (b"%x" % getrandbits(128), b"0", b"0") if found is None else found.groups()
+    trace, parent, flags = (int(part, 16) for part in parts)
+    kept = bool(flags & 1) if by_parent and parent else trace % 2**64 < round(ratio * 2**64)
+    return CallTrace(trace, parent, getrandbits(64), getrandbits(64), kept, began)
+
+
+def with_trace(meta: Mapping[str, Raw], trace: CallTrace) -> Mapping[str, Raw]:
+    """The `_meta` that a server gets, with its part of the trace as parent; unchanged if that is not kept."""
+    ours = b'"00-%032x-%016x-01"' % (trace.trace, trace.sent_span)
+    return {**meta, "traceparent": Raw(ours)} if trace.kept else meta
+
+
+def trace_id(trace: CallTrace | None) -> str:
+    """The trace's id in hexadecimal digits; empty without a trace that anybody else knows."""
+    return f"{trace.trace:032x}" if trace is not None and (trace.kept or trace.parent) else ""

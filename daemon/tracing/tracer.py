@@ -1,0 +1,134 @@
+"""Counts ended calls, and exports them and events in a thread of its own, within bounds.
+
+The event loop appends to queues; it never waits for the thread, nor wakes it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import trio
+from loguru import logger
+
+from daemon.config.redaction import Redactors
+from daemon.config.tuning import Telemetry
+from daemon.kit.later import later
+from daemon.tracing.call_trace import BOUNDS, CallTrace, missing, sampling, signals
+
+OtlpExport = later("daemon.tracing.otlp", "OtlpExport")  # OpenTelemetry: half a second, 20 MB
+
+QUEUED = 4096
+"""Calls, and as many events, that wait for export: some seconds of a busy daemon in 6 MB. The oldest are
+dropped and counted."""
+
+GATHER_SECONDS = 1.0
+"""Seconds between looks at the queues."""
+
+BATCH = 64
+"""Calls or events in one request: encoded in a few milliseconds, for which the loop may have to wait."""
+
+REST = 3.0
+"""Seconds of rest after each second of processor time, so that the loop has the interpreter."""
+
+STOP_SECONDS = 1.0
+"""Seconds that the daemon waits at its end for the last export."""
+
+SAY_SECONDS = 60.0
+"""Seconds between log lines about a collector that takes nothing."""
+
+SERIES = 2000
+"""Most time series of durations, OpenTelemetry's default; others are counted together."""
+
+_AS_SERVER, _AS_CLIENT = "mcp.server.operation.duration", "mcp.client.operation.duration"
+
+_ERRORS = {"ok": "", "isError": "tool_error"}
+"""Outcomes with another name in OpenTelemetry."""
+
+
+class Tracer:
+    """The ended calls and the events that wait for export."""
+
+    def __init__(
+        self, open_export: Callable[[], Any], sampling: tuple[float, bool], *, arguments: bool
+    ) -> None:
+        """`open_export` sets a `tracing.otlp.OtlpExport` up; `arguments`: whether spans have those of calls."""
+        self.sampling, self.arguments, self._open = sampling, arguments, open_export
+        self.durations: dict[tuple[str, ...], list[float]] = {}
+        """Their sum, and the counts between two of `BOUNDS`."""
+        self.dropped = Counter(traces=0, logs=0)
+        """Calls and events that were not exported, by signal."""
+        self.queues: dict[str, deque[Any]] = {signal: deque(maxlen=QUEUED) for signal in self.dropped}
+        self._stopping = threading.Event()
+
+    def ended(self, trace: CallTrace, asked: tuple[str, ...], sent: tuple[str, ...], outcome: str) -> None:
+        """Take an ended call: method, name and server as the client asked, and as it was sent."""
+        error = _ERRORS.get(outcome, outcome)
+        trace.series = (_AS_SERVER, *asked, error), (_AS_CLIENT, *sent, error)
+        for series, began in zip(trace.series, (trace.began, trace.sent), strict=True):
+            if began:
+                self._count(series, trace.ended - began)
+        if trace.kept:
+            self.take("traces", trace)
+
+    def take(self, signal: str, what: object) -> None:
+        """Queue a call (`traces`) or an event of the daemon (`logs`)."""
+        queue = self.queues[signal]
+        self.dropped[signal] += len(queue) == QUEUED
+        queue.append(what)
+
+    def _count(self, series: tuple[str, ...], seconds: float) -> None:
+        if series not in self.durations and len(self.durations) >= SERIES:
+            series = (series[0], "_OTHER", "", "", "")
+        found = self.durations.setdefault(series, [0.0] * (len(BOUNDS) + 2))
+        found[0] += seconds
+        found[1 + bisect_left(BOUNDS, seconds)] += 1
+
+    async def run(self) -> None:
+        """Export until cancelled; then once more, for `STOP_SECONDS` at most."""
+        # A daemon thread: the end of the process waits for no collector.
+        thread = threading.Thread(target=self._work, name="telemetry", daemon=True)
+        thread.start()
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._stopping.set()
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(thread.join, STOP_SECONDS)
+
+    @logger.catch(message="telemetry is off")
+    def _work(self) -> None:
+        export = self._open()
+        due, said, last = time.monotonic() + export.interval, 0.0, False
+        while not last:
+            busy = any(len(queue) >= BATCH for queue in self.queues.values())
+            stopping = self._stopping.wait(0 if busy else GATHER_SECONDS)
+            began, sound = time.thread_time(), True
+            for signal, queue in self.queues.items():
+                batch = [queue.popleft() for _ in range(min(len(queue), BATCH))]
+                if not export.send(signal, batch):
+                    self.dropped[signal] += len(batch)
+                    sound = False
+            last = stopping and not (sound and any(self.queues.values()))
+            if last or time.monotonic() >= due:
+                due = time.monotonic() + export.interval
+                sound = export.send("metrics", list(self.durations.items())) and sound
+            if not sound and time.monotonic() >= said:
+                said, lost = time.monotonic() + SAY_SECONDS, self.dropped.total()
+                logger.warning("telemetry: {} (calls and events lost: {})", export.complaint.text, lost)
+            self._stopping.wait(REST * (time.thread_time() - began))
+
+
+def tracer_for(keys: Telemetry, environ: Mapping[str, str], version: str, redact: Redactors) -> Tracer | None:
+    """The tracer; None while telemetry is off, or if its packages are missing, which is logged."""
+    if missing(keys, environ):
+        logger.warning("telemetry is off: its packages are missing. pip install 'mcpd-supervisor[otel]'")
+    elif on := signals(keys, environ):
+        sampler = sampling(keys, environ) if "traces" in on else (0.0, False)
+        return Tracer(partial(OtlpExport, keys, environ, version, redact), sampler, arguments=keys.arguments)
+    return None

@@ -1,0 +1,114 @@
+"""A collector of OpenTelemetry: takes OTLP over HTTP, decodes the protobuf, and behaves as badly as told."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import attrs
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.waiting import WAIT, eventually
+
+KINDS: dict[str, Any] = {
+    "/v1/traces": ExportTraceServiceRequest,
+    "/v1/metrics": ExportMetricsServiceRequest,
+    "/v1/logs": ExportLogsServiceRequest,
+}
+
+
+def _plain(attributes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Attributes by name; numbers that JSON writes as text are numbers."""
+    found = {}
+    for each in attributes:
+        ((kind, value),) = each["value"].items()
+        found[each["key"]] = int(value) if kind == "intValue" else value
+    return found
+
+
+@attrs.define
+class Collected:
+    """What arrived."""
+
+    port: int = 0
+    requests: list[tuple[str, dict[str, str], Any]] = attrs.field(factory=list)
+    """Path, headers and message of each request."""
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The variables that name this collector."""
+        return {"OTEL_EXPORTER_OTLP_ENDPOINT": self.url}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def resources(self) -> list[dict[str, Any]]:
+        """The attributes of each request's resource."""
+        every = (each for _, _, said in list(self.requests) for entries in said.values() for each in entries)
+        return [_plain(each["resource"].get("attributes", [])) for each in every]
+
+    def _each(self, path: str, *way: str) -> list[dict[str, Any]]:
+        found = [said for at, _, said in list(self.requests) if at == f"/v1/{path}"]
+        for step in way:
+            found = [each for outer in found for each in outer.get(step, [])]
+        return found
+
+    @property
+    def spans(self) -> list[dict[str, Any]]:
+        """All spans."""
+        found = self._each("traces", "resourceSpans", "scopeSpans", "spans")
+        return [{**each, "attributes": _plain(each.get("attributes", []))} for each in found]
+
+    @property
+    def logs(self) -> list[dict[str, Any]]:
+        """All log records."""
+        found = self._each("logs", "resourceLogs", "scopeLogs", "logRecords")
+        return [{**each, "attributes": _plain(each.get("attributes", []))} for each in found]
+
+    def durations(self, name: str) -> list[tuple[dict[str, Any], int]]:
+        """The attributes and counts of a histogram as it was told last."""
+        found = self._each("metrics", "resourceMetrics", "scopeMetrics", "metrics")
+        last = [each["histogram"]["dataPoints"] for each in found if each["name"] == name][-1]
+        return [(_plain(each["attributes"]), int(each["count"])) for each in last]
+
+    def wait_spans(self, count: int) -> list[dict[str, Any]]:
+        """Wait for so many spans in all."""
+        return eventually(lambda: found if len(found := self.spans) >= count else None)
+
+
+@contextmanager
+def collector(answer: Callable[[BaseHTTPRequestHandler], None] | None = None) -> Iterator[Collected]:
+    """Serve on a port of its own; `answer` may answer a request in another way than with 200."""
+    collected = Collected()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            message = KINDS[self.path]()
+            message.ParseFromString(body)
+            collected.requests.append((self.path, dict(self.headers), MessageToDict(message)))
+            if answer is not None:
+                answer(self)
+            else:
+                self.send_response(200)
+                self.end_headers()
+
+        def log_message(self, *_args: object) -> None:
+            """Keep quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        collected.port = server.server_port
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield collected
+        finally:
+            server.shutdown()
+            thread.join(WAIT)

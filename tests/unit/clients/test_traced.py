@@ -1,0 +1,260 @@
+"""Calls with telemetry on: what a trace says of the way of a call, and what of it the server sees."""
+
+from typing import Any
+
+import pytest
+import trio
+from msgspec import Raw
+from trio.testing import MockClock
+
+from daemon.errors import UpstreamLost, UpstreamUnavailable
+from daemon.tracing.call_trace import ARGUMENTS, CallTrace
+from daemon.tracing.tracer import Tracer
+from tests.fakes_upstream import MODERN, Client, Stage
+from tests.unit.clients.asking import greeted
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def traced(ratio: float = 1.0, *, arguments: bool = False, **written: Any) -> Stage:
+    """A stage whose telemetry is on, and which nothing exports."""
+    stage = Stage(**written)
+    object.__setattr__(stage.context, "tracer", Tracer(lambda: None, (ratio, True), arguments=arguments))
+    return stage
+
+
+def taken(stage: Stage) -> list[CallTrace]:
+    tracer = stage.context.tracer
+    assert tracer is not None
+    return list(tracer.queues["traces"])
+
+
+async def answered(stage: Stage, client: Client, **params: Any) -> CallTrace:
+    """The trace of a call that is answered at once."""
+    await client.call("alpha", "echo", {"a": 1}, request_id="x", **params)
+    stage.answer(await stage.alpha.wait_sent())
+    await client.get()
+    return taken(stage)[-1]
+
+
+async def test_a_call_is_a_trace_with_the_part_of_its_server(nursery: trio.Nursery) -> None:
+    stage = traced()
+    guest = await greeted(stage, nursery, {})
+    trace = await answered(stage, guest.client)
+    assert trace.series == (
+        ("mcp.server.operation.duration", "tools/call", "call-category-tool", "", ""),
+        ("mcp.client.operation.duration", "tools/call", "echo", "alpha", ""),
+    )
+    assert trace.began <= trace.sent <= trace.ended
+    assert trace.about == {
+        "mcp.session.id": "#1",
+        "mcp.protocol.version": "2025-11-25",
+        "jsonrpc.request.id": "x",
+        "mcpd.request.size": len('{"category": "alpha", "name": "echo", "args": {"a": 1}}'),
+        "mcpd.response.size": len('{"content":[]}'),
+    }
+    assert trace.waits == []
+
+
+async def test_a_modern_client_s_version_is_that_of_its_request(nursery: trio.Nursery) -> None:
+    stage = traced()
+    trace = await answered(stage, await stage.client(nursery), _meta=MODERN)
+    assert trace.about["mcp.protocol.version"] == "2026-07-28"
+
+
+async def test_the_server_gets_our_span_in_place_of_the_client_s_and_all_else_as_it_was(
+    nursery: trio.Nursery,
+) -> None:
+    stage = traced()
+    meta = {"traceparent": PARENT, "tracestate": "a=b", "x": [1]}
+    trace = await answered(stage, await stage.client(nursery), _meta=meta)
+    sent = stage.alpha.sent[0].call.meta
+    assert sent == {
+        "traceparent": Raw(b'"00-%032x-%016x-01"' % (trace.trace, trace.sent_span)),
+        "tracestate": Raw(b'"a=b"'),
+        "x": Raw(b"[1]"),
+    }
+    assert f"{trace.trace:032x}" in PARENT
+
+
+@pytest.mark.parametrize("meta", [{}, {"traceparent": PARENT[:-1] + "0"}])
+async def test_a_call_that_is_not_kept_reaches_the_server_as_the_client_made_it(
+    meta: dict[str, str], nursery: trio.Nursery
+) -> None:
+    stage = traced(0.0)
+    client = await stage.client(nursery)
+    await client.call("alpha", "echo", _meta=meta)
+    sent = await stage.alpha.wait_sent()
+    assert {key: bytes(value).decode() for key, value in sent.call.meta.items()} == {
+        key: f'"{value}"' for key, value in meta.items()
+    }
+    stage.answer(sent)
+    await client.get()
+    assert taken(stage) == []
+    assert stage.context.tracer is not None
+    assert len(stage.context.tracer.durations) == 2
+
+
+async def test_arguments_are_in_traces_only_if_they_are_to_be(nursery: trio.Nursery) -> None:
+    plain, full = traced(), traced(arguments=True)
+    assert ARGUMENTS not in (await answered(plain, await plain.client(nursery))).about
+    trace = await answered(full, await full.client(nursery))
+    assert trace.about[ARGUMENTS] == b'{"category": "alpha", "name": "echo", "args": {"a": 1}}'
+
+
+async def test_a_wait_for_a_start_is_part_of_the_trace(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    stage = traced()
+    stage.alpha.up = False
+    client = await stage.client(nursery)
+    await client.call("alpha", "echo")
+    await stage.alpha.wait_woken()
+    await trio.sleep(1)
+    stage.alpha.come_up()
+    stage.answer(await stage.alpha.wait_sent())
+    await client.get()
+    (trace,) = taken(stage)
+    ((name, began, ended),) = trace.waits
+    assert (name, round(ended - began, 6)) == ("start", 1)
+    assert trace.sent == ended
+
+
+async def test_a_wait_in_line_is_part_of_the_trace(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    stage = traced()
+    client = await stage.client(nursery)
+
+    def queue(sent: Any) -> None:
+        sent.call.in_line = True
+
+    stage.alpha.on_send = queue
+    await trio.sleep(1)
+    await client.call("alpha", "echo")
+    sent = await stage.alpha.wait_sent()
+    await trio.sleep(2)
+    sent.call.in_line = False
+    assert sent.call.check()
+    await trio.sleep(1)
+    stage.answer(sent)
+    await client.get()
+    (trace,) = taken(stage)
+    ((name, began, ended),) = trace.waits
+    assert (name, ended - began, trace.ended - trace.sent) == ("queue", 2, 1)
+    assert trace.sent == ended
+
+
+async def test_a_call_that_never_left_the_line_has_no_part_of_a_server(nursery: trio.Nursery) -> None:
+    stage = traced()
+    client = await stage.client(nursery)
+
+    def queue(sent: Any) -> None:
+        sent.call.in_line = True
+
+    stage.alpha.on_send = queue
+    await client.call("alpha", "echo")
+    stage.lose(await stage.alpha.wait_sent(), UpstreamUnavailable("gone"))
+    await client.get()
+    (trace,) = taken(stage)
+    assert trace.sent == 0
+    assert trace.series[0][-1] == "UpstreamUnavailable"
+
+
+@pytest.mark.parametrize("choice", ["allow once", "refuse"])
+async def test_asking_the_user_is_part_of_the_trace_whatever_the_user_says(
+    choice: str, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    rules = [{"match": "*", "then": "ask"}]
+    stage = traced(profiles={"default": {"surface": "category", "permissions": rules}})
+    guest = await greeted(stage, nursery, {"elicitation": {}})
+    client = guest.client
+    await client.call("alpha", "echo", request_id=7)
+    question = await client.get()
+    await trio.sleep(3)
+    result = {"action": "accept", "content": {"choice": choice}}
+    await client.send({"jsonrpc": "2.0", "id": question["id"], "result": result})
+    if choice == "allow once":
+        stage.answer(await stage.alpha.wait_sent())
+    await client.get()
+    (trace,) = taken(stage)
+    ((name, began, ended),) = trace.waits
+    assert (name, ended - began) == ("ask", 3)
+    assert trace.ended - trace.began == pytest.approx(3), "the wait is part of the whole"
+    assert trace.series[0][-1] == ("" if choice == "allow once" else "PermissionDenied")
+
+
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [(b'{"content":[],"isError":true}', "tool_error"), (b'{"content":[]}', "")],
+)
+async def test_a_failure_that_the_tool_reports_is_an_error(
+    result: bytes, error: str, nursery: trio.Nursery
+) -> None:
+    stage = traced()
+    client = await stage.client(nursery)
+    await client.call("alpha", "echo")
+    stage.answer(await stage.alpha.wait_sent(), result)
+    await client.get()
+    (trace,) = taken(stage)
+    assert [series[-1] for series in trace.series] == [error, error]
+
+
+async def test_a_server_s_own_error_has_its_code(nursery: trio.Nursery) -> None:
+    stage = traced()
+    client = await stage.client(nursery)
+    await client.tell("mcpd/hello", {"servers": ["alpha"]})
+    await client.ask("tools/call", {"name": "echo", "arguments": {}})
+    stage.refuse(await stage.alpha.wait_sent(), b'{"code":-7,"message":"bad"}')
+    await client.get()
+    (trace,) = taken(stage)
+    assert trace.about["rpc.response.status_code"] == "-7"
+    assert trace.series[0][1:] == ("tools/call", "echo", "", "UpstreamCallError")
+
+
+async def test_a_name_that_a_client_makes_up_is_none(nursery: trio.Nursery) -> None:
+    stage = traced()
+    client = await stage.client(nursery)
+    await client.ask("tools/call", {"name": "made-up-7f3a", "arguments": {}})
+    await client.get()
+    await client.call("alpha", "made-up", request_id=2)
+    await client.get()
+    named = [trace.series[0][2:] for trace in taken(stage)]
+    assert named == [("", "", "UnknownTool"), ("call-category-tool", "", "UnknownTool")]
+
+
+async def test_prompts_and_resources_are_traced_by_their_methods(nursery: trio.Nursery) -> None:
+    from daemon.model import Kind  # noqa: PLC0415
+
+    stage = traced()
+    stage.offers("alpha", Kind.PROMPT, "greet")
+    stage.offers("alpha", Kind.RESOURCE, "file:///a")
+    client = await stage.client(nursery)
+    await client.ask("prompts/get", {"name": "greet"})
+    stage.answer(await stage.alpha.wait_sent(), b'{"messages":[]}')
+    await client.get()
+    await client.ask("resources/read", {"uri": "file:///a"}, request_id=2)
+    stage.answer(await stage.alpha.wait_sent(2), b'{"contents":[]}')
+    await client.get()
+    assert [[series[1:4] for series in trace.series] for trace in taken(stage)] == [
+        [("prompts/get", "greet", ""), ("prompts/get", "greet", "alpha")],
+        [("resources/read", "", ""), ("resources/read", "", "alpha")],
+    ]
+
+
+async def test_a_call_without_an_answer_ends_its_trace_once(nursery: trio.Nursery) -> None:
+    stage = traced()
+    client = await stage.client(nursery)
+    await client.call("alpha", "echo")
+    sent = await stage.alpha.wait_sent()
+    await client.tell("notifications/cancelled", {"requestId": 1})
+    await stage.alpha.wait_cancelled()
+    (trace,) = taken(stage)
+    assert [series[-1] for series in trace.series] == ["cancelled", "cancelled"]
+    stage.lose(sent, UpstreamLost("late"))
+    assert len(taken(stage)) == 1
+
+
+async def test_without_telemetry_a_call_has_no_trace(stage: Stage, client: Client) -> None:
+    await client.call("alpha", "echo")
+    sent = await stage.alpha.wait_sent()
+    assert sent.call.trace is None  # type: ignore[attr-defined]
+    assert sent.call.meta == {}
