@@ -130,6 +130,7 @@ def exporter(tally: Tally | None = None, **changed: Any) -> Exporter:
         "sessions": lambda: [("load", 3), ("load", 1), ("full", 0)],
         "persistence": Watch(Persistence(state=Condition.OK, waiting=4)),
         "version": "1.2.3",
+        "dropped": {"traces": 3, "logs": 1},
         "connections": lambda: {
             "clients": {"open": 3, "places": 1024, "refused": {"server": 2}},
             "operators": {"open": 1, "places": 32, "refused": {}},
