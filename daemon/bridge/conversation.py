@@ -46,7 +46,7 @@ GONE = (
 
 _END = b"}}\n"
 
-MAX_SUBSCRIPTIONS = 16  # the daemon's own limit (`clients.list_changes`)
+MAX_SUBSCRIPTIONS = 16  # the daemon's own limit (`clients.notifications`)
 
 MAX_WATCHED = 1000  # resources that are subscribed to again at the next daemon: one client may have as many
 

@@ -112,7 +112,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     agreed: tuple[str, ...] | None = None
     """The tool that the user has approved with these arguments (`clients.approvals`)."""
     metered: bool = False
-    """Whether the limits of calls a minute have counted it (`clients.rates`)."""
+    """Whether the limits of calls a minute have counted it (`clients.client`)."""
     synced: bool = False
     """Whether it has waited for what its session loaded at other daemons."""
     returns: int = 0

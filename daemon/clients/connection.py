@@ -17,8 +17,7 @@ from daemon.clients.attachment import Attachment, Request
 from daemon.clients.client import Client, Principal, Selection
 from daemon.clients.context import SessionContext
 from daemon.clients.dispatch import Dispatch
-from daemon.clients.list_changes import ListChanges, ListPlace, Savings
-from daemon.clients.notifications import ConnectedClient
+from daemon.clients.notifications import ConnectedClient, ListChanges, ListPlace, Savings
 from daemon.clients.server_requests import has
 from daemon.clients.sessions import SessionState, fault_of_key
 from daemon.errors import CallError, ResourceDisabled, UnknownResource

@@ -9,11 +9,10 @@ import attrs
 from daemon.authorization.login_runs import LoginRuns
 from daemon.catalog.loaded import Loaded
 from daemon.catalog.snapshot import Catalog
-from daemon.clients.client import DecidedSurfaces
+from daemon.clients.client import CallRates, DecidedSurfaces
 from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.input_required import RequestStates
-from daemon.clients.list_changes import Habit
-from daemon.clients.rates import CallRates
+from daemon.clients.notifications import Habit
 from daemon.clients.sessions import AgreedCalls, Grants, Sessions
 from daemon.config.redaction import Redactors
 from daemon.counting.measures import RepairCounts

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from daemon.clients.attachment import Request
     from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
-    from daemon.clients.list_changes import Announcement, ListChanges, Savings
+    from daemon.clients.notifications import Announcement, ListChanges, Savings
     from daemon.clients.sessions import SessionState
     from daemon.ports import Upstream
     from daemon.wire.envelope import Line

@@ -15,7 +15,7 @@ from daemon.catalog.kinds import LISTS
 from daemon.clients.attachment import Attachment, Request
 from daemon.clients.connected_clients import MAX_FOLLOWED, Following, rank_of
 from daemon.clients.connection import ClientConnection
-from daemon.clients.list_changes import MAX_SUBSCRIPTIONS
+from daemon.clients.notifications import MAX_SUBSCRIPTIONS
 from daemon.clients.requests.forwarding import find_resource, uri_in
 from daemon.clients.requests.initialize import declared
 from daemon.clients.requests.tasks import lacks_tasks, watch_tasks

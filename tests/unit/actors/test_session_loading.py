@@ -9,7 +9,7 @@ import trio.testing
 
 from daemon.catalog.kinds import LISTS
 from daemon.clients.client import LOCAL_USER, Principal
-from daemon.clients.list_changes import PATIENCE, TAKING_IN
+from daemon.clients.notifications import PATIENCE, TAKING_IN
 from daemon.counting.tally import summary, tokens_in
 from daemon.errors import UpstreamLost
 from daemon.model import Kind

@@ -11,7 +11,7 @@ from daemon.bridge import conversation
 from daemon.bridge.conversation import MAX_SUBSCRIPTIONS, Beginning, Script
 from daemon.bridge.requests import WAIT_SECONDS
 from daemon.bridge.stand_in import ARRIVED, HANDSHAKE_SECONDS, LIST_SECONDS, STATUS
-from daemon.clients import list_changes
+from daemon.clients import notifications
 from tests.unit.bridge.talking import (
     ACKNOWLEDGED,
     BIG,
@@ -387,4 +387,4 @@ def test_as_many_subscriptions_are_kept_as_the_daemon_allows() -> None:
     script = Script(b"")
     for number in range(MAX_SUBSCRIPTIONS + 5):
         script.subscribed(b"%d" % number, LISTENS)
-    assert len(script.subscriptions) == MAX_SUBSCRIPTIONS == list_changes.MAX_SUBSCRIPTIONS
+    assert len(script.subscriptions) == MAX_SUBSCRIPTIONS == notifications.MAX_SUBSCRIPTIONS

@@ -12,7 +12,7 @@ from loguru import logger
 from daemon.catalog.kinds import LISTS
 from daemon.clients.client import Client
 from daemon.clients.connection import MAX_KEYS
-from daemon.clients.list_changes import (
+from daemon.clients.notifications import (
     MAX_CLIENTS,
     MAX_LISTS,
     MAX_OWED,

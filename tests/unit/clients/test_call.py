@@ -16,8 +16,8 @@ from trio.testing import MockClock
 
 from daemon import errors
 from daemon.clients.calls import MAX_SEARCHED, ClientCall, is_error
+from daemon.clients.client import CallRates, is_metered
 from daemon.clients.dispatch import MAX_CALLS, MAX_PLAIN, PlainCall, plain_call
-from daemon.clients.rates import CallRates, is_metered
 from daemon.clients.waits import INDEX_PATIENCE, LISTING_PATIENCE, REPORT_SECONDS, wait_indexed, wait_listed
 from daemon.config.config_model import Config
 from daemon.counting.tally import counters, most_called

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import httpx2
+import pytest
 import trio
 
 from daemon.config.config_model import TransportType
@@ -18,6 +19,12 @@ from tests.unit.upstreams.transports.serving import Client, Events, context_for
 Script = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
 URL = "http://h:1/mcp"
+
+OF_LIBRARIES = [
+    pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),
+]
+"""Warnings about what the library of HTTP leaves open."""
 
 
 @attrs.define

@@ -4,11 +4,10 @@ Each server here answers a call with what it was sent, cut out of the message un
 its own that no decoder would write again as it stands.
 """
 
-import gc
 import json
 import random
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -32,6 +31,7 @@ from daemon.wire.outbox import Outbox
 from daemon.wire.requests import Exchange, PeerRequest
 from tests.fakes_upstream import tool_call
 from tests.process.upstreams.transports import test_sse
+from tests.process.upstreams.transports.posts import OF_LIBRARIES
 from tests.unit.upstreams.transports import test_unix
 from tests.unit.upstreams.transports.serving import (
     HANDSHAKE_VERSION,
@@ -47,10 +47,7 @@ from tests.unit.upstreams.transports.serving import (
     serve,
 )
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),
-]
+pytestmark = OF_LIBRARIES
 
 PAYLOAD = (
     '{ "big":1e400 ,\t"long":12345678901234567890123, "twice":1,"twice" :2.50, "minus":-0,'
@@ -208,13 +205,6 @@ CALLS = {"unix": 40, "http": 2, "sse": 2}
 """Calls of each client: 2,400 questions by hand, 120 by the SDK, which takes 15 ms for each."""
 QUESTIONS = 2
 """Questions on account of each call, one after the other."""
-
-
-@pytest.fixture(autouse=True)
-def _collect_here() -> Iterator[None]:
-    """Or another module's test would be blamed."""
-    yield
-    gc.collect()
 
 
 async def work(arguments: dict[str, Any], ask: Ask) -> dict[str, Any]:

@@ -1,10 +1,9 @@
 """Streamable HTTP against the SDK's own server, both eras, and against servers that misbehave."""
 
-import gc
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,7 +22,7 @@ from daemon.upstreams.transports.http_client import exchange, not_followed, read
 from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.wire.outbox import Outbox
 from daemon.wire.requests import RemoteError
-from tests.process.upstreams.transports.posts import Scripted, Stream
+from tests.process.upstreams.transports.posts import OF_LIBRARIES, Scripted, Stream
 from tests.unit.upstreams.transports.listening import Listener
 from tests.unit.upstreams.transports.serving import (
     SECONDS,
@@ -41,17 +40,7 @@ from tests.unit.upstreams.transports.serving import (
 
 Script = Callable[[Request], Awaitable[bytes]]
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),
-]
-
-
-@pytest.fixture(autouse=True)
-def _collect_here() -> Iterator[None]:
-    """Or another module's test would be blamed."""
-    yield
-    gc.collect()
+pytestmark = OF_LIBRARIES
 
 
 def url(port: int) -> str:

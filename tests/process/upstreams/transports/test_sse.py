@@ -1,9 +1,8 @@
 """HTTP with SSE against the SDK's own server, and against servers that misbehave."""
 
-import gc
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -36,6 +35,7 @@ from daemon.errors import (
 )
 from daemon.model import Era
 from daemon.protocol import MODERN_VERSION
+from tests.process.upstreams.transports.posts import OF_LIBRARIES
 from tests.unit.upstreams.transports.serving import (
     TOOLS,
     Client,
@@ -51,17 +51,7 @@ from tests.unit.upstreams.transports.serving import (
 
 Conversation = Callable[[WebSocketRequest], Awaitable[None]]
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),
-]
-
-
-@pytest.fixture(autouse=True)
-def _collect_here() -> Iterator[None]:
-    """Or another module's test would be blamed."""
-    yield
-    gc.collect()
+pytestmark = OF_LIBRARIES
 
 
 def app(fixture: Fixture, *, refusing: list[int]) -> Starlette:

@@ -1,0 +1,13 @@
+"""Shared by the transports over HTTP."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _collect_here() -> Iterator[None]:
+    """Collect garbage after each test, or another module's test would be blamed."""
+    yield
+    gc.collect()
