@@ -15,8 +15,8 @@ from daemon.config.config_model import Config
 from daemon.history.event import Event
 from daemon.kit.waiting import Watch
 from daemon.model import Definition, Era, Kind, StandingWishes
-from daemon.wire.envelope import Buffer
-from daemon.wire.requests import Exchange, GivenUp, PeerRequest, RemoteError
+from daemon.wire.envelope import Buffer, RemoteError
+from daemon.wire.requests import Exchange, GivenUp, PeerRequest
 
 
 class CallToSend(Protocol):

@@ -20,7 +20,7 @@ from daemon.operators.command_table import COMMANDS
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage
 from daemon.wire.outbox import Link
-from daemon.wire.peer import Peer
+from daemon.wire.requests import Peer
 
 MAX_REQUESTS = 64
 """Requests of one operator in progress at once; a command makes one."""

@@ -29,7 +29,7 @@ from daemon.model import Kind
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Line
 from daemon.wire.outbox import Link
-from daemon.wire.peer import Peer
+from daemon.wire.requests import Peer
 
 MAX_METHOD = 100
 """Characters of an unknown method that the answer repeats."""
@@ -174,7 +174,7 @@ class Session:
             instances=tuple(name for name, each in self._client.instances.items() if not each.is_gone),
         )
 
-    # --- wire.peer.PeerEvents ------------------------------------------------------------------------------
+    # --- wire.requests.PeerEvents --------------------------------------------------------------------------
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
         """Answer a request, now or later."""

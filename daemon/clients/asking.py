@@ -46,8 +46,8 @@ from daemon.clients.input_required import (
 from daemon.clients.server_requests import NOTHING, answer_instead, has, lacking
 from daemon.clients.waits import keep_reporting, reporting
 from daemon.protocol import ASKED_OF_CLIENTS, CALL_TOOL, LIST_ROOTS, UNREADABLE, decode_members, members_before
-from daemon.wire.envelope import INVALID_PARAMS, INVALID_REQUEST, Buffer
-from daemon.wire.requests import PeerRequest, RemoteError
+from daemon.wire.envelope import INVALID_PARAMS, INVALID_REQUEST, Buffer, RemoteError
+from daemon.wire.requests import PeerRequest
 
 if TYPE_CHECKING:
     from types import TracebackType

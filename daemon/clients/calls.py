@@ -40,8 +40,7 @@ from daemon.surfaces.calling import call_by_app
 from daemon.surfaces.surface import Action, Forward, View
 from daemon.tracing.call_trace import CallTrace
 from daemon.wire.envelope import Buffer, is_utf8
-from daemon.wire.peer import Peer
-from daemon.wire.requests import PeerRequest
+from daemon.wire.requests import Peer, PeerRequest
 
 NOTHING: Mapping[str, Raw] = {}
 """The `_meta` of most calls."""

@@ -32,8 +32,8 @@ from daemon.protocol import (
     decode_text,
     decoded,
 )
-from daemon.wire.envelope import INVALID_REQUEST, is_utf8
-from daemon.wire.requests import NO_CLIENT, Exchange, PeerRequest, RemoteError
+from daemon.wire.envelope import INVALID_REQUEST, RemoteError, is_utf8
+from daemon.wire.requests import NO_CLIENT, Exchange, PeerRequest
 
 MAX_FOLLOWED = 1000
 """Subscriptions of one client: an editor that follows each open file has some hundred."""

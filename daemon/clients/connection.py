@@ -27,7 +27,7 @@ from daemon.protocol import RESOURCE_NOT_FOUND
 from daemon.surfaces.surface import View
 from daemon.surfaces.table import ClientInfo, may_defer
 from daemon.wire import envelope
-from daemon.wire.requests import RemoteError
+from daemon.wire.envelope import RemoteError
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from daemon.clients.context import SessionContext
     from daemon.config.config_model import Profile
     from daemon.history.event import Detail
-    from daemon.wire.peer import Peer
+    from daemon.wire.requests import Peer
 
 
 MAX_KEYS = 64

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from daemon.clients.sessions import SessionState
     from daemon.ports import Upstream
     from daemon.wire.envelope import Line
-    from daemon.wire.peer import Peer
+    from daemon.wire.requests import Peer
 
 MAX_PLAIN = 64 * 1024
 """Bytes of the longest call read at once: beyond, the saving is negligible."""

@@ -26,10 +26,9 @@ from daemon.kit.waiting import Watch, keep_latest
 from daemon.model import Kind
 from daemon.ports import Upstream
 from daemon.protocol import LIST_ROOTS, ROOTS_CHANGED, UNREADABLE
-from daemon.wire.envelope import INTERNAL_ERROR
+from daemon.wire.envelope import INTERNAL_ERROR, RemoteError
 from daemon.wire.outbox import Outbox
-from daemon.wire.peer import Peer
-from daemon.wire.requests import PeerRequest, RemoteError
+from daemon.wire.requests import Peer, PeerRequest
 
 OWED_SECONDS = 0.5
 """Seconds between checks whether a client that was behind takes its pending notifications."""

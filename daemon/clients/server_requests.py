@@ -29,8 +29,8 @@ from daemon.protocol import (
     decoded,
 )
 from daemon.wire import envelope
-from daemon.wire.peer import Peer
-from daemon.wire.requests import OwnExchange, PeerRequest, RemoteError
+from daemon.wire.envelope import RemoteError
+from daemon.wire.requests import OwnExchange, Peer, PeerRequest
 
 # --- what a client can be asked -----------------------------------------------------------------------------
 

@@ -44,8 +44,8 @@ from daemon.clients.input_required import (
 )
 from daemon.clients.server_requests import NOTHING, has, lacking, read_refusal, with_author
 from daemon.ports import OwnCall, Upstream
-from daemon.wire.envelope import Buffer
-from daemon.wire.requests import AwaitedAnswer, RemoteError
+from daemon.wire.envelope import Buffer, RemoteError
+from daemon.wire.requests import AwaitedAnswer
 
 MAX_CREATED = 64 * 1024
 """Bytes of the longest result searched for a new task, which holds a status, times and a message."""

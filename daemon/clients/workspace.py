@@ -18,7 +18,7 @@ import trio
 from daemon.errors import CallError
 from daemon.host import paths
 from daemon.safety.escape import visible
-from daemon.wire.requests import RemoteError
+from daemon.wire.envelope import RemoteError
 
 MAX_PATH = 4096
 """Bytes of the longest path examined: PATH_MAX of Linux."""

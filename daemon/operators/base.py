@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from daemon.upstreams.servers import InstancedServer
     from daemon.upstreams.upstream_access import UpstreamAccess
     from daemon.wire.outbox import Outbox
-    from daemon.wire.peer import Peer
-    from daemon.wire.requests import PeerRequest
+    from daemon.wire.requests import Peer, PeerRequest
 
 
 P = TypeVar("P", bound=msgspec.Struct)

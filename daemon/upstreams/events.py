@@ -33,8 +33,8 @@ from daemon.sandbox.egress import SeenHost
 from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.handshake import Greeting
 from daemon.upstreams.upstream_access import UpstreamAccess
-from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
-from daemon.wire.requests import Exchange, PeerRequest, RemoteError
+from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RemoteError
+from daemon.wire.requests import Exchange, PeerRequest
 
 ASK_SECONDS = 15.0
 """Seconds that a server has to answer each of these requests: as long as for a page of a list."""

@@ -40,7 +40,7 @@ from daemon.protocol import (
     decode_members,
 )
 from daemon.upstreams.call_admission import Admission
-from daemon.wire.requests import HttpRefusal, RemoteError
+from daemon.wire.envelope import HttpRefusal, RemoteError
 
 
 class Keepalive:

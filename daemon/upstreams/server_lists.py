@@ -27,8 +27,7 @@ from daemon.ports import UpstreamConnection
 from daemon.safety.legible import ScreenedList
 from daemon.safety.redact import HIDDEN, REASON, Redactor
 from daemon.upstreams.handshake import Greeting
-from daemon.wire.envelope import MAX_ERROR_BYTES
-from daemon.wire.requests import RemoteError
+from daemon.wire.envelope import MAX_ERROR_BYTES, RemoteError
 
 MAX_PAGES = 1000
 """Pages of one list: cursors that never end are a server's bug; real servers send one page, rarely a dozen."""

@@ -548,3 +548,34 @@ def _as_text(raw: bytes) -> str:
     """Decode a JSON string; return anything else, or a cut one, as written."""
     text = decoded(decode_text, raw)
     return raw.decode(errors="replace").removeprefix('"') if text is None else text
+
+
+class RemoteError(Exception):
+    """The peer answered one of our requests with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: bytes = b"null") -> None:
+        super().__init__(f"{message} ({code})")
+        self.code = code
+        self.message = message
+        self.data = data  # the error's `data` as JSON; cut if long
+
+    @classmethod
+    def from_wire(cls, error: Buffer) -> RemoteError:
+        """Read a JSON-RPC error object (`envelope.read_error`)."""
+        return cls(*read_error(error))
+
+    def encoded(self) -> bytes:
+        """The JSON-RPC error object, without `data` if that is cut."""
+        told: dict[str, object] = {"code": self.code, "message": self.message}
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            told["data"] = msgspec.json.decode(self.data)
+        return msgspec.json.encode({key: value for key, value in told.items() if value is not None})
+
+
+class HttpRefusal(RemoteError):
+    """The peer answered with an HTTP error only; a class of its own, because peers write `data` at will."""
+
+    def __init__(self, code: int, message: str, *, status: int, place: str) -> None:
+        super().__init__(code, message)
+        self.status = status
+        self.place = place  # the peer's host and port

@@ -37,9 +37,9 @@ from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.supervisor import Supervisor
 from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.upstreams.upstream_access import UpstreamAccess
-from daemon.wire.envelope import Buffer
+from daemon.wire.envelope import Buffer, RemoteError
 from daemon.wire.outbox import Outbox
-from daemon.wire.requests import PeerRequest, RemoteError
+from daemon.wire.requests import PeerRequest
 from tests.fakes_upstream import tool_call
 from tests.scripted_server import command
 from tests.waiting import PATIENCE

@@ -26,7 +26,7 @@ from daemon.model import Kind
 from daemon.surfaces.describing import unlisted
 from daemon.surfaces.surface import AwaitListing
 from daemon.wire import envelope
-from daemon.wire.requests import RemoteError
+from daemon.wire.envelope import RemoteError
 
 SETTLED_SECONDS = 10.0
 """Seconds for a running server to accept a subscription."""

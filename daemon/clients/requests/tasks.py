@@ -30,9 +30,9 @@ from daemon.wire.envelope import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     Buffer,
+    RemoteError,
     read_error,
 )
-from daemon.wire.requests import RemoteError
 
 _encode = msgspec.json.encode
 

@@ -41,8 +41,7 @@ from daemon.upstreams.transports.http_client import (
 from daemon.upstreams.transports.network import connect, host_and_port, place_of
 from daemon.upstreams.transports.posting import ERROR_BYTES, Post, PostConnection, PostLink
 from daemon.upstreams.transports.server_connection import OpenContext
-from daemon.wire.envelope import INTERNAL_ERROR, INVALID_REQUEST, error_line, made_error
-from daemon.wire.requests import RemoteError
+from daemon.wire.envelope import INTERNAL_ERROR, INVALID_REQUEST, RemoteError, error_line, made_error
 
 GOODBYE_SECONDS = 1.0
 """For ending the session: a courtesy, and a stop waits for it."""

@@ -27,10 +27,9 @@ from daemon.upstreams.transports.http_client import (
 )
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, OpenContext, RawConnection
 from daemon.wire import envelope
-from daemon.wire.envelope import Buffer, as_line, error_line, made_error
+from daemon.wire.envelope import Buffer, HttpRefusal, as_line, error_line, made_error
 from daemon.wire.outbox import Receiver
-from daemon.wire.peer import Peer
-from daemon.wire.requests import Exchange, HttpRefusal
+from daemon.wire.requests import Exchange, Peer
 
 NOTE_SECONDS = 10.0
 """For the POST of a notification or an answer: they keep their order, so later ones wait."""

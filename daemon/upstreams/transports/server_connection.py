@@ -31,8 +31,7 @@ from daemon.sandbox.launch import Lesson
 from daemon.sandbox.policy import DaemonPlaces
 from daemon.wire.envelope import INVALID_REQUEST, JOINED_BYTES, METHOD_NOT_FOUND, BadMessage, Buffer
 from daemon.wire.outbox import Link, Outbox
-from daemon.wire.peer import Peer
-from daemon.wire.requests import NO_CLIENT, Exchange, PeerRequest
+from daemon.wire.requests import NO_CLIENT, Exchange, Peer, PeerRequest
 
 MODULES = {kind: f"daemon.upstreams.transports.{kind}" for kind in TransportType}
 """Each has `open_connection(context)`, an async context manager that yields a `ports.UpstreamConnection`."""

@@ -18,7 +18,7 @@ from daemon.protocol import HANDSHAKE_VERSIONS, LIST_TTL_MS, MODERN_VERSION, SUB
 from daemon.states import ServerState
 from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.surface import Action, Reply, Surface, View
-from daemon.wire.peer import MAX_FAULTS
+from daemon.wire.requests import MAX_FAULTS
 from tests.fakes_upstream import MODERN, Client, Stage, error_of
 from tests.unit.cases import cases
 

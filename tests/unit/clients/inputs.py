@@ -34,7 +34,7 @@ ANSWERS = {"elicitation/create": ACCEPTED, "sampling/createMessage": SAMPLED, "r
 
 @attrs.define(eq=False)
 class Told:
-    """`wire.peer_requests.Responder` of a server that writes down what it is told."""
+    """`wire.requests.Responder` of a server that writes down what it is told."""
 
     results: list[Any] = attrs.field(factory=list)
     errors: list[tuple[int, str]] = attrs.field(factory=list)

@@ -27,7 +27,7 @@ from daemon.facts import Configured
 from daemon.model import Kind
 from daemon.surfaces.table import SURFACES
 from daemon.wire.outbox import Outbox
-from daemon.wire.peer import Peer
+from daemon.wire.requests import Peer
 from tests.fakes_upstream import MODERN, Stage
 from tests.tallies import new_tally
 from tests.unit.cases import cases

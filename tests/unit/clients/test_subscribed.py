@@ -20,7 +20,8 @@ from daemon.clients.client_tasks import (
 )
 from daemon.errors import Overloaded
 from daemon.protocol import RELATED_TASK_KEY
-from daemon.wire.requests import PeerRequest, RemoteError
+from daemon.wire.envelope import RemoteError
+from daemon.wire.requests import PeerRequest
 from tests.unit.clients.members import TestMember, raw
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"

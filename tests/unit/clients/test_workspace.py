@@ -22,7 +22,7 @@ from daemon.clients.workspace import (
     shown,
 )
 from daemon.errors import UpstreamTimeout
-from daemon.wire.requests import RemoteError
+from daemon.wire.envelope import RemoteError
 from tests.unit.cases import cases
 
 

@@ -21,8 +21,9 @@ from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.events import ServerEvents
 from daemon.upstreams.server_lists import ServerLists
 from daemon.upstreams.upstream_access import UpstreamAccess
+from daemon.wire.envelope import RemoteError
 from daemon.wire.outbox import Outbox
-from daemon.wire.requests import Exchange, PeerRequest, RemoteError
+from daemon.wire.requests import Exchange, PeerRequest
 from tests.fakes_upstream import tool_call
 from tests.unit.clients.asking import question
 from tests.unit.upstreams import test_admission

@@ -12,7 +12,7 @@ from daemon.config.tuning import Timeouts
 from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost
 from daemon.model import Era, Kind
 from daemon.upstreams.handshake import ABOUT_CHARACTERS, LONGEST_START, Greeter, Greeting, initialize, probe
-from daemon.wire.requests import HttpRefusal, RemoteError
+from daemon.wire.envelope import HttpRefusal, RemoteError
 from tests.unit.cases import cases
 from tests.unit.upstreams.transports.replies import DEATH, SILENCE, TableConnection, refusal
 

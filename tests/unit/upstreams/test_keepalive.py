@@ -13,7 +13,7 @@ from daemon.errors import UpstreamTimeout
 from daemon.model import Era
 from daemon.ports import UpstreamConnection
 from daemon.upstreams.handshake import Keepalive
-from daemon.wire.requests import RemoteError
+from daemon.wire.envelope import RemoteError
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 

@@ -17,7 +17,7 @@ from daemon.safety.legible import screened
 from daemon.safety.redact import CUT, REASON, Redactor
 from daemon.upstreams.handshake import Greeting
 from daemon.upstreams.server_lists import EMPTY, NOTHING, QUARANTINED_NAMED, Listing, Warnings, screen
-from daemon.wire.requests import RemoteError
+from daemon.wire.envelope import RemoteError
 from tests.unit.config.reading import config_of
 from tests.unit.upstreams.listing_server import GREETING, ListingServer
 

@@ -15,7 +15,7 @@ from daemon.errors import UpstreamUnavailable
 from daemon.facts import DefinitionsListed, Fact
 from daemon.safety.redact import Redactor
 from daemon.upstreams import server_lists
-from daemon.wire.requests import RemoteError
+from daemon.wire.envelope import RemoteError
 from tests.unit.upstreams.listing_server import GREETING, ListingServer
 from tests.waiting import until
 

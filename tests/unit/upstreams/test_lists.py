@@ -21,7 +21,7 @@ from daemon.model import Era, Kind
 from daemon.safety.redact import Redactor
 from daemon.upstreams.handshake import Greeting
 from daemon.upstreams.server_lists import LATER_PATIENCE, RELIST_AFTER_FAILURE, ServerLists
-from daemon.wire.requests import RemoteError
+from daemon.wire.envelope import RemoteError
 from tests.unit.upstreams.transports.replies import TableConnection
 from tests.waiting import until
 

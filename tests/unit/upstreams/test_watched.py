@@ -8,7 +8,7 @@ import trio.testing
 from daemon.model import Era
 from daemon.upstreams.events import ASK_SECONDS, LEAST_TALKATIVE, RETRY_SECONDS, WatchedServer
 from daemon.upstreams.handshake import Greeting
-from daemon.wire.requests import RemoteError
+from daemon.wire.envelope import RemoteError
 from tests.unit.upstreams.wishing import AskedServer, Wishing
 
 GREETING = Greeting(

@@ -14,7 +14,8 @@ from daemon.history.event import Event
 from daemon.kit.waiting import Watch
 from daemon.model import StandingWishes
 from daemon.ports import TaskOwner
-from daemon.wire.requests import Exchange, GivenUp, PeerRequest, RemoteError
+from daemon.wire.envelope import RemoteError
+from daemon.wire.requests import Exchange, GivenUp, PeerRequest
 
 
 @attrs.define(eq=False)

@@ -9,7 +9,7 @@ import trio.testing
 from daemon.errors import ConnectionLost
 from daemon.wire.envelope import LineBuffer
 from daemon.wire.outbox import Outbox
-from daemon.wire.peer import Peer
+from daemon.wire.requests import Peer
 from tests.fakes_upstream import Sent, Stage
 from tests.fuzz.listening import expected
 from tests.fuzz.mutation import FROM_CLIENTS, FROM_SERVERS, UID, Malformed, malformed

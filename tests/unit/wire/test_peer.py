@@ -13,9 +13,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from daemon.errors import ConnectionLost, ProtocolFault, UpstreamLost, UpstreamTimeout
 from daemon.protocol import cancelled
+from daemon.wire.envelope import RemoteError
 from daemon.wire.outbox import Outbox
-from daemon.wire.peer import Peer
-from daemon.wire.requests import Exchange, RemoteError
+from daemon.wire.requests import Exchange, Peer
 from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingExchange, RecordingHandler, ScriptedLink
 

@@ -6,8 +6,8 @@ from msgspec import Raw
 from trio.testing import MockClock
 
 from daemon.wire import envelope
-from daemon.wire.envelope import MAX_ERROR_BYTES, error_code, is_error_object, read_error
-from daemon.wire.requests import MAX_GIVEN_UP, GivenUp, RemoteError, Requests
+from daemon.wire.envelope import MAX_ERROR_BYTES, RemoteError, error_code, is_error_object, read_error
+from daemon.wire.requests import MAX_GIVEN_UP, GivenUp, Requests
 from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingExchange
 

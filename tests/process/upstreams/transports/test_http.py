@@ -20,8 +20,8 @@ from daemon.processes.children import Children
 from daemon.upstreams.handshake import initialize
 from daemon.upstreams.transports.http_client import exchange, not_followed, read_body
 from daemon.upstreams.transports.server_connection import OpenContext
+from daemon.wire.envelope import RemoteError
 from daemon.wire.outbox import Outbox
-from daemon.wire.requests import RemoteError
 from tests.process.upstreams.transports.posts import OF_LIBRARIES, Scripted, Stream
 from tests.unit.upstreams.transports.listening import Listener
 from tests.unit.upstreams.transports.serving import (

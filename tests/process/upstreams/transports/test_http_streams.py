@@ -16,7 +16,7 @@ from daemon.model import Era
 from daemon.upstreams.transports.http import REOPEN_DELAYS, RESUME_ATTEMPTS, HttpLink
 from daemon.upstreams.transports.posting import ABANDONED_SECONDS, NOTE_SECONDS
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES
-from daemon.wire.requests import RemoteError
+from daemon.wire.envelope import RemoteError
 from tests.process.upstreams.transports.posts import Script, events, posting, result, said
 from tests.unit.upstreams.transports.serving import HANDSHAKE_VERSION, Client
 

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from daemon.clients.requests.subscriptions import MAX_WAITING, SETTLED_SECONDS
 from daemon.model import Kind
-from daemon.wire.requests import RemoteError
+from daemon.wire.envelope import RemoteError
 from tests.fakes_upstream import MODERN, Client, Guest, Stage
 from tests.unit.clients.asking import answer, greeted
 from tests.unit.clients.instanced import divided

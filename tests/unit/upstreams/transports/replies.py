@@ -8,7 +8,8 @@ from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout
 from daemon.model import Era
 from daemon.ports import CallToSend
 from daemon.protocol import CLIENT_CAPABILITIES
-from daemon.wire.requests import Exchange, GivenUp, RemoteError
+from daemon.wire.envelope import RemoteError
+from daemon.wire.requests import Exchange, GivenUp
 
 SILENCE = UpstreamTimeout("no answer")
 DEATH = UpstreamLost("killed by SIGKILL; whether the call ran is unknown")

@@ -9,8 +9,7 @@ from msgspec import Raw
 
 from daemon.upstreams.transports.server_connection import MAX_BYTES, MAX_SERVER_REQUESTS, RequestsOfServer
 from daemon.wire.outbox import Outbox
-from daemon.wire.peer import Peer
-from daemon.wire.requests import PeerRequest
+from daemon.wire.requests import Peer, PeerRequest
 from tests.unit.wire.fakes import RecordingHandler, ScriptedLink
 
 

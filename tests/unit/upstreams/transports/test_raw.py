@@ -15,9 +15,8 @@ from daemon.model import Era
 from daemon.ports import OwnCall
 from daemon.protocol import CAPABILITIES_KEY, CLIENT_INFO_KEY, MODERN_VERSION, VERSION_KEY
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, RawConnection
-from daemon.wire.envelope import Buffer
+from daemon.wire.envelope import Buffer, RemoteError
 from daemon.wire.outbox import Outbox, Receiver
-from daemon.wire.requests import RemoteError
 from tests.fakes_upstream import tool_call
 from tests.faults.stage import Answer
 from tests.unit.upstreams.transports.listening import Listener

@@ -16,7 +16,7 @@ from daemon.clients.doors.http.mcp import McpEndpoint
 from daemon.errors import RunError
 from daemon.protocol import CAPABILITIES_KEY, MODERN_VERSION, VERSION_KEY
 from daemon.wire.outbox import Link, Outbox
-from daemon.wire.peer import Peer
+from daemon.wire.requests import Peer
 from tests.unit.clients.doors.http.visiting import HttpClient, Visit, visiting
 from tests.unit.wire.fakes import RecordingHandler
 
