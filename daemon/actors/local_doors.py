@@ -10,6 +10,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 from loguru import logger
 
@@ -40,23 +41,18 @@ ADDRESS = "127.0.0.1:0"
 """Loopback, with any port that is free."""
 
 
+@attrs.define(eq=False)
 class ConsoleOpening:
     """Serves the console on a port of its own from its first use."""
 
-    def __init__(
-        self,
-        console: Callable[[], WebApplication],
-        outbox: Outbox,
-        vet: Callable[[socket.socket], Awaitable[bool]] | None = None,
-    ) -> None:
-        """Start with nothing opened; `vet` decides about the process at a connection's other end."""
-        self._console = console
-        self._outbox = outbox
-        self._vet = vet
-        self._wanted = trio.Event()
-        self._tried = trio.Event()
-        self._address = ""
-        self._problem: OSError | None = None
+    _console: Callable[[], WebApplication]
+    _outbox: Outbox
+    _vet: Callable[[socket.socket], Awaitable[bool]] | None = None
+    """Decides about the process at a connection's other end."""
+    _wanted: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _tried: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _address: str = attrs.field(default="", init=False)
+    _problem: OSError | None = attrs.field(default=None, init=False)
 
     async def address(self) -> str:
         """Have the console served; returns its address, as `http://127.0.0.1:43210`; raises `OSError`."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+import attrs
 import trio
 from loguru import logger
 
@@ -29,22 +30,16 @@ LOOKS = 2
 """Measurements in a row above the ceiling before a server is ended."""
 
 
+@attrs.define(eq=False)
 class Warden:
     """The actor that holds servers to their memory ceilings; `run` never returns."""
 
-    def __init__(
-        self,
-        upstreams: Mapping[str, UpstreamAccess],
-        measure: Callable[[Mapping[int, int]], Mapping[int, int]] | None = None,
-        *,
-        seconds: float = WALK_SECONDS,
-    ) -> None:
-        """Start without measurements; `measure` (default: /proc) returns bytes by mark, and blocks."""
-        self._upstreams = upstreams
-        self._measure = measure or memory_of
-        self._ceilings: dict[int, Ceiling] = {}
-        self._seconds = seconds
-        self._failing = False
+    _upstreams: Mapping[str, UpstreamAccess]
+    _measure: Callable[[Mapping[int, int]], Mapping[int, int]] = memory_of
+    """Returns bytes by mark, and blocks."""
+    _seconds: float = attrs.field(default=WALK_SECONDS, kw_only=True)
+    _ceilings: dict[int, Ceiling] = attrs.field(factory=dict, init=False)
+    _failing: bool = attrs.field(default=False, init=False)
 
     async def run(self) -> None:
         """Measure in a loop; a failed measurement is skipped."""

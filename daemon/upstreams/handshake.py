@@ -43,25 +43,20 @@ from daemon.upstreams.call_admission import Admission
 from daemon.wire.envelope import HttpRefusal, RemoteError
 
 
+@attrs.define(eq=False)
 class Keepalive:
     """Pings one connection after each silence, and reports when no answer comes."""
 
-    def __init__(
-        self,
-        connection: UpstreamConnection,
-        timeouts: Timeouts,
-        on_change: Callable[[Reason], None] = lambda _problem: None,
-    ) -> None:
-        """Begin with a healthy server; `on_change` gets why it is degraded, then `HEALTHY`."""
-        self.unanswered = 0
-        """Pings in a row without an answer."""
-        self.last_ms: float | None = None
-        """Milliseconds that the last answered ping took; None before the first."""
-        self._connection = connection
-        self._timeouts = timeouts
-        self._on_change = on_change
-        self._missed = 0
-        self._is_silent = False
+    _connection: UpstreamConnection
+    _timeouts: Timeouts
+    _on_change: Callable[[Reason], None] = lambda _problem: None
+    """Gets why the server is degraded, then `HEALTHY`."""
+    unanswered: int = attrs.field(default=0, init=False)
+    """Pings in a row without an answer."""
+    last_ms: float | None = attrs.field(default=None, init=False)
+    """Milliseconds that the last answered ping took; None before the first."""
+    _missed: int = attrs.field(default=0, init=False)
+    _is_silent: bool = attrs.field(default=False, init=False)
 
     @property
     def silence(self) -> float:

@@ -22,7 +22,7 @@ from loguru import logger
 
 from daemon.catalog.loaded import TOKENS
 from daemon.clients.client import Principal
-from daemon.config.listen import ConsoleRole, HttpListen
+from daemon.config.listen import AccessToken, ConsoleRole, HttpListen
 from daemon.config.redaction import Redactors
 from daemon.host.tokens import (
     MAX_TOKENS,
@@ -46,49 +46,35 @@ class KnownToken:
     visitor: Principal
 
 
+@attrs.define(eq=False)
 class Tokens:
     """Identifies principals by token; makes, confirms and revokes mcpd's own tokens."""
 
-    def __init__(
-        self,
-        listen: HttpListen,
-        file: TokenFile,
-        *,
-        redact: Redactors,
-        handed_over: bytes = b"",
-        hand_over: Callable[[bytes], None] = lambda _content: None,
-        wall: Callable[[], float] = time.time,
-        same: Callable[[bytes, bytes], bool] = hmac.compare_digest,
-    ) -> None:
-        """Start with the tokens of the configuration; `learn` adds mcpd's own.
+    _listen: HttpListen  # changes with a restart only
+    _file: TokenFile  # of mcpd's own tokens
+    _redact: Redactors = attrs.field(kw_only=True)
+    _handed_over: bytes = attrs.field(default=b"", kw_only=True)  # the previous daemon's tokens, or empty
+    _hand_over: Callable[[bytes], None] = attrs.field(default=lambda _content: None, kw_only=True)
+    """Hands the valid tokens to the next daemon, out of the servers' reach."""
+    _wall: Callable[[], float] = attrs.field(default=time.time, kw_only=True)
+    _same: Callable[[bytes, bytes], bool] = attrs.field(default=hmac.compare_digest, kw_only=True)
+    """Compares two digests in constant time."""
+    used: dict[str, float] = attrs.field(factory=dict, init=False)
+    """Last use of each token by name, in seconds since the epoch, since the daemon's start."""
+    problem: str = attrs.field(default="", init=False)  # the reason why the file is unusable, or empty
+    on_revoked: Callable[[Principal], None] = attrs.field(default=lambda _visitor: None, init=False)
+    """Closes the streams and sockets of a revoked token's owner."""
+    kept: Kept = attrs.field(factory=Kept, init=False)  # mcpd's own, valid tokens
+    doubted: Kept = attrs.field(factory=Kept, init=False)  # tokens vouched for by the file alone
+    _keeps_default: bool = attrs.field(init=False)
+    _configured: tuple[KnownToken, ...] = attrs.field(init=False)
+    _known: tuple[KnownToken, ...] = attrs.field(init=False)
+    _default: str = attrs.field(default="", init=False)
+    _changing: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
-        Args:
-            listen: the configuration, which changes with a restart only.
-            file: mcpd's own tokens.
-            redact: hides each new value.
-            handed_over: the previous daemon's tokens, or empty.
-            hand_over: hands the valid tokens to the next daemon, out of the servers' reach.
-            wall: returns seconds since the epoch.
-            same: compares two digests in constant time.
-        """
-        self.used: dict[str, float] = {}
-        """Last use of each token by name, in seconds since the epoch, since the daemon's start."""
-        self.problem = ""  # the reason why the file is unusable, or empty
-        self.on_revoked: Callable[[Principal], None] = lambda _visitor: None
-        """Closes the streams and sockets of a revoked token's owner."""
-        self.kept = Kept()  # mcpd's own, valid tokens
-        self.doubted = Kept()  # tokens vouched for by the file alone
-        self._file = file
-        self._keeps_default = listen.tokens is None
-        self._configured = tuple(_configured(listen))
-        self._known = self._configured
-        self._default = ""
-        self._redact = redact
-        self._handed_over = handed_over
-        self._hand_over = hand_over
-        self._wall = wall
-        self._same = same
-        self._changing = trio.Lock()
+    def __attrs_post_init__(self) -> None:
+        self._keeps_default = self._listen.tokens is None
+        self._known = self._configured = tuple(_configured(self._listen))
 
     def match(self, value: str) -> Principal | None:
         """The principal of a token; None if it is invalid."""
@@ -249,8 +235,7 @@ class Tokens:
         if self._keeps_default and kept.default is not None:
             yield KnownToken(bytes.fromhex(kept.default.sha256), Principal())
         for name, token in kept.tokens.items():
-            visitor = bearer(name, token.profiles, token.console, token.workspaces)
-            yield KnownToken(bytes.fromhex(token.sha256), visitor)
+            yield KnownToken(bytes.fromhex(token.sha256), bearer(name, token))
 
 
 _with = msgspec.structs.replace
@@ -260,15 +245,15 @@ def _without(kept: Kept, name: str) -> Kept:
     return _with(kept, tokens={each: token for each, token in kept.tokens.items() if each != name})
 
 
-def bearer(
-    name: str,
-    profiles: tuple[str, ...] | None,
-    console: ConsoleRole | None = None,
-    workspaces: tuple[str, ...] = (),
-) -> Principal:
+def bearer(name: str, token: KeptToken | AccessToken) -> Principal:
     """The principal of a named token, with sessions apart from those of the daemon's user."""
-    owner = f"{TOKENS}{name}: "
-    return Principal(owner=owner, token=name, profiles=profiles, console=console, workspaces=workspaces)
+    return Principal(
+        owner=f"{TOKENS}{name}: ",
+        token=name,
+        profiles=token.profiles,
+        console=token.console,
+        workspaces=token.workspaces,
+    )
 
 
 def _configured(listen: HttpListen) -> Iterator[KnownToken]:
@@ -276,6 +261,4 @@ def _configured(listen: HttpListen) -> Iterator[KnownToken]:
         yield KnownToken(digest(listen.tokens), Principal())
         return
     for token in listen.tokens or ():
-        yield KnownToken(
-            digest(token.value), bearer(token.name, token.profiles, token.console, token.workspaces)
-        )
+        yield KnownToken(digest(token.value), bearer(token.name, token))

@@ -27,6 +27,11 @@ def tokens(file: TokenFile, configured: Any = None, **more: Any) -> Tokens:
     return Tokens(HttpListen(tokens=configured), file, **{"redact": Redactors(), **more})
 
 
+def a_phone(profiles: tuple[str, ...] | None = None, workspaces: tuple[str, ...] = ()) -> Principal:
+    """The principal of a token of that name."""
+    return bearer("phone", KeptToken(sha256="0" * 64, since=0.0, profiles=profiles, workspaces=workspaces))
+
+
 @settings(deadline=None)
 @given(st.integers(0, 7), st.integers(0, 8))
 def test_a_token_is_compared_with_all_of_them_wherever_it_stands(count: int, place: int) -> None:
@@ -82,7 +87,7 @@ async def test_a_token_made_by_command_counts_at_once_beside_configured_ones(fil
     known = tokens(file, (CI,))
     await known.learn()
     value = await known.add("phone", ("reader",))
-    assert known.match(value) == bearer("phone", ("reader",))
+    assert known.match(value) == a_phone(("reader",))
     assert known.match(CI.value) is not None
     with pytest.raises(TokenTrouble, match="mcpd token revoke phone"):
         await known.add("phone", None)
@@ -98,11 +103,11 @@ async def test_a_revoked_token_lets_nobody_in_and_who_had_it_is_named(file: Toke
     assert not gone
     await known.revoke("phone")
     await known.renew_default()
-    assert gone == [bearer("phone", None), Principal()]
+    assert gone == [a_phone(), Principal()]
     assert known.match(value) is known.match(old) is None
     assert "phone" not in known.used
     second = await known.add("phone", None)
-    assert (known.match(value), known.match(second)) == (None, bearer("phone", None))
+    assert (known.match(value), known.match(second)) == (None, a_phone())
     with pytest.raises(TokenTrouble, match="did you mean"):
         await known.revoke("phne")
 
@@ -120,7 +125,7 @@ async def test_what_was_handed_over_counts_and_what_only_the_file_says_is_doubte
     file.write(Kept(default=forged, tokens={"phone": wider, "more": forged}))
     known = tokens(file, handed_over=handed[-1])
     await known.learn()
-    theirs = bearer("phone", None, None, ("/srv/phone",))
+    theirs = a_phone(workspaces=("/srv/phone",))
     assert [known.match(each) for each in (default, phone, evil)] == [Principal(), theirs, None]
     assert known.doubts(evil)
     with pytest.raises(TokenTrouble, match="only its digest is kept"):
@@ -138,7 +143,7 @@ async def test_a_doubted_token_counts_once_an_operator_confirms_it(file: TokenFi
     assert known.doubts(default)
     assert not known.doubts("wrong")
     await known.confirm("phone")
-    assert (known.match(default), known.match(phone)) == (None, bearer("phone", None))
+    assert (known.match(default), known.match(phone)) == (None, a_phone())
     await known.confirm(None)
     assert known.match(default) == Principal()
     for name in (None, "phone"):
