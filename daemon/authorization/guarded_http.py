@@ -34,7 +34,7 @@ import trio
 from daemon.authorization.logins import Login, Logins, LoginsTrouble
 from daemon.config.listen import is_loopback, numeric
 from daemon.errors import McpdError
-from daemon.protocol import IDENTITY
+from daemon.protocol import IDENTITY, decoded
 
 MARGIN_SECONDS = 60.0  # renew this long before a token ends: time for a request to arrive, and for clock skew
 
@@ -71,13 +71,14 @@ class _Refusal(msgspec.Struct):
     error: str
 
 
+_decode_refusal = msgspec.json.Decoder(_Refusal).decode
+decode_grant = msgspec.json.Decoder(TokenGrant).decode
+
+
 def error_code(content: bytes) -> str:
     """The error code in an answer (RFC 6749, section 5.2); empty if there is none fit for repetition."""
-    try:
-        code = msgspec.json.decode(content, type=_Refusal).error
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return ""
-    return code if CODE.fullmatch(code) else ""
+    refusal = decoded(_decode_refusal, content)
+    return refusal.error if refusal is not None and CODE.fullmatch(refusal.error) else ""
 
 
 def credentials(client_id: str, secret: str | None, method: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -379,10 +380,8 @@ async def renew(login: Login, client: httpx2.AsyncClient) -> Login:
     response = await _posted(client, login.token_endpoint, login, form)
     if response.status_code != OK:
         raise _refused(response)
-    try:
-        grant = msgspec.json.decode(response.content, type=TokenGrant)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise AuthorizationUnavailable("the authorization server answered without a token") from None
+    if (grant := decoded(decode_grant, response.content)) is None:
+        raise AuthorizationUnavailable("the authorization server answered without a token")
     if not is_usable(grant.access_token, grant.refresh_token):
         raise AuthorizationUnavailable("the authorization server answered with a token that cannot be sent")
     # Omitted members stay as they were (sections 5.1 and 6).

@@ -27,7 +27,7 @@ from daemon.authorization import guarded_http
 from daemon.authorization.logins import MAX_HEADER, DeviceCode, Login, LoginPage, NoLogin, Wish
 from daemon.config.listen import is_loopback
 from daemon.host.sockets import reason
-from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY
+from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, decoded
 
 if TYPE_CHECKING:
     from daemon.authorization.redirect import Redirect
@@ -245,14 +245,13 @@ class ServerMetadata(msgspec.Struct):
     code_challenge_methods_supported: list[str] | None = None
 
 
+_decode_metadata = msgspec.json.Decoder(ServerMetadata).decode
+
+
 def metadata_in(response: httpx2.Response) -> ServerMetadata | None:
     """The metadata of an authorization server; None for another answer."""
-    if response.status_code != guarded_http.OK or response.request.method != "GET":
-        return None
-    try:
-        return msgspec.json.decode(response.content, type=ServerMetadata)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
+    is_metadata = response.status_code == guarded_http.OK and response.request.method == "GET"
+    return decoded(_decode_metadata, response.content) if is_metadata else None
 
 
 def is_unwell(response: httpx2.Response) -> bool:

@@ -44,6 +44,7 @@ from daemon.config.config_model import Server
 from daemon.errors import McpdError, RunError
 from daemon.history.event import Event, EventKind
 from daemon.processes.children import Children
+from daemon.protocol import decoded
 
 MAX_RUNNING = 4  # concurrent logins: each takes 63 MiB, and a user opens one page after the other
 
@@ -333,9 +334,7 @@ async def _hear(stdout: trio.abc.ReceiveStream, run: LoginRun) -> Done | Failed:
     async for chunk in stdout:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            try:
-                said = _decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            if (said := decoded(_decode, line)) is None:
                 return Failed("the login's process sent an invalid message: this is an internal error in mcpd")
             if isinstance(said, Done | Failed):
                 return said

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import httpx2
-import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -29,6 +28,7 @@ from daemon.authorization.logins import Login, MachineWish, NoLogin, NotNow
 from daemon.config.expand import read_file
 from daemon.config.login_keys import AuthType
 from daemon.host.sockets import reason
+from daemon.protocol import decoded
 
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
@@ -195,10 +195,9 @@ class MachineLogin:
         advice = "see that tokenFile holds a current token, and that idp.clientId may use it"
         if self._last.status_code != guarded_http.OK:
             raise self._refused(idp.token_endpoint, advice)
-        try:
-            return msgspec.json.decode(self._last.content, type=guarded_http.TokenGrant).access_token
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            raise NoLogin(f"the answer of {idp.token_endpoint} cannot be understood: {advice}") from None
+        if (grant := decoded(guarded_http.decode_grant, self._last.content)) is None:
+            raise NoLogin(f"the answer of {idp.token_endpoint} cannot be understood: {advice}")
+        return grant.access_token
 
     def _refused(self, issuer: str, advice: str) -> NoLogin:
         kind = NotNow if self._last is not None and login.is_unwell(self._last) else NoLogin

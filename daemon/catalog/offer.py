@@ -27,6 +27,7 @@ from daemon.config.config_model import Permission, Profile, SchemaForm
 from daemon.config.names import read_reference, read_shown
 from daemon.kit.waiting import keep_latest
 from daemon.model import Definition, Kind, Tool, ToolKey
+from daemon.protocol import decode_members
 from daemon.safety.legible import legible_definition
 
 if TYPE_CHECKING:
@@ -149,9 +150,6 @@ def _by_server(catalog: Catalog, profile: Profile) -> dict[str, list[ToolCategor
     return found
 
 
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
-
-
 @attrs.frozen(kw_only=True, eq=False)
 class OfferedDefinition:
     """A prompt, resource or template in a profile."""
@@ -164,7 +162,7 @@ class OfferedDefinition:
         shown = legible_definition(self.definition.raw)
         if self.name == self.definition.name:
             return shown
-        named = msgspec.json.encode({**_decode_members(shown), LISTS[self.definition.kind].key: self.name})
+        named = msgspec.json.encode({**decode_members(shown), LISTS[self.definition.kind].key: self.name})
         if self.definition.kind is not Kind.SKILL:
             return named
         return with_uris("resources", named, partial(skill_uri, self.definition.server))

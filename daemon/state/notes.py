@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
@@ -31,11 +31,14 @@ from daemon.state.faults import StoreFault
 if TYPE_CHECKING:
     from daemon.history.journal import EventQuery, History
     from daemon.state.event_rows import Increments
+    from daemon.state.sql import Transaction
     from daemon.state.store_access import Broadcast, StoreAccess
 
     ByName = dict[str, list[tuple[int, int]]]
     """The start of each hour, in seconds since the epoch, and its count, oldest first, by the count's name."""
 
+
+T = TypeVar("T")
 
 EVENTS_AT_ONCE = 500
 """Most events in one batch: some 10 ms in which nobody else writes."""
@@ -107,10 +110,7 @@ class StoredEvents:
 
     async def find(self, query: EventQuery) -> Sequence[Event] | None:
         """Read events; None if the store cannot be read now."""
-        try:
-            return await self._access.ask(lambda store: store.within(partial(find_events, query)))
-        except StoreFault:
-            return None
+        return await self._read(partial(find_events, query))
 
     async def follow(self, history: History) -> None:
         """Have readers poll after every write, until cancelled."""
@@ -120,18 +120,17 @@ class StoredEvents:
 
     async def last_life(self, host: str, socket: str) -> LastLife | None:
         """The end of the last daemon on a socket, if known."""
-        try:
-            return await self._access.ask(lambda store: store.within(partial(last_life, host, socket)))
-        except StoreFault:
-            return None
+        return await self._read(partial(last_life, host, socket))
 
     async def away_since(self, servers: Iterable[str], life: str) -> Mapping[str, float]:
         """Since when each server was away at the end of a daemon's life, as far as that is known."""
-        names = list(servers)
+        return await self._read(partial(away_since, list(servers), life)) or {}
+
+    async def _read(self, work: Callable[[Transaction], T]) -> T | None:
         try:
-            return await self._access.ask(lambda store: store.within(partial(away_since, names, life)))
+            return await self._access.ask(lambda store: store.within(work))
         except StoreFault:
-            return {}
+            return None
 
 
 WAITING = 48

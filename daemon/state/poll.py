@@ -13,8 +13,8 @@ send a heartbeat. Without one, it polls each second.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import closing
 from functools import partial
 from math import inf
@@ -279,11 +279,17 @@ class Listening:
             await trio.sleep(delay)
 
     async def _connected(self, listen: Callable[[], PostgresNotifications]) -> PostgresNotifications:
-        attempt = _Attempt(listen)
+        made: Future[PostgresNotifications] = Future()
+
+        def connect() -> PostgresNotifications:
+            made.set_result(listen())
+            return made.result()
+
         try:
-            return await trio.to_thread.run_sync(attempt.make, abandon_on_cancel=True)
+            return await trio.to_thread.run_sync(connect, abandon_on_cancel=True)
         except trio.Cancelled:
-            attempt.give_up()
+            # The thread cannot be stopped: the connection is closed, whenever it exists.
+            made.add_done_callback(lambda done: done.result().close())
             raise
 
     async def _follow(self, listener: PostgresNotifications) -> None:
@@ -323,31 +329,3 @@ class Listening:
             logger.warning(
                 "mcpd polls the store for other daemons' writes each second, as notifications fail: {}", why
             )
-
-
-class _Attempt:
-    """An attempt to connect, in a worker thread that cannot be stopped when nobody waits for it any more."""
-
-    def __init__(self, listen: Callable[[], PostgresNotifications]) -> None:
-        self._listen = listen
-        self._lock = threading.Lock()
-        self._made: PostgresNotifications | None = None
-        self._given_up = False
-
-    def make(self) -> PostgresNotifications:
-        """Connect; called in the thread."""
-        made = self._listen()
-        with self._lock:
-            self._made = made
-            unwanted = self._given_up
-        if unwanted:
-            made.close()
-        return made
-
-    def give_up(self) -> None:
-        """Close the connection, whenever it exists."""
-        with self._lock:
-            self._given_up = True
-            made = self._made
-        if made is not None:
-            made.close()

@@ -15,7 +15,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import attrs
 import msgspec
@@ -26,6 +26,8 @@ from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.store import Store, listen, set_aside
 
 if TYPE_CHECKING:
+    from outcome import Outcome
+
     from daemon.config.state_url import StateUrl
     from daemon.state.postgres import PostgresNotifications
     from daemon.state.server_notes import Switches
@@ -175,28 +177,16 @@ class Job(Generic[T]):
     """A piece of work for a worker thread: waiting, running, or done."""
 
     def __init__(self, work: Callable[[], T]) -> None:
-        self._work = work
+        self.work = work
         self.done = trio.Event()
         """Set once the work has ended, with a result or an error."""
-        self._result: T | None = None
-        self._error: BaseException | None = None
+        self.result: Callable[[], T]
+        """Returns what the work has returned, or raises what it has raised; to be called once it is done."""
 
-    def run(self) -> None:
-        """Do the work, in the thread; never raises."""
-        try:
-            self._result = self._work()
-        except BaseException as error:  # noqa: BLE001 - the sender gets it from result()
-            self._error = error
-
-    def fail(self, error: BaseException) -> None:
-        """Record that the work cannot be done."""
-        self._error = error
-
-    def result(self) -> T:
-        """The return value of the work, once it is done; raises its exception."""
-        if self._error is not None:
-            raise self._error
-        return cast("T", self._result)
+    def end(self, result: Callable[[], T]) -> None:
+        """Take the result of the work, and wake its sender."""
+        self.result = result
+        self.done.set()
 
 
 class Worker:
@@ -226,24 +216,27 @@ class Worker:
                 self._start(job)
             except RuntimeError as error:
                 # No thread could be started: the limit of threads or memory is reached.
-                job.fail(error)
                 self._under_way = None
-                job.done.set()
+                job.end(partial(_raise, error))
 
     def _start(self, job: Job[Any]) -> None:
         token = trio.lowlevel.current_trio_token()
 
-        def deliver(_outcome: object) -> None:
+        def deliver(result: Outcome[Any]) -> None:
             # The loop may have ended already.
             with contextlib.suppress(trio.RunFinishedError):
-                token.run_sync_soon(self._arrive, job)
+                token.run_sync_soon(self._arrive, job, result.unwrap)
 
-        trio.lowlevel.start_thread_soon(job.run, deliver, self._name)
+        trio.lowlevel.start_thread_soon(job.work, deliver, self._name)
 
-    def _arrive(self, job: Job[Any]) -> None:
+    def _arrive(self, job: Job[Any], result: Callable[[], Any]) -> None:
         self._under_way = None
-        job.done.set()
+        job.end(result)
         self._next()
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 class StoreAccess:

@@ -76,13 +76,10 @@ class Ledger:
             if (about := answer.tools.get(tool.name)) is None:
                 self._count((question.server, tool.schema_hash))
             else:
-                said.sentences[tool.schema_hash] = Summary(
-                    text=about.text, keywords=about.keywords, of=tool.schema_hash, at=at
-                )
+                found = msgspec.structs.replace(about, of=tool.schema_hash, at=at)
+                said.sentences[tool.schema_hash] = found
         if answer.server is not None:
-            said.summary = Summary(
-                text=answer.server.text, keywords=answer.server.keywords, of=question.digest, at=at
-            )
+            said.summary = msgspec.structs.replace(answer.server, of=question.digest, at=at)
         elif question.overview is not None:
             self._count((question.server, question.digest))
 

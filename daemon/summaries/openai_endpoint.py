@@ -25,7 +25,7 @@ import trio
 from daemon.config.config_model import Summaries
 from daemon.errors import RunError
 from daemon.host.sockets import reason
-from daemon.protocol import IDENTITY
+from daemon.protocol import IDENTITY, decoded
 from daemon.summaries.endpoint import Answered, EndpointFault, Failing, fault_of_status, read_retry_after
 from daemon.upstreams.transports.network import connect as reach
 from daemon.upstreams.transports.network import host_and_port
@@ -133,22 +133,16 @@ class OpenAIEndpoint:
         return EndpointFault(Failing.CUT_OFF, f"the question to {self._place} failed: {type(error).__name__}")
 
     def _names(self, body: bytes) -> tuple[str, ...]:
-        try:
-            listed = _MODELS.decode(body).data
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            raise EndpointFault(
-                Failing.UNREADABLE, f"the answer of {self._place} is no list of models"
-            ) from None
-        names = {each.id for each in listed if each.id.isprintable() and 0 < len(each.id) <= MAX_MODEL_NAME}
-        return tuple(sorted(names)[:MAX_MODELS])
+        if (listed := decoded(_MODELS.decode, body)) is None:
+            raise EndpointFault(Failing.UNREADABLE, f"the answer of {self._place} is no list of models")
+        names = {
+            each.id for each in listed.data if each.id.isprintable() and 0 < len(each.id) <= MAX_MODEL_NAME
+        }
+        return tuple(sorted(name for name in names if 0 < len(name) <= MAX_MODEL_NAME)[:MAX_MODELS])
 
     def _answered(self, body: bytes) -> Answered:
-        try:
-            completion = _COMPLETION.decode(body)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            raise EndpointFault(
-                Failing.UNREADABLE, f"the answer of {self._place} is no chat completion"
-            ) from None
+        if (completion := decoded(_COMPLETION.decode, body)) is None:
+            raise EndpointFault(Failing.UNREADABLE, f"the answer of {self._place} is no chat completion")
         text = completion.choices[0].message.content if completion.choices else None
         if not text:
             raise EndpointFault(Failing.UNREADABLE, f"the answer of {self._place} has no text")

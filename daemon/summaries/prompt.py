@@ -17,7 +17,8 @@ import attrs
 import msgspec
 
 from daemon.errors import McpdError
-from daemon.model import Tool
+from daemon.model import Summary, Tool
+from daemon.protocol import decoded
 from daemon.safety.escape import visible
 
 MAX_TOOL = 160
@@ -209,14 +210,12 @@ class _Schema(msgspec.Struct):
     properties: dict[str, msgspec.Raw] = {}
 
 
+_decode_schema = msgspec.json.Decoder(_Schema).decode
+
+
 def _parameters(schema: bytes) -> list[str]:
-    if len(schema) > MAX_SCHEMA:
-        return []
-    try:
-        properties = msgspec.json.decode(schema, type=_Schema).properties
-    except msgspec.MsgspecError:
-        return []
-    return [_shown(name, NAME_CHARACTERS) for name in islice(properties, PARAMETERS)]
+    read = decoded(_decode_schema, schema) if len(schema) <= MAX_SCHEMA else None
+    return [_shown(name, NAME_CHARACTERS) for name in islice(read.properties if read else (), PARAMETERS)]
 
 
 def _shown(text: str, characters: int) -> str:
@@ -238,21 +237,12 @@ class UnreadableAnswer(McpdError):
     """An answer from which nothing can be taken."""
 
 
-class Sentence(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence accepted from an answer."""
-
-    text: str
-    """On one line."""
-    keywords: tuple[str, ...] = ()
-    """Words that the tool or server is found by."""
-
-
 class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The accepted part of an answer."""
+    """The accepted part of an answer: sentences without their source and time."""
 
-    server: Sentence | None = None
+    server: Summary | None = None
     """The sentence about the server; None if it was not asked for, is missing or was refused."""
-    tools: Mapping[str, Sentence] = msgspec.field(default_factory=dict)
+    tools: Mapping[str, Summary] = msgspec.field(default_factory=dict)
     """The sentence about each tool, by the tool's name."""
     refused: tuple[str, ...] = ()
     """The reasons for refused sentences, each with the name of its tool."""
@@ -290,7 +280,7 @@ def _object_in(text: str) -> dict[str, Any]:
     return found
 
 
-def _said(name: str, entry: object, most: int, refused: list[str]) -> Sentence | None:
+def _said(name: str, entry: object, most: int, refused: list[str]) -> Summary | None:
     text = entry.get("summary") if isinstance(entry, dict) else None
     if not isinstance(text, str):
         refused.append(f"{name}: no text")
@@ -299,7 +289,7 @@ def _said(name: str, entry: object, most: int, refused: list[str]) -> Sentence |
     if why := objection(text, most):
         refused.append(f"{name}: {why}")
         return None
-    return Sentence(text=text, keywords=_keywords(entry.get("keywords") if isinstance(entry, dict) else None))
+    return Summary(text=text, keywords=_keywords(entry.get("keywords") if isinstance(entry, dict) else None))
 
 
 def _keywords(listed: object) -> tuple[str, ...]:

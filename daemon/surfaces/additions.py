@@ -13,6 +13,7 @@ from msgspec import Raw, Struct
 from daemon.catalog.permissions import annotations_of
 from daemon.catalog.shown import locate
 from daemon.errors import InvalidArguments, UnknownResource
+from daemon.protocol import UNREADABLE
 from daemon.surfaces.answers import MAX_QUOTED, cut, decode_arguments
 from daemon.surfaces.held import refuse_held_uri
 from daemon.surfaces.surface import READS, Action, Forward, MetaTool, View
@@ -99,7 +100,7 @@ def as_tool_result(result: bytes | memoryview | Raw) -> bytes:
     """Convert a `resources/read` result to a `CallToolResult` (MCP); an invalid one passes unchanged."""
     try:
         items = [_as_content(each) for each in _decode_result(result).contents]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return bytes(result)
     return b'{"content":[%b],"isError":false}' % b",".join(items)
 

@@ -16,6 +16,7 @@ from msgspec import Raw
 from daemon.causes import CURED_BY_LOGIN, Reason
 from daemon.errors import CallError, InvalidArguments
 from daemon.kit.wording import BYTES_PER_TOKEN, closest, log_in, meant, some
+from daemon.protocol import UNREADABLE, decode_members
 from daemon.safety.escape import legible
 from daemon.safety.legible import legible_json
 
@@ -77,10 +78,10 @@ def error_result(error: CallError) -> bytes:
 def decode_arguments(arguments: bytes, shape: type[T], example: str) -> T:
     """Decode a meta-tool's arguments; nulls count as missing. Raises `InvalidArguments`."""
     try:
-        members = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+        members = decode_members(arguments)
         said = {key: value for key, value in members.items() if bytes(value) != b"null"}
         return msgspec.json.decode(msgspec.json.encode(said), type=shape, strict=False)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         # The message repeats an unknown member's name, which may have any length.
         raise InvalidArguments(f"{one_line(str(error), MAX_QUOTED)}. Call it like this: {example}") from None
 
@@ -133,15 +134,14 @@ def written(call: Mapping[str, Any]) -> str:
 def with_text(text: str, answered: bytes | memoryview | msgspec.Raw) -> bytes:
     """A tool's result with a text appended to its content; unchanged if it has no content."""
     try:
-        members = _decode_members(answered)
+        members = decode_members(answered)
         content = _decode_items(members["content"])
-    except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (KeyError, *UNREADABLE):
         return bytes(answered)
     added = msgspec.Raw(msgspec.json.encode({"type": "text", "text": text}))
     return msgspec.json.encode({**members, "content": [*content, added]})
 
 
-_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 

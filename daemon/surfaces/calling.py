@@ -25,7 +25,7 @@ from daemon.errors import (
 )
 from daemon.kit.wording import closest
 from daemon.model import Kind, Tool, ToolKey
-from daemon.protocol import tool_head
+from daemon.protocol import decode_members, tool_head
 from daemon.safety.legible import legible_tool
 from daemon.surfaces import answers
 from daemon.surfaces.additions import read_only
@@ -378,7 +378,6 @@ KEPT = 1024
 
 _META = "_meta"
 _ALWAYS_LOAD = {key: Raw(msgspec.json.encode(value)) for key, value in ALWAYS_LOAD.items()}
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_meta = msgspec.json.Decoder(dict[str, Raw] | None).decode
 
 
@@ -391,7 +390,7 @@ def as_listed(view: View, offered: Offered, meta_tools: Collection[str]) -> byte
 @lru_cache(maxsize=KEPT)
 def always_loaded(raw: bytes) -> bytes:
     """A tool object with `ALWAYS_LOAD` added to its `_meta`."""
-    members = _decode_members(raw)
+    members = decode_members(raw)
     if _META not in members:
         return b'%b,"_meta":%b}' % (raw.rstrip()[:-1], msgspec.json.encode(ALWAYS_LOAD))
     try:

@@ -9,7 +9,7 @@ from daemon.facts import Summarized, Switched
 from daemon.model import Summary
 from daemon.summaries import ledger as module
 from daemon.summaries.ledger import GIVE_UP, Ledger
-from daemon.summaries.prompt import ModelAnswer, Question, Sentence
+from daemon.summaries.prompt import ModelAnswer, Question
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, tool
 
 NOW = 5000.0
@@ -28,8 +28,8 @@ def names(question: Question | None) -> list[str]:
 
 def all_answered(question: Question) -> ModelAnswer:
     return ModelAnswer(
-        server=None if question.overview is None else Sentence(text="Does things."),
-        tools={each.name: Sentence(text=f"Does {each.name}.", keywords=("k",)) for each in question.tools},
+        server=None if question.overview is None else Summary(text="Does things."),
+        tools={each.name: Summary(text=f"Does {each.name}.", keywords=("k",)) for each in question.tools},
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from daemon.model import Summary
 from daemon.summaries import prompt
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
@@ -201,20 +202,20 @@ def test_what_was_asked_for_is_taken() -> None:
         answer(server="Does things.", a="Does a.", b=" Does b. "), question("a", "b", overview=True)
     )
     assert said == prompt.ModelAnswer(
-        server=prompt.Sentence(text="Does things."),
-        tools={"a": prompt.Sentence(text="Does a."), "b": prompt.Sentence(text="Does b.")},
+        server=Summary(text="Does things."),
+        tools={"a": Summary(text="Does a."), "b": Summary(text="Does b.")},
     )
 
 
 def test_what_was_not_asked_for_is_not_taken() -> None:
     said = prompt.read(answer(server="Does things.", a="Does a.", other="Does more."), question("a", "b"))
-    assert said == prompt.ModelAnswer(tools={"a": prompt.Sentence(text="Does a.")})
+    assert said == prompt.ModelAnswer(tools={"a": Summary(text="Does a.")})
 
 
 @cases("around")
 def test_text_around_the_object_is_forgiven(around: str) -> None:
     text = around.replace("{}", answer(a="Does a."))
-    assert prompt.read(text, question("a")).tools == {"a": prompt.Sentence(text="Does a.")}
+    assert prompt.read(text, question("a")).tools == {"a": Summary(text="Does a.")}
 
 
 @pytest.mark.parametrize(
@@ -246,9 +247,7 @@ def test_an_answer_without_an_object_of_the_asked_form_is_nonsense(text: str) ->
 
 def test_a_server_that_was_asked_for_alone_needs_no_tools() -> None:
     alone = question(overview=True)
-    assert prompt.read('{"server": {"summary": "Does things."}}', alone).server == prompt.Sentence(
-        text="Does things."
-    )
+    assert prompt.read('{"server": {"summary": "Does things."}}', alone).server == Summary(text="Does things.")
     with pytest.raises(prompt.UnreadableAnswer):
         prompt.read("{}", alone)
 
@@ -259,7 +258,7 @@ def test_a_server_that_was_asked_for_alone_needs_no_tools() -> None:
 def test_an_entry_without_a_text_is_refused_and_costs_no_other(entry: object) -> None:
     text = json.dumps({"tools": {"a": entry, "b": {"summary": "Does b."}}})
     assert prompt.read(text, question("a", "b")) == prompt.ModelAnswer(
-        tools={"b": prompt.Sentence(text="Does b.")}, refused=("a: no text",)
+        tools={"b": Summary(text="Does b.")}, refused=("a: no text",)
     )
 
 
