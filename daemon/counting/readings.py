@@ -16,6 +16,7 @@ import attrs
 import msgspec
 import trio
 
+from daemon.catalog.entry import KnownList
 from daemon.catalog.snapshot import Catalog, ServerEntry
 from daemon.counting.tally import MAX_SERVERS, OPERATOR, OTHER, ServerCalls, Tally, tokens_in
 from daemon.errors import InvalidArguments
@@ -241,44 +242,44 @@ def _lists(tally: Tally) -> dict[str, Values]:
     }
 
 
+_OF_SERVERS: Mapping[str, Callable[[ServerEntry], float]] = {
+    "mcpd_server_epoch": lambda entry: entry.epoch,
+    "mcpd_server_tools": lambda entry: len(entry.tools or ()),
+    "mcpd_server_tools_unavailable": lambda entry: 0 if entry.usable else len(entry.tools or ()),
+    "mcpd_server_tools_quarantined": lambda entry: len(entry.tool_list.quarantined),
+    "mcpd_server_held": lambda entry: sum(len(known.held) for known in entry.lists.values()),
+    "mcpd_server_restarts_total": lambda entry: entry.status.restarts,
+}
+
+_OF_LISTS: Mapping[str, Callable[[ServerEntry, KnownList], float]] = {
+    "mcpd_server_definitions": lambda _entry, known: len(known.definitions),
+    "mcpd_server_definitions_unavailable": lambda entry, known: 0 if entry.usable else len(known.definitions),
+    "mcpd_server_definitions_quarantined": lambda _entry, known: len(known.quarantined),
+}
+
+
 def _servers(servers: Mapping[str, ServerEntry]) -> dict[str, Values]:
-    return {
-        "mcpd_server_state": {
-            (name, str(state)): state is entry.status.state
-            for name, entry in servers.items()
-            for state in ServerState
-        },
-        "mcpd_server_epoch": {(name,): entry.epoch for name, entry in servers.items()},
-        "mcpd_server_tools": {(name,): len(entry.tools or ()) for name, entry in servers.items()},
-        "mcpd_server_tools_unavailable": {
-            (name,): 0 if entry.usable else len(entry.tools or ()) for name, entry in servers.items()
-        },
-        "mcpd_server_tools_quarantined": {
-            (name,): len(entry.tool_list.quarantined) for name, entry in servers.items()
-        },
-        "mcpd_server_held": {
-            (name,): sum(len(known.held) for known in entry.lists.values()) for name, entry in servers.items()
-        },
-        **_definitions(servers),
-        "mcpd_server_restarts_total": {(name,): entry.status.restarts for name, entry in servers.items()},
+    states: Values = {
+        (name, str(state)): state is entry.status.state
+        for name, entry in servers.items()
+        for state in ServerState
     }
-
-
-def _definitions(servers: Mapping[str, ServerEntry]) -> dict[str, Values]:
-    known: Values = {}
-    unavailable: Values = {}
-    quarantined: Values = {}
-    for name, entry in servers.items():
-        for kind in entry.lists.keys() - {Kind.TOOL}:
-            listed = entry.lists[kind]
-            count = len(listed.definitions)
-            known[name, str(kind)] = count
-            unavailable[name, str(kind)] = 0 if entry.usable else count
-            quarantined[name, str(kind)] = len(listed.quarantined)
+    lists = [
+        (name, kind, entry, known)
+        for name, entry in servers.items()
+        for kind, known in entry.lists.items()
+        if kind is not Kind.TOOL
+    ]
     return {
-        "mcpd_server_definitions": known,
-        "mcpd_server_definitions_unavailable": unavailable,
-        "mcpd_server_definitions_quarantined": quarantined,
+        "mcpd_server_state": states,
+        **{
+            metric: {(name,): value(entry) for name, entry in servers.items()}
+            for metric, value in _OF_SERVERS.items()
+        },
+        **{
+            metric: {(name, str(kind)): value(entry, known) for name, kind, entry, known in lists}
+            for metric, value in _OF_LISTS.items()
+        },
     }
 
 

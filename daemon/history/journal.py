@@ -72,12 +72,15 @@ class _Body(msgspec.Struct, omit_defaults=True):
 
     run: int = 0
     text: str = ""
-    cause: str | None = None
-    data: dict[str, Any] = {}
+    cause: Cause | None = None
+    cause_data: dict[str, Any] = msgspec.field(default_factory=dict, name="data")
     details: dict[str, Any] = {}
 
 
 _decode = msgspec.json.Decoder(_Body).decode
+
+COLUMNS = ("life", "number", "at", "server", "instance", "session")
+"""Fields of events with columns of their own in the store's table, besides the kind."""
 
 
 def as_json(event: Event) -> dict[str, object]:
@@ -102,35 +105,16 @@ def as_json(event: Event) -> dict[str, object]:
 
 def body_of(event: Event) -> bytes:
     """The event's part without a column, for the store."""
-    return msgspec.json.encode(
-        _Body(
-            run=event.run,
-            text=event.text,
-            cause=None if event.cause is None else str(event.cause),
-            data=dict(event.cause_data),
-            details=dict(event.details),
-        )
-    )
+    data, details = dict(event.cause_data), dict(event.details)
+    body = _Body(run=event.run, text=event.text, cause=event.cause, cause_data=data, details=details)
+    return msgspec.json.encode(body)
 
 
 def stored_event(cells: Mapping[str, Any]) -> Event | None:
     """The event in a row of the store; None for a row of a later mcpd, or one that was edited by hand."""
     try:
-        body = _decode(cells["body"])
-        return Event(
-            kind=EventKind(cells["kind"]),
-            at=cells["at"],
-            server=cells["server"],
-            instance=cells["instance"],
-            session=cells["session"],
-            run=body.run,
-            text=body.text,
-            cause=None if body.cause is None else Cause(body.cause),
-            cause_data=body.data,
-            details=body.details,
-            number=cells["number"],
-            life=cells["life"],
-        )
+        body = msgspec.structs.asdict(_decode(cells["body"]))
+        return Event(kind=EventKind(cells["kind"]), **{name: cells[name] for name in COLUMNS}, **body)
     except (ValueError, TypeError, msgspec.MsgspecError):
         return None
 

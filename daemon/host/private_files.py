@@ -106,21 +106,12 @@ def locked(path: Path, seconds: float) -> Iterator[None]:
     Raises `TimeoutError`: somebody else has held it for all these seconds; `OSError`: it cannot be made.
     """
     lock = own_file(path.with_name(f"{path.name}.lock"))
+    until = time.monotonic() + seconds
     try:
-        _take(lock, seconds)
+        while not try_to_take(lock):
+            if time.monotonic() > until:
+                raise TimeoutError
+            time.sleep(seconds / LOOKS)
         yield
     finally:
         os.close(lock)
-
-
-def _take(lock: int, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise TimeoutError from None
-            time.sleep(seconds / LOOKS)
-        else:
-            return

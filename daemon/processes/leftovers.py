@@ -24,6 +24,7 @@ import attrs
 import msgspec
 from loguru import logger
 
+from daemon.host.private_files import try_to_take
 from daemon.processes import marks, proc
 from daemon.processes.cgroups import Delegation
 
@@ -470,15 +471,11 @@ def _judge(path: Path, fd: int, until: float, *, tidy: bool) -> DeadDaemon | Non
 
 def _take(fd: int, until: float) -> bool:
     """Lock the file of a dead daemon as soon as it is free; False if the daemon lives or time is up."""
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if _lives(fd) or time.monotonic() > until:
-                return False
-            time.sleep(LOOK_SECONDS)
-        else:
-            return True
+    while not try_to_take(fd):
+        if _lives(fd) or time.monotonic() > until:
+            return False
+        time.sleep(LOOK_SECONDS)
+    return True
 
 
 def _lives(fd: int) -> bool:

@@ -157,11 +157,8 @@ def resident(pid: int) -> int:
 
 def proportional(pid: int) -> int:
     """Resident bytes of a process, those shared by n processes counted as 1/n; else as `resident`."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * KIB
-    return resident(pid)
+    words = _words_after("Pss:", PROC / str(pid) / "smaps_rollup")
+    return int(words[0]) * KIB if words else resident(pid)
 
 
 PROC = Path("/proc")
@@ -289,23 +286,21 @@ def directory(pid: int) -> Path | None:
 
 def user(pid: int) -> int | None:
     """The effective uid of a process; its /proc directory would be root's if it is not dumpable."""
-    for line in (_read(PROC / str(pid) / "status") or "").splitlines():
-        if line.startswith("Uid:"):
-            return int(line.split()[2])
-    return None
+    words = _words_after("Uid:", PROC / str(pid) / "status")
+    return int(words[1]) if words else None
 
 
 def open_files(pid: int | str = "self") -> tuple[float, float] | None:
     """The soft and the hard limit on open files of a process."""
-    for line in (_read(PROC / str(pid) / "limits") or "").splitlines():
-        if line.startswith("Max open files"):
-            soft, hard = line.split()[3:5]
-            return _limit(soft), _limit(hard)
-    return None
+    words = _words_after("Max open files", PROC / str(pid) / "limits")
+    limits = [float("inf" if word == "unlimited" else word) for word in words[:2]]
+    return (limits[0], limits[1]) if limits else None
 
 
-def _limit(word: str) -> float:
-    return float("inf") if word == "unlimited" else float(word)
+def _words_after(start: str, path: Path) -> list[str]:
+    """The words behind the beginning of a line; none without such a line."""
+    lines = (_read(path) or "").splitlines()
+    return next((line.removeprefix(start).split() for line in lines if line.startswith(start)), [])
 
 
 def _read(path: Path) -> str | None:

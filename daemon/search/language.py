@@ -175,27 +175,8 @@ class ToolAction(IntEnum):
     REMOVE = 4
 
 
-_VERBS = {
-    ToolAction.READ: """get read list show fetch view find search retrieve lookup query check describe browse
-        see display look download inspect summarize summarise analyze analyse know tell explore discover give
-        monitor track compare identify obtain extract""",
-    ToolAction.MAKE: """create add insert new make write save store post append compose draft schedule book
-        reserve register generate upload push publish send submit commit build start launch open plan arrange
-        organize organise invite""",
-    ToolAction.CHANGE: """update edit modify change alter rename move replace patch set adjust correct fix
-        reschedule convert""",
-    ToolAction.REMOVE: """delete remove cancel erase drop clear destroy purge uninstall unsubscribe revoke kill
-        terminate wipe trash close stop""",
-}
-
-_ACTIONS = {stem_of(verb): action for action, verbs in _VERBS.items() for verb in verbs.split()}
-
-_NO_VERB_AFTER = frozenset(
-    """
-    a an the my our your his her their its this that these those of for in on at with from by any some no new
-    current each every all
-    """.split()  # noqa: SIM905 - a list of words is easier to read without quotes
-)
+_ACTIONS = {stem_of(verb): ToolAction[action] for action, verbs in _rows("verbs.txt") for verb in verbs.split()}
+_NO_VERB_AFTER = frozenset((_DATA / "before_nouns.txt").read_text(encoding="utf-8").split())
 """Words after which a verb is a noun: "my schedule", "a list of"."""
 
 _WORDS = re.compile(r"[a-z0-9]+")

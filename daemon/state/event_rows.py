@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from daemon.history.event import Event, EventKind
-from daemon.history.journal import EventQuery, body_of, stored_event
+from daemon.history.journal import COLUMNS, EventQuery, body_of, stored_event
 from daemon.state.sql import Transaction, among, clean
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ _SESSIONS = "kind LIKE 'session-%'"
 OF_RUNS = frozenset({EventKind.READY, EventKind.DEGRADED, EventKind.ENDED, EventKind.STATE})
 """Kinds that change a server's state; the newest of them tells whether the server is away."""
 
-_COLUMNS = ("life", "number", "at", "server", "instance", "session", "kind", "body")
+_COLUMNS = (*COLUMNS, "kind", "body")
 
 
 def put_events(transaction: Transaction, events: Iterable[Event]) -> None:
@@ -188,18 +188,9 @@ def away_since(servers: Iterable[str], life: str, transaction: Transaction) -> d
 
 
 def _row(event: Event) -> dict[str, Any]:
-    texts = (event.life, event.server, event.instance, event.session)
-    life, server, instance, session = map(clean, texts)
-    return {
-        "life": life,
-        "number": event.number,
-        "at": event.at,
-        "server": server,
-        "instance": instance,
-        "session": session,
-        "kind": str(event.kind),
-        "body": body_of(event),
-    }
+    cells = {name: getattr(event, name) for name in COLUMNS}
+    cleaned = {name: clean(cell) if isinstance(cell, str) else cell for name, cell in cells.items()}
+    return {**cleaned, "kind": str(event.kind), "body": body_of(event)}
 
 
 def _delete(transaction: Transaction, which: str, values: dict[str, Any], most: int) -> int:
