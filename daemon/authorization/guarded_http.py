@@ -21,6 +21,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
+from importlib.resources import files
 from ipaddress import ip_address, ip_network
 from typing import cast
 from urllib.parse import quote
@@ -113,24 +114,8 @@ MAX_ADDRESSES = 4  # addresses tried per host: the first of each family, and one
 SINGLE_USE = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
 
 FORBIDDEN = tuple(
-    map(
-        ip_network,
-        (
-            "0.0.0.0/8",  # this host
-            "169.254.0.0/16",  # link-local; AWS, Azure, Google and others at 169.254.169.254
-            "100.100.100.200/32",  # Alibaba
-            "192.0.0.192/32",  # Oracle
-            "168.63.129.16/32",  # Azure's own agent
-            "224.0.0.0/3",  # multicast, reserved, broadcast
-            "::/128",
-            "fe80::/10",  # link-local
-            "64:ff9b::a9fe:0/112",  # the link-local of IPv4, behind NAT64
-            "2002:a9fe::/32",  # the same, by 6to4
-            "fd00:ec2::/32",  # AWS
-            "fd20:ce::/32",  # Google
-            "ff00::/8",
-        ),
-    )
+    ip_network(line.split()[0])
+    for line in (files("daemon.authorization") / "forbidden_networks.txt").read_text().splitlines()
 )  # destinations of no request: no authorization server is there, and some hand out credentials
 
 

@@ -273,21 +273,17 @@ def http_lacks(http: HttpListen) -> Problems:
         return
     reached = f"other machines can reach {quoted(http.address)}"
     if not http.tokens:
-        yield (
-            "tokens",
-            (
-                f"{reached}: write the tokens that let them in, best by reference (${{VAR}}, ${{file:PATH}}),"
-                " or listen on a loopback address"
-            ),
+        message = (
+            f"{reached}: write the tokens that let them in, best by reference (${{VAR}}, ${{file:PATH}}),"
+            " or listen on a loopback address"
         )
+        yield "tokens", message
     if http.tls is None and not http.trusted_proxies:
-        yield (
-            "tls",
-            (
-                f"{reached}, and without TLS everybody on the way reads the tokens: write"
-                ' "tls": {"cert": PATH, "key": PATH}, or in "trustedProxies" who speaks TLS for mcpd'
-            ),
+        message = (
+            f"{reached}, and without TLS everybody on the way reads the tokens: write"
+            ' "tls": {"cert": PATH, "key": PATH}, or in "trustedProxies" who speaks TLS for mcpd'
         )
+        yield "tls", message
 
 
 def served_by_http(http: HttpListen | None, metrics: str) -> bool:

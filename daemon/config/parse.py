@@ -8,21 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import attrs
 
-from daemon.config import client_keys
+from daemon.config import client_keys, config_files
 from daemon.config.command_lines import runs_container, started
-from daemon.config.config_files import (
-    EnvFile,
-    ProfileFiles,
-    at_once,
-    open_to_others,
-    read_env_file_of,
-    read_lock,
-    read_profiles,
-)
+from daemon.config.config_files import EnvFile, ProfileFiles
 from daemon.config.config_model import (
     WORKSPACE,
     Category,
@@ -173,41 +166,46 @@ def load_with_notes(path: Path, environ: Mapping[str, str], surfaces: Collection
     return _load(path, environ, surfaces, strict=True)
 
 
-def _load(path: Path, environ: Mapping[str, str], surfaces: Collection[str], *, strict: bool) -> CheckedConfig:
-    source = str(path)
-    try:
-        with open(path, "rb", opener=at_once) as file:
-            # Of a pipe that has a writer, as of a shell's <(...), what is written is waited for.
-            os.set_blocking(file.fileno(), True)
-            faults = open_to_others(path)
-            content = file.read(MAX_CONFIG + 1)
-    except FileNotFoundError:
-        raise ConfigError(source, [Fault(path=ROOT, message=_how_to_make_one(path))]) from None
-    except OSError as error:
-        raise ConfigError(source, [Fault(path=ROOT, message=f"cannot be read: {error.strerror}")]) from None
-    if faults:
-        raise ConfigError(source, faults)
-    text, variables = _text(content, source), read_env_file_of(path)
-    sources = Sources(environ=environ, kept=variables.values, base=path.parent, read_file=read_file)
-    read = _parse(text, source, sources, surfaces, read_profiles(path), variables, strict=strict)
-    return attrs.evolve(read, config=attrs.evolve(read.config, lock=read_lock(path)))
-
-
 def load_changed(
     path: Path, changed: Mapping[Path, str], environ: Mapping[str, str], surfaces: Collection[str] = ()
 ) -> Config:
     """Like `load`, with `changed` texts in place of files. Raises ConfigError."""
-    source, variables, files = str(path), read_env_file_of(path), read_profiles(path)
-    sources = Sources(environ=environ, kept=variables.values, base=path.parent, read_file=read_file)
+    return _load(path, environ, surfaces, strict=False, changed=changed).config
+
+
+def _load(
+    path: Path,
+    environ: Mapping[str, str],
+    surfaces: Collection[str],
+    *,
+    strict: bool,
+    changed: Mapping[Path, str] = MappingProxyType({}),
+) -> CheckedConfig:
+    source = str(path)
+    text = changed[path] if path in changed else _text(_content(path), source)
+    variables, files = config_files.read_env_file_of(path), config_files.read_profiles(path)
     for file, text_of in changed.items():
         if file != path:
             files.put(file, text_of)
+    sources = Sources(environ=environ, kept=variables.values, base=path.parent, read_file=read_file)
+    read = _parse(text, source, sources, surfaces, files, variables, strict=strict)
+    return attrs.evolve(read, config=attrs.evolve(read.config, lock=config_files.read_lock(path)))
+
+
+def _content(path: Path) -> bytes:
     try:
-        text = changed[path] if path in changed else _text(path.read_bytes(), source)
+        with open(path, "rb", opener=config_files.at_once) as file:
+            # Of a pipe that has a writer, as of a shell's <(...), what is written is waited for.
+            os.set_blocking(file.fileno(), True)
+            faults = config_files.open_to_others(path)
+            content = file.read(MAX_CONFIG + 1)
+    except FileNotFoundError:
+        raise ConfigError(str(path), [Fault(path=ROOT, message=_how_to_make_one(path))]) from None
     except OSError as error:
-        raise ConfigError(source, [Fault(path=ROOT, message=f"cannot be read: {error.strerror}")]) from None
-    read = _parse(text, source, sources, surfaces, files, variables, strict=False).config
-    return attrs.evolve(read, lock=read_lock(path))
+        raise ConfigError(str(path), [Fault(path=ROOT, message=f"cannot be read: {error.strerror}")]) from None
+    if faults:
+        raise ConfigError(str(path), faults)
+    return content
 
 
 def parse(

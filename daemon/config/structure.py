@@ -178,17 +178,19 @@ def _text_or_list(value: object, kind: Any) -> object:
     return _CONVERTER.structure(value, next(each for each in get_args(kind) if fits(each)))
 
 
-def _oauth(value: object, _: object) -> object:
-    if type(value) is bool:
-        return value
-    value = _checked(value, dict, "true, false or an object, {...}")
-    return _CONVERTER.structure(value, OAuth)
+def _by_type(what: str, kinds: Mapping[type, Any]) -> Callable[[object, object], Any]:
+    """A hook for a union whose members are told apart by the type of the value."""
+
+    def choose(value: object, _: object) -> object:
+        if type(value) not in kinds:
+            raise Misfit(expected(what, value))
+        return _CONVERTER.structure(value, kinds[type(value)])
+
+    return choose
 
 
-def _sandbox(value: object, _: object) -> object:
-    if isinstance(value, str):
-        return _word(value, SandboxMode)
-    return _CONVERTER.structure(_checked(value, dict, "home, strict, off or an object, {...}"), SandboxRules)
+_oauth = _by_type("true, false or an object, {...}", {bool: bool, dict: OAuth})
+_sandbox = _by_type("home, strict, off or an object, {...}", {str: SandboxMode, dict: SandboxRules})
 
 
 def _entries(value: object, kind: Any) -> dict[str, Any]:

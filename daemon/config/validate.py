@@ -96,9 +96,8 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
     for name, profile in config.profiles.items():
         trail = below(below(ROOT, "profiles"), name)
         if name == SERVERS_FOLLOW:
-            yield Fault(
-                path=trail, message=f"{name!r} stands for no profile in URLs (/mcp/-/SERVER): rename it"
-            )
+            message = f"{name!r} stands for no profile in URLs (/mcp/-/SERVER): rename it"
+            yield Fault(path=trail, message=message)
         yield from _at(trail, profile_problems(profile, named.servers, visible, named.surfaces))
     for number, name in enumerate(config.listen.servers):
         if name not in named.servers:
@@ -250,21 +249,17 @@ def _tuning(server: Server) -> Problems:
 
 def _sharing(server: Server) -> Problems:
     if (key := _client_program(server)) and not server.workspace_programs:
-        yield (
-            key,
-            (
-                "this lets a client have any program run, by the directory that it names: write a path of your"
-                ' own, or "workspacePrograms": true if all who may connect may do that'
-            ),
+        message = (
+            "this lets a client have any program run, by the directory that it names: write a path of your"
+            ' own, or "workspacePrograms": true if all who may connect may do that'
         )
+        yield key, message
     if server.share is Share.ALL and server.uses_workspace:
-        yield (
-            "share",
-            (
-                "${workspace} is another directory for each client, so they cannot share an instance: remove"
-                ' this key, or write "workspace" or "session"'
-            ),
+        message = (
+            "${workspace} is another directory for each client, so they cannot share an instance: remove"
+            ' this key, or write "workspace" or "session"'
         )
+        yield "share", message
     if server.shared_by is Share.ALL and server.limits.instances != ServerLimits().instances:
         message = 'all clients share one instance: remove this key, or write "share": "workspace" or "session"'
         yield "limits.instances", message
@@ -282,10 +277,7 @@ def _login(server: Server) -> Problems:
     oauth = server.oauth
     if not isinstance(oauth, OAuth):
         return
-    if server.type not in LOGIN_TYPES:
-        yield "oauth", f"a server of type {server.type} has no login: remove it"
-    elif server.has_token:
-        yield "oauth", "the header Authorization counts more than a login: remove one of the two"
+    yield from _needless_login(server, "oauth")
     if oauth.client_secret is not None and oauth.client_id is None:
         yield "oauth.clientSecret", "a secret belongs to a clientId: write that, too"
     if oauth.client_id is not None and oauth.metadata_url is not None:
@@ -293,16 +285,21 @@ def _login(server: Server) -> Problems:
         yield "oauth.metadataUrl", message
 
 
+def _needless_login(server: Server, key: str) -> Problems:
+    if server.type not in LOGIN_TYPES:
+        yield key, f"a server of type {server.type} has no login: remove it"
+    elif server.has_token:
+        yield key, "the header Authorization counts more than a login: remove one of the two"
+
+
 def _own_login(server: Server) -> Problems:
     auth = server.auth
     if auth is None:
         return
-    if server.type not in LOGIN_TYPES:
-        yield "auth", f"a server of type {server.type} has no login: remove it"
-    elif server.has_token:
-        yield "auth", "the header Authorization counts more than a login: remove one of the two"
-    elif isinstance(server.oauth, OAuth):
-        yield "auth", "a user logs in (oauth), or mcpd does by itself (auth): remove one of the two"
+    needless = list(_needless_login(server, "auth"))
+    if not needless and isinstance(server.oauth, OAuth):
+        needless = [("auth", "a user logs in (oauth), or mcpd does by itself (auth): remove one of the two")]
+    yield from needless
     problems = auth_problems(auth, resolved=server.enabled)
     yield from ((f"auth.{key}", message) for key, message in problems)
 

@@ -6,9 +6,12 @@ import contextlib
 import errno
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import StrEnum
+from importlib.resources import files
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from daemon.errors import McpdError
 
@@ -36,32 +39,18 @@ class StoreCause(StrEnum):
     """The url cannot work until an operator changes something."""
 
 
-_WORDS = {
-    StoreCause.UNAVAILABLE: ("not available", "mcpd serves on from memory and tries again"),
-    StoreCause.FULL: ("full", "free some space: what is not written yet is kept in memory until then"),
-    StoreCause.LOCKED: (
-        "locked",
-        "end the program that holds it: what is not written yet is kept in memory until then",
-    ),
-    StoreCause.READ_ONLY: (
-        "read-only",
-        "make it and its directory writable for mcpd: what is not written yet is kept in memory",
-    ),
-    StoreCause.CORRUPT: (
-        "corrupt",
-        "set it aside, or restore it from a backup; mcpd begins with an empty one otherwise",
-    ),
-    StoreCause.NEWER_SCHEMA: (
-        "of a later version",
-        "run that later mcpd, or set state.url to another place: nothing in it was changed",
-    ),
-    StoreCause.LOST: ("gone", "mcpd creates it again and writes what it knows"),
-    StoreCause.MISCONFIGURED: (
-        "not usable as configured",
-        "correct state.url in mcpd's configuration, --state-dir, or what they point to",
-    ),
-}
-"""The state of the store and the next step, by cause."""
+class _Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of faults.toml."""
+
+    state: str
+    """The state of the store, in words."""
+    helps: str
+    sqlite: tuple[str, ...] = ()
+    sqlstates: tuple[str, ...] = ()
+    errnos: tuple[str, ...] = ()
+
+
+_KINDS = msgspec.toml.decode((files("daemon.state") / "faults.toml").read_bytes(), type=dict[StoreCause, _Kind])
 
 
 class StoreFault(McpdError):
@@ -71,23 +60,11 @@ class StoreFault(McpdError):
         """Describe the failure at a location; `advice` replaces the cause's own."""
         self.cause = cause
         self.where = where
-        phrase, usual = _WORDS[cause]
-        super().__init__(f"the store {where} is {phrase}: {why}. {advice or usual}")
+        kind = _KINDS[cause]
+        super().__init__(f"the store {where} is {kind.state}: {why}. {advice or kind.helps}")
 
 
-_SQLITE: Mapping[int, StoreCause] = {
-    sqlite3.SQLITE_FULL: StoreCause.FULL,
-    sqlite3.SQLITE_BUSY: StoreCause.LOCKED,
-    sqlite3.SQLITE_LOCKED: StoreCause.LOCKED,
-    sqlite3.SQLITE_READONLY: StoreCause.READ_ONLY,
-    sqlite3.SQLITE_CORRUPT: StoreCause.CORRUPT,
-    sqlite3.SQLITE_NOTADB: StoreCause.CORRUPT,
-    sqlite3.SQLITE_PERM: StoreCause.READ_ONLY,
-    sqlite3.SQLITE_AUTH: StoreCause.MISCONFIGURED,
-    sqlite3.SQLITE_READONLY_DBMOVED: StoreCause.LOST,
-    sqlite3.SQLITE_IOERR_SHORT_READ: StoreCause.CORRUPT,
-    sqlite3.SQLITE_IOERR_CORRUPTFS: StoreCause.CORRUPT,
-}
+_SQLITE = {getattr(sqlite3, name): cause for cause, kind in _KINDS.items() for name in kind.sqlite}
 """Causes by extended result code, else by primary result code; all others are UNAVAILABLE."""
 
 _SQLITE_WORDS = (
@@ -96,30 +73,10 @@ _SQLITE_WORDS = (
 )
 """Causes by message: SQLite has a single code for all errors in a statement."""
 
-_SQLSTATES: tuple[tuple[str, StoreCause], ...] = (
-    ("53100", StoreCause.FULL),
-    ("25006", StoreCause.READ_ONLY),
-    ("55P03", StoreCause.LOCKED),
-    ("40", StoreCause.LOCKED),
-    ("XX001", StoreCause.CORRUPT),
-    ("XX002", StoreCause.CORRUPT),
-    ("42P01", StoreCause.LOST),
-    ("3F", StoreCause.LOST),
-    ("42501", StoreCause.MISCONFIGURED),
-    ("42", StoreCause.CORRUPT),
-    ("28", StoreCause.MISCONFIGURED),
-    ("3D", StoreCause.MISCONFIGURED),
-)
-"""Causes by prefix of PostgreSQL's SQLSTATE; the first match counts."""
+_SQLSTATES = {state: cause for cause, kind in _KINDS.items() for state in kind.sqlstates}
+"""Causes by prefix of PostgreSQL's SQLSTATE; the longest counts."""
 
-_ERRNOS: Mapping[int | None, StoreCause] = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), StoreCause.FULL),
-    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), StoreCause.READ_ONLY),
-    **dict.fromkeys(
-        (errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
-        StoreCause.MISCONFIGURED,
-    ),
-}
+_ERRNOS = {getattr(errno, name): cause for cause, kind in _KINDS.items() for name in kind.errnos}
 
 # libpq has no SQLSTATE for a failed connect, only the server's message, which may be in another language: then
 # the fault is UNAVAILABLE, and its text still has the reason.
@@ -151,7 +108,8 @@ def _cause(error: Exception) -> StoreCause:
     if isinstance(error, sqlite3.Error):
         return _of_sqlite(error)
     if state := getattr(error, "sqlstate", None):
-        return next((cause for start, cause in _SQLSTATES if state.startswith(start)), StoreCause.UNAVAILABLE)
+        known = (_SQLSTATES.get(state[:length]) for length in range(len(state), 0, -1))
+        return next(filter(None, known), StoreCause.UNAVAILABLE)
     return StoreCause.MISCONFIGURED if _REFUSED.search(str(error)) else StoreCause.UNAVAILABLE
 
 

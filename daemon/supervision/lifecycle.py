@@ -392,36 +392,26 @@ PARKED_STATUSES = frozenset({78, 126, 127})
 """Exit statuses that a restart does not cure: EX_CONFIG (sysexits.h), and a shell's codes for a program that it
 may not execute or does not find."""
 
-_ENDINGS = {
-    Cause.ENDED: Ending.NORMAL,
-    Cause.UNAUTHORIZED: Ending.NEEDS_AUTH,
-    Cause.FORBIDDEN: Ending.NEEDS_AUTH,
-    Cause.LOGIN_REFUSED: Ending.NEEDS_AUTH,
-    **dict.fromkeys(CURED_BY_LOGIN, Ending.NEEDS_AUTH),
-} | dict.fromkeys(
-    (
-        Cause.COMMAND_NOT_FOUND,
-        Cause.DIRECTORY_UNUSABLE,
-        Cause.NOT_EXECUTABLE,
-        Cause.NOT_A_PROGRAM,
-        Cause.CANNOT_START,
-        Cause.SANDBOX_UNAVAILABLE,
-        Cause.CONFIGURATION,
-        Cause.BAD_URL,
-        Cause.TLS_UNTRUSTED,
-        Cause.TLS_EXPIRED,
-        Cause.TLS_NAME,
-    ),
-    Ending.CANNOT_START,
+_NEEDS_AUTH = frozenset({Cause.UNAUTHORIZED, Cause.FORBIDDEN, Cause.LOGIN_REFUSED, *CURED_BY_LOGIN})
+
+_CANNOT_START = frozenset(
+    {
+        *(Cause.COMMAND_NOT_FOUND, Cause.DIRECTORY_UNUSABLE, Cause.NOT_EXECUTABLE, Cause.NOT_A_PROGRAM),
+        *(Cause.CANNOT_START, Cause.SANDBOX_UNAVAILABLE, Cause.CONFIGURATION, Cause.BAD_URL),
+        *(Cause.TLS_UNTRUSTED, Cause.TLS_EXPIRED, Cause.TLS_NAME),
+    }
 )
-"""All other causes are crashes, restarted with backoff."""
+"""Causes that a retry soon does not cure; all but these, a login's and `ENDED` are crashes."""
 
 
 def ending_of(reason: Reason) -> Ending:
     """The kind of end of a reason, for the restart policy."""
-    if reason.cause is Cause.EXITED and reason.data.get("status") in PARKED_STATUSES:
+    is_parked = reason.cause is Cause.EXITED and reason.data.get("status") in PARKED_STATUSES
+    if is_parked or reason.cause in _CANNOT_START:
         return Ending.CANNOT_START
-    return Ending.CRASHED if reason.cause is None else _ENDINGS.get(reason.cause, Ending.CRASHED)
+    if reason.cause in _NEEDS_AUTH:
+        return Ending.NEEDS_AUTH
+    return Ending.NORMAL if reason.cause is Cause.ENDED else Ending.CRASHED
 
 
 def reason_of(error: BaseException | None) -> Reason:
