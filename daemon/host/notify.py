@@ -99,7 +99,8 @@ class Notifier:
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         """Remove NOTIFY_SOCKET from the environment, so that no child can speak in our name."""
-        self._address = environ.pop("NOTIFY_SOCKET", "")
+        address = environ.pop("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
         self.handed_over: dict[str, bytes] = {}
         """Bytes that the previous daemon had the service manager keep, by name (`listen_fds`)."""
         self._kept: dict[str, bytes] = {}
@@ -109,12 +110,7 @@ class Notifier:
         """Send a state such as `READY=1`; without a receiver this is not an error."""
         if not self._address:
             return
-        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
-        with (
-            contextlib.suppress(OSError),
-            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel,
-        ):
-            channel.sendto(state.encode(), address)
+        self._send(state)
         if state.startswith("READY=1") and not self._ready:
             self._ready = True
             for name, content in self._kept.items():
@@ -128,18 +124,23 @@ class Notifier:
         if not self._ready:
             self._kept[name] = content  # The first thing that is said is that we serve.
             return
-        self(f"FDSTOREREMOVE=1\nFDNAME={name}")
-        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        self._send(f"FDSTOREREMOVE=1\nFDNAME={name}")
         with (
             contextlib.suppress(OSError),
             os.fdopen(os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb") as memory,
-            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel,
         ):
             memory.write(content)
             memory.flush()
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
-            channel.connect(address)
-            socket.send_fds(channel, [f"FDSTORE=1\nFDNAME={name}".encode()], [memory.fileno()])
+            self._send(f"FDSTORE=1\nFDNAME={name}", memory.fileno())
+
+    def _send(self, state: str, *fds: int) -> None:
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel,
+        ):
+            channel.connect(self._address)
+            socket.send_fds(channel, [state.encode()], fds)
 
 
 def handover(notify: Callable[[str], None], name: str) -> dict[str, Any]:

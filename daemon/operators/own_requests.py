@@ -32,7 +32,7 @@ from daemon.protocol import ASKED_OF_CLIENTS, CALL_TOOL, CAPABILITIES_KEY, membe
 from daemon.surfaces.answers import error_result
 from daemon.surfaces.explaining import refusal
 from daemon.surfaces.held import told_held
-from daemon.surfaces.validators import Validators
+from daemon.surfaces.validators import validator_of
 from daemon.wire.envelope import Buffer
 from daemon.wire.requests import OwnExchange, PeerRequest
 
@@ -247,7 +247,7 @@ def _callable(context: OperatorContext, params: OperatorCallParams) -> Upstream:
         raise ToolDisabled(text, tool=tool)
     if (server, tool) in catalog.off:
         raise ToolDisabled(f"{tool} is switched off in mcpd's configuration", tool=tool)
-    validator = Validators().of(known[tool]) if known else None
+    validator = validator_of(known[tool]) if known else None
     arguments = msgspec.json.decode(params.arguments)
     if validator is not None and not validator.accepts(arguments):
         # Servers answer a wrong call with anything, up to a stack trace: nothing is sent.

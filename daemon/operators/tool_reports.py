@@ -23,7 +23,7 @@ from daemon.surfaces.calling import scored, usual_tools
 from daemon.surfaces.explaining import example_of
 from daemon.surfaces.surface import Surface, View
 from daemon.surfaces.table import SURFACES, of_anyone
-from daemon.surfaces.validators import Validator, Validators
+from daemon.surfaces.validators import Validator, validator_of
 
 if TYPE_CHECKING:
     from daemon.catalog.categories import Member
@@ -201,7 +201,7 @@ async def tool(context: OperatorContext, params: ToolParams) -> reports.ToolRepo
         "held": None if held is None else held_report(held),
         "approved": None if approval is None else {"by": approval.by, "at": round(approval.at, 3)},
         "definition": Raw(known.raw),
-        "example": _example(Validators().of(known)),
+        "example": _example(validator_of(known)),
     }
 
 

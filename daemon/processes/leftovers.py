@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import queue
 import select
@@ -18,7 +17,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import attrs
 import msgspec
@@ -27,6 +26,7 @@ from loguru import logger
 from daemon.host.private_files import try_to_take
 from daemon.processes import marks, proc
 from daemon.processes.cgroups import Delegation
+from daemon.protocol import decoded
 
 FOLDER = "starts"
 """The directory of the files, in the state directory."""
@@ -48,8 +48,7 @@ FLUSH_SECONDS = 1.0
 _START_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-@attrs.frozen(kw_only=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A daemon, told from any other by its pid and start time."""
 
     pid: int
@@ -73,7 +72,7 @@ class Identity:
         return self.namespace == namespace()
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
+class Start(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One child that a daemon has started."""
 
     mark: int
@@ -92,7 +91,7 @@ class Starts:
         self.failure: OSError | None = None
         """Why the newest starts could not be written; None if they were."""
         self._fd = fd
-        self._head = _line(attrs.asdict(identity))
+        self._head = _line(identity)
         self._lines: dict[int, bytes] = {}
         self._size = os.pwrite(fd, self._head, 0)
         self._notes: queue.Queue[tuple[int, int, str] | None] = queue.Queue(WAITING)
@@ -159,7 +158,7 @@ class Starts:
         process = proc.read(pid)
         if process is None or process.parent != os.getpid():
             return
-        line = _line({"mark": mark, "pid": pid, "started": process.started, "server": server})
+        line = _line(Start(mark=mark, pid=pid, started=process.started, server=server))
         self._lines[mark] = line
         if self._size > FULL_BYTES:
             self._rewrite()
@@ -178,15 +177,13 @@ class Starts:
 def read(fd: int) -> tuple[Identity, list[Start]] | None:
     """Read a file; None if its first line is invalid. Truncated lines are left out."""
     head, *lines = os.pread(fd, READ_BYTES, 0).split(b"\n")
-    try:
-        identity = Identity(**_numbers(head, "boot"))
-    except (ValueError, TypeError):
-        return None
-    found = []
-    for line in lines:
-        with contextlib.suppress(ValueError, TypeError):
-            found.append(Start(**_numbers(line, "server")))
-    return identity, found
+    identity = decoded(_decode_identity, head)
+    starts = (decoded(_decode_start, line) for line in lines)
+    return None if identity is None else (identity, [start for start in starts if start is not None])
+
+
+_decode_identity = msgspec.json.Decoder(Identity).decode
+_decode_start = msgspec.json.Decoder(Start).decode
 
 
 def boot() -> str:
@@ -199,18 +196,8 @@ def namespace() -> int:
     return Path("/proc/self/ns/pid").stat().st_ino
 
 
-def _line(fields: Mapping[str, Any]) -> bytes:
-    return json.dumps(fields).encode() + b"\n"
-
-
-def _numbers(line: bytes, text: str) -> dict[str, Any]:
-    """Decode a line, whose fields are numbers except for one; raises ValueError."""
-    fields = json.loads(line)
-    if not isinstance(fields, dict) or not all(
-        isinstance(value, str if name == text else int) for name, value in fields.items()
-    ):
-        raise ValueError(line)
-    return fields
+def _line(written: Identity | Start) -> bytes:
+    return msgspec.json.encode(written) + b"\n"
 
 
 TERM_SECONDS = 2.0

@@ -92,20 +92,6 @@ _NONE = Postings({})
 class Segment:
     """The searchable tools of one server; immutable."""
 
-    __slots__ = (
-        "_actions",
-        "_bare",
-        "_made_of",
-        "_prefixes",
-        "_standing",
-        "digests",
-        "name_words",
-        "names",
-        "postings",
-        "server",
-        "words",
-    )
-
     server: str
     words: frozenset[str]
     names: tuple[str, ...]

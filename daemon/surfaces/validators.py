@@ -7,7 +7,6 @@ bounded beforehand: the most visits of one value, times the number of values.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -158,24 +157,9 @@ def _shortened(value: object, levels: int) -> object:
     return value
 
 
-class Validators:
-    """Compiles and caches validators."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, Validator | None] = OrderedDict()
-
-    def of(self, tool: Tool) -> Validator | None:
-        """The validator of a tool's arguments; None if its schema is invalid or too large."""
-        if tool.schema_hash in self._kept:
-            self._kept.move_to_end(tool.schema_hash)
-            return self._kept[tool.schema_hash]
-        made = self._kept[tool.schema_hash] = _compile(tool.parts.get("inputSchema", b""))
-        if len(self._kept) > MAX_COMPILED:
-            self._kept.popitem(last=False)
-        return made
-
-
-def _compile(raw: bytes) -> Validator | None:
+def validator_of(tool: Tool) -> Validator | None:
+    """The validator of a tool's arguments; None if its schema is invalid or too large."""
+    raw = tool.parts.get("inputSchema", b"")
     if raw.count(b'"pattern') > MAX_PATTERNS:
         return None
     schema = decoded(msgspec.json.decode, raw)

@@ -7,6 +7,7 @@ exactly one fits the schema, and accounts for everything sent.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from daemon.errors import InvalidArguments
 from daemon.model import Repair, Tool
 from daemon.protocol import UNREADABLE, decode_members, decode_text, decoded
 from daemon.surfaces.explaining import refusal
-from daemon.surfaces.validators import WRAPPERS, Object, Validator, Validators
+from daemon.surfaces.validators import MAX_COMPILED, WRAPPERS, Object, Validator, validator_of
 
 
 class Wrapped(Struct, frozen=True, kw_only=True):
@@ -98,7 +99,7 @@ class Checker:
     """Reads arguments; caches compiled schemas."""
 
     def __init__(self) -> None:
-        self._validators = Validators()
+        self._kept: OrderedDict[str, Validator | None] = OrderedDict()
 
     def read(
         self,
@@ -128,8 +129,16 @@ class Checker:
         raise refusal(name, validator, sent.value, list(beside), example, several=bool(fitting))
 
     def validator(self, tool: Tool | None) -> Validator | None:
-        """The validator of a tool's arguments; None if nothing can judge them."""
-        return None if tool is None else self._validators.of(tool)
+        """The validator of a tool's arguments; None if its schema is unknown, invalid or too large."""
+        if tool is None:
+            return None
+        if tool.schema_hash in self._kept:
+            self._kept.move_to_end(tool.schema_hash)
+            return self._kept[tool.schema_hash]
+        made = self._kept[tool.schema_hash] = validator_of(tool)
+        if len(self._kept) > MAX_COMPILED:
+            self._kept.popitem(last=False)
+        return made
 
 
 class _Sent(Struct, frozen=True, kw_only=True):

@@ -307,7 +307,7 @@ def test_a_number_that_is_anothers_now_is_left_alone(tmp_path: Path) -> None:
         process = proc.read(daemon.all[0])
         assert process is not None
         text = path.read_text()
-        path.write_text(text.replace(f'"started": {process.started}', f'"started": {process.started - 1}'))
+        path.write_text(text.replace(f'"started":{process.started}', f'"started":{process.started - 1}'))
         assert path.read_text() != text
         leftovers.end(tmp_path)
         assert daemon.alive == daemon.all
@@ -353,7 +353,7 @@ def test_a_file_whose_numbers_count_elsewhere_is_kept_for_a_week(tmp_path: Path)
     with DyingDaemon(tmp_path, {"a": POLITE}) as daemon:
         daemon.kill()
         [path] = files(tmp_path)
-        path.write_text(path.read_text().replace(f'"namespace": {leftovers.namespace()}', '"namespace": 1'))
+        path.write_text(path.read_text().replace(f'"namespace":{leftovers.namespace()}', '"namespace":1'))
         assert leftovers.end(tmp_path) == ([], [])
         assert files(tmp_path) == [path]
         old = path.stat().st_mtime - leftovers.FOREIGN_SECONDS - 1

@@ -13,7 +13,7 @@ from msgspec import Raw
 from daemon.errors import InvalidArguments
 from daemon.model import Repair
 from daemon.surfaces.explaining import MAX_EXAMPLE, MAX_MESSAGE, MAX_SCHEMA, MAX_VALUES, example_of
-from daemon.surfaces.validators import MAX_ERRORS, MAX_PATTERNS, Validator, Validators
+from daemon.surfaces.validators import MAX_ERRORS, MAX_PATTERNS, Validator, validator_of
 from daemon.surfaces.wrapped import MAX_CHECKED, Checker, Read
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
@@ -240,11 +240,11 @@ def test_another_schema_is_not_fetched_from_a_file_that_exists(tmp_path: Path) -
     other = tmp_path / "other.json"
     other.write_text('{"required":["v"]}')
     for schema in ({"$ref": other.as_uri()}, {"$id": other.as_uri(), "$ref": "other.json#/required"}):
-        assert Validators().of(tool("s", "t", inputSchema={"type": "object", **schema})) is None
+        assert validator_of(tool("s", "t", inputSchema={"type": "object", **schema})) is None
 
 
 def test_a_schema_that_makes_the_validator_panic_is_broken() -> None:
-    assert Validators().of(tool("s", "t", inputSchema=PANIC)) is None
+    assert validator_of(tool("s", "t", inputSchema=PANIC)) is None
     assert read_hostile(PANIC, b'{"any":1}') == Read(b'{"any":1}', None)
 
 
@@ -285,13 +285,13 @@ def test_a_value_of_which_nothing_can_be_told_soon_is_still_refused() -> None:
 @pytest.mark.parametrize("patterns", [MAX_PATTERNS, MAX_PATTERNS + 1])
 def test_only_so_many_patterns_are_compiled(patterns: int) -> None:
     properties = {f"p{n}": {"pattern": "^a"} for n in range(patterns)}
-    compiled = Validators().of(tool("s", "t", inputSchema={"type": "object", "properties": properties}))
+    compiled = validator_of(tool("s", "t", inputSchema={"type": "object", "properties": properties}))
     assert (compiled is not None) is (patterns <= MAX_PATTERNS)
 
 
 def test_a_pattern_that_repeats_repetitions_is_not_compiled() -> None:
     schema = {"type": "object", "properties": {"a": {"pattern": "(a{1,100}){1,40}"}}}
-    assert Validators().of(tool("s", "t", inputSchema=schema)) is None
+    assert validator_of(tool("s", "t", inputSchema=schema)) is None
 
 
 @cases("schema", "value")

@@ -14,9 +14,10 @@ from daemon.surfaces.validators import (
     MAX_WORK,
     TOO_MUCH,
     Validator,
-    Validators,
     Work,
+    validator_of,
 )
+from daemon.surfaces.wrapped import Checker
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
 
@@ -33,7 +34,7 @@ def test_each_dialect_and_keyword_is_understood(
 
 @cases("schema")
 def test_a_schema_that_is_broken_or_needs_others_is_none(schema: dict[str, Any]) -> None:
-    assert Validators().of(tool("s", "t", inputSchema=schema)) is None
+    assert validator_of(tool("s", "t", inputSchema=schema)) is None
 
 
 def test_a_hostile_pattern_takes_no_time() -> None:
@@ -49,15 +50,15 @@ def test_a_value_that_the_validator_cannot_take_is_left_to_the_server(value: Any
 
 
 def test_what_was_used_last_is_kept() -> None:
-    validators = Validators()
+    checker = Checker()
     first = tool("s", "t0")
-    kept = validators.of(first)
+    kept = checker.validator(first)
     for number in range(1, MAX_COMPILED):
-        validators.of(tool("s", f"t{number}"))
-    assert validators.of(first) is kept
-    validators.of(tool("s", "one_more"))
-    assert validators.of(first) is kept
-    assert len(validators._kept) == MAX_COMPILED
+        checker.validator(tool("s", f"t{number}"))
+    assert checker.validator(first) is kept
+    checker.validator(tool("s", "one_more"))
+    assert checker.validator(first) is kept
+    assert len(checker._kept) == MAX_COMPILED
 
 
 def nested(levels: int) -> dict[str, Any]:
