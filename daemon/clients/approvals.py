@@ -270,7 +270,7 @@ def ask_about_held(call: ClientCall, error: CallError) -> bool:
     if not isinstance(error, ToolHeld) or not is_ours or not can_elicit(call, "form"):
         return False
     context, held, it, now = call.calls.context, error.held, error.held.definition, trio.current_time()
-    place = client_of(call.calls, call.request.key), it.kind, it.server, it.name
+    place = client_of(call), it.kind, it.server, it.name
     is_due = held.because in {"new", "changed"} and now >= context.pauses.get(place, 0.0)
     if not is_due or context.approver is None:
         return False

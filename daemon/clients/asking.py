@@ -23,7 +23,7 @@ from msgspec import UNSET, Raw
 
 from daemon import errors
 from daemon.catalog.authorship import UnsafeQuestion, authored
-from daemon.clients.calls import CallsInFlight, ClientCall
+from daemon.clients.calls import ClientCall
 from daemon.clients.input_required import (
     ASKING,
     FIRST_PAUSE,
@@ -174,7 +174,7 @@ def hold(
         response = responses.get(key)
         return go_on(retry, response if response is not None and fits(ELICIT, response) else None)
 
-    client = client_of(call.calls, call.request.key)
+    client = client_of(call)
     waiting = WaitingCall(owner_of(call), client, resume, lambda _reason: leave(), held=len(given))
     return answer_with(call, waiting, {key: InputRequest(ELICIT, params)})
 
@@ -190,10 +190,10 @@ def answer_with(
     return state is not None
 
 
-def client_of(calls: CallsInFlight, key: str | None) -> Hashable:
+def client_of(call: ClientCall) -> Hashable:
     """The client that made a call, as far as clients can be told apart."""
-    principal = calls.client.principal
-    return calls.client.number if principal.keeps else (principal.owner, principal.token, key)
+    client, principal = call.calls.client, call.calls.client.principal
+    return client.number if principal.keeps else (principal.owner, principal.token, call.request.key)
 
 
 def owner_of(call: ClientCall) -> bytes:
@@ -201,7 +201,7 @@ def owner_of(call: ClientCall) -> bytes:
     request, principal, method = call.request, call.calls.client.principal, call.client_method
     said = msgspec.json.encode(
         (
-            (client_of(call.calls, request.key), principal.owner, principal.token, request.key),
+            (client_of(call), principal.owner, principal.token, request.key),
             (request.profile.name, request.surface.name, request.session.selection.servers, method, call.name),
         )
     )
@@ -281,7 +281,7 @@ class ParkedCall:
 
     def __init__(self, call: ClientCall) -> None:
         assert call.upstream is not None, "only a server asks"
-        client = client_of(call.calls, call.request.key)
+        client = client_of(call)
         self.waiting = WaitingCall(
             owner_of(call),
             client,

@@ -263,7 +263,7 @@ class PolledTask(Struct, eq=False):
             self.follow(retry, state, fitting)
             return True
 
-        client, name = client_of(call.calls, call.request.key), self._upstream.name
+        client, name = client_of(call), self._upstream.name
         waiting = WaitingCall(owner_of(call), client, resume, lambda _reason: self._cancel(call), server=name)
         if not answer_with(call, waiting, asked):
             raise errors.Overloaded("too many calls wait for the input of their clients")

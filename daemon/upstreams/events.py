@@ -356,16 +356,16 @@ class ServerEvents:
 
     def on_noise(self, line: bytes, problem: str) -> None:
         """Count what is no MCP: much degrades the server, a flood that blocks the loop is a ProtocolFault."""
-        too_much = self._server.noise.add(line, trio.current_time(), self.redact.cut)
-        if self._server.noise.count == 1:
-            self._server.log.say(
-                "WARNING", f"prints something that is not MCP ({problem}): {self._server.noise.first!r}"
-            )
-        text = f"floods its stdout with what is not MCP, e.g. {self._server.noise.first!r}"
-        if self._server.noise.is_unbearable:
-            raise ProtocolFault(text, Cause.NOISE, first=self._server.noise.first)
-        if too_much and self._server.admission is not None and self._server.lifecycle is not None:
-            self._server.lifecycle.degraded(Reason(text, Cause.NOISE, {"first": self._server.noise.first}))
+        server = self._server
+        too_much = server.noise.add(line, trio.current_time(), self.redact.cut)
+        first = server.noise.first
+        if server.noise.count == 1:
+            server.log.say("WARNING", f"prints something that is not MCP ({problem}): {first!r}")
+        text = f"floods its stdout with what is not MCP, e.g. {first!r}"
+        if server.noise.is_unbearable:
+            raise ProtocolFault(text, Cause.NOISE, first=first)
+        if too_much and server.admission is not None and server.lifecycle is not None:
+            server.lifecycle.degraded(Reason(text, Cause.NOISE, {"first": first}))
 
     def on_list_changed(self, kinds: tuple[Kind, ...] = tuple(Kind)) -> None:
         """Have the lists read again."""
@@ -433,10 +433,7 @@ class ServerEvents:
 
     def on_log(self, said: bytes) -> None:
         """Keep and log a line of the server's stderr."""
-        text = self.redact.cut(said, STDERR_LINE)
-        self._server.stderr.add(
-            text,
-            self._server.wall(),
-            0 if self._server.lifecycle is None else self._server.lifecycle.incarnation,
-        )
-        self._server.log.stderr(text)
+        server, text = self._server, self.redact.cut(said, STDERR_LINE)
+        run = 0 if server.lifecycle is None else server.lifecycle.incarnation
+        server.stderr.add(text, server.wall(), run)
+        server.log.stderr(text)

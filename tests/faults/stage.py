@@ -39,7 +39,7 @@ from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.upstreams.upstream_access import UpstreamAccess
 from daemon.wire.envelope import Buffer, RemoteError
 from daemon.wire.outbox import Outbox
-from daemon.wire.requests import PeerRequest
+from daemon.wire.requests import OwnExchange
 from tests.fakes_upstream import tool_call
 from tests.scripted_server import command
 from tests.waiting import PATIENCE
@@ -136,10 +136,9 @@ class Recorder:
         return [found["pid"] for found in self.events if "pid" in found]
 
 
-class Answer:
+class Answer(OwnExchange):
     """An exchange that a test can wait for. Fails if it ends twice."""
 
-    spared_until = 0.0
     answerable = ASKED_OF_CLIENTS
 
     def __init__(self) -> None:
@@ -168,16 +167,6 @@ class Answer:
 
     def progressed(self, params: dict[str, Raw]) -> None:
         self.progress.append(params)
-
-    def asked(self, question: PeerRequest) -> None:
-        question.refuse(-32600, "nobody is here")
-
-    def notified(self, method: str, params: Raw) -> None:
-        raise AssertionError(method)
-
-    @property
-    def asker(self) -> object:
-        return self
 
     async def wait(self) -> Json:
         """The result."""

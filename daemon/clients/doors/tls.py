@@ -76,7 +76,7 @@ def renew(context: ssl.SSLContext, tls: Tls) -> None:
             raise OSError(error.errno, f"listen.http.tls.{key}: {path}: {error.strerror}") from None
     try:
         # With a terminal, the library would ask the daemon's for a passphrase.
-        context.load_cert_chain(tls.cert, tls.key, password=_no_passphrase)
+        context.load_cert_chain(tls.cert, tls.key, password=lambda: "")
     except ssl.SSLError as error:
         raise ssl.SSLError(error.errno, f"listen.http.tls: {_why(error, tls)}") from None
 
@@ -113,10 +113,6 @@ async def terminate(
             await serve(plain)
     except OSError as error:
         logger.warning("http: no connection for a client over TLS: {}", error.strerror)
-
-
-def _no_passphrase() -> str:
-    return ""
 
 
 def _why(error: ssl.SSLError, tls: Tls) -> str:

@@ -474,15 +474,20 @@ async def test_a_list_that_changes_between_its_pages_is_announced(nursery: trio.
     assert (await client.get())["method"] == "notifications/tools/list_changed"
 
 
-@pytest.mark.parametrize("surface", SURFACES)
-async def test_what_a_session_was_shown_is_known_when_it_comes_back(
-    stage: Stage, nursery: trio.Nursery, surface: str
-) -> None:
+async def comes_and_goes(stage: Stage, nursery: trio.Nursery, surface: str) -> None:
+    """A client that is shown a tool, and leaves."""
     first = await stage.client(nursery)
     await first.send(HELLO)
     await describe(first, surface)
     first.close()
     await trio.testing.wait_all_tasks_blocked()
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+async def test_what_a_session_was_shown_is_known_when_it_comes_back(
+    stage: Stage, nursery: trio.Nursery, surface: str
+) -> None:
+    await comes_and_goes(stage, nursery, surface)
     stage.lists("alpha", CHANGED, "add")
     second = await stage.client(nursery)
     await second.send(HELLO)
@@ -499,11 +504,7 @@ async def test_what_was_loaded_in_an_earlier_life_and_is_loaded_anew_is_not_call
     stage: Stage, nursery: trio.Nursery, surface: str, again: dict[str, Any]
 ) -> None:
     """Whoever wrote the call had not read the answer to the request before it."""
-    first = await stage.client(nursery)
-    await first.send(HELLO)
-    await describe(first, surface)
-    first.close()
-    await trio.testing.wait_all_tasks_blocked()
+    await comes_and_goes(stage, nursery, surface)
     later = stage_of(surface)
     later.memory.records = stage.memory.records
     later.lists("alpha", CHANGED, "add")

@@ -50,11 +50,6 @@ async def guest(stage: Stage, nursery: trio.Nursery) -> Guest:
     return await greeted(stage, nursery)
 
 
-@pytest.fixture
-def client(guest: Guest) -> Client:
-    return guest.client
-
-
 async def test_only_who_was_sent_there_hears_of_it_once(stage: Stage, nursery: trio.Nursery) -> None:
     anna, ben = [(await greeted(stage, nursery)).client for _ in range(2)]
     for number, client in enumerate((anna, ben)):

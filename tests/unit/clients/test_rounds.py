@@ -66,11 +66,6 @@ async def guest(stage: Stage, nursery: trio.Nursery) -> Guest:
     return await greeted(stage, nursery)
 
 
-@pytest.fixture
-def client(guest: Guest) -> Client:
-    return guest.client
-
-
 async def test_a_client_is_asked_and_the_call_sent_again_with_its_answer(stage: Stage, guest: Guest) -> None:
     client = guest.client
     needs(stage, await called(stage, client, other=[1]), {"who": "elicitation/create"})

@@ -15,7 +15,7 @@ from daemon.ports import OwnCall
 from daemon.protocol import ASKED_OF_CLIENTS
 from daemon.upstreams.call_admission import RETRY_LEAST, RETRY_MOST, RETRY_UNKNOWN, Admission
 from daemon.wire.envelope import Buffer
-from daemon.wire.requests import PeerRequest
+from daemon.wire.requests import OwnExchange
 from tests.unit.upstreams.transports.replies import TableConnection
 
 
@@ -26,10 +26,9 @@ class Server(TableConnection):
 
 
 @attrs.define(eq=False)
-class Caller:
+class Caller(OwnExchange):
     """An exchange that keeps how it ended."""
 
-    spared_until = 0.0
     answerable = ASKED_OF_CLIENTS
 
     ended: list[object] = attrs.field(factory=list)
@@ -48,12 +47,6 @@ class Caller:
 
     def progressed(self, params: dict[str, Raw]) -> None:
         self.progress += 1
-
-    def asked(self, question: PeerRequest) -> None:
-        question.refuse(-32600, "nobody is here")
-
-    def notified(self, method: str, params: Raw) -> None:
-        raise AssertionError(method)
 
     @property
     def asker(self) -> object:

@@ -23,7 +23,7 @@ from daemon.upstreams.server_lists import ServerLists
 from daemon.upstreams.upstream_access import UpstreamAccess
 from daemon.wire.envelope import RemoteError
 from daemon.wire.outbox import Outbox
-from daemon.wire.requests import Exchange, PeerRequest
+from daemon.wire.requests import NO_CLIENT, Exchange, PeerRequest
 from tests.fakes_upstream import tool_call
 from tests.unit.clients.asking import question
 from tests.unit.upstreams import test_admission
@@ -116,7 +116,7 @@ async def test_a_request_goes_to_the_call_that_has_caused_it() -> None:
     scene, caller, asked = Scene(), test_admission.Caller(), question("roots/list", server="")
     scene.server.send(tool_call("t"), caller)
     scene.events.on_server_request(asked.request, None)
-    assert asked.back.said == [("refused", -32600, "nobody is here", None)]
+    assert asked.back.said == [("refused", -32600, NO_CLIENT, None)]
     assert asked.request.server == "s"
     assert not scene.clients.asked
 

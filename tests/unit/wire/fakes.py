@@ -9,7 +9,7 @@ from daemon.errors import CallError, ConnectionLost
 from daemon.protocol import ASKED_OF_CLIENTS
 from daemon.wire.envelope import BadMessage, Buffer, Envelope, Line, decode
 from daemon.wire.outbox import Outbox, Receiver
-from daemon.wire.requests import PeerRequest
+from daemon.wire.requests import OwnExchange
 
 
 class RecordingReceiver:
@@ -87,10 +87,9 @@ class ScriptedLink:
         self._ended.set()
 
 
-class RecordingExchange:
+class RecordingExchange(OwnExchange):
     """An owner of a request: what it was told, in order."""
 
-    spared_until = 0.0
     answerable = ASKED_OF_CLIENTS
 
     def __init__(self) -> None:
@@ -108,16 +107,6 @@ class RecordingExchange:
 
     def progressed(self, params: dict[str, Raw]) -> None:
         self.progress.append({key: bytes(value) for key, value in params.items()})
-
-    def notified(self, method: str, params: Raw) -> None:
-        raise AssertionError(method)
-
-    def asked(self, question: PeerRequest) -> None:
-        question.refuse(-32600, "nobody is here")
-
-    @property
-    def asker(self) -> object:
-        return self
 
 
 class RecordingHandler:

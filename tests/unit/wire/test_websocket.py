@@ -64,6 +64,13 @@ class Pair(FarEnd):
             self.link.send((frame,))
         self.outbox.flush()
 
+    async def ends_with(self, cause: Cause) -> None:
+        """Hang up; the link ends for this cause."""
+        await self.far.aclose()
+        await self.over.wait()
+        assert isinstance(self.ended, ConnectionLost)
+        assert self.ended.reason.cause is cause
+
     async def hear_text(self) -> str:
         """The next message, whole."""
         text = ""
@@ -205,10 +212,7 @@ async def test_a_peer_that_refuses_us_is_known_by_its_code() -> None:
     async with pair(is_client=True) as both:
         await both.say(CloseConnection(code=1008, reason="not you"))
         assert await both.hear() == CloseConnection(code=1008, reason="not you")
-        await both.far.aclose()
-        await both.over.wait()
-        assert isinstance(both.ended, ConnectionLost)
-        assert both.ended.reason.cause is Cause.WEBSOCKET_REFUSED
+        await both.ends_with(Cause.WEBSOCKET_REFUSED)
 
 
 @pytest.mark.parametrize(
@@ -284,10 +288,7 @@ async def test_fragments_without_an_end_are_not_kept_for_ever(monkeypatch: pytes
         closing = await both.hear()
         assert isinstance(closing, CloseConnection)
         assert closing.code == 1009
-        await both.far.aclose()
-        await both.over.wait()
-        assert isinstance(both.ended, ConnectionLost)
-        assert both.ended.reason.cause is Cause.MESSAGE_TOO_LARGE
+        await both.ends_with(Cause.MESSAGE_TOO_LARGE)
 
 
 @pytest.mark.parametrize(
@@ -355,10 +356,7 @@ async def test_a_peer_that_does_not_read_is_cut_off_and_told_when_it_does(autoju
         assert len(whole) < 8 * 100_001
         assert isinstance(event, CloseConnection)
         assert event.code == 1008
-        await both.far.aclose()
-        await both.over.wait()
-        assert isinstance(both.ended, ConnectionLost)
-        assert both.ended.reason.cause is Cause.NOT_READING
+        await both.ends_with(Cause.NOT_READING)
 
 
 async def test_a_peer_that_never_reads_again_is_waited_for_a_moment(autojump_clock: MockClock) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from http import HTTPStatus
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import attrs
 import trio
@@ -178,11 +178,7 @@ def _receiving(body: bytes) -> Receive:
     async def receive() -> Message:
         if bodies:
             return {"type": "http.request", "body": bodies.pop(), "more_body": False}
-        return await _never()
+        # Until the client leaves, which cancels the task.
+        return await trio.sleep_forever()
 
     return receive
-
-
-async def _never() -> NoReturn:
-    """Wait for the client to leave, which cancels the task."""
-    await trio.sleep_forever()

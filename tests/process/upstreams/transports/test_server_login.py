@@ -172,6 +172,13 @@ async def test_a_login_that_is_about_to_end_is_renewed_before_it_is_sent(tmp_pat
     assert (site.sent, site.renewed) == (["Bearer token-1"] * 2, 1)
 
 
+async def needs_login(client: Client) -> None:
+    """The connection ends, and the next one needs a login."""
+    await client.over.wait()
+    assert isinstance(client.end, NeedsAuth)
+    assert client.end.reason.cause is Cause.LOGIN_NEEDED
+
+
 async def test_fifty_calls_with_a_login_that_has_ended_are_one_renewal_and_all_run_once(tmp_path: Path) -> None:
     site = Site(good="token-1")
     async with talking(site, tmp_path) as (client, _):
@@ -188,9 +195,7 @@ async def test_a_login_that_is_refused_after_its_renewal_is_tried_no_third_time(
         caller = await client.call("echo")
         assert isinstance(caller.loss, UpstreamUnavailable)
         assert "Tell the user to run `mcpd login s`" in caller.loss.message
-        await client.over.wait()
-        assert isinstance(client.end, NeedsAuth)
-        assert client.end.reason.cause is Cause.LOGIN_NEEDED
+        await needs_login(client)
     assert (site.sent, site.renewed, site.ran) == (["Bearer token-0", "Bearer token-1"], 1, 0)
 
 
@@ -201,9 +206,7 @@ async def test_a_renewal_that_is_refused_ends_the_connection_and_names_the_comma
         assert isinstance(caller.loss, UpstreamUnavailable)
         assert "was not run" in caller.loss.message
         assert "mcpd login s" in caller.loss.message
-        await client.over.wait()
-        assert isinstance(client.end, NeedsAuth)
-        assert client.end.reason.cause is Cause.LOGIN_NEEDED
+        await needs_login(client)
     assert (site.renewed, site.ran) == (1, 0)
 
 

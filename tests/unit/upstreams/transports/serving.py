@@ -26,7 +26,7 @@ from daemon.protocol import ASKED_OF_CLIENTS, IDENTITY, LOG_MESSAGE, MODERN_VERS
 from daemon.upstreams.transports.server_connection import OpenContext, connector
 from daemon.wire.envelope import METHOD_NOT_FOUND, Buffer
 from daemon.wire.outbox import Outbox
-from daemon.wire.requests import Exchange, PeerRequest
+from daemon.wire.requests import Exchange, OwnExchange, PeerRequest
 from tests.fakes_upstream import tool_call
 
 HANDSHAKE_VERSION = "2025-11-25"
@@ -76,10 +76,9 @@ class Events:
 
 
 @attrs.define(eq=False)
-class Caller:
+class Caller(OwnExchange):
     """An exchange that remembers how it ended, and insists that it ends once."""
 
-    spared_until = 0.0
     answerable = ASKED_OF_CLIENTS
 
     ended: trio.Event = attrs.field(factory=trio.Event)
@@ -102,16 +101,6 @@ class Caller:
 
     def progressed(self, params: dict[str, Raw]) -> None:
         self.progress.append({name: json.loads(bytes(value)) for name, value in params.items()})
-
-    def asked(self, question: PeerRequest) -> None:
-        question.refuse(-32600, "nobody is here")
-
-    def notified(self, method: str, params: Raw) -> None:
-        raise AssertionError(method)
-
-    @property
-    def asker(self) -> object:
-        return self
 
     def _end(self) -> None:
         assert not self.ended.is_set()
