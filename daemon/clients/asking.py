@@ -23,26 +23,8 @@ from msgspec import UNSET, Raw
 
 from daemon import errors
 from daemon.catalog.authorship import UnsafeQuestion, authored
+from daemon.clients import input_required
 from daemon.clients.calls import ClientCall
-from daemon.clients.input_required import (
-    ASKING,
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
-    PREFIX,
-    REQUESTS,
-    RESPONSES,
-    STATE,
-    InputRequest,
-    InputRequired,
-    RequestStates,
-    Round,
-    WaitingCall,
-    asking_result,
-    fits,
-    input_required_by,
-    responses_in,
-    state_in,
-)
 from daemon.clients.server_requests import NOTHING, answer_instead, has, lacking
 from daemon.clients.waits import keep_reporting, reporting
 from daemon.protocol import ASKED_OF_CLIENTS, CALL_TOOL, LIST_ROOTS, UNREADABLE, decode_members, members_before
@@ -59,7 +41,7 @@ MAX_COMPARED = 64 * 1024
 """Bytes of the longest arguments compared by value between two rounds: decoding more would hold up the loop,
 and a client that repeats a request repeats its bytes."""
 
-_OF_ROUNDS = frozenset({"_meta", RESPONSES, STATE})
+_OF_ROUNDS = frozenset({"_meta", input_required.RESPONSES, input_required.STATE})
 
 
 def can_elicit(call: ClientCall, mode: str) -> bool:
@@ -172,21 +154,27 @@ def hold(
         # The retry is sent with the arguments that the user was shown, however it spells them.
         retry.given, retry.others = given, others
         response = responses.get(key)
-        return go_on(retry, response if response is not None and fits(ELICIT, response) else None)
+        return go_on(
+            retry, response if response is not None and input_required.fits(ELICIT, response) else None
+        )
 
     client = client_of(call)
-    waiting = WaitingCall(owner_of(call), client, resume, lambda _reason: leave(), held=len(given))
-    return answer_with(call, waiting, {key: InputRequest(ELICIT, params)})
+    waiting = input_required.WaitingCall(
+        owner_of(call), client, resume, lambda _reason: leave(), held=len(given)
+    )
+    return answer_with(call, waiting, {key: input_required.InputRequest(ELICIT, params)})
 
 
 def answer_with(
-    call: ClientCall, waiting: WaitingCall[ClientCall], questions: Mapping[str, PeerRequest | InputRequest]
+    call: ClientCall,
+    waiting: input_required.WaitingCall[ClientCall],
+    questions: Mapping[str, PeerRequest | input_required.InputRequest],
 ) -> bool:
     """Answer a call's client with questions and a state. Returns False if too many calls wait."""
     states = call.calls.context.states
     state = states.give(waiting) if states.may_hold(waiting.held) else None
     if state is not None:
-        call.calls.interrupt(call, asking_result(questions, state))
+        call.calls.interrupt(call, input_required.asking_result(questions, state))
     return state is not None
 
 
@@ -247,7 +235,7 @@ def park(call: ClientCall, request: PeerRequest) -> None:
     """Relay a server's request to the call's client, now or in its next round."""
     if lacks := lacking(call.declared or NOTHING, request):
         answer_instead(request, lacks)
-    elif call.method not in ASKING:
+    elif call.method not in input_required.ASKING:
         request.refuse(INVALID_REQUEST, f"nothing can be asked about {call.method}")
     else:
         if call.parked is None:
@@ -257,8 +245,8 @@ def park(call: ClientCall, request: PeerRequest) -> None:
 
 def resume(call: ClientCall) -> bool:
     """Continue the call whose state a retry brings; False without such a state, or with the user's approval."""
-    state, states = state_in(call.others), call.calls.context.states
-    if state is None or not state.startswith(PREFIX):
+    state, states = input_required.state_in(call.others), call.calls.context.states
+    if state is None or not state.startswith(input_required.PREFIX):
         return False
     waiting = states.find(state, owner_of(call))
     if waiting is None:
@@ -266,7 +254,7 @@ def resume(call: ClientCall) -> bool:
         call.calls.refuse(call, INVALID_PARAMS, REFUSAL, {"code": code}, code)
         return True
     try:
-        responses = responses_in(call.others)
+        responses = input_required.responses_in(call.others)
     except UNREADABLE:
         # The state remains valid: it was not answered.
         text = "Invalid params: inputResponses must be an object"
@@ -282,7 +270,7 @@ class ParkedCall:
     def __init__(self, call: ClientCall) -> None:
         assert call.upstream is not None, "only a server asks"
         client = client_of(call)
-        self.waiting = WaitingCall(
+        self.waiting = input_required.WaitingCall(
             owner_of(call),
             client,
             self._resume,
@@ -320,7 +308,7 @@ class ParkedCall:
         answered = {
             key: response
             for key, response in responses.items()
-            if key in self._asked and fits(self._asked[key].method, response)
+            if key in self._asked and input_required.fits(self._asked[key].method, response)
         }
         for key, response in answered.items():
             self._asked.pop(key).answer(bytes(response))
@@ -355,7 +343,7 @@ class ParkedCall:
         self._asked.pop(key, None)
 
 
-def parked_calls(states: RequestStates) -> list[ClientCall]:
+def parked_calls(states: input_required.RequestStates) -> list[ClientCall]:
     """The calls without an answer whose clients were asked and have not come back."""
     return [each.parked for each in states.waiting() if each.parked is not None]
 
@@ -367,7 +355,7 @@ def asks_input(call: ClientCall, result: Buffer) -> bool:
     """Handle a result that asks for input. Returns False if the result is an answer."""
     server, calls = _server(call), call.calls
     try:
-        needed = input_required_by(result)
+        needed = input_required.input_required_by(result)
     except UNREADABLE as error:
         text = f"server {server} needs input for this call, but its request for input is malformed: {error}"
         call.lost(errors.UpstreamCallError(text))
@@ -387,7 +375,7 @@ def asks_input(call: ClientCall, result: Buffer) -> bool:
     return True
 
 
-def asks_workspace(call: ClientCall, needed: InputRequired) -> bool:
+def asks_workspace(call: ClientCall, needed: input_required.InputRequired) -> bool:
     """Whether an instance asks for the roots of a client that has none: its workspace is the answer."""
     if call.upstream is None or call.upstream.roots is None or has(call.declared or NOTHING, "roots"):
         return False
@@ -395,30 +383,34 @@ def asks_workspace(call: ClientCall, needed: InputRequired) -> bool:
     return bool(questions) and all(each.method == LIST_ROOTS for each in questions.values())
 
 
-async def _take_round(call: ClientCall, needed: InputRequired) -> None:
+async def _take_round(call: ClientCall, needed: input_required.InputRequired) -> None:
     """Get the input for one round and add it to the call."""
     if call.round is None:
         before = len(members_before(call.others))
-        call.round = Round(_server(call), bytes(call.params[0])[before:], call.label)
+        call.round = input_required.Round(_server(call), bytes(call.params[0])[before:], call.label)
     call.round.number += 1
-    if call.round.number > MAX_ROUNDS or call.method not in ASKING:
+    if call.round.number > MAX_ROUNDS or call.method not in input_required.ASKING:
         text = f"server {_server(call)} has asked for input {call.round.number} times for one call"
         raise errors.UpstreamCallError(f"{text}, more than mcpd relays.")
     if needed.inputRequests:
-        call.round.pause = FIRST_PAUSE
+        call.round.pause = input_required.FIRST_PAUSE
         answers = await ask_all(call, needed.inputRequests)
     else:
         await trio.sleep(call.round.pause)
-        call.round.pause, answers = min(2 * call.round.pause, LONGEST_PAUSE), {}
-    others = {key: call.others[key] for key in call.others if key not in {RESPONSES, STATE}}
+        call.round.pause, answers = min(2 * call.round.pause, input_required.LONGEST_PAUSE), {}
+    others = {
+        key: call.others[key]
+        for key in call.others
+        if key not in {input_required.RESPONSES, input_required.STATE}
+    }
     if answers:
-        others[RESPONSES] = Raw(msgspec.json.encode(answers))
+        others[input_required.RESPONSES] = Raw(msgspec.json.encode(answers))
     if needed.requestState is not UNSET:
-        others[STATE] = Raw(bytes(needed.requestState))
+        others[input_required.STATE] = Raw(bytes(needed.requestState))
     call.others = others
 
 
-async def ask_all(call: ClientCall, requests: Mapping[str, InputRequest]) -> dict[str, Raw]:
+async def ask_all(call: ClientCall, requests: Mapping[str, input_required.InputRequest]) -> dict[str, Raw]:
     """The answers of a call's client to a server's questions. Raises InputRefused, UpstreamTimeout."""
     server, context = _server(call), call.calls.context
     configured = context.catalog.value.config.mcp_servers.get(server)
@@ -438,7 +430,7 @@ async def ask_all(call: ClientCall, requests: Mapping[str, InputRequest]) -> dic
     raise errors.UpstreamTimeout(f"{text} (timeouts.callMax). The call was not sent again.", server=server)
 
 
-def _put(asked: Questions, call: ClientCall, key: str, needed: InputRequest) -> None:
+def _put(asked: Questions, call: ClientCall, key: str, needed: input_required.InputRequest) -> None:
     method, server = needed.method, _server(call)
     if method not in ASKED_OF_CLIENTS:
         asked.refuse(method, "no client can be asked that")
@@ -454,18 +446,22 @@ def _put(asked: Questions, call: ClientCall, key: str, needed: InputRequest) -> 
         call.calls.count_asked(request, parked=False)
 
 
-def _authored(server: str, result: Buffer, needed: InputRequired) -> bytes:
+def _authored(server: str, result: Buffer, needed: input_required.InputRequired) -> bytes:
     """A result that asks for input, with the server's name in the questions."""
     members = decode_members(result)
     if asked := authored_questions(server, needed.inputRequests or {}):
-        members[REQUESTS] = Raw(msgspec.json.encode(asked))
+        members[input_required.REQUESTS] = Raw(msgspec.json.encode(asked))
     return msgspec.json.encode(members)
 
 
-def authored_questions(server: str, questions: Mapping[str, InputRequest]) -> dict[str, InputRequest]:
+def authored_questions(
+    server: str, questions: Mapping[str, input_required.InputRequest]
+) -> dict[str, input_required.InputRequest]:
     """A server's questions under the server's name. Raises `UnsafeQuestion`."""
     return {
-        key: InputRequest(each.method, authored(server, each.method, Raw(bytes(each.params))) or Raw(b"{}"))
+        key: input_required.InputRequest(
+            each.method, authored(server, each.method, Raw(bytes(each.params))) or Raw(b"{}")
+        )
         for key, each in questions.items()
     }
 

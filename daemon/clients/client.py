@@ -27,21 +27,10 @@ from daemon.errors import Overloaded
 from daemon.kit.waiting import keep_latest
 from daemon.model import ToolKey
 from daemon.ports import Upstream
+from daemon.surfaces import table
 from daemon.surfaces.answers import choices, quoted
 from daemon.surfaces.calling import usual_tools
 from daemon.surfaces.surface import Services, Surface
-from daemon.surfaces.table import (
-    AUTO,
-    ITSELF,
-    PRELOADING,
-    READING,
-    ClientInfo,
-    Grounds,
-    SurfaceChoice,
-    choice_of,
-    fitting,
-    is_switched_off,
-)
 
 BURST_SECONDS = 10.0
 """Seconds' worth of calls that may go out at once after a pause: an agent makes several calls in one turn."""
@@ -224,7 +213,7 @@ class Selection:
 
     profile: Profile
     surface: Surface
-    choice: SurfaceChoice
+    choice: table.SurfaceChoice
     """The surface's name and the reason for it."""
     client: str = ""
     on_demand: bool = True
@@ -266,7 +255,7 @@ class Client:
         `principal` is the authenticated user or token. `count` returns the number of tools that a profile
         offers now. `decided` is decisions for clients whose connections carry one request each.
         """
-        self.info = ClientInfo()
+        self.info = table.ClientInfo()
         self.name = ""
         self.began: float | None = None
         """Start of a conversation that began elsewhere, in seconds since the epoch: what was shown meanwhile is
@@ -292,7 +281,7 @@ class Client:
         self._core: dict[str, tuple[ToolKey, ...]] = {}
         profile = config.profiles[DEFAULT_PROFILE]
         self.selection = Selection(
-            profile=profile, surface=next(iter(surfaces.values())), choice=choice_of(config, profile)
+            profile=profile, surface=next(iter(surfaces.values())), choice=table.choice_of(config, profile)
         )
         self.select(config)
 
@@ -318,7 +307,7 @@ class Client:
         # A time that cannot be read still means that there is something to resume.
         self.began = None if began is None else began if isinstance(began, int | float) else 0.0
 
-    def introduce(self, info: ClientInfo) -> None:
+    def introduce(self, info: table.ClientInfo) -> None:
         """Set the client's name and version; a different client gets a new decision about its surface."""
         if info != self.info:
             self.info, self.name, self.config = info, info.text, None
@@ -367,10 +356,10 @@ class Client:
             return self._deny(
                 f"there is no profile {wishes.profile[:100]!r} in mcpd's configuration; there are: {known}"
             )
-        choice = choice_of(config, profile, surface=wishes.surface, lazy=wishes.lazy)
+        choice = table.choice_of(config, profile, surface=wishes.surface, lazy=wishes.lazy)
         # A named surface is checked even where the switches make no use of it.
-        asked = wishes.surface or AUTO
-        on_demand = not is_switched_off(config, profile, lazy=wishes.lazy)
+        asked = wishes.surface or table.AUTO
+        on_demand = not table.is_switched_off(config, profile, lazy=wishes.lazy)
         fault = fault_of_choice(config, profile, wishes.servers)
         if fault or wishes.without is None:
             return self._deny(fault or f"`without` is not a list of 1 to {MAX_CHOSEN} names of servers")
@@ -384,28 +373,30 @@ class Client:
                 )
             return Selection(
                 profile=profile,
-                surface=ITSELF,
-                choice=SurfaceChoice(surface=ITSELF.name, grounds=Grounds.NAMED_SERVERS),
+                surface=table.ITSELF,
+                choice=table.SurfaceChoice(surface=table.ITSELF.name, grounds=table.Grounds.NAMED_SERVERS),
                 client=self.name,
                 on_demand=on_demand,
                 servers=servers,
                 metered=is_metered(config, profile),
             )
-        if choice.surface == AUTO:
+        if choice.surface == table.AUTO:
             who = self.principal, profile.name, self.info
-            choice = self._decided.of(config, who, lambda: fitting(self.info, lambda: self._count(profile)))
+            choice = self._decided.of(
+                config, who, lambda: table.fitting(self.info, lambda: self._count(profile))
+            )
         name = choice.surface
         for each in (asked, name):
-            if each not in surfaces and each != AUTO:
-                known = ", ".join((AUTO, *surfaces))
+            if each not in surfaces and each != table.AUTO:
+                known = ", ".join((table.AUTO, *surfaces))
                 return self._deny(f"there is no surface {each[:100]!r}; there are: {known}")
         return Selection(
             profile=profile,
-            surface=READING[name] if profile.read_resource and name in READING else surfaces[name],
+            surface=table.READING[name] if profile.read_resource and name in table.READING else surfaces[name],
             choice=choice,
             client=self.name,
             on_demand=on_demand,
-            preload=profile.preloaded if name == PRELOADING else (),
+            preload=profile.preloaded if name == table.PRELOADING else (),
             elsewhere=elsewhere.union(wishes.without),
             metered=is_metered(config, profile),
         )
@@ -427,9 +418,11 @@ class DecidedSurfaces:
 
     def __init__(self) -> None:
         self._config: Config | None = None
-        self._known: dict[object, SurfaceChoice] = {}
+        self._known: dict[object, table.SurfaceChoice] = {}
 
-    def of(self, config: Config, client: object, decide: Callable[[], SurfaceChoice]) -> SurfaceChoice:
+    def of(
+        self, config: Config, client: object, decide: Callable[[], table.SurfaceChoice]
+    ) -> table.SurfaceChoice:
         """The decision for what tells the client from others (`client`); `decide` makes it if there is none."""
         if config is not self._config:
             self._config, self._known = config, {}

@@ -10,6 +10,7 @@ import msgspec
 import trio
 from msgspec import Raw, Struct
 
+from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.catalog.extensions import is_unknown
 from daemon.catalog.naming import mcpd_uri
@@ -21,17 +22,6 @@ from daemon.errors import Overloaded
 from daemon.history.event import Event, EventKind
 from daemon.kit.waiting import Watch
 from daemon.model import StandingWishes
-from daemon.protocol import (
-    LIST_ROOTS,
-    LOG_MESSAGE,
-    RESOURCE_UPDATED,
-    SUBSCRIPTION_KEY,
-    TASK_STATUS,
-    UNREADABLE,
-    decode_members,
-    decode_text,
-    decoded,
-)
 from daemon.wire.envelope import INVALID_REQUEST, RemoteError, is_utf8
 from daemon.wire.requests import NO_CLIENT, Exchange, PeerRequest
 
@@ -169,7 +159,7 @@ class ResourceSubscriptions:
             for following in each.by:
                 self._of.get(following.subscriber, {}).pop(following, None)
                 params = _params_for(following, following.own, {})
-                following.subscriber.enqueue(following, RESOURCE_UPDATED, params, following.listen)
+                following.subscriber.enqueue(following, protocol.RESOURCE_UPDATED, params, following.listen)
                 following.resume(following)
 
     def hear(self, server: str, params: Raw) -> None:
@@ -179,8 +169,8 @@ class ResourceSubscriptions:
             return
         try:
             updated = _decode_updated(params).uri
-            members = decode_members(params) if len(params) <= MAX_PARAMS else {}
-        except UNREADABLE:
+            members = protocol.decode_members(params) if len(params) <= MAX_PARAMS else {}
+        except protocol.UNREADABLE:
             return
         if len(updated) > MAX_URI:
             return
@@ -190,7 +180,7 @@ class ResourceSubscriptions:
                     # A client that is behind may have missed other parts: report the whole.
                     what = own if each.subscriber.is_pending(each) else updated
                     each.subscriber.enqueue(
-                        each, RESOURCE_UPDATED, _params_for(each, what, members), each.listen
+                        each, protocol.RESOURCE_UPDATED, _params_for(each, what, members), each.listen
                     )
 
 
@@ -212,10 +202,10 @@ def _params_for(following: Following, updated: str, members: dict[str, Raw]) -> 
     params: dict[str, object] = {**members, "uri": _as_used(following, updated)}
     meta: dict[str, object] = {}
     with suppress(msgspec.MsgspecError, RecursionError):
-        meta = dict(decode_members(members.get("_meta", Raw(b"{}"))))
-    meta.pop(SUBSCRIPTION_KEY, None)
+        meta = dict(protocol.decode_members(members.get("_meta", Raw(b"{}"))))
+    meta.pop(protocol.SUBSCRIPTION_KEY, None)
     if following.listen is not None:
-        meta[SUBSCRIPTION_KEY] = Raw(following.listen)
+        meta[protocol.SUBSCRIPTION_KEY] = Raw(following.listen)
     params.pop("_meta", None)
     return _encode({**params, "_meta": meta} if meta else params)
 
@@ -244,7 +234,7 @@ _decode_message = msgspec.json.Decoder(_Leveled).decode
 
 def rank_of(level: Raw) -> int:
     """The rank of a level; 0 is the most talkative. Raises ValidationError: there is no such level."""
-    found = _RANKS.get(name := decode_text(level))
+    found = _RANKS.get(name := protocol.decode_text(level))
     if found is None:
         raise msgspec.ValidationError(f"there is no level {name[:20]!r}; there are: {', '.join(LEVELS)}")
     return found
@@ -252,13 +242,13 @@ def rank_of(level: Raw) -> int:
 
 def rank_in(params: Raw) -> int | None:
     """The rank of a log line; None if its level is missing or unknown."""
-    message = decoded(_decode_message, params)
+    message = protocol.decoded(_decode_message, params)
     return None if message is None else _RANKS.get(message.level)
 
 
 def wished_rank(level: Raw | None) -> int | None:
     """The rank of the level that a request names; None if missing or unknown."""
-    return None if level is None else decoded(rank_of, level)
+    return None if level is None else protocol.decoded(rank_of, level)
 
 
 class LogLevels:
@@ -290,12 +280,12 @@ class LogLevels:
         asker = None
         if cause is not None:
             asker = cause.asker
-            cause.notified(LOG_MESSAGE, params)
+            cause.notified(protocol.LOG_MESSAGE, params)
         if not self._ranks or (rank := rank_in(params)) is None:
             return
         for each, wanted in list(self._ranks.items()):
             if each.asker is not asker and rank >= wanted and each.sees(server):
-                each.say(LOG_MESSAGE, bytes(params))
+                each.say(protocol.LOG_MESSAGE, bytes(params))
 
 
 class RootsOfClients:
@@ -307,11 +297,11 @@ class RootsOfClients:
 
     def ask(self, request: PeerRequest) -> None:
         """Put a request that belongs to no call to the only eligible client, or refuse it."""
-        only = self._only(request.server) if request.method == LIST_ROOTS else None
+        only = self._only(request.server) if request.method == protocol.LIST_ROOTS else None
         if only is not None:
             only.ask_roots(request)
             return
-        if request.method == LIST_ROOTS:
+        if request.method == protocol.LIST_ROOTS:
             self._refused.add(request.server)
         request.refuse(INVALID_REQUEST, NO_CLIENT)
 
@@ -381,11 +371,11 @@ class ConnectedClients:
         if not is_utf8(bytes(params)):
             # Unread: the payload is the client's.
             return
-        if method == LOG_MESSAGE:
+        if method == protocol.LOG_MESSAGE:
             self.levels.hear(server, params, cause)
-        elif method == RESOURCE_UPDATED:
+        elif method == protocol.RESOURCE_UPDATED:
             self.resources.hear(server, params)
-        elif method == TASK_STATUS:
+        elif method == protocol.TASK_STATUS:
             self.tasks.hear(server, params)
         elif method == COMPLETE:
             for each in list(self.sent_to_urls):

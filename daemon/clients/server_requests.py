@@ -20,14 +20,6 @@ from daemon.catalog.authorship import UnsafeQuestion, authored_elicitation, word
 from daemon.clients.input_required import InputRequest
 from daemon.errors import CallError, InputRefused, UpstreamCallError
 from daemon.kit.waiting import keep_latest
-from daemon.protocol import (
-    ASKED_OF_CLIENTS,
-    TASKS_EXTENSION,
-    UNREADABLE,
-    decode_members,
-    decode_object,
-    decoded,
-)
 from daemon.wire import envelope
 from daemon.wire.envelope import RemoteError
 from daemon.wire.requests import OwnExchange, Peer, PeerRequest
@@ -62,13 +54,13 @@ def declared_in(capabilities: Raw) -> Mapping[str, object]:
     """The declared capabilities, decoded; empty if unreadable or too long."""
     if len(capabilities) > MAX_DECLARED:
         return {}
-    return decoded(decode_object, capabilities) or {}
+    return protocol.decoded(protocol.decode_object, capabilities) or {}
 
 
 def lacking(capabilities: Raw, request: PeerRequest | InputRequest) -> str:
     """The capability that a client lacks for a request, in words; empty if it lacks none."""
     declared = declared_in(capabilities)
-    asked = _Asked() if request.params is None else decoded(_decode_asked, request.params)
+    asked = _Asked() if request.params is None else protocol.decoded(_decode_asked, request.params)
     if asked is None:
         return "params that can be read"
     wanted = next((part for part in _needed(request.method, asked) if not _has(declared, part)), ())
@@ -83,7 +75,9 @@ def answerable(capabilities: bytes) -> frozenset[str]:
 @lru_cache(maxsize=64)
 def _answerable(capabilities: bytes) -> frozenset[str]:
     declared = declared_in(Raw(capabilities))
-    return frozenset(each for each in ASKED_OF_CLIENTS if declared.get(each.partition("/")[0]) is not None)
+    return frozenset(
+        each for each in protocol.ASKED_OF_CLIENTS if declared.get(each.partition("/")[0]) is not None
+    )
 
 
 def answer_instead(request: PeerRequest, lacks: str) -> None:
@@ -158,7 +152,9 @@ def concerns_client(error: envelope.Buffer, others: Mapping[str, Raw]) -> bool:
 
 def needs_tasks(error: envelope.Buffer) -> bool:
     """Whether an error says that the call needs a client with the tasks extension (SEP-2663)."""
-    return envelope.read_error(error)[0] == MISSING_CAPABILITY and TASKS_EXTENSION.encode() in bytes(error)
+    return envelope.read_error(error)[0] == MISSING_CAPABILITY and protocol.TASKS_EXTENSION.encode() in bytes(
+        error
+    )
 
 
 MAX_KNOWN = 64
@@ -224,7 +220,7 @@ class ServerRequests:
             if request.method == protocol.LIST_ROOTS:
                 self.roots_known_to.add(server)
             if request.params is not None and b"elicitationId" in bytes(request.params):
-                with suppress(*UNREADABLE):
+                with suppress(*protocol.UNREADABLE):
                     self._remember(server, _decode(request.params))
             asked = RelayedRequest(self, request, request_id)
             self._open.add(asked)
@@ -253,7 +249,7 @@ class ServerRequests:
         """Whether a server's error sends the user to URLs (`REQUIRED`) and the client supports that."""
         if not has(self.capabilities, "elicitation", "url"):
             return False
-        found = decoded(_decode_required, error)
+        found = protocol.decoded(_decode_required, error)
         if found is None or found.code != REQUIRED:
             return False
         for each in found.data.elicitations:
@@ -262,7 +258,7 @@ class ServerRequests:
 
     def hear(self, server: str, params: Raw) -> None:
         """Notify the client that its user is done at a URL, if it was sent there."""
-        with suppress(*UNREADABLE):
+        with suppress(*protocol.UNREADABLE):
             found = _decode(params).elicitationId
             if isinstance(found, str) and (server, found) in self.urls:
                 del self.urls[server, found]
@@ -335,7 +331,7 @@ class RelayedRequest(OwnExchange):
 def _token_of(request: PeerRequest) -> Raw | None:
     if request.params is None or b"progressToken" not in bytes(request.params):
         return None
-    token = (decoded(protocol.meta_of, request.params) or {}).get("progressToken")
+    token = (protocol.decoded(protocol.meta_of, request.params) or {}).get("progressToken")
     return None if token is None else token.copy()
 
 
@@ -344,6 +340,6 @@ def _params(request: PeerRequest, asked: RelayedRequest) -> tuple[envelope.Buffe
         return (b"{}",)
     if asked.token is None:
         return (request.params,)
-    members = decode_members(request.params)
+    members = protocol.decode_members(request.params)
     meta = {**protocol.meta_of(request.params), "progressToken": asked.uid}
     return (msgspec.json.encode({**members, "_meta": meta}),)

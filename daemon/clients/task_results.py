@@ -18,30 +18,12 @@ from msgspec import Raw, Struct
 
 from daemon import errors, protocol
 from daemon.catalog.authorship import UnsafeQuestion
-from daemon.clients.asking import (
-    answer_with,
-    ask_all,
-    asks_input,
-    asks_workspace,
-    authored_questions,
-    client_of,
-    owner_of,
-    patient,
-)
+from daemon.clients import asking, input_required
 from daemon.clients.attachment import Request
 from daemon.clients.calls import ClientCall
 from daemon.clients.client import Client
 from daemon.clients.client_tasks import Task
 from daemon.clients.context import SessionContext
-from daemon.clients.input_required import (
-    REQUESTS,
-    RESPONSES,
-    InputRequest,
-    InputRequired,
-    WaitingCall,
-    fits,
-    result_type,
-)
 from daemon.clients.server_requests import NOTHING, has, lacking, read_refusal, with_author
 from daemon.ports import OwnCall, Upstream
 from daemon.wire.envelope import Buffer, RemoteError
@@ -59,7 +41,7 @@ USUAL_POLL, LONGEST_POLL = 1.0, 30.0
 _SAYS_TASK = re.compile(rb'"task"')
 """Results without a match, nearly all, need not be decoded."""
 
-_decode_asked = msgspec.json.Decoder(dict[str, InputRequest]).decode
+_decode_asked = msgspec.json.Decoder(dict[str, input_required.InputRequest]).decode
 _encode = msgspec.json.encode
 ASKED = "input_required"
 NO_ANSWERS: Mapping[str, Raw] = {}
@@ -75,7 +57,7 @@ class _Polled(Struct):
     pollIntervalMs: object = None  # noqa: N815 - the wire's name
     result: Raw = Raw(b"{}")
     error: Raw = Raw(b'{"code":-32603,"message":"the task failed"}')
-    inputRequests: dict[str, InputRequest] | None = None  # noqa: N815 - the wire's name
+    inputRequests: dict[str, input_required.InputRequest] | None = None  # noqa: N815 - the wire's name
 
 
 _decode_polled = msgspec.json.Decoder(_Polled).decode
@@ -83,7 +65,7 @@ _decode_polled = msgspec.json.Decoder(_Polled).decode
 
 def _final(result: Raw) -> bytes:
     """The result of a task. Raises MsgspecError: it is no answer, but asks, or is another task."""
-    if result_type(result) not in {"", "complete"}:
+    if input_required.result_type(result) not in {"", "complete"}:
         raise msgspec.ValidationError("its result is no final one")
     return bytes(result)
 
@@ -109,10 +91,14 @@ def owner_in(request: Request, client: Client) -> Hashable:
 
 def goes_on(call: ClientCall, result: Buffer) -> bool:
     """Handle a result that is a task or asks for input. Returns False if the result is an answer."""
-    if len(result) <= MAX_CREATED and _SAYS_TASK.search(result) is not None and result_type(result) == "task":
+    if (
+        len(result) <= MAX_CREATED
+        and _SAYS_TASK.search(result) is not None
+        and input_required.result_type(result) == "task"
+    ):
         _take(call, bytes(result))
         return True
-    return asks_input(call, result)
+    return asking.asks_input(call, result)
 
 
 def _take(call: ClientCall, result: bytes) -> None:
@@ -172,7 +158,7 @@ class PolledTask(Struct, eq=False):
         ended, failure = None, None
         try:
             with trio.move_on_at(call.started + self._longest):
-                async with patient(call, f"server {self._upstream.of} works on a task for this call"):
+                async with asking.patient(call, f"server {self._upstream.of} works on a task for this call"):
                     try:
                         ended = await self._end(call, state, answers)
                     except (errors.CallError, RemoteError, *protocol.UNREADABLE) as error:
@@ -192,7 +178,7 @@ class PolledTask(Struct, eq=False):
             refused: RemoteError | None = None
             if answers:
                 self._answered |= answers.keys()
-                given = b',"%b":%b' % (RESPONSES.encode(), _encode(answers))
+                given = b',"%b":%b' % (input_required.RESPONSES.encode(), _encode(answers))
                 try:
                     await self._ask(call, protocol.UPDATE_TASK, given)
                 except RemoteError as error:
@@ -211,10 +197,10 @@ class PolledTask(Struct, eq=False):
                 asked.pop(key, None)
             if not asked:
                 continue
-            if call.request.modern and not asks_workspace(call, InputRequired(asked)):
+            if call.request.modern and not asking.asks_workspace(call, input_required.InputRequired(asked)):
                 self._put(call, state, asked)
                 return state
-            answers = await ask_all(call, asked)
+            answers = await asking.ask_all(call, asked)
 
     def _answer(self, call: ClientCall, ended: _Polled) -> None:
         """Answer the call with the task's end. Raises UpstreamCallError: the server has cancelled the task."""
@@ -239,11 +225,13 @@ class PolledTask(Struct, eq=False):
         why = call.calls.context.redact.of(server)(str(failure))
         return errors.UpstreamCallError(f"server {server} does not tell the state of this call's task: {why}")
 
-    def _put(self, call: ClientCall, state: _Polled, questions: Mapping[str, InputRequest]) -> None:
+    def _put(
+        self, call: ClientCall, state: _Polled, questions: Mapping[str, input_required.InputRequest]
+    ) -> None:
         """Answer a client of MCP 2026-07-28 with questions; its retry goes on with the task."""
         server = self._upstream.of
         try:
-            asked = authored_questions(server, questions)
+            asked = asking.authored_questions(server, questions)
         except UnsafeQuestion as error:
             raise call.calls.server_requests.withheld(server, error) from None
         for each in asked.values():
@@ -258,14 +246,18 @@ class PolledTask(Struct, eq=False):
             retry.upstream, retry.convert = self._upstream, call.convert
             retry.label, retry.tool, retry.others = call.label, call.tool, call.others
             answers = {key: each for key, each in responses.items() if key in asked}
-            fitting = {key: each for key, each in answers.items() if fits(asked[key].method, each)}
+            fitting = {
+                key: each for key, each in answers.items() if input_required.fits(asked[key].method, each)
+            }
             call.calls.context.subscribers.tasks.polled.pop(self, None)
             self.follow(retry, state, fitting)
             return True
 
-        client, name = client_of(call), self._upstream.name
-        waiting = WaitingCall(owner_of(call), client, resume, lambda _reason: self._cancel(call), server=name)
-        if not answer_with(call, waiting, asked):
+        client, name = asking.client_of(call), self._upstream.name
+        waiting = input_required.WaitingCall(
+            asking.owner_of(call), client, resume, lambda _reason: self._cancel(call), server=name
+        )
+        if not asking.answer_with(call, waiting, asked):
             raise errors.Overloaded("too many calls wait for the input of their clients")
 
     async def _ask(self, call: ClientCall, method: str, more: bytes = b"") -> bytes:
@@ -333,8 +325,10 @@ def told(task: Task, members: Mapping[str, Raw], redact: Callable[[str], str]) -
         UnsafeQuestion: a question must not be shown to users.
     """
     ours = {**members, "taskId": Raw(_encode(task.id))}
-    if REQUESTS in members:
-        ours[REQUESTS] = Raw(_encode(authored_questions(task.server, _decode_asked(members[REQUESTS]))))
+    if input_required.REQUESTS in members:
+        ours[input_required.REQUESTS] = Raw(
+            _encode(asking.authored_questions(task.server, _decode_asked(members[input_required.REQUESTS])))
+        )
     if "result" in members:
         result = _final(members["result"])
         ours["result"] = Raw(result if task.convert is None else task.convert(result))

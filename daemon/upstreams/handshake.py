@@ -29,16 +29,6 @@ from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost, UpstreamTim
 from daemon.kit.wording import counted, span
 from daemon.model import Era, Kind
 from daemon.ports import UpstreamConnection
-from daemon.protocol import (
-    CLIENT_CAPABILITIES,
-    HANDSHAKE_VERSIONS,
-    IDENTITY,
-    MODERN_VERSION,
-    SERVER_INFO_KEY,
-    SKILLS,
-    UNREADABLE,
-    decode_members,
-)
 from daemon.upstreams.call_admission import Admission
 from daemon.wire.envelope import HttpRefusal, RemoteError
 
@@ -190,9 +180,11 @@ def capabilities_of(server: Server) -> Mapping[str, object]:
     """
     instance = server.instance
     if instance is None or instance.capabilities is None:
-        return CLIENT_CAPABILITIES
+        return protocol.CLIENT_CAPABILITIES
     # Only what mcpd can pass on: a client may declare more, and would never be asked.
-    declared = {key: instance.capabilities[key] for key in CLIENT_CAPABILITIES if key in instance.capabilities}
+    declared = {
+        key: instance.capabilities[key] for key in protocol.CLIENT_CAPABILITIES if key in instance.capabilities
+    }
     if "extensions" in declared:
         declared["extensions"] = passed_on(declared, alone=True, modern=False)
     return declared if instance.workspace is None else {"roots": ROOTS, **declared}
@@ -296,16 +288,16 @@ class Greeter:
 
 async def probe(connection: UpstreamConnection, seconds: float) -> Greeting | None:
     """Ask for the modern era; None if the server does not speak it, UpstreamLost if it hangs up."""
-    connection.adopt(Era.MODERN, MODERN_VERSION)
+    connection.adopt(Era.MODERN, protocol.MODERN_VERSION)
     try:
         raw = await _discovered(connection, seconds)
         result = _object(raw)
     except (RemoteError, UpstreamTimeout, ProtocolFault):
         return None
     versions = result.get("supportedVersions")
-    if not isinstance(versions, list) or MODERN_VERSION not in versions:
+    if not isinstance(versions, list) or protocol.MODERN_VERSION not in versions:
         return None
-    return _greeting(Era.MODERN, MODERN_VERSION, result, raw)
+    return _greeting(Era.MODERN, protocol.MODERN_VERSION, result, raw)
 
 
 async def _discovered(connection: UpstreamConnection, seconds: float) -> bytes:
@@ -313,7 +305,7 @@ async def _discovered(connection: UpstreamConnection, seconds: float) -> bytes:
         return await connection.request("server/discover", {}, timeout=seconds)
     except RemoteError as error:
         supported = error.code == protocol.UNSUPPORTED_VERSION and _object(error.data).get("supported")
-        if not isinstance(supported, list) or MODERN_VERSION not in supported:
+        if not isinstance(supported, list) or protocol.MODERN_VERSION not in supported:
             raise
     # It refuses our version and names it among its own, as one does that has just changed: it is asked again.
     return await connection.request("server/discover", {}, timeout=seconds)
@@ -327,11 +319,11 @@ async def initialize(connection: UpstreamConnection, seconds: float) -> Greeting
         ProtocolFault: the server refuses, answers something else, or has no protocol version in common with us.
         UpstreamLost: the connection ended.
     """
-    connection.adopt(Era.HANDSHAKE, HANDSHAKE_VERSIONS[-1])
+    connection.adopt(Era.HANDSHAKE, protocol.HANDSHAKE_VERSIONS[-1])
     params: dict[str, object] = {
-        "protocolVersion": HANDSHAKE_VERSIONS[-1],
+        "protocolVersion": protocol.HANDSHAKE_VERSIONS[-1],
         "capabilities": connection.capabilities,
-        "clientInfo": IDENTITY,
+        "clientInfo": protocol.IDENTITY,
     }
     try:
         raw = await connection.request("initialize", params, timeout=seconds)
@@ -342,7 +334,7 @@ async def initialize(connection: UpstreamConnection, seconds: float) -> Greeting
         raise _refusal(error) from None
     result = _object(raw)
     version = result.get("protocolVersion")
-    if version not in HANDSHAKE_VERSIONS:
+    if version not in protocol.HANDSHAKE_VERSIONS:
         text = f"no common protocol version: the server wants {version!r}"
         raise ProtocolFault(text, Cause.NO_COMMON_VERSION, version=repr(version))
     greeting = _greeting(Era.HANDSHAKE, str(version), result, raw)
@@ -361,7 +353,7 @@ def _refusal(error: RemoteError) -> ProtocolFault:
 def _object(raw: bytes) -> dict[str, object]:
     try:
         return msgspec.json.decode(raw, type=dict[str, object])
-    except UNREADABLE as error:
+    except protocol.UNREADABLE as error:
         raise ProtocolFault(f"the answer to the handshake is no object: {error}") from None
 
 
@@ -370,7 +362,7 @@ def _greeting(era: Era, version: str, result: dict[str, object], raw: bytes) -> 
     if era is Era.HANDSHAKE:
         info = _member(result, "serverInfo")
     else:
-        info = _member(_member(result, "_meta"), SERVER_INFO_KEY)
+        info = _member(_member(result, "_meta"), protocol.SERVER_INFO_KEY)
     return Greeting(
         era=era,
         version=version,
@@ -378,7 +370,7 @@ def _greeting(era: Era, version: str, result: dict[str, object], raw: bytes) -> 
         others=tuple(each for each in OTHERS if each in capabilities),
         logs="logging" in capabilities,
         updates=_member(capabilities, "resources").get("subscribe") is True,
-        skills=SKILLS in _member(capabilities, "extensions"),
+        skills=protocol.SKILLS in _member(capabilities, "extensions"),
         announced=tuple(
             each for each in ("tools", *OTHERS) if _member(capabilities, each).get("listChanged") is True
         ),
@@ -386,7 +378,7 @@ def _greeting(era: Era, version: str, result: dict[str, object], raw: bytes) -> 
         about=_text(info, "description") or _text(result, "instructions"),
         instructions=_text(result, "instructions", INSTRUCTIONS_CHARACTERS),
         introduction=introduction_in(raw, info),
-        dropped=bounded(decode_members(raw).get("capabilities", Raw(b"{}")))[1],
+        dropped=bounded(protocol.decode_members(raw).get("capabilities", Raw(b"{}")))[1],
     )
 
 

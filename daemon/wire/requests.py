@@ -18,30 +18,19 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from daemon.causes import Cause
 from daemon.errors import CallError, ProtocolFault, RequestTooLarge, RunError, UpstreamLost, UpstreamTimeout
 from daemon.wire import envelope
-from daemon.wire.envelope import (
-    INVALID_REQUEST,
-    BadMessage,
-    Buffer,
-    Line,
-    RemoteError,
-    id_answered,
-    id_in_head,
-    id_of_unreadable,
-    mended,
-)
 from daemon.wire.outbox import Link, Outbox
 
 
 class Responder(Protocol):
     """Returns the answer to one request to its asker."""
 
-    def answer(self, result: Buffer) -> None:
+    def answer(self, result: envelope.Buffer) -> None:
         """Give the raw result."""
 
     def refuse(self, code: int, message: str, data: object = None) -> None:
         """Give a JSON-RPC error of mcpd's own."""
 
-    def refuse_as(self, error: Buffer) -> None:
+    def refuse_as(self, error: envelope.Buffer) -> None:
         """Give a raw JSON-RPC error object from the peer that was asked."""
 
     def report(self, params: dict[str, Raw]) -> None:
@@ -71,7 +60,7 @@ class PeerRequest:
         """Whether the request was neither answered nor withdrawn."""
         return self._responder is not None
 
-    def answer(self, result: Buffer) -> None:
+    def answer(self, result: envelope.Buffer) -> None:
         """Answer with a result."""
         if (responder := self._end()) is not None:
             responder.answer(result)
@@ -85,7 +74,7 @@ class PeerRequest:
         else:
             responder.refuse(code, message, data)
 
-    def refuse_as(self, error: Buffer) -> None:
+    def refuse_as(self, error: envelope.Buffer) -> None:
         """Answer with a raw error object."""
         if (responder := self._end()) is not None:
             responder.refuse_as(error)
@@ -103,7 +92,7 @@ class PeerRequest:
     def end(self, reason: str) -> None:
         """End the request on both sides: the call behind it has ended."""
         if (responder := self._end()) is not None:
-            responder.refuse(INVALID_REQUEST, reason)
+            responder.refuse(envelope.INVALID_REQUEST, reason)
             if self.on_withdrawn is not None:
                 self.on_withdrawn(reason)
 
@@ -163,10 +152,10 @@ class GivenUp:
 class Exchange(Protocol):
     """Receives the answer to one request: exactly one call of `answered`, `refused` or `lost`."""
 
-    def answered(self, result: Buffer) -> None:
+    def answered(self, result: envelope.Buffer) -> None:
         """Take the peer's raw result."""
 
-    def refused(self, error: Buffer) -> None:
+    def refused(self, error: envelope.Buffer) -> None:
         """Take the peer's raw JSON-RPC error object."""
 
     def lost(self, error: CallError) -> None:
@@ -281,7 +270,7 @@ class Requests:
             self.given_up.answered(uid)
         return exchange
 
-    def take_plain(self, line: Line) -> bool:
+    def take_plain(self, line: envelope.Line) -> bool:
         """Hand over a plain result, decoded in one step; False if the line needs a closer look."""
         try:
             answer = _decode_answer(line)
@@ -377,14 +366,14 @@ class AwaitedAnswer(OwnExchange):
         assert self._result is not None
         return self._result
 
-    def answered(self, result: Buffer) -> None:
+    def answered(self, result: envelope.Buffer) -> None:
         """Keep the result."""
         self._result = bytes(result)
         self._done.set()
 
-    def refused(self, error: Buffer) -> None:
+    def refused(self, error: envelope.Buffer) -> None:
         """Keep the peer's error."""
-        self._error = RemoteError.from_wire(error)
+        self._error = envelope.RemoteError.from_wire(error)
         self._done.set()
 
     def lost(self, error: CallError) -> None:
@@ -415,7 +404,7 @@ class PeerEvents(Protocol):
     def on_notification(self, method: str, params: Raw | None) -> None:
         """Take a notification; progress of our requests goes to `Requests.progress`."""
 
-    def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
+    def on_bad_message(self, fault: envelope.BadMessage, line: bytes) -> None:
         """Take a line that is not a JSON-RPC message."""
 
     def on_lost(self, reason: str) -> None:
@@ -432,7 +421,7 @@ class Peer:
         events: PeerEvents,
         *,
         strict: bool,
-        take_quickly: Callable[[Line], bool] | None = None,
+        take_quickly: Callable[[envelope.Line], bool] | None = None,
         cancelled: Callable[[int, str], tuple[str, bytes]] | None = None,
     ) -> None:
         """`strict` checks a client's messages; `take_quickly` sees each undecoded line and may deal with it.
@@ -456,7 +445,7 @@ class Peer:
         return f"<Peer: {self.requests!r}, last heard at {self.last_heard:.3f}>"
 
     def send_request(
-        self, uid: int, method: str, params: tuple[Buffer, ...], request_id: bytes | None = None
+        self, uid: int, method: str, params: tuple[envelope.Buffer, ...], request_id: bytes | None = None
     ) -> None:
         """Queue the request with a reserved `uid`; `request_id` is the peer's request behind it."""
         self.link.send(envelope.request(uid, method, params), request_id)
@@ -465,11 +454,11 @@ class Peer:
         """Queue a notification; `request_id` is the peer's request behind it."""
         self.link.send(envelope.notification(method, params), request_id)
 
-    def answer(self, request_id: bytes, result: Buffer) -> None:
+    def answer(self, request_id: bytes, result: envelope.Buffer) -> None:
         """Queue the result of one of the peer's requests."""
         self.link.send(envelope.response(request_id, result), request_id, ends=True)
 
-    def refuse_as(self, request_id: bytes, error: Buffer) -> None:
+    def refuse_as(self, request_id: bytes, error: envelope.Buffer) -> None:
         """Queue a foreign JSON-RPC error object for one of the peer's requests."""
         self.link.send(envelope.refusal(request_id, error), request_id, ends=True)
 
@@ -477,7 +466,7 @@ class Peer:
         """Queue an error of mcpd's own for one of the peer's requests."""
         self.link.send(envelope.error_response(request_id, code, message, data), request_id, ends=True)
 
-    def refuse_malformed(self, fault: BadMessage) -> None:
+    def refuse_malformed(self, fault: envelope.BadMessage) -> None:
         """Queue the error for a client's malformed message. Raises `ProtocolFault` at `MAX_FAULTS`."""
         self._faults += 1
         self.refuse(fault.request_id, fault.code, fault.message)
@@ -537,7 +526,7 @@ class Peer:
             self.requests.lose_all(reason)
             self._outbox.flush()
 
-    def on_lines(self, lines: list[Line]) -> None:
+    def on_lines(self, lines: list[envelope.Line]) -> None:
         """Take undecoded lines (`outbox.Receiver`)."""
         self.last_heard = self._clock()
         take_quickly = self._take_quickly
@@ -546,29 +535,29 @@ class Peer:
                 continue
             try:
                 message = self._decode(line)
-            except BadMessage as fault:
+            except envelope.BadMessage as fault:
                 self._take_bad(fault, line)
                 continue
             self.on_message(message, line)
 
-    def _take_bad(self, fault: BadMessage, line: Line) -> None:
+    def _take_bad(self, fault: envelope.BadMessage, line: envelope.Line) -> None:
         """Repair a malformed line if possible, else end the request that it answers."""
-        whole = mended(line) if fault.code == envelope.PARSE_ERROR else None
+        whole = envelope.mended(line) if fault.code == envelope.PARSE_ERROR else None
         if whole is not None:
             self.on_lines([whole])
             return
-        exchange = self.requests.take(as_uid(Raw(id_answered(line))))
+        exchange = self.requests.take(as_uid(Raw(envelope.id_answered(line))))
         if exchange is not None:
             ran = "" if self._strict else " The call may have run."
             message = f"{self._who} has answered, but not in JSON-RPC ({fault}).{ran}"
             exchange.refused(msgspec.json.encode({"code": fault.code, "message": message}))
             return
         if self._strict and fault.code == envelope.PARSE_ERROR:
-            fault.request_id = id_of_unreadable(line)
+            fault.request_id = envelope.id_of_unreadable(line)
         if line.strip():
             self._events.on_bad_message(fault, bytes(line))
 
-    def on_message(self, message: envelope.Envelope, line: Line) -> None:
+    def on_message(self, message: envelope.Envelope, line: envelope.Line) -> None:
         """Take a decoded message (`outbox.Receiver`)."""
         self.last_heard = self._clock()
         params = None if message.params is UNSET else message.params
@@ -579,13 +568,13 @@ class Peer:
         elif self._strict or envelope.is_utf8(line):
             self._events.on_request(bytes(message.id), message.method, params)
         else:
-            fault = BadMessage(envelope.PARSE_ERROR, "Parse error: not UTF-8")
+            fault = envelope.BadMessage(envelope.PARSE_ERROR, "Parse error: not UTF-8")
             self._events.on_bad_message(fault, bytes(line))
 
-    def _settle(self, message: envelope.Envelope, line: Line) -> None:
+    def _settle(self, message: envelope.Envelope, line: envelope.Line) -> None:
         if message.id is UNSET or (message.result is UNSET and message.error is UNSET):
             text = "neither a request, a notification nor an answer"
-            fault = BadMessage(envelope.INVALID_REQUEST, text, envelope.id_of(message))
+            fault = envelope.BadMessage(envelope.INVALID_REQUEST, text, envelope.id_of(message))
             self._events.on_bad_message(fault, bytes(line))
             return
         exchange = self.requests.take_answered(message.id)
@@ -606,15 +595,15 @@ class Peer:
         Raises:
             ProtocolFault: a server answers no known request with it, so a caller would wait in vain.
         """
-        request_id = id_in_head(head)
+        request_id = envelope.id_in_head(head)
         # A client's request may have the same id as ours.
-        answered = id_answered(head) if self._strict else request_id
+        answered = envelope.id_answered(head) if self._strict else request_id
         exchange = self.requests.take(as_uid(Raw(answered)))
         if exchange is not None:
             ran = "" if self._strict else " The call ran; ask for less per call."
             exchange.lost(RequestTooLarge(f"the answer is over the limit (limits.messageBytes).{ran}"))
         elif self._strict:
             text = "RequestTooLarge: the message is over the limit; send less in one message"
-            self._events.on_bad_message(BadMessage(envelope.INVALID_REQUEST, text, request_id), head)
+            self._events.on_bad_message(envelope.BadMessage(envelope.INVALID_REQUEST, text, request_id), head)
         else:
             raise ProtocolFault("sent a message over the limit (limits.messageBytes)", Cause.MESSAGE_TOO_LARGE)

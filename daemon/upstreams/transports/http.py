@@ -18,6 +18,7 @@ from msgspec import Raw
 from daemon.causes import Cause
 from daemon.config.config_model import Server
 from daemon.errors import CallError, ConnectionLost
+from daemon.upstreams.transports import http_client
 from daemon.upstreams.transports.failures import (
     SESSION_HEADER,
     Failure,
@@ -26,17 +27,6 @@ from daemon.upstreams.transports.failures import (
     error_in,
     session_ended,
     unauthorized,
-)
-from daemon.upstreams.transports.http_client import (
-    EVENT_STREAM,
-    NETWORK_ERRORS,
-    STREAM_HEADERS,
-    ServerLogin,
-    events_of,
-    exchange,
-    http_client,
-    read_body,
-    trusted_certificates,
 )
 from daemon.upstreams.transports.network import connect, host_and_port, place_of
 from daemon.upstreams.transports.posting import ERROR_BYTES, Post, PostConnection, PostLink
@@ -73,10 +63,10 @@ async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]
     """
     server = context.server
     host, port = host_and_port(server.url or "", "http", "https")
-    tls = await trusted_certificates()
+    tls = await http_client.trusted_certificates()
     await _knock(host, port, tls if httpx2.URL(server.url or "").scheme == "https" else None, server)
-    async with http_client(server, tls) as client:
-        login = ServerLogin(context, place_of(host, port))
+    async with http_client.client_for(server, tls) as client:
+        login = http_client.ServerLogin(context, place_of(host, port))
         await login.begin()
         link = HttpLink(client, context, login)
         try:
@@ -109,7 +99,9 @@ class HttpLink(PostLink):
 
     closing_cancels = True
 
-    def __init__(self, client: httpx2.AsyncClient, context: OpenContext, login: ServerLogin) -> None:
+    def __init__(
+        self, client: httpx2.AsyncClient, context: OpenContext, login: http_client.ServerLogin
+    ) -> None:
         super().__init__(client, context, login)
         self.url = context.server.url or ""
         self._limit = context.server.limits.message_bytes
@@ -125,7 +117,7 @@ class HttpLink(PostLink):
         if post.method == "initialize":
             self.headers.session = response.headers.get(SESSION_HEADER, "")
         form = _form(response)
-        if form == EVENT_STREAM:
+        if form == http_client.EVENT_STREAM:
             await self._follow(response, post.uid)
         elif form.startswith("application/json") and response.status_code != httpx2.codes.ACCEPTED:
             await self._take_whole(response, post.uid)
@@ -144,9 +136,9 @@ class HttpLink(PostLink):
         position, opened, failures = _Position(), False, 0
         while self.headers.session:
             reached = False
-            with suppress(*NETWORK_ERRORS):
+            with suppress(*http_client.NETWORK_ERRORS):
                 async with self._stream(position) as response:
-                    reached = _form(response) == EVENT_STREAM
+                    reached = _form(response) == http_client.EVENT_STREAM
                     if response.status_code == httpx2.codes.UNAUTHORIZED:
                         self.fail(
                             None, await self.login.refusal(response, self.client) or unauthorized(self.place)
@@ -170,7 +162,7 @@ class HttpLink(PostLink):
         return await self.session.is_forgotten(post) if over is None else over
 
     async def _take_whole(self, response: httpx2.Response, uid: int) -> None:
-        body = await read_body(response, self._limit)
+        body = await http_client.read_body(response, self._limit)
         if body is None:
             text = f"the answer of {self.place} is over the limit of {self._limit} bytes (the call ran)"
             self.fail(uid, Failure(Cause.MESSAGE_TOO_LARGE, text, {"place": self.place}))
@@ -186,22 +178,24 @@ class HttpLink(PostLink):
         ):
             await trio.sleep(position.retry)
             failures += 1
-            with suppress(*NETWORK_ERRORS):
+            with suppress(*http_client.NETWORK_ERRORS):
                 async with self._stream(position) as resumed:
-                    if _form(resumed) == EVENT_STREAM:
+                    if _form(resumed) == http_client.EVENT_STREAM:
                         failures = 0
                         await self._read_events(resumed, uid, position)
 
     def _stream(self, position: _Position) -> AbstractAsyncContextManager[httpx2.Response]:
-        headers = {**STREAM_HEADERS, **self.headers.of()}
+        headers = {**http_client.STREAM_HEADERS, **self.headers.of()}
         if position.last_id:
             headers["last-event-id"] = position.last_id
-        return exchange(self.client, "GET", self.url, headers, heard=self.state.heard, login=self.login)
+        return http_client.exchange(
+            self.client, "GET", self.url, headers, heard=self.state.heard, login=self.login
+        )
 
     async def _read_events(self, response: httpx2.Response, uid: int | None, position: _Position) -> None:
         """Deliver events until a request has its answer; a stream that breaks is one that ends."""
         try:
-            async with aclosing(events_of(response, self._limit)) as events:
+            async with aclosing(http_client.events_of(response, self._limit)) as events:
                 async for event in events:
                     position.last_id = event.id or position.last_id
                     if event.retry is not None:
@@ -214,7 +208,7 @@ class HttpLink(PostLink):
             if uid is not None:
                 text = f"an event of {self.place} is over the limit of {self._limit} bytes (the call ran)"
                 self.fail(uid, Failure(Cause.MESSAGE_TOO_LARGE, text, {"place": self.place}))
-        except NETWORK_ERRORS:
+        except http_client.NETWORK_ERRORS:
             return
 
     async def _take(self, message: bytes, uid: int | None) -> None:
@@ -272,8 +266,10 @@ class _ServerSession:
         link = self._link
         if not link.headers.session:
             return
-        with trio.move_on_after(GOODBYE_SECONDS, shield=True), suppress(*NETWORK_ERRORS):
-            async with exchange(link.client, "DELETE", link.url, link.headers.of(), login=link.login):
+        with trio.move_on_after(GOODBYE_SECONDS, shield=True), suppress(*http_client.NETWORK_ERRORS):
+            async with http_client.exchange(
+                link.client, "DELETE", link.url, link.headers.of(), login=link.login
+            ):
                 link.headers.session = ""
 
 

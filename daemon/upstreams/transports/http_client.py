@@ -20,17 +20,8 @@ import httpx2
 import msgspec
 import trio
 
+from daemon.authorization import logins
 from daemon.authorization.guarded_http import LoginOver, fresh
-from daemon.authorization.logins import (
-    INSUFFICIENT_SCOPE,
-    Challenge,
-    Login,
-    LoginsTrouble,
-    NoLogin,
-    NotNow,
-    bearer_challenge,
-    login_url,
-)
 from daemon.causes import Cause, Datum
 from daemon.config.config_model import Server
 from daemon.host.sockets import reason
@@ -122,7 +113,7 @@ async def trusted_certificates() -> ssl.SSLContext:
     return await trio.to_thread.run_sync(ssl.create_default_context)
 
 
-def http_client(server: Server, tls: ssl.SSLContext) -> httpx2.AsyncClient:
+def client_for(server: Server, tls: ssl.SSLContext) -> httpx2.AsyncClient:
     """The client for one server, with its configured headers; `tls` holds the trusted certificates."""
     return httpx2.AsyncClient(
         transport=httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=POOL),
@@ -199,7 +190,7 @@ class ServerLogin:
         self._logins = context.logins if context.server.login is not None or self._auth is not None else None
         self.place = place
         self._wall = wall
-        self._login: Login | None = None
+        self._login: logins.Login | None = None
         self._again, self._failed = -math.inf, Failure(Cause.LOGIN_NOT_RENEWED, "")
 
     @property
@@ -219,9 +210,9 @@ class ServerLogin:
             return
         try:
             self._login = await trio.to_thread.run_sync(
-                self._logins.kept.read, self._server.name, login_url(self._server)
+                self._logins.kept.read, self._server.name, logins.login_url(self._server)
             )
-        except LoginsTrouble as trouble:
+        except logins.LoginsTrouble as trouble:
             raise self._needed(str(trouble)).for_run() from None
         if self._login is not None:
             self._logins.sent(self._server.name, self._login)
@@ -265,7 +256,11 @@ class ServerLogin:
         challenge = None if self._logins is None else self._noted(challenges)
         if status == httpx2.codes.UNAUTHORIZED and (self.held or challenge is not None):
             return self._wanted(status)
-        if status != httpx2.codes.FORBIDDEN or challenge is None or challenge.error != INSUFFICIENT_SCOPE:
+        if (
+            status != httpx2.codes.FORBIDDEN
+            or challenge is None
+            or challenge.error != logins.INSUFFICIENT_SCOPE
+        ):
             return None
         more = f": {challenge.scope}" if challenge.scope else ""
         text = f"the login at {self.place} does not grant enough{more} (HTTP {status})"
@@ -277,7 +272,7 @@ class ServerLogin:
         what = "does not accept the login any more" if self.held else "wants an OAuth login"
         return self._needed(f"{self.place} {what} (HTTP {status})", status=status)
 
-    async def _renewed(self, rejected: str | None) -> Login:
+    async def _renewed(self, rejected: str | None) -> logins.Login:
         """Another login than one that was rejected, or is due: one renewal for all who need it."""
         login, server = self._login, self._server
         if self._logins is None or (login is None and self._auth is None):
@@ -295,12 +290,12 @@ class ServerLogin:
             raise LoginFailed(self._failed)
         try:
             if self._auth is None:
-                found = await fresh(self._logins.kept, server.name, login_url(server), rejected=rejected)
+                found = await fresh(self._logins.kept, server.name, logins.login_url(server), rejected=rejected)
             else:
                 found = await self._logins.obtain(server, rejected)
         except LoginOver as over:
             raise LoginFailed(self._needed(f"the login at {self.place} is over: {over}")) from None
-        except (httpx2.TransportError, NotNow) as error:
+        except (httpx2.TransportError, logins.NotNow) as error:
             why = reason(error)
             text = f"the login at {self.place} cannot be renewed just now: {why}"
             issuer = {} if self._auth is None else {"issuer": self._auth.issuer}
@@ -308,7 +303,7 @@ class ServerLogin:
             self._failed = Failure(Cause.LOGIN_NOT_RENEWED, text, data)
             self._again = trio.current_time() + RENEW_AGAIN_SECONDS
             raise LoginFailed(self._failed) from None
-        except (LoginsTrouble, NoLogin) as trouble:
+        except (logins.LoginsTrouble, logins.NoLogin) as trouble:
             raise LoginFailed(self._needed(str(trouble))) from None
         self._login = found
         if found is None:
@@ -325,7 +320,7 @@ class ServerLogin:
 
     async def _has_metadata(self, client: httpx2.AsyncClient) -> bool:
         """Whether the server names a place to log in, although its refusal did not."""
-        url = httpx2.URL(login_url(self._server))
+        url = httpx2.URL(logins.login_url(self._server))
         path = url.path.rstrip("/")
         for where in dict.fromkeys((METADATA_PATH + path, METADATA_PATH)):
             place = str(url.copy_with(path=where, query=None, fragment=None))
@@ -336,9 +331,9 @@ class ServerLogin:
                     return True
         return False
 
-    def _noted(self, challenges: str) -> Challenge | None:
+    def _noted(self, challenges: str) -> logins.Challenge | None:
         """The server's challenge; its scope is remembered for the next login."""
-        challenge = bearer_challenge(challenges)
+        challenge = logins.bearer_challenge(challenges)
         if challenge is not None and challenge.scope and self._logins is not None:
             self._logins.want(self._server.name, challenge.scope)
         return challenge

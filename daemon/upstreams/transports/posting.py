@@ -17,14 +17,8 @@ from daemon.errors import ConnectionLost, RequestTooLarge, UpstreamLost, Upstrea
 from daemon.model import Era
 from daemon.ports import CallToSend
 from daemon.protocol import CANCEL
+from daemon.upstreams.transports import http_client
 from daemon.upstreams.transports.failures import Failure, LinkState, McpHeaders, error_in, of_error, of_status
-from daemon.upstreams.transports.http_client import (
-    NETWORK_ERRORS,
-    ServerLogin,
-    exchange,
-    not_followed,
-    read_body,
-)
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, OpenContext, RawConnection
 from daemon.wire import envelope
 from daemon.wire.envelope import Buffer, HttpRefusal, as_line, error_line, made_error
@@ -72,7 +66,9 @@ class PostLink(ABC):
     closing_cancels = False
     """Whether the end of a POST cancels its request in the modern era, without a notification."""
 
-    def __init__(self, client: httpx2.AsyncClient, context: OpenContext, login: ServerLogin) -> None:
+    def __init__(
+        self, client: httpx2.AsyncClient, context: OpenContext, login: http_client.ServerLogin
+    ) -> None:
         """Attach to a client that the caller closes."""
         self.queued = 0
         """Bytes that keep their order; requests go side by side, bounded by `limits.inFlight`."""
@@ -230,20 +226,20 @@ class PostLink(ABC):
     async def _post(self, post: Post) -> None:
         headers = {**_POST_HEADERS, **self.headers.of(post.method, post.params)}
         try:
-            async with exchange(
+            async with http_client.exchange(
                 self.client, "POST", self.url, headers, post.body, heard=self.state.heard, login=self.login
             ) as response:
                 if response.is_success:
                     await self.receive(response, post)
                 else:
                     await _take_refusal(self, response, post)
-        except NETWORK_ERRORS as error:
+        except http_client.NETWORK_ERRORS as error:
             self.fail(post.uid, of_error(error, self.place))
 
 
 async def _take_refusal(link: PostLink, response: httpx2.Response, post: Post) -> None:
     """Take in an HTTP error: a failure, or an answer in JSON-RPC whatever its body says."""
-    body = await read_body(response, ERROR_BYTES) or b""
+    body = await http_client.read_body(response, ERROR_BYTES) or b""
     over = await link.session_over(response, body, post)
     failure = await link.login.refusal(response, link.client) or of_status(
         response, link.place, session_over=over
@@ -256,7 +252,7 @@ async def _take_refusal(link: PostLink, response: httpx2.Response, post: Post) -
         missing = response.status_code == httpx2.codes.NOT_FOUND
         code = envelope.METHOD_NOT_FOUND if missing else envelope.INTERNAL_ERROR
         text = f"{link.place} answered HTTP {response.status_code} {response.reason_phrase}".rstrip()
-        text += not_followed(response)
+        text += http_client.not_followed(response)
         said = error_in(body)
         if said is None and forwarded is False:
             lost = UpstreamLost(text)

@@ -14,17 +14,8 @@ import trio
 
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault, RunError
+from daemon.upstreams.transports import http_client
 from daemon.upstreams.transports.failures import of_error, of_status
-from daemon.upstreams.transports.http_client import (
-    NETWORK_ERRORS,
-    STREAM_HEADERS,
-    ServerLogin,
-    events_of,
-    exchange,
-    http_client,
-    same_origin,
-    trusted_certificates,
-)
 from daemon.upstreams.transports.network import host_and_port, place_of, refused
 from daemon.upstreams.transports.posting import Post, PostConnection, PostLink
 from daemon.upstreams.transports.server_connection import OpenContext
@@ -42,10 +33,10 @@ async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]
     """
     server = context.server
     place = place_of(*host_and_port(server.url or "", "http", "https"))
-    tls = await trusted_certificates()
+    tls = await http_client.trusted_certificates()
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(http_client(server, tls))
-        login = ServerLogin(context, place)
+        client = await stack.enter_async_context(http_client.client_for(server, tls))
+        login = http_client.ServerLogin(context, place)
         await login.begin()
         link = SseLink(client, context, login)
         try:
@@ -54,7 +45,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]
         except trio.TooSlowError:
             text = f"{place} did not open its stream within {server.timeouts.connect:g} s"
             raise ConnectionLost(text, Cause.CONNECT_TIMEOUT, place=place) from None
-        except NETWORK_ERRORS as error:
+        except http_client.NETWORK_ERRORS as error:
             raise of_error(error, place).for_run() from None
         yield PostConnection(link, context)
 
@@ -66,14 +57,21 @@ class SseLink(PostLink):
         """Open the stream, for as long as the stack is, and read as far as the name of the endpoint."""
         url = httpx2.URL(self._context.server.url or "")
         response = await stack.enter_async_context(
-            exchange(self.client, "GET", str(url), STREAM_HEADERS, heard=self.state.heard, login=self.login)
+            http_client.exchange(
+                self.client,
+                "GET",
+                str(url),
+                http_client.STREAM_HEADERS,
+                heard=self.state.heard,
+                login=self.login,
+            )
         )
         if not response.is_success:
             failure = await self.login.refusal(response, self.client)
             raise _refusal(response, self.place) if failure is None else failure.for_run()
         limit = self._context.server.limits.message_bytes
         self._events: AsyncGenerator[httpx2.ServerSentEvent] = await stack.enter_async_context(
-            aclosing(events_of(response, limit))
+            aclosing(http_client.events_of(response, limit))
         )
         async for event in self._events:
             if event.event == "endpoint":
@@ -94,7 +92,7 @@ class SseLink(PostLink):
         except httpx2.SSEError as error:
             text = of_error(error, self.place).text
             end = ConnectionLost(text, Cause.MESSAGE_TOO_LARGE, place=self.place)
-        except NETWORK_ERRORS as error:
+        except http_client.NETWORK_ERRORS as error:
             end = of_error(error, self.place).for_run()
         self.state.end_with(end)
 
@@ -111,7 +109,7 @@ def _endpoint(url: httpx2.URL, named: str) -> str:
         endpoint = url.join(named)
     except httpx2.InvalidURL:
         raise ProtocolFault("the stream names an endpoint that is no url", Cause.NOT_MCP) from None
-    if not same_origin(url, endpoint):
+    if not http_client.same_origin(url, endpoint):
         origin = f"{endpoint.scheme}://{endpoint.host}"
         text = f"the stream wants messages sent to another origin: {origin}"
         raise ProtocolFault(text, Cause.OTHER_ORIGIN, origin=origin)

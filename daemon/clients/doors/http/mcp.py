@@ -21,19 +21,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from daemon import protocol
 from daemon.catalog.definitions import MARK, marked_headers, marks_in
 from daemon.clients.client import Principal
+from daemon.clients.doors.http import http_sessions
 from daemon.clients.doors.http.http_connection import HttpExchange, Refusal, ResponseWriter
-from daemon.clients.doors.http.http_sessions import (
-    JSON,
-    STATUSES,
-    ExchangeLink,
-    HttpSession,
-    HttpSessions,
-    Place,
-    PostReply,
-    RequestNames,
-    ResumableReply,
-    UnknownEvent,
-)
 from daemon.clients.sessions import fault_of_key
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Envelope, Line, as_line, mended
@@ -143,17 +132,23 @@ class McpEndpoint:
     _outbox: Outbox = attrs.field(kw_only=True)
     _places: int = attrs.field(kw_only=True)
     """Sessions at a time."""
-    _definition: Callable[[Place, str], bytes] = attrs.field(default=lambda _place, _name: b"", kw_only=True)
-    """Returns a place's tool by name, raw; empty if missing."""
-    sessions: HttpSessions = attrs.field(init=False)
-    _links: dict[ResponseWriter, dict[tuple[Place, RequestNames], ExchangeLink[PostReply]]] = attrs.field(
-        factory=dict, init=False
+    _definition: Callable[[http_sessions.Place, str], bytes] = attrs.field(
+        default=lambda _place, _name: b"", kw_only=True
     )
+    """Returns a place's tool by name, raw; empty if missing."""
+    sessions: http_sessions.HttpSessions = attrs.field(init=False)
+    _links: dict[
+        ResponseWriter,
+        dict[
+            tuple[http_sessions.Place, http_sessions.RequestNames],
+            http_sessions.ExchangeLink[http_sessions.PostReply],
+        ],
+    ] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.sessions = HttpSessions(self._start, self._outbox, self._places)
+        self.sessions = http_sessions.HttpSessions(self._start, self._outbox, self._places)
 
-    def serve(self, exchange: HttpExchange, place: Place) -> None:
+    def serve(self, exchange: HttpExchange, place: http_sessions.Place) -> None:
         """Answer an admitted request, now or with its body, or raise Refusal."""
         method, headers = exchange.head.method, exchange.head.headers
         named = named_in(headers)
@@ -173,7 +168,9 @@ class McpEndpoint:
         for link in self._links.pop(connection, {}).values():
             link.end()
 
-    def _post(self, exchange: HttpExchange, place: Place, named: RequestNames, body: bytes) -> None:
+    def _post(
+        self, exchange: HttpExchange, place: http_sessions.Place, named: http_sessions.RequestNames, body: bytes
+    ) -> None:
         line: Line = as_line(body)
         headers = exchange.head.headers
         version = headers.get(VERSION_HEADER)
@@ -190,7 +187,12 @@ class McpEndpoint:
             self._post_in_session(exchange, place, named, message, line)
 
     def _post_modern(
-        self, exchange: HttpExchange, place: Place, named: RequestNames, message: Envelope, line: Line
+        self,
+        exchange: HttpExchange,
+        place: http_sessions.Place,
+        named: http_sessions.RequestNames,
+        message: Envelope,
+        line: Line,
     ) -> None:
         if message.id is UNSET or message.method is UNSET:
             self._drop_modern(exchange, message)
@@ -205,7 +207,7 @@ class McpEndpoint:
             _refuse(exchange, request_id, *fault)
             return
         link = self._link(exchange.responses, place, named)
-        link.replies[request_id] = PostReply(exchange)
+        link.replies[request_id] = http_sessions.PostReply(exchange)
         link.post(message, line)
 
     def _drop_modern(self, exchange: HttpExchange, message: Envelope) -> None:
@@ -219,19 +221,26 @@ class McpEndpoint:
         else:
             exchange.respond(HTTPStatus.ACCEPTED)
 
-    def _link(self, connection: ResponseWriter, place: Place, named: RequestNames) -> ExchangeLink[PostReply]:
+    def _link(
+        self, connection: ResponseWriter, place: http_sessions.Place, named: http_sessions.RequestNames
+    ) -> http_sessions.ExchangeLink[http_sessions.PostReply]:
         links = self._links.setdefault(connection, {})
         known = links.pop((place, named), None)
         if known is None or known.is_over:
             while len(links) >= MAX_LINKS:
                 links.pop(next(iter(links))).end()
-            known = ExchangeLink(self._outbox, place.hello(named))
+            known = http_sessions.ExchangeLink(self._outbox, place.hello(named))
             self._start(known, attrs.evolve(place.visitor, keeps=False), known.end)
         links[place, named] = known
         return known
 
     def _post_in_session(
-        self, exchange: HttpExchange, place: Place, named: RequestNames, message: Envelope, line: Line
+        self,
+        exchange: HttpExchange,
+        place: http_sessions.Place,
+        named: http_sessions.RequestNames,
+        message: Envelope,
+        line: Line,
     ) -> None:
         session_id = exchange.head.headers.get(SESSION_HEADER)
         if session_id is not None:
@@ -257,31 +266,31 @@ class McpEndpoint:
         if _expect(session, exchange, bytes(message.id)):
             session.post(message, line)
 
-    def _end_cancelled(self, replies: dict[bytes, ResumableReply], message: Envelope) -> None:
+    def _end_cancelled(self, replies: dict[bytes, http_sessions.ResumableReply], message: Envelope) -> None:
         """End the response to a cancelled request, which its session does not answer."""
         request_id = protocol.cancelled_id(message.params if isinstance(message.params, Raw) else Raw(b"{}"))
         reply = replies.pop(request_id, None)
         if reply is not None:
             reply.answer(envelope.error_response(request_id, CANCELLED, "Request cancelled"))
 
-    def _listen(self, exchange: HttpExchange, place: Place, _body: bytes) -> None:
+    def _listen(self, exchange: HttpExchange, place: http_sessions.Place, _body: bytes) -> None:
         headers = exchange.head.headers
         session = self.sessions.find(_session_id(headers.get(SESSION_HEADER)), place)
         if not _accepts(headers.get("accept"), "text/event-stream"):
             raise Refusal(HTTPStatus.NOT_ACCEPTABLE, "GET opens a stream: accept text/event-stream\n")
         try:
             session.listen(exchange, headers.get("last-event-id"))
-        except UnknownEvent:
+        except http_sessions.UnknownEvent:
             text = "this Last-Event-ID was never given out in this session: open the stream without it\n"
             raise Refusal(HTTPStatus.BAD_REQUEST, text) from None
 
-    def _delete(self, exchange: HttpExchange, place: Place, _body: bytes) -> None:
+    def _delete(self, exchange: HttpExchange, place: http_sessions.Place, _body: bytes) -> None:
         session_id = _session_id(exchange.head.headers.get(SESSION_HEADER))
         self.sessions.end(self.sessions.find(session_id, place))
         exchange.respond(HTTPStatus.NO_CONTENT)
 
 
-def named_in(headers: Mapping[str, str]) -> RequestNames:
+def named_in(headers: Mapping[str, str]) -> http_sessions.RequestNames:
     """The session key and workspace in the headers; raises Refusal for an invalid key.
 
     A faulty workspace is reported when a server needs it.
@@ -289,7 +298,7 @@ def named_in(headers: Mapping[str, str]) -> RequestNames:
     key, workspace = headers.get(KEY_HEADER), headers.get(WORKSPACE_HEADER)
     if key is not None and (fault := fault_of_key(key)):
         raise Refusal(HTTPStatus.BAD_REQUEST, f"Mcpd-Session: {fault}\n")
-    return RequestNames(key, None if workspace is None else path_in(workspace))
+    return http_sessions.RequestNames(key, None if workspace is None else path_in(workspace))
 
 
 @lru_cache(maxsize=MAX_WORKSPACES)
@@ -302,13 +311,13 @@ def path_in(header: str) -> str:
         return raw.decode("latin-1")
 
 
-def _expect(session: HttpSession, exchange: HttpExchange, request_id: bytes) -> bool:
+def _expect(session: http_sessions.HttpSession, exchange: HttpExchange, request_id: bytes) -> bool:
     """Await the session's answer to a request; False if its id is in use."""
     if request_id in session.replies:
         _refuse(exchange, request_id, envelope.INVALID_REQUEST, protocol.already_in_flight(request_id))
         return False
     primes = (exchange.head.headers.get(VERSION_HEADER) or "") >= PRIMED_SINCE
-    session.replies[request_id] = ResumableReply(exchange, session.log, primes=primes)
+    session.replies[request_id] = http_sessions.ResumableReply(exchange, session.log, primes=primes)
     return True
 
 
@@ -325,7 +334,7 @@ def _decoded(line: Line) -> tuple[Envelope, Line]:
 
 def _refuse(exchange: HttpExchange, request_id: bytes, code: int, message: str, data: object = None) -> None:
     frame = envelope.error_response(request_id, code, message, data)
-    exchange.respond(STATUSES.get(code, HTTPStatus.BAD_REQUEST), frame, JSON)
+    exchange.respond(http_sessions.STATUSES.get(code, HTTPStatus.BAD_REQUEST), frame, http_sessions.JSON)
 
 
 def _is_modern(version: str | None) -> bool:

@@ -24,17 +24,7 @@ from daemon.catalog.loaded import TOKENS
 from daemon.clients.client import Principal
 from daemon.config.listen import AccessToken, ConsoleRole, HttpListen
 from daemon.config.redaction import Redactors
-from daemon.host.tokens import (
-    MAX_TOKENS,
-    Kept,
-    KeptToken,
-    TokenFile,
-    TokenTrouble,
-    decoded,
-    digest,
-    encoded,
-    new_value,
-)
+from daemon.host import tokens
 from daemon.kit.wording import quoted, suggestion
 
 
@@ -51,7 +41,7 @@ class Tokens:
     """Identifies principals by token; makes, confirms and revokes mcpd's own tokens."""
 
     _listen: HttpListen  # changes with a restart only
-    _file: TokenFile  # of mcpd's own tokens
+    _file: tokens.TokenFile  # of mcpd's own tokens
     _redact: Redactors = attrs.field(kw_only=True)
     _handed_over: bytes = attrs.field(default=b"", kw_only=True)  # the previous daemon's tokens, or empty
     _hand_over: Callable[[bytes], None] = attrs.field(default=lambda _content: None, kw_only=True)
@@ -64,8 +54,8 @@ class Tokens:
     problem: str = attrs.field(default="", init=False)  # the reason why the file is unusable, or empty
     on_revoked: Callable[[Principal], None] = attrs.field(default=lambda _visitor: None, init=False)
     """Closes the streams and sockets of a revoked token's owner."""
-    kept: Kept = attrs.field(factory=Kept, init=False)  # mcpd's own, valid tokens
-    doubted: Kept = attrs.field(factory=Kept, init=False)  # tokens vouched for by the file alone
+    kept: tokens.Kept = attrs.field(factory=tokens.Kept, init=False)  # mcpd's own, valid tokens
+    doubted: tokens.Kept = attrs.field(factory=tokens.Kept, init=False)  # tokens vouched for by the file alone
     _keeps_default: bool = attrs.field(init=False)
     _configured: tuple[KnownToken, ...] = attrs.field(init=False)
     _known: tuple[KnownToken, ...] = attrs.field(init=False)
@@ -78,7 +68,7 @@ class Tokens:
 
     def match(self, value: str) -> Principal | None:
         """The principal of a token; None if it is invalid."""
-        shown = digest(value)
+        shown = tokens.digest(value)
         found = None
         for token in self._known:
             # To the end, even after a match: see the module's docstring.
@@ -90,7 +80,7 @@ class Tokens:
 
     def doubts(self, value: str) -> bool:
         """Whether a value belongs to an unconfirmed token."""
-        shown = digest(value).hex()
+        shown = tokens.digest(value).hex()
         return any(
             each.sha256 == shown for each in (self.doubted.default, *self.doubted.tokens.values()) if each
         )
@@ -99,13 +89,13 @@ class Tokens:
         """Read the file, once; make a default token on loopback without any token."""
         try:
             found = await trio.to_thread.run_sync(self._file.read)
-        except TokenTrouble as error:
-            self.problem, found = str(error), Kept()
+        except tokens.TokenTrouble as error:
+            self.problem, found = str(error), tokens.Kept()
             logger.error("tokens of `mcpd token` are not read: {}", self.problem)
-        kept = Kept()
+        kept = tokens.Kept()
         if self._handed_over:
-            kept = decoded(self._handed_over)
-        self.doubted = Kept(
+            kept = tokens.decoded(self._handed_over)
+        self.doubted = tokens.Kept(
             default=None if kept.default == found.default or not self._keeps_default else found.default,
             tokens={name: each for name, each in found.tokens.items() if kept.tokens.get(name) != each},
         )
@@ -129,7 +119,7 @@ class Tokens:
         """
         if not self._default:
             if self.kept.default is not None:
-                raise TokenTrouble(
+                raise tokens.TokenTrouble(
                     "an earlier daemon made the token without a name, and only its digest is kept: clients that"
                     " have it go on using it. `mcpd token new NAME` makes one for another client, `mcpd token"
                     " revoke --default` puts a new one in its place"
@@ -140,7 +130,7 @@ class Tokens:
     async def renew_default(self) -> None:
         """Replace the token without a name; raises TokenTrouble if the file cannot be written."""
         value = self._new_value()
-        made = KeptToken(sha256=digest(value).hex(), since=self._wall())
+        made = tokens.KeptToken(sha256=tokens.digest(value).hex(), since=self._wall())
         await self._change(lambda kept, doubted: (_with(kept, default=made), _with(doubted, default=None)))
         self._default = value
 
@@ -153,19 +143,23 @@ class Tokens:
     ) -> str:
         """Make a token, stored as a digest. Raises `TokenTrouble`: name taken, too many, cannot be written."""
         value = self._new_value()
-        made = KeptToken(
-            sha256=digest(value).hex(),
+        made = tokens.KeptToken(
+            sha256=tokens.digest(value).hex(),
             since=self._wall(),
             profiles=profiles,
             console=console,
             workspaces=workspaces,
         )
 
-        def with_it(kept: Kept, doubted: Kept) -> tuple[Kept, Kept]:
+        def with_it(kept: tokens.Kept, doubted: tokens.Kept) -> tuple[tokens.Kept, tokens.Kept]:
             if name in {**kept.tokens, **doubted.tokens}:
-                raise TokenTrouble(f"there is a token '{name}' already: `mcpd token revoke {name}` ends it")
-            if len(kept.tokens) >= MAX_TOKENS:
-                raise TokenTrouble(f"there are {MAX_TOKENS} tokens already: revoke those that nobody uses")
+                raise tokens.TokenTrouble(
+                    f"there is a token '{name}' already: `mcpd token revoke {name}` ends it"
+                )
+            if len(kept.tokens) >= tokens.MAX_TOKENS:
+                raise tokens.TokenTrouble(
+                    f"there are {tokens.MAX_TOKENS} tokens already: revoke those that nobody uses"
+                )
             return _with(kept, tokens={**kept.tokens, name: made}), doubted
 
         await self._change(with_it)
@@ -181,7 +175,7 @@ class Tokens:
         default = self.doubted.default
         if name is None:
             if default is None:
-                raise TokenTrouble(
+                raise tokens.TokenTrouble(
                     "no token without a name waits to be confirmed: `mcpd token` shows the one there is"
                 )
             await self._change(
@@ -197,32 +191,36 @@ class Tokens:
 
     def _require(self, name: str, among: Collection[str], which: str = "") -> None:
         if any(each.visitor.token == name for each in self._configured):
-            raise TokenTrouble(
+            raise tokens.TokenTrouble(
                 f"the configuration has token {quoted(name)}: change it there (listen.http.tokens), and start"
                 " the daemon again"
             )
         if name not in among:
-            raise TokenTrouble(f"no token{which} is named {quoted(name)}{suggestion(name, among)}")
+            raise tokens.TokenTrouble(f"no token{which} is named {quoted(name)}{suggestion(name, among)}")
 
     def _new_value(self) -> str:
-        value = new_value()
+        value = tokens.new_value()
         self._redact.hide([value])
         return value
 
-    async def _change(self, change: Callable[[Kept, Kept], tuple[Kept, Kept]]) -> None:
+    async def _change(
+        self, change: Callable[[tokens.Kept, tokens.Kept], tuple[tokens.Kept, tokens.Kept]]
+    ) -> None:
         """Write a change to the file, then apply it."""
         # One at a time: each builds on the one before.
         async with self._changing:
             if self.problem:
-                raise TokenTrouble(self.problem)
+                raise tokens.TokenTrouble(self.problem)
             kept, doubted = change(self.kept, self.doubted)
-            both = Kept(default=kept.default or doubted.default, tokens={**doubted.tokens, **kept.tokens})
+            both = tokens.Kept(
+                default=kept.default or doubted.default, tokens={**doubted.tokens, **kept.tokens}
+            )
             await trio.to_thread.run_sync(partial(self._file.write, both))
             self.doubted = doubted
             self._take(kept)
-            self._hand_over(encoded(kept))
+            self._hand_over(tokens.encoded(kept))
 
-    def _take(self, kept: Kept) -> None:
+    def _take(self, kept: tokens.Kept) -> None:
         self.kept = kept
         before, self._known = self._known, (*self._configured, *self._made(kept))
         left = {token.digest for token in self._known}
@@ -231,7 +229,7 @@ class Tokens:
                 self.used.pop(token.visitor.token, None)
                 self.on_revoked(token.visitor)
 
-    def _made(self, kept: Kept) -> Iterator[KnownToken]:
+    def _made(self, kept: tokens.Kept) -> Iterator[KnownToken]:
         if self._keeps_default and kept.default is not None:
             yield KnownToken(bytes.fromhex(kept.default.sha256), Principal())
         for name, token in kept.tokens.items():
@@ -241,11 +239,11 @@ class Tokens:
 _with = msgspec.structs.replace
 
 
-def _without(kept: Kept, name: str) -> Kept:
+def _without(kept: tokens.Kept, name: str) -> tokens.Kept:
     return _with(kept, tokens={each: token for each, token in kept.tokens.items() if each != name})
 
 
-def bearer(name: str, token: KeptToken | AccessToken) -> Principal:
+def bearer(name: str, token: tokens.KeptToken | AccessToken) -> Principal:
     """The principal of a named token, with sessions apart from those of the daemon's user."""
     return Principal(
         owner=f"{TOKENS}{name}: ",
@@ -258,7 +256,7 @@ def bearer(name: str, token: KeptToken | AccessToken) -> Principal:
 
 def _configured(listen: HttpListen) -> Iterator[KnownToken]:
     if isinstance(listen.tokens, str):
-        yield KnownToken(digest(listen.tokens), Principal())
+        yield KnownToken(tokens.digest(listen.tokens), Principal())
         return
     for token in listen.tokens or ():
-        yield KnownToken(digest(token.value), bearer(token.name, token))
+        yield KnownToken(tokens.digest(token.value), bearer(token.name, token))
