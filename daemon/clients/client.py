@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
 
 import attrs
 import msgspec
@@ -359,7 +360,13 @@ class Client:
         choice = table.choice_of(config, profile, surface=wishes.surface, lazy=wishes.lazy)
         # A named surface is checked even where the switches make no use of it.
         asked = wishes.surface or table.AUTO
-        on_demand = not table.is_switched_off(config, profile, lazy=wishes.lazy)
+        selection = partial(
+            Selection,
+            profile=profile,
+            client=self.name,
+            on_demand=not table.is_switched_off(config, profile, lazy=wishes.lazy),
+            metered=is_metered(config, profile),
+        )
         fault = fault_of_choice(config, profile, wishes.servers)
         if fault or wishes.without is None:
             return self._deny(fault or f"`without` is not a list of 1 to {MAX_CHOSEN} names of servers")
@@ -371,34 +378,21 @@ class Client:
                     f"server {quoted(wishes.servers[0])} is for clients that work in other directories"
                     " (`workspaces` in its entry in mcpd's configuration)"
                 )
-            return Selection(
-                profile=profile,
-                surface=table.ITSELF,
-                choice=table.SurfaceChoice(surface=table.ITSELF.name, grounds=table.Grounds.NAMED_SERVERS),
-                client=self.name,
-                on_demand=on_demand,
-                servers=servers,
-                metered=is_metered(config, profile),
-            )
+            choice = table.SurfaceChoice(surface=table.ITSELF.name, grounds=table.Grounds.NAMED_SERVERS)
+            return selection(surface=table.ITSELF, choice=choice, servers=servers)
         if choice.surface == table.AUTO:
-            who = self.principal, profile.name, self.info
-            choice = self._decided.of(
-                config, who, lambda: table.fitting(self.info, lambda: self._count(profile))
-            )
+            who, fitting = (self.principal, profile.name, self.info), partial(table.fitting, self.info)
+            choice = self._decided.of(config, who, lambda: fitting(lambda: self._count(profile)))
         name = choice.surface
         for each in (asked, name):
             if each not in surfaces and each != table.AUTO:
                 known = ", ".join((table.AUTO, *surfaces))
                 return self._deny(f"there is no surface {each[:100]!r}; there are: {known}")
-        return Selection(
-            profile=profile,
+        return selection(
             surface=table.READING[name] if profile.read_resource and name in table.READING else surfaces[name],
             choice=choice,
-            client=self.name,
-            on_demand=on_demand,
             preload=profile.preloaded if name == table.PRELOADING else (),
             elsewhere=elsewhere.union(wishes.without),
-            metered=is_metered(config, profile),
         )
 
     def _elsewhere(self, config: Config) -> frozenset[str]:
