@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import trio
 from loguru import logger
 
 from daemon.catalog.permissions import pointless
 from daemon.catalog.snapshot import Catalog, begin, fold_all, with_settled_names
+from daemon.config.config_model import Config
 from daemon.facts import Approved, Configured, DefinitionsListed, Fact, NamesRecalled, ServerRecord, Switched
+from daemon.history.event import Event
 from daemon.history.event_words import sentence
 from daemon.kit.waiting import Mailbox, Watch, keep_latest
 from daemon.operators.news import changed, newly_held, news
-
-if TYPE_CHECKING:
-    from daemon.config.config_model import Config
-    from daemon.history.event import Event
-
 
 MAX_HELD = 10_000
 """Definitions whose holding was told, latest first to stay: each is told once, however often it changes."""

@@ -14,7 +14,8 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
 import attrs
 import msgspec
@@ -30,10 +31,6 @@ from daemon.clients.waits import keep_reporting, reporting
 from daemon.protocol import ASKED_OF_CLIENTS, CALL_TOOL, LIST_ROOTS, UNREADABLE, decode_members, members_before
 from daemon.wire.envelope import INVALID_PARAMS, INVALID_REQUEST, Buffer, RemoteError
 from daemon.wire.requests import PeerRequest
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
 
 ELICIT = "elicitation/create"
 

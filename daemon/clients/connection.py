@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -13,13 +12,16 @@ from msgspec import Raw
 
 from daemon import protocol
 from daemon.catalog.loaded import anonymous_key
+from daemon.catalog.snapshot import Catalog
 from daemon.clients.attachment import Attachment, Request
 from daemon.clients.client import Client, Principal, Selection
+from daemon.clients.connected_clients import Following
 from daemon.clients.context import SessionContext
 from daemon.clients.dispatch import Dispatch
 from daemon.clients.notifications import ConnectedClient, ListChanges, ListPlace, Savings
 from daemon.clients.server_requests import has
 from daemon.clients.sessions import SessionState, fault_of_key
+from daemon.config.config_model import Profile
 from daemon.errors import CallError, ResourceDisabled, UnknownResource
 from daemon.history.event import Event, EventKind
 from daemon.model import Kind
@@ -28,15 +30,7 @@ from daemon.surfaces.surface import View
 from daemon.surfaces.table import ClientInfo, may_defer
 from daemon.wire import envelope
 from daemon.wire.envelope import RemoteError
-
-if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog
-    from daemon.clients.connected_clients import Following
-    from daemon.clients.context import SessionContext
-    from daemon.config.config_model import Profile
-    from daemon.history.event import Detail
-    from daemon.wire.requests import Peer
-
+from daemon.wire.requests import Peer
 
 MAX_KEYS = 64
 """Sessions of one connection; beyond, the one joined first without a call in flight is left. A client with
@@ -272,9 +266,11 @@ class ClientConnection:
     def note_end(self, seconds: float) -> None:
         """Record that the client has left, if its arrival was recorded; `seconds` is how long it stayed."""
         if self._noted_key:
-            details: dict[str, Detail] = {"client": self.client.name, "seconds": seconds}
-            details["calls"] = self.calls.total
-            event = Event(kind=EventKind.SESSION_ENDED, session=self._noted_key, details=details)
+            event = Event(
+                kind=EventKind.SESSION_ENDED,
+                session=self._noted_key,
+                details={"client": self.client.name, "seconds": seconds, "calls": self.calls.total},
+            )
             self.context.note(event)
 
     def _note_beginning(self) -> None:
@@ -283,13 +279,17 @@ class ClientConnection:
             return
         selection = self.selection
         self._noted_key = self.attachments.key or f"#{self.client.number}"
-        details: dict[str, Detail] = {
-            "client": self.client.name,
-            "profile": selection.profile.name,
-            "surface": selection.surface.name,
-            "connection": self.client.number,
-        }
-        self.context.note(Event(kind=EventKind.SESSION_BEGAN, session=self._noted_key, details=details))
+        event = Event(
+            kind=EventKind.SESSION_BEGAN,
+            session=self._noted_key,
+            details={
+                "client": self.client.name,
+                "profile": selection.profile.name,
+                "surface": selection.surface.name,
+                "connection": self.client.number,
+            },
+        )
+        self.context.note(event)
 
     def begin_roots(self) -> None:
         """Make the client's roots available to servers: its handshake is over."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -17,9 +16,12 @@ from daemon import errors, protocol
 from daemon.catalog.entry import UNKNOWN_LIST
 from daemon.catalog.kinds import switch_of
 from daemon.catalog.naming import app_uri, is_page, read_mcpd_uri
+from daemon.catalog.offer import Offer
 from daemon.catalog.qualifying import skill_uri, with_skill, with_uris
 from daemon.catalog.shown import locate
+from daemon.clients.attachment import Request
 from daemon.clients.calls import ClientCall
+from daemon.clients.connection import ClientConnection
 from daemon.clients.dispatch import MAX_RETURNS
 from daemon.errors import CallError, PromptDisabled, ResourceDisabled, UnknownPrompt, UnknownResource
 from daemon.kit.wording import closest
@@ -29,12 +31,6 @@ from daemon.surfaces.full import tool_in_words
 from daemon.surfaces.held import refuse_held, refuse_held_uri
 from daemon.surfaces.surface import Action, AwaitListing, Forward, View
 from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Buffer, read_error
-
-if TYPE_CHECKING:
-    from daemon.catalog.offer import Offer
-    from daemon.clients.attachment import Request
-    from daemon.clients.connection import ClientConnection
-
 
 NO_COMPLETION = b'{"completion":{"values":[]}}'
 """The answer in place of a server that completes nothing."""

@@ -24,15 +24,7 @@ from daemon.clients.task_results import ask_server, declares_tasks, owner_in, po
 from daemon.errors import CallError, UpstreamCallError, UpstreamUnavailable
 from daemon.protocol import TASK_RESULT, UNREADABLE, decode_members, decoded
 from daemon.surfaces.surface import Forward, View
-from daemon.wire.envelope import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    Buffer,
-    RemoteError,
-    read_error,
-)
+from daemon.wire import envelope
 
 _encode = msgspec.json.encode
 
@@ -43,7 +35,7 @@ class TaskCall(ClientCall, eq=False, kw_only=True):
     maker: ConnectedClient
     tasks: ClientTasks
 
-    def answered(self, result: Buffer) -> None:
+    def answered(self, result: envelope.Buffer) -> None:
         """Answer with the result, in which the task has mcpd's id; a modern server's tasks are polled."""
         if self.upstream is not None and self.upstream.is_modern:
             super().answered(result)
@@ -53,10 +45,10 @@ class TaskCall(ClientCall, eq=False, kw_only=True):
     def code_of(self, error: CallError) -> int | None:
         """The code of any error: a client that expects a task cannot use a result."""
         del error
-        return INTERNAL_ERROR
+        return envelope.INTERNAL_ERROR
 
 
-def _adopted(call: TaskCall, result: Buffer) -> Buffer:
+def _adopted(call: TaskCall, result: envelope.Buffer) -> envelope.Buffer:
     try:
         members = decode_members(bytes(result))
         about = decode_members(members["task"])
@@ -78,7 +70,7 @@ class PolledTaskRequest(ForwardedRequest, eq=False, kw_only=True):
     task: Task
     tasks: ClientTasks
 
-    def answered(self, result: Buffer) -> None:
+    def answered(self, result: envelope.Buffer) -> None:
         """Answer with the task's state in the client's terms; `tasks/update` and `tasks/cancel` have none."""
         if self.method != protocol.GET_TASK:
             self.task.unwanted |= self.method == protocol.CANCEL_TASK
@@ -95,11 +87,11 @@ class PolledTaskRequest(ForwardedRequest, eq=False, kw_only=True):
         else:
             self.calls.finish(self, _encode(state), "ok")
 
-    def refused(self, error: Buffer) -> None:
+    def refused(self, error: envelope.Buffer) -> None:
         """Answer with the server's error; a task unknown to the server is unknown to mcpd, too."""
-        if self.method == protocol.GET_TASK and read_error(error)[0] == INVALID_PARAMS:
+        if self.method == protocol.GET_TASK and envelope.read_error(error)[0] == envelope.INVALID_PARAMS:
             self.tasks.forget(self.task)
-            self.calls.refuse(self, INVALID_PARAMS, UNKNOWN, None, UpstreamCallError.code)
+            self.calls.refuse(self, envelope.INVALID_PARAMS, UNKNOWN, None, UpstreamCallError.code)
         else:
             super().refused(error)
 
@@ -110,7 +102,7 @@ class TaskRequest(ForwardedRequest, eq=False, kw_only=True):
     task: RequestedTask
     tasks: ClientTasks
 
-    def answered(self, result: Buffer) -> None:
+    def answered(self, result: envelope.Buffer) -> None:
         """Answer with the result, in which the task has mcpd's id."""
         _ended(self)
         if self.method == TASK_RESULT:
@@ -168,7 +160,7 @@ def call_as_task(connection: ClientConnection, wanted: protocol.CallParams, requ
     try:
         tasks.require_room(owner_in(request, connection.client))
     except CallError as error:
-        connection.peer.refuse(request.id, INVALID_REQUEST, f"{error.code}: {error.message}")
+        connection.peer.refuse(request.id, envelope.INVALID_REQUEST, f"{error.code}: {error.message}")
         return
     make = partial(TaskCall, maker=connection.notifier, tasks=tasks)
     given = bytes(wanted.arguments)
@@ -183,7 +175,7 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
     others = protocol.members_of(params)
     task = tasks.find(text_in(others, "taskId"), owner_in(request, connection.client))
     if task is None or method not in _METHODS[type(task)]:
-        connection.peer.refuse(request.id, INVALID_PARAMS, UNKNOWN)
+        connection.peer.refuse(request.id, envelope.INVALID_PARAMS, UNKNOWN)
         return
     if isinstance(task, RequestedTask):
         task.notifier = connection.notifier
@@ -210,7 +202,7 @@ def _refuses(method: str, connection: ClientConnection, params: Raw | None, requ
     """Refuse what the extension does not have, and a client that has not declared the extension."""
     if method not in _METHODS[Task]:
         text = f"Method not found: {method} ({protocol.MODERN_VERSION} has none)"
-        connection.peer.refuse(request.id, METHOD_NOT_FOUND, text)
+        connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, text)
         return True
     return lacks_tasks(connection, params, request)
 
@@ -251,7 +243,7 @@ async def _refresh(connection: ClientConnection, task: Task) -> None:
     upstream = connection.context.upstreams.get(task.server)
     if upstream is None:
         return
-    with suppress(CallError, RemoteError, msgspec.MsgspecError):
+    with suppress(CallError, envelope.RemoteError, msgspec.MsgspecError):
         state = await ask_server(connection.context, upstream, protocol.GET_TASK, _encode(task.theirs))
         connection.context.subscribers.tasks.note(task, decode_members(state))
 
@@ -294,8 +286,8 @@ async def _told_now(connection: ClientConnection, task: Task, declared: Raw) -> 
         if not task.gone:
             if upstream is None:
                 return None
-            envelope = {protocol.CAPABILITIES_KEY: bytes(declared)}
-            said = await ask_server(context, upstream, protocol.GET_TASK, _encode(task.theirs), envelope)
+            declaring = {protocol.CAPABILITIES_KEY: bytes(declared)}
+            said = await ask_server(context, upstream, protocol.GET_TASK, _encode(task.theirs), declaring)
             if known.find(task.id, task.owner) is None:
                 # The server may have given its id to another client's task meanwhile.
                 return None
@@ -305,6 +297,6 @@ async def _told_now(connection: ClientConnection, task: Task, declared: Raw) -> 
         return {}
     except UnsafeQuestion as error:
         connection.calls.server_requests.unsafe(task.server, error)
-    except (RemoteError, *UNREADABLE):
+    except (envelope.RemoteError, *UNREADABLE):
         pass
     return None

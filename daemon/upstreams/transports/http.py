@@ -18,16 +18,7 @@ from msgspec import Raw
 from daemon.causes import Cause
 from daemon.config.config_model import Server
 from daemon.errors import CallError, ConnectionLost
-from daemon.upstreams.transports import http_client
-from daemon.upstreams.transports.failures import (
-    SESSION_HEADER,
-    Failure,
-    code_in,
-    ends_session,
-    error_in,
-    session_ended,
-    unauthorized,
-)
+from daemon.upstreams.transports import failures, http_client
 from daemon.upstreams.transports.network import connect, host_and_port, place_of
 from daemon.upstreams.transports.posting import ERROR_BYTES, Post, PostConnection, PostLink
 from daemon.upstreams.transports.server_connection import OpenContext
@@ -115,7 +106,7 @@ class HttpLink(PostLink):
                 self._initialized.set()
             return
         if post.method == "initialize":
-            self.headers.session = response.headers.get(SESSION_HEADER, "")
+            self.headers.session = response.headers.get(failures.SESSION_HEADER, "")
         form = _form(response)
         if form == http_client.EVENT_STREAM:
             await self._follow(response, post.uid)
@@ -125,15 +116,15 @@ class HttpLink(PostLink):
             what = f"HTTP {response.status_code} with {form or 'no content type'}"
             text = f"{self.place} answered {what}, which is no answer"
             if post.method == "initialize":
-                self.fail(post.uid, Failure(Cause.NOT_MCP, text, {"place": self.place, "form": form}))
+                self.fail(post.uid, failures.Failure(Cause.NOT_MCP, text, {"place": self.place, "form": form}))
             await self.deliver(error_line(post.uid, made_error(INTERNAL_ERROR, text)))
         text = f"the response of {self.place} held no answer"
-        self.fail(post.uid, Failure(Cause.CONNECTION_LOST, text, {"place": self.place}))
+        self.fail(post.uid, failures.Failure(Cause.CONNECTION_LOST, text, {"place": self.place}))
 
     async def listen(self) -> None:
         """Receive notifications from the session's own stream, reopened while the server is away."""
         await self._initialized.wait()
-        position, opened, failures = _Position(), False, 0
+        position, opened, misses = _Position(), False, 0
         while self.headers.session:
             reached = False
             with suppress(*http_client.NETWORK_ERRORS):
@@ -141,7 +132,9 @@ class HttpLink(PostLink):
                     reached = _form(response) == http_client.EVENT_STREAM
                     if response.status_code == httpx2.codes.UNAUTHORIZED:
                         self.fail(
-                            None, await self.login.refusal(response, self.client) or unauthorized(self.place)
+                            None,
+                            await self.login.refusal(response, self.client)
+                            or failures.unauthorized(self.place),
                         )
                     if not (reached or response.is_server_error):
                         return
@@ -149,39 +142,39 @@ class HttpLink(PostLink):
                         # Notifications may have been missed; only changes of the lists are worth asking about.
                         self._context.events.on_list_changed()
                     if reached:
-                        opened, failures = True, 0
+                        opened, misses = True, 0
                         await self._read_events(response, None, position)
-            if failures == len(REOPEN_DELAYS):
+            if misses == len(REOPEN_DELAYS):
                 return
-            await trio.sleep(position.retry if reached else REOPEN_DELAYS[failures])
-            failures += not reached
+            await trio.sleep(position.retry if reached else REOPEN_DELAYS[misses])
+            misses += not reached
 
     async def session_over(self, response: httpx2.Response, body: bytes, post: Post) -> bool:
         """Whether an HTTP error says so, or the server, asked where the error leaves it open."""
-        over = ends_session(response, body)
+        over = failures.ends_session(response, body)
         return await self.session.is_forgotten(post) if over is None else over
 
     async def _take_whole(self, response: httpx2.Response, uid: int) -> None:
         body = await http_client.read_body(response, self._limit)
         if body is None:
             text = f"the answer of {self.place} is over the limit of {self._limit} bytes (the call ran)"
-            self.fail(uid, Failure(Cause.MESSAGE_TOO_LARGE, text, {"place": self.place}))
+            self.fail(uid, failures.Failure(Cause.MESSAGE_TOO_LARGE, text, {"place": self.place}))
         else:
             await self._take(body, uid)
 
     async def _follow(self, response: httpx2.Response, uid: int) -> None:
         """Read the events of a request until its answer is there, over several streams if need be."""
-        position, failures = _Position(), 0
+        position, misses = _Position(), 0
         await self._read_events(response, uid, position)
         while (
-            position.last_id and self.peer.requests.is_forwarded(uid) is not None and failures < RESUME_ATTEMPTS
+            position.last_id and self.peer.requests.is_forwarded(uid) is not None and misses < RESUME_ATTEMPTS
         ):
             await trio.sleep(position.retry)
-            failures += 1
+            misses += 1
             with suppress(*http_client.NETWORK_ERRORS):
                 async with self._stream(position) as resumed:
                     if _form(resumed) == http_client.EVENT_STREAM:
-                        failures = 0
+                        misses = 0
                         await self._read_events(resumed, uid, position)
 
     def _stream(self, position: _Position) -> AbstractAsyncContextManager[httpx2.Response]:
@@ -207,7 +200,7 @@ class HttpLink(PostLink):
         except httpx2.SSEError:
             if uid is not None:
                 text = f"an event of {self.place} is over the limit of {self._limit} bytes (the call ran)"
-                self.fail(uid, Failure(Cause.MESSAGE_TOO_LARGE, text, {"place": self.place}))
+                self.fail(uid, failures.Failure(Cause.MESSAGE_TOO_LARGE, text, {"place": self.place}))
         except http_client.NETWORK_ERRORS:
             return
 
@@ -221,16 +214,16 @@ class HttpLink(PostLink):
             post is not None
             and self.headers.session
             and len(message) <= ERROR_BYTES
-            and code_in(message) == INVALID_REQUEST
+            and failures.code_in(message) == INVALID_REQUEST
             and await self.session.is_forgotten(post)
         ):
-            self.fail(uid, session_ended(self.place, httpx2.codes.OK))
+            self.fail(uid, failures.session_ended(self.place, httpx2.codes.OK))
             return
         await self.deliver(message, uid)
         if (
             uid is not None
             and self.peer.requests.is_forwarded(uid) is not None
-            and (error := error_in(message)) is not None
+            and (error := failures.error_in(message)) is not None
         ):
             await self.deliver(error_line(uid, error))
 
