@@ -1,0 +1,224 @@
+"""The audit of one daemon: takes decisions on the event loop, and writes them in a worker thread."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import trio
+from loguru import logger
+
+from daemon.audit.chain import Chain, Head
+from daemon.audit.record import AuditRecord, Decision, moment
+from daemon.config.tuning import AuditFailure, AuditKeys
+from daemon.kit.waiting import RetryPolicy
+
+WAITING = 32_768
+"""Most records that wait for the disk, further ones are lost: two seconds of the most calls, some 100 MB."""
+
+EVERY_SECONDS = 0.25
+"""Most seconds from a decision to its line."""
+
+SYNC_SECONDS = 1.0
+"""Most seconds from a line to the disk (fsync(2)): a crash of the machine loses as much."""
+
+AT_ONCE = 128
+"""Records made and written at once, in a millisecond, before other threads run."""
+
+HEAD_SECONDS = 60.0
+"""Seconds between two copies of the head, which is outside of an editor's reach from then on."""
+
+STALLED_SECONDS = 5.0
+"""Seconds after which a disk that does not answer counts as one that cannot be written."""
+
+STOP_SECONDS = 1.0
+"""Seconds of a stop for the last records."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Audit:
+    """Takes decisions, each as a function that makes its record, and writes them in order."""
+
+    def __init__(
+        self,
+        root: Path,
+        keys: AuditKeys,
+        daemon: str,
+        keep_head: Callable[[Head], Awaitable[None]],
+        version: str = "",
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """Start with nothing opened; `keep_head` copies the head to places that an editor does not reach."""
+        self.keys = keys
+        self.on = keys.enabled
+        self.problem = ""
+        """Why the last records could not be written; empty if they were."""
+        self.lost = 0
+        """Records that are missing in the files, in this daemon's life."""
+        self.root = root
+        self.chain: Chain | None = None
+        self._daemon, self._version, self._keep_head, self._wall = daemon, version, keep_head, wall
+        self._waiting: deque[tuple[Callable[..., AuditRecord], tuple[object, ...]]] = deque()
+        self._bodies: list[bytes] = []
+        self._unsaid, self._because = 0, ""
+        """Lost records that no record counts yet, and why they were lost."""
+        self._some = trio.Event()
+        self._busy_since: float | None = None
+        self._synced_at = self._kept_at = 0.0
+        self._kept: Head | None = None
+        self._thread = trio.CapacityLimiter(1)
+
+    @property
+    def refuses(self) -> str:
+        """Why calls are refused, since no record of them can be written; empty if they are not."""
+        if self.keys.fail is not AuditFailure.CLOSED or not self.on:
+            return ""
+        since = self._busy_since
+        if since is not None and trio.current_time() - since > STALLED_SECONDS:
+            return f"the disk has not answered for {STALLED_SECONDS:g} s"
+        return self.problem
+
+    def note(self, make: Callable[..., AuditRecord], *args: object) -> None:
+        """Have `make(*args)` called in a worker thread, and its record written; never blocks."""
+        if not self.on:
+            return
+        if len(self._waiting) >= WAITING:
+            self._lose(1, "the disk was too slow")
+            return
+        self._waiting.append((make, args))
+        self._some.set()
+
+    def made(self, decision: Decision, **members: object) -> AuditRecord:
+        """A record of this daemon, now unless `at` is given."""
+        return AuditRecord(
+            **{"at": moment(self._wall()), "daemon": self._daemon, "decision": decision, **members}  # type: ignore[arg-type]
+        )
+
+    def configure(self, keys: AuditKeys) -> None:
+        """Follow a new configuration."""
+        if self.on and not keys.enabled:
+            self.note(partial(self.made, Decision.ENDED, details={"because": "switched off"}))
+        was, self.keys, self.on = self.on, keys, keys.enabled
+        if self.on and not was:
+            self.note(self._began)
+
+    async def open(self) -> None:
+        """Find the end of the chain, and record the beginning; a disk that hangs is waited for later."""
+        self.note(self._began)
+        if self.on:
+            with trio.move_on_after(STOP_SECONDS):
+                await self._round()
+
+    async def run(self) -> None:
+        """Write what is noted until cancelled."""
+        delays, failures = RetryPolicy(EVERY_SECONDS, 2 * SYNC_SECONDS, random.random), 0
+        while True:
+            if failures:
+                await trio.sleep(delays.delay(failures - 1))
+            else:
+                with trio.move_on_after(self._next_look()):
+                    await self._some.wait()
+                    await trio.sleep(EVERY_SECONDS)
+            failures = 0 if await self._round() else failures + 1
+
+    async def finish(self) -> None:
+        """Write the rest and the end; returns within `STOP_SECONDS`."""
+        self.note(self.made, Decision.ENDED)
+        with trio.move_on_after(STOP_SECONDS):
+            await self._round(last=True)
+        if self._waiting or self._bodies:
+            logger.error("{} records of the audit are lost", len(self._waiting) + len(self._bodies))
+
+    def _next_look(self) -> float:
+        """Seconds until something is due besides new records: the disk's sync, or a copy of the head."""
+        if self.chain is None or self.chain.head == self._kept:
+            return HEAD_SECONDS
+        due = self._kept_at + HEAD_SECONDS if self.chain.is_synced else self._synced_at + SYNC_SECONDS
+        return max(0.0, due - trio.current_time())
+
+    async def _round(self, *, last: bool = False) -> bool:
+        """Write, sync and copy what is due; returns whether the disk did it."""
+        now = self._busy_since = trio.current_time()
+        self._some = trio.Event()
+        keep = last or now >= self._kept_at + HEAD_SECONDS
+        sync = keep or now >= self._synced_at + SYNC_SECONDS
+        write = partial(self._write, sync=sync, last=last)
+        try:
+            await trio.to_thread.run_sync(write, limiter=self._thread, abandon_on_cancel=True)
+        except (OSError, RuntimeError) as error:
+            # RuntimeError: no thread can be started, as the machine is at its limit of tasks.
+            self._failed(getattr(error, "strerror", None) or str(error))
+            return False
+        finally:
+            self._busy_since = None
+        if self.problem:
+            logger.info("the audit is written again")
+            self.problem = ""
+        if sync:
+            self._synced_at = now
+        if self.chain is not None and keep and self.chain.head != self._kept:
+            self._kept_at, self._kept = now, self.chain.head
+            await self._keep_head(self._kept)
+        return True
+
+    def _write(self, *, sync: bool, last: bool) -> None:
+        if self.chain is None:
+            self.chain = Chain(self.root)
+        chain = self.chain
+        while self._waiting or self._bodies or self._unsaid:
+            while self._waiting and len(self._bodies) < AT_ONCE:
+                self._bodies.append(self._body(*self._waiting.popleft()))
+            if self._unsaid:
+                unsaid, self._unsaid = self._unsaid, 0
+                details = {"count": unsaid, "because": self._because}
+                self._bodies.append(_encode(self.made(Decision.LOST, details=details)))
+            chain.append(self._bodies, self._day())
+            self._bodies = []
+        if sync:
+            chain.sync()
+        if chain.turned:
+            self._expire(chain)
+            chain.turned = False
+        if last:
+            chain.close()
+
+    def _day(self, ago: int = 0) -> str:
+        return moment(self._wall() - ago * 86_400).date().isoformat()
+
+    def _body(self, make: Callable[..., AuditRecord], args: tuple[object, ...]) -> bytes:
+        try:
+            return _encode(make(*args))
+        except Exception as error:  # noqa: BLE001 - the boundary: a bug costs this record, and is recorded
+            logger.opt(exception=error).error("internal error in mcpd while recording a decision")
+            because = f"internal error: {type(error).__name__}"
+            self.lost += 1
+            return _encode(self.made(Decision.LOST, details={"count": 1, "because": because}))
+
+    def _began(self) -> AuditRecord:
+        assert self.chain is not None, "records are made once the chain is there"
+        torn = {"torn": self.chain.torn} if self.chain.torn else {}
+        return self.made(Decision.BEGAN, details={"chain": self.chain.id, "version": self._version, **torn})
+
+    def _expire(self, chain: Chain) -> None:
+        for path, head in chain.expired(self._day(self.keys.days), self.keys.max_bytes):
+            details = {"file": path.name, "through": head.seq, "head": head.digest}
+            # On disk before the file is gone: this record vouches for the beginning of the next file.
+            chain.append([_encode(self.made(Decision.EXPIRED, details=details))], self._day())
+            chain.sync()
+            path.unlink(missing_ok=True)
+
+    def _lose(self, count: int, because: str) -> None:
+        self.lost += count
+        self._unsaid += count
+        self._because = because
+
+    def _failed(self, because: str) -> None:
+        if not self.problem:
+            logger.error("the audit cannot be written below {}: {}", self.root, because)
+        self.problem = because
