@@ -116,6 +116,18 @@ class ToolHeld(CallError):
         """The `catalog.trust.HeldDefinition`."""
 
 
+class AuditUnavailable(CallError):
+    """The audit cannot be written, and the configuration says that nothing may happen unrecorded."""
+
+    code = "AuditUnavailable"
+
+    def __init__(self, because: str) -> None:
+        super().__init__(
+            f"mcpd cannot write its audit ({because}), and its configuration refuses calls without one"
+            ' ("audit": {"fail": "closed"}). Nothing was sent. Tell the user: `mcpd status` says more.'
+        )
+
+
 class CannotApprove(CallError):
     """The lock that approves cannot be read or written, or the approvals in the store are unknown."""
 

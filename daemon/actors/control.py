@@ -14,9 +14,10 @@ import trio
 from loguru import logger
 from msgspec import Raw
 
+from daemon.audit.event_records import note_command
 from daemon.errors import ConfigError, ConnectionLost, McpdError, leaf
 from daemon.operators.base import Command, OperatorContext, OperatorPeer
-from daemon.operators.command_table import COMMANDS
+from daemon.operators.command_table import COMMANDS, READING
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage
 from daemon.wire.outbox import Link
@@ -88,20 +89,26 @@ class Control:
         self._peer.refuse_malformed(fault)
 
     async def _serve(self, command: Command[Any], request_id: bytes, params: Raw) -> None:
+        outcome, asked = "ok", None
         try:
             asked = msgspec.json.decode(params, type=command.params)
             operator = OperatorPeer(self._peer, self._context.outbox, request_id, self._uid)
             answer = await command.run(attrs.evolve(self._context, operator=operator), asked)
             self._peer.answer(request_id, msgspec.json.encode(answer))
         except ConfigError as error:
+            outcome = "faulty configuration"
             faults = [{"path": fault.path, "message": fault.message} for fault in error.faults]
             data = {"source": error.source, "faults": faults}
             self._peer.refuse(request_id, CONFIG_FAULT, str(error), data)
         except (msgspec.MsgspecError, McpdError) as error:
+            outcome = type(error).__name__
             self._peer.refuse(request_id, envelope.INVALID_PARAMS, str(error))
         except Exception as error:  # noqa: BLE001 - the boundary: a bug costs this answer, not the connection
+            outcome = type(error).__name__
             logger.exception("internal error in mcpd while serving an operator")
             self._peer.refuse(request_id, envelope.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
         finally:
             self._running -= 1
+        if command.name not in READING and asked is not None:
+            note_command(self._context.audit, f"operator uid {self._uid}", command.name, asked, outcome)
         self._context.outbox.flush()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 
 import attrs
@@ -17,11 +18,13 @@ import msgspec
 import trio
 from loguru import logger
 
+from daemon.audit.chain import ChainHead
 from daemon.catalog.loaded import SessionRecord
 from daemon.catalog.snapshot import Catalog
 from daemon.facts import Fact
 from daemon.history.journal import History
 from daemon.kit.waiting import Watch
+from daemon.state.event_rows import put_head, stored_heads
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.health import Health
 from daemon.state.notes import EventNotes, HourlyCounts, SessionNotes, StoredEvents, Totals, hours_since
@@ -106,6 +109,17 @@ class Recorder:
         self._sync = Sync(self._access, self._notes, recalling, expiry, self._health, self._poll)
         self._retry_at: float | None = None
         """The next try (seconds, trio's clock); None unless the last one failed."""
+
+    async def keep_head(self, head: ChainHead) -> None:
+        """Store the head of a chain of the audit, unless the store cannot be written now."""
+        with suppress(StoreFault):
+            await self._access.ask(
+                lambda store: store.within(partial(put_head, head, self._timing.wall()), writes=True)
+            )
+
+    async def heads(self) -> list[ChainHead]:
+        """The stored heads of all chains; raises `StoreFault`."""
+        return await self._access.ask(lambda store: store.within(stored_heads))
 
     # --- the daemon's side ---------------------------------------------------------------------------------
 

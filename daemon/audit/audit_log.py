@@ -7,13 +7,14 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
+from math import inf
 from pathlib import Path
 
 import msgspec
 import trio
 from loguru import logger
 
-from daemon.audit.chain import Chain, Head
+from daemon.audit.chain import Chain, ChainHead
 from daemon.audit.record import AuditRecord, Decision, moment
 from daemon.config.tuning import AuditFailure, AuditKeys
 from daemon.kit.waiting import RetryPolicy
@@ -42,6 +43,10 @@ STOP_SECONDS = 1.0
 _encode = msgspec.json.Encoder().encode
 
 
+async def _nowhere(_head: ChainHead) -> None:
+    """Copy a head to no place."""
+
+
 class Audit:
     """Takes decisions, each as a function that makes its record, and writes them in order."""
 
@@ -50,7 +55,7 @@ class Audit:
         root: Path,
         keys: AuditKeys,
         daemon: str,
-        keep_head: Callable[[Head], Awaitable[None]],
+        keep_head: Callable[[ChainHead], Awaitable[None]],
         version: str = "",
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -70,9 +75,14 @@ class Audit:
         """Lost records that no record counts yet, and why they were lost."""
         self._some = trio.Event()
         self._busy_since: float | None = None
-        self._synced_at = self._kept_at = 0.0
-        self._kept: Head | None = None
+        self._synced_at = self._kept_at = -inf
+        self._kept: ChainHead | None = None
         self._thread = trio.CapacityLimiter(1)
+
+    @classmethod
+    def none(cls) -> Audit:
+        """An audit that is switched off."""
+        return cls(Path(), AuditKeys(enabled=False), "", _nowhere)
 
     @property
     def refuses(self) -> str:
@@ -83,6 +93,10 @@ class Audit:
         if since is not None and trio.current_time() - since > STALLED_SECONDS:
             return f"the disk has not answered for {STALLED_SECONDS:g} s"
         return self.problem
+
+    def now(self) -> float:
+        """The time of a decision, in seconds since the epoch."""
+        return self._wall()
 
     def note(self, make: Callable[..., AuditRecord], *args: object) -> None:
         """Have `make(*args)` called in a worker thread, and its record written; never blocks."""

@@ -1,4 +1,4 @@
-"""The files of one chain of records: appended to by one daemon, begun anew by day and size. Blocks."""
+"""The files of one chain of records: appended to by one daemon; a new one begins by day and size. Blocks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def backwards(file: int, end: int) -> Iterator[bytes]:
 
 
 @attrs.frozen(kw_only=True)
-class Head:
+class ChainHead:
     """The last record of a chain."""
 
     chain: str
@@ -88,7 +88,7 @@ class Chain:
         kept = os.pread(self._lock, 64, 0).decode("ascii", "replace")
         self.id = kept if re.fullmatch(r"[0-9a-f]{64}", kept) else secrets.token_hex(32)
         os.pwrite(self._lock, self.id.encode(), 0)
-        self.head = Head(chain=self.id, seq=0, digest=self.id)
+        self.head = ChainHead(chain=self.id, seq=0, digest=self.id)
         """The last record; before the first one, the chain's id."""
         # An empty file, from a disk that was full, does not hide the one before.
         for path in reversed(files(self.directory)):
@@ -118,7 +118,7 @@ class Chain:
             # Half a batch would be taken for an edit.
             os.ftruncate(self._file, self._size)
             raise
-        self.head, self._size, self.is_synced = Head(chain=self.id, seq=seq, digest=prev), size, False
+        self.head, self._size, self.is_synced = ChainHead(chain=self.id, seq=seq, digest=prev), size, False
 
     def sync(self) -> None:
         """Have the disk keep what was added. Raises `OSError`."""
@@ -126,7 +126,7 @@ class Chain:
             os.fsync(self._file)
             self.is_synced = True
 
-    def expired(self, before: str, most: int) -> Iterator[tuple[Path, Head]]:
+    def expired(self, before: str, most: int) -> Iterator[tuple[Path, ChainHead]]:
         """The files of days before one, or in excess of a number of bytes, each with its last record."""
         older = files(self.directory)[:-1]
         excess = sum(each.stat().st_size for each in older) + self._size - most
@@ -135,7 +135,7 @@ class Chain:
                 return
             excess -= path.stat().st_size
             seq, last, _torn = _end_of(path)
-            yield path, Head(chain=self.id, seq=seq, digest=last)
+            yield path, ChainHead(chain=self.id, seq=seq, digest=last)
 
     def close(self) -> None:
         """Give the chain up."""
@@ -172,7 +172,7 @@ class Chain:
             os.ftruncate(opened, self._size)
             self.torn += torn
         if last:
-            self.head = Head(chain=self.id, seq=seq, digest=last)
+            self.head = ChainHead(chain=self.id, seq=seq, digest=last)
 
 
 def _taken(root: Path) -> tuple[Path, int]:

@@ -52,7 +52,7 @@ class AuditRecord(msgspec.Struct, kw_only=True, omit_defaults=True, rename="came
 
     at: datetime
     daemon: str
-    """The daemon's life (`history.journal.History.life`)."""
+    """The daemon's life (`history.journal.History`)."""
     decision: str
     session: str = ""
     """The session's key if somebody chose one, else its connection's number, `#12`."""
@@ -79,7 +79,7 @@ class AuditRecord(msgspec.Struct, kw_only=True, omit_defaults=True, rename="came
     """Bytes of the answer."""
     arguments_sha256: str = ""
     arguments: str = ""
-    """The arguments without secrets, if `audit.arguments` is on."""
+    """The arguments without secrets, if the configuration wants them."""
     trace_id: str = ""
     details: dict[str, Any] = {}
 

@@ -55,6 +55,13 @@ def rule_for(rules: Sequence[PermissionRule], tool: Tool) -> PermissionRule | No
     return next((rule for rule in rules if fits(rule, tool)), None)
 
 
+def described(rule: PermissionRule) -> str:
+    """The tools that a rule is for, in words: `git/push_*, destructive: true`."""
+    wanted = {} if rule.annotations is None else rule.annotations.wanted
+    about = [f"{name.replace('_', '-')}: {str(value).lower()}" for name, value in wanted.items()]
+    return ", ".join(([] if rule.match is None else [rule.match]) + about) or "all tools"
+
+
 def permission_of(rules: Sequence[PermissionRule], tool: Tool) -> Permission:
     """The first matching rule's decision."""
     rule = rule_for(rules, tool)

@@ -20,10 +20,12 @@ from msgspec import Raw, Struct
 
 from daemon.catalog.authorship import OURS
 from daemon.catalog.kinds import switch_of
-from daemon.catalog.permissions import annotations_of, rule_for
+from daemon.catalog.permissions import annotations_of, described, rule_for
 from daemon.clients.asking import ELICIT, Questions, can_elicit, client_of, hold, owner_of, patient
+from daemon.clients.call_records import note_question
 from daemon.clients.input_required import STATE, TTL
 from daemon.errors import CallError, Overloaded, PermissionDenied, ToolHeld
+from daemon.history.event import Event, EventKind
 from daemon.history.event_words import of_held
 from daemon.kit.waiting import keep_latest
 from daemon.protocol import CALL_TOOL
@@ -144,12 +146,7 @@ def _reason(tool: Tool, profile: Profile) -> str:
     rule = rule_for(profile.permissions, tool)
     if rule is None:
         return text
-    wanted = {} if rule.annotations is None else rule.annotations.wanted
-    about = [
-        *([] if rule.match is None else [rule.match]),
-        *(f"{name.replace('_', '-')}: {str(value).lower()}" for name, value in wanted.items()),
-    ]
-    return f"{text} Rule of profile {profile.name}: {', '.join(about) or 'all tools'}."
+    return f"{text} Rule of profile {profile.name}: {described(rule)}."
 
 
 def choice_in(result: Buffer) -> UserChoice | NoChoice:
@@ -193,14 +190,16 @@ def may_send(call: ClientCall, tool: Tool, arguments: Buffer) -> bool:
         raise _cannot_be_asked(call, tool)
     redact, profile = context.redact.of(tool.server), session.selection.profile
     params = question(tool, arguments, redact, profile, session=_has_session(call))
-    if not _ask(call, label_of(tool), params, partial(_refusal, call, tool), partial(_take, tool)):
+    if not _ask(call, (tool.server, tool.name), params, partial(_refusal, call, tool), partial(_take, tool)):
         text = "too many calls wait for their users. Nothing was sent: try again later."
         raise Overloaded(text, bound="calls that wait for their users")
     return False
 
 
-def _ask(call: ClientCall, what: str, params: Raw, refusal: Refusal, take: Taking) -> bool:
-    """Ask a call's user; the call is judged again after `take(call, choice)`, or gets `refusal(why)`.
+def _ask(call: ClientCall, about: tuple[str, str], params: Raw, refusal: Refusal, take: Taking) -> bool:
+    """Ask a call's user about a server's tool; `take(call, choice)` comes before the call is judged again.
+
+    Without an answer, the call gets `refusal(why)`.
 
     The choice is None if a modern client's retry has none. Returns False if too many calls wait for their
     users.
@@ -210,7 +209,7 @@ def _ask(call: ClientCall, what: str, params: Raw, refusal: Refusal, take: Takin
         with Questions() as asked:
             asked.put(call, KEY, ELICIT, params)
             call.calls.context.outbox.flush()
-            async with patient(call, f"the user is asked about {what}"):
+            async with patient(call, f"the user is asked about {'/'.join(about)}"):
                 await asked.wait(trio.current_time() + ASK_SECONDS)
             if asked.refused is not None:
                 raise refusal(f"the client refused to ask the user: {asked.refused[1]}")
@@ -219,6 +218,8 @@ def _ask(call: ClientCall, what: str, params: Raw, refusal: Refusal, take: Takin
         # The call's duration and timeout count from now.
         call.started = trio.current_time()
         await take(call, choice_in(asked.answers[KEY]))
+
+    note_question(call, *about)
 
     def go_on(retry: ClientCall, response: Raw | None) -> bool:
         choice = None if response is None else choice_in(response)
@@ -242,6 +243,9 @@ async def _take(tool: Tool, call: ClientCall, choice: Choice) -> None:
     elif choice not in {UserChoice.ONCE, None}:
         bound.info("a call of {} was not agreed to", label_of(tool))
         raise _refusal(call, tool, choice if isinstance(choice, NoChoice) else NoChoice.NOT_OFFERED)
+    if choice is not None:
+        lasts = "session" if choice is UserChoice.SESSION else "once"
+        _note(call, EventKind.ALLOWED, tool.server, tool.name, lasts=lasts)
     call.agreed = None if choice is None else _identity(tool)
 
 
@@ -275,8 +279,11 @@ def ask_about_held(call: ClientCall, error: CallError) -> bool:
     if not is_due or context.approver is None:
         return False
     keep_latest(context.pauses, place, now + ASK_SECONDS + AGAIN_SECONDS, MAX_PAUSES)
-    params, refusal = form(_about(held), (UserChoice.APPROVE, UserChoice.REFUSE)), partial(_not_approved, error)
-    return _ask(call, f"{it.server}/{it.name}", params, refusal, partial(_take_held, error, place))
+    params, refusal = (
+        form(_about(held), (UserChoice.APPROVE, UserChoice.REFUSE)),
+        partial(_not_approved, call, error),
+    )
+    return _ask(call, (it.server, it.name), params, refusal, partial(_take_held, error, place))
 
 
 def _about(held: HeldDefinition) -> str:
@@ -296,11 +303,13 @@ async def _take_held(error: ToolHeld, place: Hashable, call: ClientCall, choice:
     context, seconds = call.calls.context, REFUSED_SECONDS if choice is NoChoice.REFUSED else AGAIN_SECONDS
     keep_latest(context.pauses, place, trio.current_time() + seconds, MAX_PAUSES)
     if choice is not UserChoice.APPROVE or context.approver is None:
-        raise _not_approved(error, choice if isinstance(choice, NoChoice) else NoChoice.NOT_OFFERED)
+        raise _not_approved(call, error, choice if isinstance(choice, NoChoice) else NoChoice.NOT_OFFERED)
     await context.approver.approve([error.held.definition], f"the user of session {named(call)}")
 
 
-def _not_approved(error: ToolHeld, why: str) -> ToolHeld:
+def _not_approved(call: ClientCall, error: ToolHeld, why: str) -> ToolHeld:
+    it = error.held.definition
+    _note(call, EventKind.DECLINED, it.server, switch_of(it.kind, it.name), why=why)
     # A user who was asked and refused needs no way around it.
     way = "" if why == NoChoice.REFUSED else f" `{error.details['approve']}` approves it."
     name = quoted(str(error.details[error.held.definition.kind]))
@@ -308,6 +317,12 @@ def _not_approved(error: ToolHeld, why: str) -> ToolHeld:
         f"{name} waits for approval, and {why}. Nothing was sent. Do not call it again unless the user asks you"
     )
     return ToolHeld(f"{text} to.{way}", held=error.held, **error.details)
+
+
+def _note(call: ClientCall, kind: EventKind, server: str, tool: str, **details: str) -> None:
+    """Record the choice of a call's user."""
+    told = {"tool": tool, "by": f"the user of session {named(call)}", **details}
+    call.calls.context.note(Event(kind=kind, server=server, session=named(call), details=told))
 
 
 def named(call: ClientCall) -> str:
@@ -331,6 +346,7 @@ def _cannot_be_asked(call: ClientCall, tool: Tool) -> PermissionDenied:
 
 
 def _refusal(call: ClientCall, tool: Tool, why: str) -> PermissionDenied:
+    _note(call, EventKind.DECLINED, tool.server, tool.name, why=why)
     # A user who was asked and refused needs no way around it.
     how, more = _way_out(call, tool) if why != NoChoice.REFUSED else ("", {})
     text = f"{why}. Nothing was sent. Do not call it again unless the user asks you to.{how and f' {how}.'}"

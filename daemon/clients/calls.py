@@ -101,6 +101,10 @@ class ClientCall(Struct, eq=False, kw_only=True):
     wants_progress: bool = False
     token: Raw | None = None
     upstream: Upstream | None = None
+    forward: Forward | None = None
+    """The decision by which it was sent last; None before."""
+    refusal: CallError | None = None
+    """The error that it ended with."""
     key: int | None = None
     """The key to cancel it by at that server; None until sent."""
     patient: bool = True
@@ -166,6 +170,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     def refer(self, forward: Forward, arguments: Buffer) -> None:
         """Set where the call goes and what is sent there."""
+        self.forward = forward
         self.method, self.tool, self.label = forward.method, forward.name, forward.label
         self.convert, head = forward.convert, forward.head
         if self.others:
@@ -247,6 +252,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     def lost(self, error: CallError) -> None:
         """Answer the client with an error and the way out."""
+        self.refusal = error
         if isinstance(error, Overloaded):
             self.calls.overloaded(self, error)
         if (code := self.code_of(error)) is not None:
@@ -297,6 +303,9 @@ class ClientCall(Struct, eq=False, kw_only=True):
         """Drop the call without an answer, and withdraw what was asked for it."""
         if self.trace is not None:
             self.calls.hand_over(self, "cancelled")
+        if self.key is not None and not self.in_line:
+            seconds = trio.current_time() - self.started
+            self.calls.note(self, "cancelled", seconds, self.calls.context.wall(), 0)
         self.withdraw(reason)
         self.calls.forget(self)
 
@@ -355,6 +364,8 @@ class CallsInFlight:
     act_after: Callable[[ClientCall, Callable[[], Awaitable[None]]], None]
     park: Callable[[ClientCall, PeerRequest], None]
     """Asks a client that can only be answered (`clients.asking`)."""
+    note: Callable[[ClientCall, str, float, float, int], None]
+    """Has an ended call recorded in the audit (`clients.call_records`)."""
     goes_on: Callable[[ClientCall, Buffer], bool]
     """Handles a result that asks for input; False if it is an answer."""
     hand_over: Callable[[ClientCall, str], None]
@@ -364,7 +375,7 @@ class CallsInFlight:
     total: int = attrs.field(default=0, init=False)
     server_requests: ServerRequests = attrs.field(init=False)
     _clock: Callable[[], float] = attrs.field(init=False)
-    _ended: list[tuple[ClientCall, str, bool]] = attrs.field(factory=list, init=False)
+    _ended: list[tuple[ClientCall, str, bool, int]] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
         subscribers = self.context.subscribers
@@ -393,7 +404,7 @@ class CallsInFlight:
         if call.upstream is not None and call.upstream.has_resources:
             note_links(request.session.links, call.upstream.of, linked_in(result))
         failed = outcome == "ok" and is_error(result)
-        self._record(call, outcome, failed=failed)
+        self._record(call, outcome, len(result), failed=failed)
         if failed or outcome != "ok":
             self._failed(call, IS_ERROR if failed else outcome, text_in(result))
 
@@ -404,7 +415,7 @@ class CallsInFlight:
             self._peer.refuse(call.request.id, code, message, data)
             if call.trace is not None:
                 call.trace.about["rpc.response.status_code"] = str(code)
-            self._record(call, outcome, failed=False)
+            self._record(call, outcome, len(message), failed=False)
             self._failed(call, outcome, message)
         elif call.parked is not None:
             call.parked.hold(lambda: call.calls.refuse(call, code, message, data, outcome), len(message))
@@ -501,7 +512,7 @@ class CallsInFlight:
         ended, self._ended = self._ended, []
         context, client, now, at = self.context, self.client, self._clock(), self.context.wall()
         alike: dict[tuple[Upstream, str, str, str], list[float]] = {}
-        for call, outcome, failed in ended:
+        for call, outcome, failed, size in ended:
             upstream, request, tool, seconds = call.upstream, call.request, call.tool, now - call.started
             label, server = (call.described(), "") if upstream is None else (call.label, upstream.of)
             noted = IS_ERROR if failed else outcome
@@ -509,6 +520,7 @@ class CallsInFlight:
                 self.hand_over(call, noted)
             # One tuple, made once: the recorders take it apart.
             context.log.note((client, request.key, label, seconds, noted, server, tool, at))
+            self.note(call, noted, seconds, at, size)
             if upstream is None or call.method != protocol.CALL_TOOL:
                 _count(context.tally, call, outcome)
             elif (key := (upstream, tool, request.surface.name, outcome)) in alike:
@@ -519,10 +531,10 @@ class CallsInFlight:
             upstream.record(took, ok=outcome == "ok")
             context.tally.call(upstream.of, surface, outcome, took, tool)
 
-    def _record(self, call: ClientCall, outcome: str, *, failed: bool) -> None:
+    def _record(self, call: ClientCall, outcome: str, size: int, *, failed: bool) -> None:
         if not self._ended:
             self.context.outbox.touch(self.flush)
-        self._ended.append((call, outcome, failed))
+        self._ended.append((call, outcome, failed, size))
 
     def _failed(self, call: ClientCall, code: str, text: str) -> None:
         """A server's failure as the client saw it; mcpd's own refusals are not kept."""

@@ -115,20 +115,28 @@ class Principal:
     console: ConsoleRole | None = None
     workspaces: tuple[str, ...] | None = None
     uid: int | None = attrs.field(default=None, eq=False)  # of the user behind a unix socket
+    pid: int = attrs.field(default=0, eq=False)  # of the process there; 0 if unknown
     keeps: bool = True
     """Whether loaded and shown tools are kept between requests without a session key: False where clients of a
     connection cannot be told apart (MCP 2026-07-28 over HTTP)."""
+
+    @property
+    def words(self) -> str:
+        """The principal for people: `token ci` or `uid 1000`."""
+        if self.uid is not None:
+            return f"uid {self.uid}"
+        return f"token {self.token}" if self.token else "token without a name"
 
     def own_key(self, key: str) -> str:
         """A session key in the principal's namespace."""
         return f"{self.owner}{key}"
 
 
-def local_user(uid: int, workspaces: tuple[str, ...] = ()) -> Principal:
+def local_user(uid: int, workspaces: tuple[str, ...] = (), pid: int = 0) -> Principal:
     """The principal behind a unix socket; `workspaces` binds all but the own user and root."""
     if uid == os.getuid():
-        return Principal(uid=uid)
-    return Principal(owner=f"{OTHERS}{uid}: ", workspaces=workspaces if uid else None, uid=uid)
+        return Principal(uid=uid, pid=pid)
+    return Principal(owner=f"{OTHERS}{uid}: ", workspaces=workspaces if uid else None, uid=uid, pid=pid)
 
 
 LOCAL_USER = Principal()

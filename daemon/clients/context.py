@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 
 import attrs
 
+from daemon.audit.audit_log import Audit
 from daemon.authorization.login_runs import LoginRuns
 from daemon.catalog.loaded import Loaded
 from daemon.catalog.snapshot import Catalog
@@ -75,6 +76,7 @@ class SessionContext:
     """Records a refused call; there may be many."""
     tracer: Tracer | None = None
     """None while telemetry is off."""
+    audit: Audit = attrs.field(factory=Audit.none)
     moves: Mapping[str, str] = attrs.field(factory=dict)
     """The profiles that operators have given to sessions, by session key."""
 

@@ -22,11 +22,13 @@ from daemon.catalog.naming import mcpd_uri
 from daemon.clients.approvals import ask_about_held, may_send
 from daemon.clients.asking import park, resume
 from daemon.clients.attachment import note_links
+from daemon.clients.call_records import note_call
 from daemon.clients.calls import NOTHING, CallsInFlight, ClientCall, read_meta
 from daemon.clients.login_links import hand_link
 from daemon.clients.task_results import goes_on
 from daemon.clients.waits import reporting, wait_awake, wait_known
 from daemon.errors import (
+    AuditUnavailable,
     CallError,
     InvalidArguments,
     Overloaded,
@@ -145,6 +147,7 @@ class Dispatch:
             recheck=self._recheck,
             act_after=partial(self._later, self._act_after),
             park=park,
+            note=note_call,
             goes_on=goes_on,
             hand_over=_hand_over,
         )
@@ -188,6 +191,8 @@ class Dispatch:
             if len(self._open) > MAX_CALLS:
                 text = f"{MAX_CALLS} calls of this client are in flight. Wait for some to end."
                 raise Overloaded(text, bound="calls in flight of one client")
+            if refuses := self._context.audit.refuses:
+                raise AuditUnavailable(refuses)
             if not call.given.startswith(b"{"):
                 raise InvalidArguments(f'"arguments" of {name} must be an object')
             if meta and call.others and resume(call):
@@ -251,6 +256,7 @@ class Dispatch:
             call.refer(forward, arguments)
         else:
             # As `refer` for a plain call, without another Python call.
+            call.forward = forward
             call.method, call.tool, call.params = forward.method, forward.name, (forward.head, arguments)
         try:
             call.key = upstream.send(call, call, self._client.number)

@@ -99,6 +99,11 @@ class Grants:
         grant = self._grants.get((tool.server, tool.name))
         return grant is not None and grant.schema_hash == tool.schema_hash and grant.holds(now)
 
+    def author(self, tool: Tool) -> str:
+        """The author of a tool's grant; empty without one."""
+        grant = self._grants.get((tool.server, tool.name))
+        return "" if grant is None else grant.by
+
     def revoke(self, keys: Collection[ToolKey]) -> list[ToolKey]:
         """Revoke the grants of these tools; returns the keys that had one."""
         return [key for key in keys if self._grants.pop(key, None) is not None]

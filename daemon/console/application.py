@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Match, Route
 
+from daemon.audit.event_records import note_command
 from daemon.console.access import (
     ConsoleSession,
     ConsoleSessions,
@@ -212,6 +213,10 @@ class Application:
             notice = Notice(await action.act(viewer, fields))
         except McpdError as error:
             notice = Notice(str(error), is_error=True)
+        outcome = "refused" if notice.is_error else "ok"
+        note_command(
+            self._context.audit, f"console of {session.who}", action.path, request.path_params, outcome
+        )
         session.tell(notice)
         return RedirectResponse(self._back(form.get("back", "")), SEE_OTHER)
 

@@ -55,6 +55,10 @@ class EventKind(StrEnum):
     # What people and programs did.
     APPROVED = "approved"
     """Somebody approved definitions. `names`: operators' words for them; `by`."""
+    ALLOWED = "allowed"
+    """A person allowed calls of a tool. `tool`, `by`; `lasts`: `once`, `session`, or seconds."""
+    DECLINED = "declined"
+    """A client's user did not allow or approve something. `tool`, `by`, `why`."""
     LOGIN = "login"
     """A login at a server has begun, succeeded, failed or ended. `outcome`."""
     SWITCHED = "switched"

@@ -41,6 +41,8 @@ _ARGUMENTS = {
 }
 """Changes of a tool's arguments, by their names in details."""
 
+_LASTING = {"once": "once", "session": "for the session"}
+
 _RESTARTED_BY = {
     "operator": "an operator asked for it",
     "configuration": "its configuration has changed",
@@ -239,6 +241,16 @@ def _approved(_event: Event, details: Mapping[str, object]) -> str:
     return f"{details.get('by')} approved {_some(_names(details.get('names')), more)}"
 
 
+def _allowed(_event: Event, details: Mapping[str, object]) -> str:
+    lasts = details.get("lasts")
+    how = f"for {span(lasts)}" if isinstance(lasts, (int, float)) else _LASTING.get(str(lasts), "")
+    return f"{details.get('by')} allowed {details.get('tool')} {how}".rstrip()
+
+
+def _declined(_event: Event, details: Mapping[str, object]) -> str:
+    return f"{details.get('tool')} was not allowed: {details.get('why')}"
+
+
 def _some(names: Sequence[object], more: int = 0) -> str:
     return some(names, NAMED, more)
 
@@ -329,6 +341,8 @@ _WORDED: Mapping[EventKind, Callable[[Event, Mapping[str, object]], str]] = {
     _K.LOGIN: lambda event, details: _with_reason(f"login {details.get('outcome')}", event),
     _K.HELD: _held,
     _K.APPROVED: _approved,
+    _K.ALLOWED: _allowed,
+    _K.DECLINED: _declined,
     _K.SWITCHED: _switched,
     _K.RELOADED: _reloaded,
     _K.SIGNAL: lambda _event, details: f"mcpd got {details.get('signal')}",

@@ -15,6 +15,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, TextIO, TypeAlias
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 
 SOCKET = "/run/systemd/journal/socket"
+
+AUDIT = "mcpd-audit"
+"""The journal's identifier of the audit's heads."""
 
 DETAILS_BYTES = 8 * 1024
 """Most bytes of an event's details in an entry: a datagram holds some hundred kilobytes, and `mcpd events
@@ -75,6 +79,20 @@ def is_journal(environ: Mapping[str, str], fd: int | None = None) -> bool:
     except (OSError, ValueError, AttributeError):
         return False
     return environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def anchor(chain: str, seq: int, head: str) -> None:
+    """Send the head of a chain of the audit to the journal, where its own user cannot edit it; never blocks."""
+    fields = {
+        "MESSAGE": f"audit head {seq} {head} of {chain}",
+        "PRIORITY": str(INFO),
+        "SYSLOG_IDENTIFIER": AUDIT,
+        "MCPD_AUDIT_CHAIN": chain,
+        "MCPD_AUDIT_SEQ": str(seq),
+        "MCPD_AUDIT_HEAD": head,
+    }
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel:
+        channel.sendto(b"".join(_field(name, value.encode()) for name, value in fields.items()), SOCKET)
 
 
 def entry(event: Event) -> bytes:

@@ -10,6 +10,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from daemon.audit.audit_log import Audit
 from daemon.clients.server_requests import ServerRequests
 from daemon.config.labels import server_of
 from daemon.errors import CallError, Fault, McpdError, UnknownServer
@@ -318,6 +319,7 @@ class OperatorContext:
     logins: LoginRuns
     """Logins at servers, including those under way."""
     history: History
+    audit: Audit = attrs.field(factory=Audit.none)
     access: Tokens | None = None
     """The HTTP tokens; None if nobody is served over HTTP."""
     console: Callable[[], ConsoleAccess] | None = None

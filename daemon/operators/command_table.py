@@ -63,3 +63,9 @@ COMMANDS: dict[str, Command[Any]] = {
         UI,
     )
 }
+
+READING = frozenset(
+    command.name
+    for command in (STATUS, TOOLS, TOOL, SEARCH, CALLS, PROMPTS, RESOURCES, LOCATE, SANDBOX, SESSIONS, METRICS)
+) | {LOGS.name, EVENTS.name, CALL.name, PROMPT.name, READ.name}
+"""Commands that change nothing. The audit has no record of them; of requests to servers it has one each."""

@@ -8,6 +8,7 @@ import msgspec
 import trio
 from msgspec import UNSET, Raw, UnsetType
 
+from daemon.audit.record import Decision, digest
 from daemon.catalog.entry import ServerEntry
 from daemon.catalog.kinds import switch_of
 from daemon.clients.calls import IS_ERROR, is_error, text_in
@@ -136,8 +137,24 @@ def _keep(context: OperatorContext, call: OperatorCall, seconds: float, outcome:
         code, text = IS_ERROR, text_in(outcome.result)
     ended = RecentCall(context.wall(), None, None, OPERATOR, "", server, tool, seconds, code)
     recent.publish((1, [ended]))
+    _record(context, Decision.SENT if call.key is not None else Decision.REFUSED, ended, call.sent)
     if code != OK:
         recent.failed(server, tool, code, text)
+
+
+def _record(context: OperatorContext, decision: Decision, ended: RecentCall, own: OwnCall) -> None:
+    uid = None if context.operator is None else context.operator.uid
+    record = context.audit.made(
+        decision,
+        principal=f"operator uid {uid}",
+        server=ended.server,
+        tool=ended.tool,
+        method="" if own.method == CALL_TOOL else own.method,
+        outcome=ended.outcome,
+        duration_ms=round(ended.seconds * 1000, 3),
+        arguments_sha256=digest(bytes(own.params[-1])) if own.params else "",
+    )
+    context.audit.note(lambda: record)
 
 
 async def _send(upstream: Upstream, wanted: CallToSend, outcome: _Outcome) -> int:

@@ -11,6 +11,7 @@ from loguru import logger
 from daemon.clients.sessions import MAX_GRANTS, Grants
 from daemon.config.names import matches, pattern_problem, read_shown, spellings
 from daemon.errors import InvalidArguments
+from daemon.history.event import Event, EventKind
 from daemon.kit.waiting import keep_latest
 from daemon.model import Tool, ToolKey
 from daemon.operators.base import Command, LiveSession, OperatorContext
@@ -158,6 +159,11 @@ async def allow(context: OperatorContext, params: AllowParams) -> dict[str, obje
     current_servers = context.catalog.servers
     fitting = {} if params.revoke or params.tool is None else _fitting(context, session, params.tool)
     session.change(change)
+    for tool in fitting.values():
+        details = {"tool": tool.name, "by": OPERATOR, "lasts": params.seconds or "session"}
+        context.history.note(
+            Event(kind=EventKind.ALLOWED, server=tool.server, session=session.name, details=details)
+        )
     for name in report["changed"]:  # type: ignore[attr-defined]
         what = "is asked about" if params.revoke else "may call"
         logger.info("an operator says: session {} {} {} from now on", session.name, what, name)

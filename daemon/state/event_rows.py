@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from daemon.audit.chain import ChainHead
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import COLUMNS, EventQuery, body_of, stored_event
 from daemon.state.sql import Transaction, among, clean
@@ -185,6 +186,21 @@ def away_since(servers: Iterable[str], life: str, transaction: Transaction) -> d
     )
     last = {event.server: event.details.get("awaySince") for row in rows if (event := stored_event(row))}
     return {name: float(at) for name in servers if isinstance(at := last.get(name), (int, float))}
+
+
+def put_head(head: ChainHead, at: float, transaction: Transaction) -> None:
+    """Replace the head of a chain of the audit."""
+    transaction.change(
+        "INSERT INTO audit_heads (chain, seq, digest, at) VALUES (:chain, :seq, :digest, :at)"
+        " ON CONFLICT (chain) DO UPDATE SET seq = excluded.seq, digest = excluded.digest, at = excluded.at",
+        {"chain": head.chain, "seq": head.seq, "digest": head.digest, "at": at},
+    )
+
+
+def stored_heads(transaction: Transaction) -> list[ChainHead]:
+    """The heads of all chains of the audit."""
+    rows = transaction.rows("SELECT chain, seq, digest FROM audit_heads")
+    return [ChainHead(chain=row["chain"], seq=row["seq"], digest=row["digest"]) for row in rows]
 
 
 def _row(event: Event) -> dict[str, Any]:

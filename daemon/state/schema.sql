@@ -78,3 +78,9 @@ CREATE TABLE approvals (
     identity TEXT NOT NULL, digest TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,
     raw BLOB NOT NULL, by_whom TEXT NOT NULL, at DOUBLE PRECISION NOT NULL,
     version BIGINT NOT NULL, writer TEXT NOT NULL, PRIMARY KEY (identity, digest));
+
+-- Step 3: heads of the audit's chains (docs/audit.md), which an editor of the files would have to change, too
+
+CREATE TABLE audit_heads (
+    chain TEXT NOT NULL PRIMARY KEY, seq BIGINT NOT NULL, digest TEXT NOT NULL,
+    at DOUBLE PRECISION NOT NULL);

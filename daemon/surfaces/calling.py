@@ -107,6 +107,7 @@ def direct(
         # Not remembered: a call that opens an app, and one by a name that the last opened app decides.
         verbatim=not tool.app.page and tool.name not in contested,
         ask=tool if offered.asks else None,
+        tool=tool,
         page=tool.app.page,
     )
 

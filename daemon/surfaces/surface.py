@@ -215,7 +215,7 @@ class Forward:
     page: str = ""
     """The URI of the app that the client opens by this, or shows the result in."""
     tool: Tool | None = attrs.field(default=None, repr=False)
-    """The tool whose schema wrapped arguments must fit; None while its server has not listed it."""
+    """The tool that the decision was made by; None while its server has not listed it."""
 
 
 class AwaitListing(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,8 @@ from daemon.actors.registry import Registry
 from daemon.actors.sampler import Sampler
 from daemon.actors.summarizing import Summarizing
 from daemon.actors.upstream import UpstreamActor
+from daemon.audit.audit_log import Audit
+from daemon.audit.event_records import note_event
 from daemon.catalog.offer import Offers
 from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.input_required import RequestStates
@@ -29,6 +31,7 @@ from daemon.counting.series import Series
 from daemon.counting.tally import Tally, counters, hourly, most_called
 from daemon.history.event import EventKind
 from daemon.history.journal import History
+from daemon.host.logs import anchor
 from daemon.host.notify import SWITCHES, handover
 from daemon.kit.later import later
 from daemon.processes.children import Children
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.actors.summarizer import Summarizer
+    from daemon.audit.chain import ChainHead
     from daemon.authorization.login_runs import LoginRuns
     from daemon.config.config_model import Config
     from daemon.config.redaction import Redactors
@@ -113,6 +117,14 @@ class Core:
         self.tracer = tracer_for(config.telemetry, around.facts.environ, around.facts.version, around.redact)
         if self.tracer is not None:
             self.history.listeners.append(partial(self.tracer.take, "logs"))
+        self.audit = Audit(
+            Path(around.facts.state, "audit"),
+            config.audit,
+            self.history.life,
+            partial(_keep_head, self),
+            around.facts.version,
+        )
+        self.history.listeners.append(partial(note_event, self.audit))
         self.gathering = Gathering(self.history.note)
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS, note=self.history.note)
         self.subscribers, self.states = ConnectedClients(partial(_gather, self)), RequestStates()
@@ -143,6 +155,11 @@ def _history(around: Surroundings) -> History:
     history = History(time.time, life, redact)
     history.listeners.append(around.tell_event)
     return history
+
+
+async def _keep_head(core: Core, head: ChainHead) -> None:
+    anchor(head.chain, head.seq, head.digest)
+    await core.recorder.keep_head(head)
 
 
 def _gather(core: Core, event: Event) -> None:

@@ -77,6 +77,7 @@ class Tree(Wiring):
             await self._recall()
             await self._tell_start()
             core.start_soon(self._record)
+            core.start_soon(self.audit.run)
             core.start_soon(around.children.reap_orphans)
             core.start_soon(self.librarian.run)
             core.start_soon(self.calls.run)
@@ -117,7 +118,7 @@ class Tree(Wiring):
                 # In parallel with the ending round: a hanging write must not delay the end twice.
                 core.start_soon(self._write_the_rest)
                 upstreams.cancel_scope.cancel()
-            self._tell_stop()
+            await self._tell_stop()
             await self._written.wait()
             core.cancel_scope.cancel()
 
@@ -127,6 +128,7 @@ class Tree(Wiring):
         await self.recorder.open()
         self.tally.know(most_called(self.recorder.totals.known))
         await self.registry.settle()
+        await self.audit.open()
 
     async def _tell_start(self) -> None:
         """Record the start, the end of the former daemon, and the servers that were down then."""
@@ -142,7 +144,8 @@ class Tree(Wiring):
             for name, since in (await self.recorder.events.away_since(children, last.name)).items():
                 children[name].events.was_away(since)
 
-    def _tell_stop(self) -> None:
+    async def _tell_stop(self) -> None:
+        await self.audit.finish()
         seconds = max(0.0, time.time() - self.around.facts.started_at)
         self.history.note(Event(kind=EventKind.DAEMON_STOPPED, details={"seconds": seconds}))
         self._ended.set()

@@ -93,6 +93,7 @@ class Wiring(Core):
 
     async def _apply(self, config: Config) -> Plan:
         plan = await self.servers.apply(config)
+        self.audit.configure(self.registry.catalog.value.config.audit)
         self.tally.serve(self.registry.catalog.value.config.mcp_servers)
         if self.http is not None:
             await self.http.renew()
@@ -153,6 +154,7 @@ def _front(wiring: Wiring) -> Front[Session]:
         look=wiring.recorder.look if wiring.recorder.shared else None,
         moves=wiring.moves,
         tracer=wiring.tracer,
+        audit=wiring.audit,
         approver=wiring.approver,
         note=wiring.history.note,
         gather=wiring.gathering.add,
@@ -254,6 +256,7 @@ def _context(wiring: Wiring) -> OperatorContext:
         wall=time.time,
         logins=wiring.around.logins,
         lessons=wiring.around.lessons,
+        audit=wiring.audit,
         history=wiring.history,
         summary_model=cache(
             lambda: SummaryQuestions(lambda: wiring.registry.catalog.value.config, wiring.around.facts.environ)

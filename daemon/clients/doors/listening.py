@@ -209,7 +209,7 @@ def unix_door(
             pause_at=queue // PAUSE_SHARE,
         )
         try:
-            await serve(link, local_user(peer.uid, workspaces))
+            await serve(link, local_user(peer.uid, workspaces, peer.pid))
         finally:
             link.close()
             peers.leave(peer)

@@ -1,1 +1,1 @@
-"""Tests of daemon/audit."""
+"""The audit: chains of records, what is read from them, and what they prove."""

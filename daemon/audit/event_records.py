@@ -1,0 +1,75 @@
+"""Records of the events that are decisions, and of operators' commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from daemon.audit.audit_log import Audit
+from daemon.audit.record import AuditRecord, Decision, digest, moment
+from daemon.history.event import Event, EventKind
+
+DECISIONS: Mapping[EventKind, Decision] = {
+    EventKind.ALLOWED: Decision.AGREED,
+    EventKind.DECLINED: Decision.DECLINED,
+    EventKind.HELD: Decision.HELD,
+    EventKind.APPROVED: Decision.APPROVED,
+    EventKind.LOGIN: Decision.LOGIN,
+    EventKind.SWITCHED: Decision.SWITCHED,
+    EventKind.RELOADED: Decision.CONFIGURED,
+    EventKind.REFUSED: Decision.REFUSED,
+    EventKind.QUESTION_REFUSED: Decision.REFUSED,
+    EventKind.HOST_REFUSED: Decision.REFUSED,
+}
+"""The decision that each kind of event is; a call that is refused has a record of its own."""
+
+SHOWN = frozenset({"action", "name", "names", "off", "on", "pattern", "profile", "switched_off", "tools"})
+"""Parameters of operators' commands that records show; others may be secrets, or as long as a file."""
+
+LONGEST = 4096
+"""Most bytes of JSON of the shown parameters."""
+
+
+def note_event(audit: Audit, event: Event) -> None:
+    """Have an event recorded if it is a decision."""
+    if event.kind in DECISIONS:
+        audit.note(_of_event, audit, event)
+
+
+def note_command(audit: Audit, principal: str, name: str, params: object, outcome: str) -> None:
+    """Have an operator's command recorded, given its decoded parameters."""
+    audit.note(_of_command, audit, audit.now(), principal, name, params, outcome)
+
+
+def _of_event(audit: Audit, event: Event) -> AuditRecord:
+    details = dict(event.details)
+    return audit.made(
+        DECISIONS[event.kind],
+        at=moment(event.at),
+        server=event.server,
+        session=event.session,
+        tool=str(details.pop("tool", "")),
+        by=str(details.pop("by", "")),
+        rule=str(details.pop("reason", "")),
+        outcome=event.text,
+        details={"event": str(event.kind), **details},
+    )
+
+
+def _of_command(
+    audit: Audit, at: float, principal: str, name: str, params: object, outcome: str
+) -> AuditRecord:
+    given: dict[str, Any] = msgspec.to_builtins(params)
+    shown = {key: value for key, value in given.items() if key in SHOWN and value not in (None, (), "")}
+    return audit.made(
+        Decision.COMMAND,
+        at=moment(at),
+        principal=principal,
+        server=str(given.get("server") or ""),
+        tool=name,
+        outcome=outcome,
+        arguments_sha256=digest(msgspec.json.encode(given)),
+        details=shown if len(msgspec.json.encode(shown)) <= LONGEST else {"more": len(shown)},
+    )

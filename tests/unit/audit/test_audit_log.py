@@ -1,0 +1,195 @@
+"""The audit while it runs: nothing blocks the loop, what is lost is counted, and calls are refused."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from daemon.audit import audit_log
+from daemon.audit.audit_log import HEAD_SECONDS, STALLED_SECONDS, SYNC_SECONDS, Audit
+from daemon.audit.chain import Chain, ChainHead, files
+from daemon.audit.record import Decision
+from daemon.config.tuning import AuditFailure, AuditKeys
+
+FULL = OSError(28, "No space left on device")
+
+
+@attrs.define
+class Audited:
+    """An audit below a directory, and the heads that it has copied."""
+
+    audit: Audit
+    heads: list[ChainHead]
+
+    def records(self) -> list[dict[str, Any]]:
+        found = files(self.audit.root)
+        return [msgspec.json.decode(line) for each in found for line in each.read_bytes().splitlines()]
+
+    def decisions(self) -> list[str]:
+        return [each["decision"] for each in self.records()]
+
+    def note(self, count: int = 1) -> None:
+        for _each in range(count):
+            self.audit.note(self.audit.made, Decision.SENT)
+
+
+def audited(root: Path, **keys: Any) -> Audited:
+    heads: list[ChainHead] = []
+
+    async def keep(head: ChainHead) -> None:
+        heads.append(head)
+
+    return Audited(Audit(root / "audit", AuditKeys(**keys), "host/1/a", keep, "1.0", lambda: 1.8e9), heads)
+
+
+async def round_of(found: Audited) -> bool:
+    return await found.audit._round()
+
+
+@contextmanager
+def disk(monkeypatch: pytest.MonkeyPatch, answer: Any) -> Iterator[None]:
+    with monkeypatch.context() as changed:
+        changed.setattr(Chain, "append", answer)
+        yield
+
+
+def refuse(*_args: object) -> None:
+    raise FULL
+
+
+async def test_a_life_begins_and_ends_with_a_record_and_copies_the_head(tmp_path: Path) -> None:
+    found = audited(tmp_path)
+    await found.audit.open()
+    found.note(300)
+    await found.audit.finish()
+    assert found.decisions() == ["began", *["sent"] * 300, "ended"]
+    assert found.records()[0]["details"] == {"chain": found.heads[0].chain, "version": "1.0"}
+    assert found.heads[-1].seq == 302
+
+
+async def test_the_head_is_copied_once_a_minute_if_there_is_news(tmp_path: Path, mock_clock: MockClock) -> None:
+    found = audited(tmp_path)
+    await found.audit.open()
+    found.note()
+    assert await round_of(found)
+    assert [each.seq for each in found.heads] == [1]
+    assert found.audit._next_look() == pytest.approx(SYNC_SECONDS)
+    for _minute in range(3):
+        mock_clock.jump(HEAD_SECONDS)
+        assert await round_of(found)
+    assert [each.seq for each in found.heads] == [1, 2]
+    assert found.audit._next_look() == HEAD_SECONDS
+
+
+async def test_a_run_writes_what_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    found, written, append = audited(tmp_path), trio.Event(), Chain.append
+    await found.audit.open()
+
+    def appending(chain: Chain, bodies: Sequence[bytes], day: str) -> None:
+        append(chain, bodies, day)
+        trio.from_thread.run_sync(written.set)
+
+    with disk(monkeypatch, appending):
+        nursery.start_soon(found.audit.run)
+        found.note()
+        with trio.fail_after(30):
+            await written.wait()
+    assert found.decisions() == ["began", "sent"]
+
+
+async def test_a_disk_that_refuses_is_tried_again_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = audited(tmp_path)
+    await found.audit.open()
+    with disk(monkeypatch, refuse):
+        found.note(3)
+        assert not await round_of(found)
+        assert found.audit.problem == "No space left on device"
+        assert not found.audit.refuses  # calls go on by default
+    found.note()
+    assert await round_of(found)
+    assert (found.audit.problem, found.audit.lost) == ("", 0)
+    assert found.decisions() == ["began", *["sent"] * 4]
+
+
+async def test_what_is_lost_is_counted_in_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_log, "WAITING", 10)
+    found = audited(tmp_path)
+    await found.audit.open()
+    found.note(15)
+    assert await round_of(found)
+    assert found.decisions() == ["began", *["sent"] * 10, "lost"]
+    assert found.records()[-1]["details"] == {"count": 5, "because": "the disk was too slow"}
+    assert found.audit.lost == 5
+
+
+async def test_a_fault_of_one_record_costs_that_record(tmp_path: Path) -> None:
+    found = audited(tmp_path)
+    await found.audit.open()
+    found.audit.note(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
+    found.note()
+    assert await round_of(found)
+    assert found.decisions() == ["began", "lost", "sent"]
+    assert found.records()[1]["details"]["because"] == "internal error: ZeroDivisionError"
+
+
+async def test_fail_closed_refuses_while_the_disk_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = audited(tmp_path, fail=AuditFailure.CLOSED)
+    with disk(monkeypatch, refuse):
+        await found.audit.open()
+        assert found.audit.refuses == "No space left on device"
+    assert await round_of(found)
+    assert not found.audit.refuses
+
+
+async def test_fail_closed_refuses_once_the_disk_has_not_answered_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    found = audited(tmp_path, fail=AuditFailure.CLOSED)
+    await found.audit.open()
+    answers = threading.Event()
+    with disk(monkeypatch, lambda *_args: answers.wait(30)):
+        found.note()
+        nursery.start_soon(round_of, found)
+        await wait_all_tasks_blocked()
+        assert not found.audit.refuses
+        mock_clock.jump(STALLED_SECONDS + 1)
+        assert "has not answered" in found.audit.refuses
+        answers.set()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_a_reload_switches_it_off_and_on(tmp_path: Path, enabled: bool) -> None:
+    found = audited(tmp_path, enabled=enabled)
+    await found.audit.open()
+    for each in (not enabled, enabled):
+        found.audit.configure(AuditKeys(enabled=each))
+        found.note()
+        await round_of(found)
+    expected = ["began", "ended", "began", "sent"] if enabled else ["began", "sent", "ended"]
+    assert found.decisions() == expected
+
+
+async def test_what_retention_deletes_the_next_record_vouches_for(tmp_path: Path) -> None:
+    (tmp_path / "audit").mkdir(mode=0o700)
+    before = Chain(tmp_path / "audit")
+    before.append([b'{"decision":"sent"}'] * 2, "2026-01-01")
+    before.close()
+    found = audited(tmp_path)
+    await found.audit.open()
+    expired = found.records()[-1]
+    head = {"file": "2026-01-01.jsonl", "through": 2, "head": before.head.digest}
+    assert (expired["decision"], expired["details"]) == ("expired", head)
+    assert found.records()[0]["prev"] == before.head.digest

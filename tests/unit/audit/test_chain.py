@@ -1,0 +1,129 @@
+"""Files of a chain: every line carries the digest of the one before, whatever day, size, crash or full disk."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from daemon.audit import chain
+from daemon.audit.chain import BLOCK, Chain, ChainHead, backwards, chains, files
+from daemon.audit.record import digest
+
+DAY = "2026-11-29"
+BODY = b'{"decision":"sent"}'
+
+
+def lines(root: Path) -> list[bytes]:
+    return [line for each in files(root) for line in each.read_bytes().splitlines()]
+
+
+def assert_chained(found: list[bytes], start: ChainHead) -> None:
+    seq, prev = start.seq, start.digest
+    for line in found:
+        seq += 1
+        read = msgspec.json.decode(line)
+        assert (read["seq"], read["prev"]) == (seq, prev)
+        prev = digest(line)
+
+
+def test_a_chain_goes_on_over_days_sizes_and_daemons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain, "FILE_BYTES", 200)
+    first = Chain(tmp_path)
+    start = first.head
+    for day in (DAY, DAY, "2026-11-30", DAY):  # the clock is set back at last
+        first.append([BODY] * 2, day)
+    first.close()
+    second = Chain(tmp_path)
+    assert (second.id, second.head) == (first.id, first.head)
+    second.append([BODY], "2026-12-01")
+    assert_chained(lines(tmp_path), start)
+    names = ["2026-11-29.jsonl", "2026-11-29.1.jsonl", "2026-11-30.jsonl", "2026-11-30.1.jsonl"]
+    assert [each.name for each in files(tmp_path)] == [*names, "2026-12-01.jsonl"]
+    assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
+
+
+def test_two_daemons_write_two_chains(tmp_path: Path) -> None:
+    first, second = Chain(tmp_path), Chain(tmp_path)
+    assert first.id != second.id
+    assert chains(tmp_path) == [tmp_path, tmp_path / "2"]
+    first.append([BODY], DAY)
+    first.close()
+    assert Chain(tmp_path).id == first.id
+
+
+def test_half_a_line_of_a_killed_daemon_is_cut_off(tmp_path: Path) -> None:
+    first = Chain(tmp_path)
+    start = first.head
+    first.append([BODY] * 3, DAY)
+    first.close()
+    path = tmp_path / f"{DAY}.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"seq":4,"pr')
+    second = Chain(tmp_path)
+    assert (second.torn, second.head) == (12, first.head)
+    second.append([BODY], DAY)
+    assert_chained(lines(tmp_path), start)
+
+
+def test_an_edited_last_line_does_not_stop_the_next_daemon(tmp_path: Path) -> None:
+    first = Chain(tmp_path)
+    first.append([BODY], DAY)
+    first.close()
+    (tmp_path / f"{DAY}.jsonl").write_bytes(b"\xff nonsense\n")
+    second = Chain(tmp_path)
+    second.append([BODY], DAY)
+    assert second.head.seq == 1
+    assert msgspec.json.decode(lines(tmp_path)[1])["prev"] == digest(b"\xff nonsense")
+
+
+def test_a_full_disk_leaves_no_half_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Chain(tmp_path)
+    start = found.head
+    found.append([BODY], DAY)
+    write = os.write
+
+    def full(file: int, data: bytes) -> int:
+        monkeypatch.setattr(os, "write", refuse)
+        return write(file, bytes(data)[:30])
+
+    def refuse(_file: int, _data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        found.append([BODY] * 5, DAY)
+    monkeypatch.setattr(os, "write", write)
+    found.append([BODY] * 5, DAY)
+    assert_chained(lines(tmp_path), start)
+    assert found.head.seq == 6
+
+
+def test_a_deleted_file_does_not_swallow_what_comes(tmp_path: Path) -> None:
+    found = Chain(tmp_path)
+    found.append([BODY], DAY)
+    (tmp_path / f"{DAY}.jsonl").unlink()
+    found.append([BODY], DAY)
+    assert [msgspec.json.decode(each)["seq"] for each in lines(tmp_path)] == [2]
+
+
+@pytest.mark.parametrize(
+    ("before", "most", "expected"),
+    [("2026-11-02", 10**9, 1), ("2026-11-30", 10**9, 2), ("2026-10-01", 1, 2), ("2026-10-01", 10**9, 0)],
+)
+def test_files_expire_by_day_and_by_size_and_never_the_present_one(
+    tmp_path: Path, before: str, most: int, expected: int
+) -> None:
+    found, heads = Chain(tmp_path), []
+    for day in ("2026-11-01", "2026-11-02", "2026-11-03"):
+        found.append([BODY] * 3, day)
+        heads.append(found.head)
+    assert [head for _path, head in found.expired(before, most)] == heads[:expected]
+
+
+@pytest.mark.parametrize("size", [1, 7, BLOCK - 1, BLOCK, BLOCK + 1])
+def test_lines_are_read_backwards_whatever_their_size(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "lines"
+    wanted = [b"%d" % number + b"x" * size for number in range(5)]
+    path.write_bytes(b"\n".join(wanted) + b"\n")
+    with path.open("rb") as opened:
+        assert list(backwards(opened.fileno(), path.stat().st_size)) == wanted[::-1]
