@@ -1,14 +1,18 @@
-"""The audit's records of clients' calls."""
+"""Records of ended calls and of questions, for the audit and for traces."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
+import trio
+
 from daemon.audit.audit_log import Audit
 from daemon.audit.record import AuditRecord, Decision, digest, moment
 from daemon.catalog.permissions import described, rule_for
-from daemon.protocol import CALL_TOOL
+from daemon.counting.tally import CANCELLED, OK
+from daemon.protocol import CALL_TOOL, MODERN_VERSION
+from daemon.tracing.call_trace import ARGUMENTS, CallTrace, trace_id
 
 if TYPE_CHECKING:
     from daemon.clients.calls import ClientCall
@@ -20,19 +24,27 @@ LARGE = 4096
 MAX_ARGUMENTS = 64 * 1024
 """Characters of recorded arguments."""
 
+
 NAME = 256
 """Characters of a name that a client may have made up."""
 
 
-def note_call(call: ClientCall, outcome: str, seconds: float, at: float, size: int) -> None:
-    """Have an ended call recorded, unless mcpd answered it itself; `size` is the bytes of its answer."""
-    audit = call.calls.context.audit
-    if call.upstream is None and outcome == "ok":
+def ended(call: ClientCall, outcome: str, seconds: float, at: float, size: int) -> None:
+    """Have an ended call recorded in the audit, unless mcpd answered it, and as a trace.
+
+    `size` is the bytes of its answer, `at` its end in seconds since the epoch.
+    """
+    audit, trace = call.calls.context.audit, call.trace
+    if trace is not None:
+        call.trace = None
+        _trace(call, trace, outcome, at)
+    sent = call.key is not None and not call.in_line
+    if not sent and outcome in {OK, CANCELLED}:
         return
     if len(call.given) <= LARGE:
-        audit.note(_record, audit, call, outcome, seconds, at, size)
+        audit.note(_record, audit, call, trace, outcome, seconds, at, size)
     elif audit.on:
-        record = _record(audit, call, outcome, seconds, at, size)
+        record = _record(audit, call, trace, outcome, seconds, at, size)
         audit.note(lambda: record)
 
 
@@ -43,7 +55,35 @@ def note_question(call: ClientCall, server: str, name: str) -> None:
     audit.note(lambda: members(arguments_sha256=digest(arguments)))
 
 
-def _record(audit: Audit, call: ClientCall, outcome: str, seconds: float, at: float, size: int) -> AuditRecord:
+def _trace(call: ClientCall, trace: CallTrace, outcome: str, at: float) -> None:
+    context, client, request, upstream = call.calls.context, call.calls.client, call.request, call.upstream
+    if context.tracer is None:
+        return
+    trace.ended, trace.at, state = trio.current_time(), at, request.session.state
+    # A client can make up any name, and there may only be so many.
+    known = upstream is not None or call.name in request.surface.meta_tools
+    name = (call.name or call.label.partition("/prompt:")[2]) if known else ""
+    own = call.method, call.tool or name, "" if upstream is None else upstream.of
+    trace.about |= {
+        "mcp.session.id": (state.key if state.named else None) or f"#{client.number}",
+        "mcp.protocol.version": MODERN_VERSION if request.modern else client.protocol,
+        "jsonrpc.request.id": request.id.decode(errors="replace").strip('"'),
+        "mcpd.request.size": len(call.given),
+    }
+    if context.tracer.arguments:
+        trace.about[ARGUMENTS] = call.given[:MAX_ARGUMENTS]
+    context.tracer.ended(trace, (call.client_method, name, ""), own, outcome)
+
+
+def _record(
+    audit: Audit,
+    call: ClientCall,
+    trace: CallTrace | None,
+    outcome: str,
+    seconds: float,
+    at: float,
+    size: int,
+) -> AuditRecord:
     forward, context = call.forward, call.calls.context
     sent = call.key is not None and not call.in_line
     told = {} if call.refusal is None else call.refusal.details
@@ -76,6 +116,7 @@ def _record(audit: Audit, call: ClientCall, outcome: str, seconds: float, at: fl
         bytes=size,
         arguments_sha256=digest(arguments),
         arguments=shown,
+        trace_id=trace_id(trace),
     )
 
 

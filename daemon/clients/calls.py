@@ -31,7 +31,7 @@ from daemon.clients.server_requests import (
     read_refusal,
     with_author,
 )
-from daemon.counting.tally import Tally
+from daemon.counting.tally import CANCELLED, Tally
 from daemon.errors import CallError, InternalError, Overloaded, UpstreamCallError, UpstreamLost
 from daemon.history.event import Event, EventKind
 from daemon.ports import Upstream
@@ -301,11 +301,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     def abandon(self, reason: str) -> None:
         """Drop the call without an answer, and withdraw what was asked for it."""
-        if self.trace is not None:
-            self.calls.hand_over(self, "cancelled")
-        if self.key is not None and not self.in_line:
-            seconds = trio.current_time() - self.started
-            self.calls.note(self, "cancelled", seconds, self.calls.context.wall(), 0)
+        self.calls.ended(self, CANCELLED, trio.current_time() - self.started, self.calls.context.wall(), 0)
         self.withdraw(reason)
         self.calls.forget(self)
 
@@ -364,12 +360,10 @@ class CallsInFlight:
     act_after: Callable[[ClientCall, Callable[[], Awaitable[None]]], None]
     park: Callable[[ClientCall, PeerRequest], None]
     """Asks a client that can only be answered (`clients.asking`)."""
-    note: Callable[[ClientCall, str, float, float, int], None]
-    """Has an ended call recorded in the audit (`clients.call_records`)."""
+    ended: Callable[[ClientCall, str, float, float, int], None]
+    """Has an ended call recorded in the audit and as a trace (`clients.call_records`)."""
     goes_on: Callable[[ClientCall, Buffer], bool]
     """Handles a result that asks for input; False if it is an answer."""
-    hand_over: Callable[[ClientCall, str], None]
-    """Gives the trace of an ended call to the tracer."""
     open: dict[bytes, ClientCall] = attrs.field(factory=dict, init=False)
     """By raw request id."""
     total: int = attrs.field(default=0, init=False)
@@ -516,11 +510,9 @@ class CallsInFlight:
             upstream, request, tool, seconds = call.upstream, call.request, call.tool, now - call.started
             label, server = (call.described(), "") if upstream is None else (call.label, upstream.of)
             noted = IS_ERROR if failed else outcome
-            if call.trace is not None:
-                self.hand_over(call, noted)
             # One tuple, made once: the recorders take it apart.
             context.log.note((client, request.key, label, seconds, noted, server, tool, at))
-            self.note(call, noted, seconds, at, size)
+            self.ended(call, noted, seconds, at, size)
             if upstream is None or call.method != protocol.CALL_TOOL:
                 _count(context.tally, call, outcome)
             elif (key := (upstream, tool, request.surface.name, outcome)) in alike:

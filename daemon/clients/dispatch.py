@@ -22,7 +22,7 @@ from daemon.catalog.naming import mcpd_uri
 from daemon.clients.approvals import ask_about_held, may_send
 from daemon.clients.asking import park, resume
 from daemon.clients.attachment import note_links
-from daemon.clients.call_records import note_call
+from daemon.clients.call_records import ended
 from daemon.clients.calls import NOTHING, CallsInFlight, ClientCall, read_meta
 from daemon.clients.login_links import hand_link
 from daemon.clients.task_results import goes_on
@@ -38,7 +38,7 @@ from daemon.errors import (
 )
 from daemon.protocol import CALL_TOOL
 from daemon.surfaces.surface import AwaitListing, Forward, Reply, View
-from daemon.tracing.call_trace import ARGUMENTS, begun, with_trace
+from daemon.tracing.call_trace import begun, with_trace
 from daemon.wire import envelope
 from daemon.wire.envelope import MAX_DEPTH, Buffer, opens_many
 
@@ -147,9 +147,8 @@ class Dispatch:
             recheck=self._recheck,
             act_after=partial(self._later, self._act_after),
             park=park,
-            note=note_call,
+            ended=ended,
             goes_on=goes_on,
-            hand_over=_hand_over,
         )
         self._open = self.calls.open
 
@@ -421,24 +420,3 @@ class Dispatch:
         self.calls.forget(call)
         text = f"Internal error: {type(error).__name__}"
         self._peer.refuse(call.request.id, envelope.INTERNAL_ERROR, text)
-
-
-def _hand_over(call: ClientCall, outcome: str) -> None:
-    trace, call.trace = call.trace, None
-    context, client, request, upstream = call.calls.context, call.calls.client, call.request, call.upstream
-    if trace is None or context.tracer is None:
-        return
-    trace.ended, trace.at, state = trio.current_time(), context.wall(), request.session.state
-    # A client can make up any name, and there may only be so many.
-    known = upstream is not None or call.name in request.surface.meta_tools
-    name = (call.name or call.label.partition("/prompt:")[2]) if known else ""
-    own = call.method, call.tool or name, "" if upstream is None else upstream.of
-    trace.about |= {
-        "mcp.session.id": (state.key if state.named else None) or f"#{client.number}",
-        "mcp.protocol.version": protocol.MODERN_VERSION if request.modern else client.protocol,
-        "jsonrpc.request.id": request.id.decode(errors="replace").strip('"'),
-        "mcpd.request.size": len(call.given),
-    }
-    if context.tracer.arguments:
-        trace.about[ARGUMENTS] = call.given[:MAX_PLAIN]
-    context.tracer.ended(trace, (call.client_method, name, ""), own, outcome)

@@ -52,6 +52,9 @@ OPERATOR = "operator"
 OK = "ok"
 """The outcome of a call that got a result from its server."""
 
+CANCELLED = "cancelled"
+"""The outcome of a call without an answer: its client cancelled it, or is gone."""
+
 CODES = frozenset(
     kind.code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, CallError)
 )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -77,17 +78,8 @@ class Tree(Wiring):
             await self._recall()
             await self._tell_start()
             core.start_soon(self._record)
-            core.start_soon(self.audit.run)
-            core.start_soon(around.children.reap_orphans)
-            core.start_soon(self.librarian.run)
-            core.start_soon(self.calls.run)
-            if self.tracer is not None:
-                core.start_soon(self.tracer.run)
-            core.start_soon(self.gathering.run)
-            core.start_soon(self.sampler.run)
-            core.start_soon(self.sessions.run)
-            core.start_soon(self.states.run, self.outbox.flush)
-            core.start_soon(self.summarizing.run)
+            for run in self._watches():
+                core.start_soon(run)
             async with trio.open_nursery() as upstreams:
                 upstreams.start_soon(self.servers.run)
                 upstreams.start_soon(around.logins.run, self.servers.restart, self.history.note)
@@ -121,6 +113,14 @@ class Tree(Wiring):
             await self._tell_stop()
             await self._written.wait()
             core.cancel_scope.cancel()
+
+    def _watches(self) -> Iterator[Callable[[], Awaitable[None]]]:
+        """The actors that nothing waits for."""
+        yield from (self.audit.run, self.around.children.reap_orphans, self.librarian.run, self.calls.run)
+        yield from (self.gathering.run, self.sampler.run, self.sessions.run, self.summarizing.run)
+        yield partial(self.states.run, self.outbox.flush)
+        if self.tracer is not None:
+            yield self.tracer.run
 
     async def _recall(self) -> None:
         """Restore the stored state, before serving a client or starting a switched-off server."""
