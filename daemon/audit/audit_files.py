@@ -23,7 +23,7 @@ BLOCK = 64 * 1024
 LONGEST = 4 * 1024 * 1024
 """Bytes of a line; a longer one is no record."""
 
-_FILE = re.compile(r"(\d{4}-\d\d-\d\d)(?:\.(\d{1,9}))?\.jsonl")
+FILE_NAME = re.compile(r"(\d{4}-\d\d-\d\d)(?:\.(\d{1,9}))?\.jsonl")
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 
 
@@ -77,29 +77,35 @@ def read(directory: Path, wanted: AuditQuery, *, newest_first: bool = False) -> 
 
 def chains(directory: Path) -> list[Path]:
     """The directories of the chains: this one, and those of further daemons on the same state."""
-    return [each for each in (directory, *sorted(directory.glob("[0-9]*/"))) if _files(each)]
+    return [each for each in (directory, *sorted(directory.glob("[0-9]*/"))) if files(each)]
 
 
-def _files(chain: Path) -> list[Path]:
-    named = ((_FILE.fullmatch(each.name), each) for each in chain.glob("*.jsonl"))
+def files(chain: Path) -> list[Path]:
+    """The files of a chain, oldest first."""
+    named = ((FILE_NAME.fullmatch(each.name), each) for each in chain.glob("*.jsonl"))
     return [each for *_, each in sorted((found[1], int(found[2] or 0), each) for found, each in named if found)]
 
 
 _decode = msgspec.json.Decoder(StoredRecord).decode
 
 
+def decoded(line: bytes) -> StoredRecord | None:
+    """The record in a line; None for a malformed one."""
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _decode(line)
+    return None
+
+
 def entries(chain: Path, since: float = 0.0, *, newest_first: bool = False) -> Iterator[Entry]:
     """All entries of a chain, without the files of days before `since`."""
-    lines, step, begins = (_backward, -1, DAY) if newest_first else (_forward, 1, 0.0)
-    for file in _files(chain)[::step]:
+    lines, step, begins = (backward, -1, DAY) if newest_first else (_forward, 1, 0.0)
+    for file in files(chain)[::step]:
         day = datetime.fromisoformat(f"{file.name[:10]}T00:00Z").timestamp()
         at = day + begins
         # An expired file may be gone by now.
         with contextlib.suppress(FileNotFoundError):
             for number, line in enumerate(lines(file) if day + DAY > since else (), 1):
-                record = None
-                with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                    record = _decode(line)
+                if (record := decoded(line)) is not None:
                     at = record.at.timestamp()
                 yield Entry(at, f"{file} line {number}", line, record)
 
@@ -110,7 +116,8 @@ def _forward(file: Path) -> Iterator[bytes]:
             yield line
 
 
-def _backward(file: Path) -> Iterator[bytes]:
+def backward(file: Path) -> Iterator[bytes]:
+    """The lines of a file with their ends, newest first, in blocks."""
     with open(file, "rb", opener=safely) as opened:
         left, rest = opened.seek(0, 2), b""
         while left:

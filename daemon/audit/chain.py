@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import attrs
-import msgspec
 
+from daemon.audit.audit_files import FILE_NAME, backward, decoded, files
 from daemon.audit.record import chained, digest
 from daemon.host.private_files import own_file, try_to_take
 from daemon.host.sockets import private_directory
@@ -22,45 +22,8 @@ FILE_BYTES = 64 * 1024 * 1024
 CHAINS = 64
 """Daemons that may write on one state directory."""
 
-BLOCK = 64 * 1024
-"""Bytes read at once from the end of a file."""
-
 LOCK = "lock"
 """The file that the writer of a chain holds; it contains the chain's id."""
-
-FILE_NAME = re.compile(r"(\d{4}-\d\d-\d\d)(?:\.(\d+))?\.jsonl")
-
-
-class Audited(msgspec.Struct):
-    """The part of a line that chains it."""
-
-    seq: int = 0
-    prev: str = ""
-
-
-def chains(root: Path) -> list[Path]:
-    """The directories of all chains below the audit's directory."""
-    numbered = (root / str(number) for number in range(2, CHAINS + 1))
-    return [each for each in (root, *numbered) if (each / LOCK).is_file()]
-
-
-def files(directory: Path) -> list[Path]:
-    """The files of a chain, oldest first."""
-    found = {each: FILE_NAME.fullmatch(each.name) for each in directory.iterdir()}
-    named = {each: match for each, match in found.items() if match is not None}
-    return sorted(named, key=lambda each: (named[each][1], int(named[each][2] or 0)))
-
-
-def backwards(file: int, end: int) -> Iterator[bytes]:
-    """The lines of a file before an offset, newest first, without their ends; reads `BLOCK` bytes at a time."""
-    rest = b""
-    while end > 0:
-        start = max(0, end - BLOCK)
-        first, *lines = (os.pread(file, end - start, start) + rest).split(b"\n")
-        yield from (line for line in reversed(lines) if line)
-        rest, end = first, start
-    if rest:
-        yield rest
 
 
 @attrs.frozen(kw_only=True)
@@ -188,20 +151,11 @@ def _taken(root: Path) -> tuple[Path, int]:
 
 def _end_of(path: Path) -> tuple[int, str, int]:
     """The number and digest of a file's last line, if any, and the bytes of half a line after it."""
-    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        size = os.fstat(opened).st_size
-        torn = 0
-        if size and os.pread(opened, 1, size - 1) != b"\n":
-            torn = len(next(backwards(opened, size), b""))
-        line = next(backwards(opened, size - torn), None)
-    finally:
-        os.close(opened)
-    if line is None:
+    lines = backward(path)
+    last = next(lines, b"")
+    torn = 0 if last.endswith(b"\n") else len(last)
+    if not (line := next(lines, b"") if torn else last):
         return 0, "", torn
-    try:
-        seq = msgspec.json.decode(line, type=Audited).seq
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        # Somebody edited it: the check says so, and the chain goes on.
-        seq = 0
-    return seq, digest(line), torn
+    record = decoded(line)
+    # Somebody may have edited it: the check says so, and the chain goes on.
+    return 0 if record is None else record.seq, digest(line[:-1]), torn

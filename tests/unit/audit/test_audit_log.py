@@ -13,8 +13,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from daemon.audit import audit_log
+from daemon.audit.audit_files import files
 from daemon.audit.audit_log import HEAD_SECONDS, STALLED_SECONDS, SYNC_SECONDS, Audit
-from daemon.audit.chain import Chain, ChainHead, files
+from daemon.audit.chain import Chain, ChainHead
 from daemon.audit.record import Decision
 from daemon.config.tuning import AuditFailure, AuditKeys
 
@@ -185,7 +186,8 @@ async def test_a_reload_switches_it_off_and_on(tmp_path: Path, enabled: bool) ->
 async def test_what_retention_deletes_the_next_record_vouches_for(tmp_path: Path) -> None:
     (tmp_path / "audit").mkdir(mode=0o700)
     before = Chain(tmp_path / "audit")
-    before.append([b'{"decision":"sent"}'] * 2, "2026-01-01")
+    body = b'{"at":"2026-01-01T00:00:00Z","daemon":"d","decision":"sent"}'
+    before.append([body] * 2, "2026-01-01")
     before.close()
     found = audited(tmp_path)
     await found.audit.open()
