@@ -1,7 +1,7 @@
 """Waiting for what no event tells of: another thread, another process, the far end of a socket."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, TypeVar
 
 import trio
@@ -14,8 +14,19 @@ PATIENCE = 30.0
 WAIT = 180.0
 """Real seconds that another process may take: a browser needs more than sixty on a very busy machine."""
 
-LOOK_SECONDS = 0.03
-"""Between two looks at another process: it wants the processor as well."""
+LOOK_SECONDS, LONGEST_LOOK, GROWTH = 0.03, 0.2, 1.15
+"""Between the first two looks at another process, between the last ones, and by what factor it grows."""
+
+
+def pauses() -> Iterator[float]:
+    """Seconds between looks at another process, which wants the processor as well.
+
+    Whoever has waited for a while waits a seventh of it longer; a look costs milliseconds of a processor.
+    """
+    pause = LOOK_SECONDS
+    while True:
+        yield pause
+        pause = min(GROWTH * pause, LONGEST_LOOK)
 
 
 async def until(
@@ -48,8 +59,8 @@ def _nothing() -> None: ...
 
 def eventually(look: Callable[[], T | Literal[False] | None], why: Callable[[], object] = str) -> T:
     """What a look finds once it finds something, for tests without a loop; `why` is shown if it was in vain."""
-    end = time.monotonic() + WAIT
+    end, waits = time.monotonic() + WAIT, pauses()
     while not (found := look()):
         assert time.monotonic() < end, why()
-        time.sleep(LOOK_SECONDS)
+        time.sleep(next(waits))
     return found

@@ -16,7 +16,8 @@ def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # The sandbox needs what containers do not give to root; nothing from elsewhere is opened here.
         browser = playwright.chromium.launch(
-            executable_path=chromium(), args=["--no-sandbox", "--disable-gpu", "--disable-gpu-rasterization"]
+            executable_path=chromium(),
+            args=["--no-sandbox", "--disable-gpu", "--disable-gpu-rasterization", "--in-process-gpu"],
         )
         yield browser
         browser.close()

@@ -1,5 +1,6 @@
 """Chromium, a daemon whose console it looks at, and the judge of accessibility."""
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -22,6 +23,12 @@ SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 VISITORS: list[BrowserContext] = []
 """The windows that last longer than a test (`Here.visit`)."""
+
+TAKEN: dict[Page, str] = {}
+"""The windows that a test has of `Here.signed_in`, with their options; emptied for the next one afterwards."""
+
+FREE: dict[str, list[Page]] = {}
+"""Those that no test has, by their options."""
 
 LIVE = "body[data-state=live]"
 """There once a page is kept up to date."""
@@ -62,8 +69,14 @@ class Here:
         return made
 
     def signed_in(self, *words: str, **options: Any) -> Page:
-        """A page of a browser that has followed a link."""
-        page = self.context(**options).new_page()
+        """A page of a browser that has followed a link.
+
+        It is a window of an earlier test's, if there is one: another costs a second of a processor.
+        """
+        kind = json.dumps(options, sort_keys=True)
+        free = FREE.setdefault(kind, [])
+        page = free.pop() if free else self.context(**options).new_page()
+        TAKEN[page] = kind
         page.goto(self.link(*words))
         page.wait_for_url(self.address)
         return page
@@ -83,12 +96,29 @@ class Here:
 
 
 def close_windows(browser: Browser, *, visitors: bool) -> None:
-    """Close every window; those that visitors share only if asked to."""
-    for context in browser.contexts:
-        if visitors or context not in VISITORS:
-            context.close()
+    """Empty the windows of `Here.signed_in`, close all others; those that visitors share only if asked to."""
     if visitors:
         VISITORS.clear()
+    kept = [*VISITORS]
+    for page, kind in TAKEN.items():
+        if page.context not in VISITORS and not page.is_closed():
+            _empty(page)
+            FREE[kind].append(page)
+    TAKEN.clear()
+    kept += [page.context for pages in FREE.values() for page in pages]
+    for context in browser.contexts:
+        if context not in kept:
+            context.close()
+
+
+def _empty(page: Page) -> None:
+    """Leave nothing in a window of what a test did in it: the console keeps nothing there but cookies."""
+    for other in page.context.pages:
+        if other is not page:
+            other.close()
+    page.context.unroute_all(behavior="ignoreErrors")
+    page.context.clear_cookies()
+    page.goto("about:blank")
 
 
 @contextmanager

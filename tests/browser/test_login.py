@@ -13,10 +13,17 @@ from tests.process.authorization.serving import protected
 from tests.waiting import WAIT, eventually
 
 
+@pytest.fixture(scope="module")
+def wiki() -> Iterator[str]:
+    """A server that wants a login, and its authorization server."""
+    with protected() as url:
+        yield url
+
+
 @pytest.fixture
-def guarded(browser: Browser) -> Iterator[Here]:
+def guarded(browser: Browser, wiki: str) -> Iterator[Here]:
     """A console whose server `wiki` wants a login."""
-    with protected() as url, console(browser, {"mcpServers": {**OTHERS, "wiki": {"url": url}}}) as opened:
+    with console(browser, {"mcpServers": {**OTHERS, "wiki": {"url": wiki}}}) as opened:
         eventually(lambda: state_of(opened)["state"] == "needs_auth", opened.daemon.said)
         yield opened
 

@@ -11,12 +11,15 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
+
+from tests.waiting import WAIT
 
 ROOT = Path(__file__).parents[2]
 
@@ -156,6 +159,18 @@ class Forker:
             self._process.stdin.write(json.dumps(job).encode() + b"\n")
             assert self._news.wait_for(lambda: self._begun, ENDS_WITHIN), "nothing was forked"
             return self._begun.pop()
+
+    def run(
+        self, words: list[str], environ: Mapping[str, str], directory: Path
+    ) -> subprocess.CompletedProcess[str]:
+        """`mcpd WORDS` to its end, as `subprocess.run` does it."""
+        with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as err:
+            life = self.fork(words, environ, directory, Path(err.name), Path(out.name))
+            try:
+                status = life.wait(WAIT)
+            finally:
+                life.kill()
+            return subprocess.CompletedProcess(words, status, out.read().decode(), err.read().decode())
 
     @property
     def is_running(self) -> bool:

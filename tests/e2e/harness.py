@@ -135,7 +135,7 @@ class Daemon:
     def outcome(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run an operator's command to its end."""
         if self.forked and FORKS.is_running:
-            return self._forked(self.command(*words)[len(MCPD) :])
+            return FORKS.run(self.command(*words)[len(MCPD) :], self.environ, self.code)
         return subprocess.run(
             self.command(*words),
             cwd=self.code,
@@ -145,15 +145,6 @@ class Daemon:
             timeout=WAIT,
             check=False,
         )
-
-    def _forked(self, words: list[str]) -> subprocess.CompletedProcess[str]:
-        with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as err:
-            life = FORKS.fork(words, self.environ, self.code, Path(err.name), Path(out.name))
-            try:
-                status = life.wait(WAIT)
-            finally:
-                life.kill()
-            return subprocess.CompletedProcess(words, status, out.read().decode(), err.read().decode())
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
         """Ask what an operator's command asks, without starting one."""

@@ -1,11 +1,12 @@
 """Apps behind a daemon (SEP-1865): real servers with the same app, and clients that share a connection."""
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.e2e.harness import running, scripted
+from tests.e2e.harness import Daemon, running, scripted
 from tests.e2e.raw_http import RawHttp, listening, modern
 from tests.e2e.test_as_itself import ERAS, over_socket
 from tests.e2e.test_extensions import ask
@@ -42,32 +43,38 @@ def clock(name: str) -> dict[str, Any]:
     return {"command": sys.executable, "args": ["-c", SERVER, name]}
 
 
-@pytest.mark.parametrize("surface", ["full", "category"])
-@pytest.mark.parametrize("era", ERAS)
-def test_two_servers_of_the_sdk_with_one_app_are_each_shown_in_their_own(era: str, surface: str) -> None:
+@pytest.fixture(scope="module")
+def clocks() -> Iterator[Daemon]:
+    """A daemon with two of them."""
     with running({"mcpServers": {name: clock(name) for name in ("a", "b")}}) as daemon:
         daemon.ready()
-        with over_socket(daemon, era, surface=surface) as client:
-            if era == "handshake":
-                ask(client, "initialize", extensions=SHOWS_APPS)
+        yield daemon
 
-            def text(method: str, member: str, **params: Any) -> str:
-                (found,) = ask(client, method, params, SHOWS_APPS)["result"][member]
-                said: str = found["text"]
-                return said
 
-            listed = ask(client, "tools/list", extensions=SHOWS_APPS)["result"]["tools"]
-            shows = {
-                each["name"]: each["_meta"]["ui"]["resourceUri"] for each in listed if "show" in each["name"]
-            }
-            assert list(shows) == ["a__show", "b__show"]
-            for name in ("b", "a", "b"):
-                assert text("resources/read", "contents", uri=shows[f"{name}__show"]) == f"<html>{name}</html>"
-                assert text("tools/call", "content", name="tick", arguments={}) == f"{name} ticks"
-            assert text("tools/call", "content", name="a__show", arguments={}) == "a for apps: True"
-            assert text("tools/call", "content", name="tick", arguments={}) == "a ticks", (
-                "its tool opens an app, too"
-            )
+@pytest.mark.parametrize("surface", ["full", "category"])
+@pytest.mark.parametrize("era", ERAS)
+def test_two_servers_of_the_sdk_with_one_app_are_each_shown_in_their_own(
+    clocks: Daemon, era: str, surface: str
+) -> None:
+    with over_socket(clocks, era, surface=surface) as client:
+        if era == "handshake":
+            ask(client, "initialize", extensions=SHOWS_APPS)
+
+        def text(method: str, member: str, **params: Any) -> str:
+            (found,) = ask(client, method, params, SHOWS_APPS)["result"][member]
+            said: str = found["text"]
+            return said
+
+        listed = ask(client, "tools/list", extensions=SHOWS_APPS)["result"]["tools"]
+        shows = {each["name"]: each["_meta"]["ui"]["resourceUri"] for each in listed if "show" in each["name"]}
+        assert list(shows) == ["a__show", "b__show"]
+        for name in ("b", "a", "b"):
+            assert text("resources/read", "contents", uri=shows[f"{name}__show"]) == f"<html>{name}</html>"
+            assert text("tools/call", "content", name="tick", arguments={}) == f"{name} ticks"
+        assert text("tools/call", "content", name="a__show", arguments={}) == "a for apps: True"
+        assert text("tools/call", "content", name="tick", arguments={}) == "a ticks", (
+            "its tool opens an app, too"
+        )
 
 
 def test_each_client_behind_a_balancer_gets_the_tools_for_apps_as_it_declares_them() -> None:

@@ -22,16 +22,26 @@ SECRET = "canary-secret&+%"
 BY_SECRET = {"type": "client-credentials", "clientId": "machine", "clientSecret": "${CRM_SECRET}"}
 
 
-@contextmanager
-def guarded(auth: dict[str, Any], environ: dict[str, str], **options: Any) -> Iterator[Daemon]:
-    """A daemon with one server, which takes tokens of this authorization server."""
+KEY = ec.generate_private_key(ec.SECP256R1())
+
+
+@pytest.fixture(scope="module")
+def places() -> Iterator[tuple[str, str]]:
+    """An authorization server, whose tokens last five seconds, and the server that takes them."""
+    public = {**ECAlgorithm.to_jwk(KEY.public_key(), as_dict=True), "alg": "ES256", "use": "sig"}
     with (
-        oidc_provider(**options) as issuer,
+        oidc_provider(ttl=5, key=public) as issuer,
         protected_by(issuer, f"{issuer}/token/introspection") as url,
-        running(
-            {"mcpServers": {"crm": {"url": url, "auth": {**auth, "issuer": issuer}}}}, environ, level="DEBUG"
-        ) as daemon,
     ):
+        yield issuer, url
+
+
+@contextmanager
+def guarded(places: tuple[str, str], auth: dict[str, Any], environ: dict[str, str]) -> Iterator[Daemon]:
+    """A daemon with that server."""
+    issuer, url = places
+    servers = {"crm": {"url": url, "auth": {**auth, "issuer": issuer}}}
+    with running({"mcpServers": servers}, environ, level="DEBUG") as daemon:
         yield daemon
 
 
@@ -49,8 +59,10 @@ def logins(daemon: Daemon) -> int:
     return daemon.said().count("mcpd has logged in")
 
 
-def test_a_daemon_logs_in_with_a_secret_and_again_before_its_token_ends_and_nobody_is_asked() -> None:
-    with guarded(BY_SECRET, {"CRM_SECRET": SECRET}, ttl=5) as daemon:
+def test_a_daemon_logs_in_with_a_secret_and_again_before_its_token_ends_and_nobody_is_asked(
+    places: tuple[str, str],
+) -> None:
+    with guarded(places, BY_SECRET, {"CRM_SECRET": SECRET}) as daemon:
         daemon.ready("crm")
 
         def renewed() -> bool:
@@ -74,19 +86,19 @@ def test_a_daemon_logs_in_with_a_secret_and_again_before_its_token_ends_and_nobo
         assert called(daemon) == "it was you"
 
 
-def test_a_daemon_logs_in_with_a_key_that_only_its_file_holds() -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-    public = {**ECAlgorithm.to_jwk(key.public_key(), as_dict=True), "alg": "ES256", "use": "sig"}
+def test_a_daemon_logs_in_with_a_key_that_only_its_file_holds(places: tuple[str, str]) -> None:
+    pem = KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     auth = {"type": "client-credentials", "clientId": "machine-with-key", "privateKey": "${KEY}"}
-    with guarded(auth, {"KEY": pem}, key=public) as daemon:
+    with guarded(places, auth, {"KEY": pem}) as daemon:
         daemon.ready("crm")
         assert called(daemon) == "it was you"
         assert pem.splitlines()[1] not in daemon.said() + json.dumps(daemon.ask("status"))
 
 
-def test_a_wrong_secret_is_tried_once_and_said_with_what_to_do_and_a_right_one_takes_effect() -> None:
-    with guarded({**BY_SECRET, "clientSecret": "${file:secret}"}, {}) as daemon:
+def test_a_wrong_secret_is_tried_once_and_said_with_what_to_do_and_a_right_one_takes_effect(
+    places: tuple[str, str],
+) -> None:
+    with guarded(places, {**BY_SECRET, "clientSecret": "${file:secret}"}, {}) as daemon:
 
         def parked() -> dict[str, Any]:
             found = of_server(daemon)

@@ -41,7 +41,7 @@ def pid_of(daemon: Daemon) -> int:
 @pytest.mark.parametrize("mode", ["home", "strict"])
 def test_with_a_killed_daemon_everything_in_its_sandboxes_ends(tmp_path: Path, mode: str) -> None:
     entry = {**DEAF, "sandbox": mode}
-    with running({"mcpServers": {"deaf": entry}}, {"HOME": str(tmp_path)}, forked=False) as daemon:
+    with running({"mcpServers": {"deaf": entry}}, {"HOME": str(tmp_path)}) as daemon:
         daemon.ready("deaf")
         started = below(pid_of(daemon))
         # Bubblewrap, the first process inside, the server and what it started.
@@ -80,7 +80,7 @@ def test_without_bubblewrap_a_server_waits_and_starts_at_once_when_told_to(
     bubblewrap = shutil.which("bwrap")
     assert bubblewrap is not None
     environ = {"HOME": str(tmp_path), "PATH": str(programs)}
-    with running({"mcpServers": {"s": {**scripted(), "sandbox": "home"}}}, environ, forked=False) as daemon:
+    with running({"mcpServers": {"s": {**scripted(), "sandbox": "home"}}}, environ) as daemon:
         told = unavailable(daemon)
         assert told["causeData"]["problem"] == "bwrap"
         assert "apt install bubblewrap" in told["helps"]
@@ -97,14 +97,14 @@ def test_a_bubblewrap_that_fails_starts_nothing(tmp_path: Path, programs: Path, 
     )
     (programs / "bwrap").chmod(0o755)
     environ = {"HOME": str(tmp_path), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
-    with running({"mcpServers": {"s": {**scripted(), "sandbox": mode}}}, environ, forked=False) as daemon:
+    with running({"mcpServers": {"s": {**scripted(), "sandbox": mode}}}, environ) as daemon:
         told = unavailable(daemon)
         assert "setting up uid map: Permission denied" in told["reason"]
 
 
 def test_a_place_that_is_not_there_starts_nothing(tmp_path: Path) -> None:
     entry = {**scripted(), "sandbox": {"filesystem": {"allowRead": ["/no/such/place"]}}}
-    with running({"mcpServers": {"s": entry}}, {"HOME": str(tmp_path)}, forked=False) as daemon:
+    with running({"mcpServers": {"s": entry}}, {"HOME": str(tmp_path)}) as daemon:
         told = unavailable(daemon)
         assert told["causeData"]["path"] == "/no/such/place"
         assert "/no/such/place" in told["happened"]

@@ -12,7 +12,8 @@ import trio
 from tests.faults.arena import code_of
 from tests.faults.case import Case, Net, Play, Stdio, Step, kill
 from tests.faults.upstreams import Act
-from tests.faults.wire import HARMLESS, LOOK_SECONDS, Toxic
+from tests.faults.wire import HARMLESS, Toxic
+from tests.waiting import pauses
 
 Json = dict[str, Any]
 
@@ -122,10 +123,11 @@ class Lists:
         """Look until it is so."""
         described = await play.describe()
         with trio.move_on_after(play.case.bound):
-            while not self._fits(described):
-                await trio.sleep(LOOK_SECONDS)
+            for pause in pauses():
+                if self._fits(described):
+                    return
+                await trio.sleep(pause)
                 described = await play.describe()
-            return
         raise AssertionError(f"listed are {described}\n{play.log()}")
 
     def _fits(self, described: Any) -> bool:

@@ -338,7 +338,3 @@ class Wire:
         finally:
             self._live.pop(number, None)
             await _close(near)
-
-
-LOOK_SECONDS = 0.01
-"""Between looks at what no event tells of."""

@@ -35,7 +35,7 @@ ACTIONS = [
 @pytest.fixture(scope="module")
 def alone() -> Iterator[Daemon]:
     """A daemon whose console has a port of its own."""
-    with running({"mcpServers": SERVERS}, forked=False) as daemon:
+    with running({"mcpServers": SERVERS}) as daemon:
         daemon.ready()
         yield daemon
 
@@ -48,7 +48,7 @@ def beside_mcp() -> Iterator[Daemon]:
         for value, role in TOKENS.items()
     ]
     http = {"address": f"127.0.0.1:{free_port()}", "tokens": tokens, "origins": [SITE]}
-    with running({"mcpServers": SERVERS, "listen": {"http": http}}, forked=False) as daemon:
+    with running({"mcpServers": SERVERS, "listen": {"http": http}}) as daemon:
         daemon.ready()
         yield daemon
 
@@ -100,7 +100,7 @@ def test_behind_a_proxy_that_speaks_tls_the_cookie_is_for_tls_alone() -> None:
         "trustedProxies": ["127.0.0.1"],
         "tokens": tokens,
     }
-    with running({"mcpServers": SERVERS, "listen": {"http": http}}, forked=False) as daemon:
+    with running({"mcpServers": SERVERS, "listen": {"http": http}}) as daemon:
         daemon.ready()
         surfer = Surfer(f"127.0.0.1:{port}")
         proxied = {"host": "mcpd.example", "origin": "https://mcpd.example", "x-forwarded-proto": "https"}

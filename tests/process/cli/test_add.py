@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import forks
 from tests.e2e.harness import MCPD, ROOT, Daemon, running
 from tests.scripted_server import command
 from tests.terminals import Typing
-
-__all__ = ["forks"]
 
 QUICK = command(tools=["echo", "pid"])
 TEXT = f"""{{

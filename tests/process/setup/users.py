@@ -14,6 +14,7 @@ import pytest
 
 from daemon.bridge.stand_in import STATUS
 from daemon.processes import proc
+from tests.e2e.forking import FORKS
 from tests.scripted_server import command
 from tests.unit.cli.daemons import ROOT
 from tests.waiting import PATIENCE, WAIT, eventually
@@ -61,9 +62,13 @@ class User:
     def mcpd(
         self, *words: str, cwd: Path | None = None, path: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end; forked, where the tests of a module are (`forking`)."""
+        environ = self.environ | ({"PATH": str(path)} if path else {})
+        if FORKS.is_running:
+            return FORKS.run([*words], environ, cwd or self.home)
         return subprocess.run(
             self.command(*words),
-            env=self.environ | ({"PATH": str(path)} if path else {}),
+            env=environ,
             cwd=cwd or self.home,
             capture_output=True,
             text=True,
