@@ -1,15 +1,14 @@
-"""The price of telemetry, as ratios within one run: `python -m bench.telemetry [--calls N] [--before CHECKOUT]`.
+"""The price of telemetry, within one run: `python -m bench.telemetry [--calls N] [--before CHECKOUT]`.
 
-Daemons take turns: without telemetry, with a sound collector (all calls sampled, and one in a hundred), and with
-collectors that are slow, gone, and wrong. Then each gets so many more calls, 32 in flight, and its memory and
-what it has lost are read. Collectors are processes of their own. `--before` is another checkout, for a daemon
-without the code of telemetry.
+A daemon without telemetry takes turns with one of each other kind: with a sound collector (all calls sampled,
+and one in a hundred), and with collectors that are slow, gone, and wrong. A turn begins when both are at rest.
+Then the other one gets so many more calls, 32 in flight, and its memory and what it has lost are read.
+Collectors are processes of their own. `--before` is another checkout, for a daemon without this code.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -22,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 from bench.calls.daemons import end, servers
 from bench.calls.rounds import Case, ratio, stage
 from bench.calls.targets import FEW_TOOLS, Mcpd
+from bench.calls.wires import cpu_of
 from bench.running import running
 from daemon.processes import proc
 from tests.e2e.harness import ROOT, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping
 
     from bench.calls.rounds import Stage, Turn
     from bench.running import Daemon
@@ -37,6 +37,10 @@ SLOW_SECONDS = 3.0
 ONE = Case(name="one at a time", targets=())
 PACED = Case(name="one at a time, 10 ms apart", targets=())
 MANY = Case(name="32 in flight", targets=(), window=32)
+REST_SECONDS, LOOK_SECONDS = 15.0, 0.2
+IDLE = 0.004
+"""Seconds of CPU between two looks at a daemon at rest."""
+
 PAUSE = 0.01
 """Seconds between paced calls: a hundred calls a second are a busy daemon."""
 
@@ -88,7 +92,7 @@ def collector(manner: str) -> Iterator[str]:
 
 KINDS: dict[str, tuple[str, float]] = {
     "on": ("sound", 1.0),
-    "on, 1 % sampled": ("sound", 0.01),
+    "one in a hundred": ("sound", 0.01),
     "collector slow": ("slow", 1.0),
     "collector gone": ("gone", 1.0),
     "collector fails": ("fails", 1.0),
@@ -102,17 +106,37 @@ def configured(url: str | None, share: float) -> dict[str, Any]:
     return config if url is None else {**config, "telemetry": {"endpoint": url, "sampleRatio": share}}
 
 
-def rounds(
-    connected: Stage, names: Sequence[str], count: int, seconds: float
-) -> dict[tuple[str, str], list[Turn]]:
-    """Turns of every daemon by case and name, side by side."""
+def rest(daemon: Daemon) -> None:
+    """Wait until a daemon has done what it does after calls."""
+    until, used = time.monotonic() + REST_SECONDS, -1.0
+    while time.monotonic() < until and (now := cpu_of(daemon.pid)) - used > IDLE:
+        used = now
+        time.sleep(LOOK_SECONDS)
+
+
+def compare(connected: Stage, pair: Mapping[str, Daemon], options: argparse.Namespace) -> None:
+    """Let two daemons take turns; print the second beside the first."""
     turns: dict[tuple[str, str], list[Turn]] = {}
-    for _ in range(count):
+    for _ in range(options.rounds):
         for case in (ONE, PACED, MANY):
-            for name in names:
+            for name in pair:
+                for each in pair.values():
+                    rest(each)
                 pause = PAUSE if case is PACED else 0.0
-                turns.setdefault((case.name, name), []).append(connected.turn(case, name, seconds, pause))
-    return turns
+                turns.setdefault((case.name, name), []).append(
+                    connected.turn(case, name, options.seconds, pause)
+                )
+    for case in (ONE, PACED, MANY):
+        base, own = (turns[case.name, name] for name in pair)
+        p50s = [statistics.median(turn.p50 or 0.0 for turn in each) * 1e6 for each in (base, own)]
+        rates = [statistics.median(turn.rate for turn in each) for each in (base, own)]
+        rate = ratio([(one.rate, other.rate) for one, other in zip(own, base, strict=True)])
+        p50 = ratio([(one.p50, other.p50) for one, other in zip(own, base, strict=True)])
+        cpus = [statistics.median(turn.cpu or 0.0 for turn in each) * 1e6 for each in (base, own)]
+        told = f"rate {rates[0]:6.0f} -> {rates[1]:6.0f} ({rate:.3f}), CPU {cpus[0]:4.0f} -> {cpus[1]:4.0f} us"
+        if p50 is not None:
+            told += f", p50 {p50s[0]:5.0f} -> {p50s[1]:5.0f} us ({p50:.3f})"
+        print(f"  {case.name:28}{told}", flush=True)
 
 
 def lost(daemon: Daemon) -> int:
@@ -131,47 +155,33 @@ def main() -> int:
     parser.add_argument(
         "--calls", type=int, default=100_000, help="at each daemon, for memory (default: %(default)s)"
     )
+    parser.add_argument(
+        "--only", default=",".join(KINDS), help="kinds, with commas between (default: %(default)s)"
+    )
     parser.add_argument("--before", type=Path, metavar="CHECKOUT")
     options = parser.parse_args()
     if options.serve:
         serve(options.serve[0], int(options.serve[1]))
         return 0
-    with ExitStack() as stack:
-        daemons = {OFF: stack.enter_context(running(configured(None, 1.0)))}
-        if options.before:
-            daemons["before"] = stack.enter_context(
-                running(configured(None, 1.0), code=options.before.absolute())
-            )
-        for name, (manner, share) in KINDS.items():
-            url = stack.enter_context(collector(manner))
-            daemons[name] = stack.enter_context(running(configured(url, share)))
-        connected = stack.enter_context(stage([Mcpd(name, daemon) for name, daemon in daemons.items()]))
-        turns = rounds(connected, [*daemons], options.rounds, options.seconds)
-        for case in (ONE, PACED, MANY):
-            base = turns[case.name, OFF]
-            for name in daemons:
-                own = turns[case.name, name]
-                p50, p99, rate = (
-                    statistics.median(getattr(turn, what) for turn in own) for what in ("p50", "p99", "rate")
-                )
-                pairs = zip(own, base, strict=True)
-                compared = ratio([(one.p50, other.p50) for one, other in pairs])
-                print(
-                    f"{case.name:28}{name:20}p50 {p50 * 1e6:7.0f} us ({compared:.3f})"
-                    f"  p99 {p99 * 1e6:8.0f} us  {rate:7.0f} a second"
-                )
-        for name, daemon in daemons.items():
-            done, before, began = 0.0, proc.resident(daemon.pid), time.perf_counter()
+    kinds: dict[str, tuple[str | None, float]] = {"before": (None, 1.0)} if options.before else {}
+    kinds |= {name: KINDS[name] for name in options.only.split(",") if name}
+    for name, (manner, share) in kinds.items():
+        with ExitStack() as stack:
+            url = None if manner is None else stack.enter_context(collector(manner))
+            code = options.before.absolute() if manner is None else ROOT
+            pair = {
+                OFF: stack.enter_context(running(configured(None, 1.0))),
+                name: stack.enter_context(running(configured(url, share), code=code)),
+            }
+            connected = stack.enter_context(stage([Mcpd(each, daemon) for each, daemon in pair.items()]))
+            print(name)
+            compare(connected, pair, options)
+            daemon, done, at = pair[name], 0.0, [proc.resident(pair[name].pid)]
             while done < options.calls:
-                turn = connected.turn(MANY, name, 1.0)
-                done += turn.rate
-            took = time.perf_counter() - began
-            print(
-                f"{name:20}{done:9.0f} calls in {took:5.1f} s, memory {before / 2**20:6.1f} ->"
-                f" {proc.resident(daemon.pid) / 2**20:6.1f} MiB, traces lost {lost(daemon)}",
-                flush=True,
-            )
-    print(json.dumps({"rounds": options.rounds, "seconds": options.seconds}))
+                done += connected.turn(MANY, name, 1.0).rate
+                at.append(proc.resident(daemon.pid))
+            sizes = f"{at[0] / 2**20:.1f} -> {at[len(at) // 2] / 2**20:.1f} -> {at[-1] / 2**20:.1f} MiB"
+            print(f"  {done:.0f} calls: memory {sizes}, traces lost: {lost(daemon)}", flush=True)
     return 0
 
 

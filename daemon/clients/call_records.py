@@ -12,7 +12,7 @@ from daemon.audit.record import AuditRecord, Decision, digest, moment
 from daemon.catalog.permissions import described, rule_for
 from daemon.counting.tally import CANCELLED, OK
 from daemon.protocol import CALL_TOOL, MODERN_VERSION
-from daemon.tracing.call_trace import ARGUMENTS, CallTrace, trace_id
+from daemon.tracing.call_trace import CallTrace, trace_id
 
 if TYPE_CHECKING:
     from daemon.clients.calls import ClientCall
@@ -37,7 +37,7 @@ def ended(call: ClientCall, outcome: str, seconds: float, at: float, size: int) 
     audit, trace = call.calls.context.audit, call.trace
     if trace is not None:
         call.trace = None
-        _trace(call, trace, outcome, at)
+        _trace(call, trace, outcome, at, size)
     sent = call.key is not None and not call.in_line
     if not sent and outcome in {OK, CANCELLED}:
         return
@@ -55,7 +55,7 @@ def note_question(call: ClientCall, server: str, name: str) -> None:
     audit.note(lambda: members(arguments_sha256=digest(arguments)))
 
 
-def _trace(call: ClientCall, trace: CallTrace, outcome: str, at: float) -> None:
+def _trace(call: ClientCall, trace: CallTrace, outcome: str, at: float, size: int) -> None:
     context, client, request, upstream = call.calls.context, call.calls.client, call.request, call.upstream
     if context.tracer is None:
         return
@@ -64,14 +64,10 @@ def _trace(call: ClientCall, trace: CallTrace, outcome: str, at: float) -> None:
     known = upstream is not None or call.name in request.surface.meta_tools
     name = (call.name or call.label.partition("/prompt:")[2]) if known else ""
     own = call.method, call.tool or name, "" if upstream is None else upstream.of
-    trace.about |= {
-        "mcp.session.id": (state.key if state.named else None) or f"#{client.number}",
-        "mcp.protocol.version": MODERN_VERSION if request.modern else client.protocol,
-        "jsonrpc.request.id": request.id.decode(errors="replace").strip('"'),
-        "mcpd.request.size": len(call.given),
-    }
-    if context.tracer.arguments:
-        trace.about[ARGUMENTS] = call.given[:MAX_ARGUMENTS]
+    session = (state.key if state.named else None) or f"#{client.number}"
+    version = MODERN_VERSION if request.modern else client.protocol
+    arguments = call.given[:MAX_ARGUMENTS] if context.tracer.arguments else b""
+    trace.about, trace.size = (request.id, arguments, session, version, len(call.given)), size
     context.tracer.ended(trace, (call.client_method, name, ""), own, outcome)
 
 

@@ -393,8 +393,6 @@ class CallsInFlight:
         if request.modern:
             result = protocol.completed(bytes(result))
         self._peer.answer(request.id, result)
-        if call.trace is not None:
-            call.trace.about["mcpd.response.size"] = len(result)
         if call.upstream is not None and call.upstream.has_resources:
             note_links(request.session.links, call.upstream.of, linked_in(result))
         failed = outcome == "ok" and is_error(result)
@@ -408,7 +406,7 @@ class CallsInFlight:
             self.forget(call)
             self._peer.refuse(call.request.id, code, message, data)
             if call.trace is not None:
-                call.trace.about["rpc.response.status_code"] = str(code)
+                call.trace.code = str(code)
             self._record(call, outcome, len(message), failed=False)
             self._failed(call, outcome, message)
         elif call.parked is not None:

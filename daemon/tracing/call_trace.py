@@ -10,7 +10,6 @@ import importlib.util
 import re
 from collections.abc import Callable, Mapping
 from random import getrandbits
-from typing import Any
 
 from msgspec import Raw, Struct
 
@@ -47,8 +46,6 @@ _PARENT = re.compile(
 )
 """A `traceparent` (W3C, Trace Context) as it stands in `_meta` (SEP-414)."""
 
-ARGUMENTS = "gen_ai.tool.call.arguments"
-"""The attribute that holds raw arguments, until it is redacted in `tracing.otlp`."""
 
 WAITS = {"wait_awake": "start", "_known": "start", "wait_current": "list", "ask": "ask", "sleep": "limit"}
 """The spans of the functions that a call waits in (`clients.dispatch`); other waits have none."""
@@ -73,8 +70,12 @@ class CallTrace(Struct, eq=False):
     in_line: float = 0.0
     """Since when it queues at its server; 0 if it does not."""
     waits: list[tuple[str, float, float]] = []
-    about: dict[str, Any] = {}
-    """Attributes of its span."""
+    about: tuple[bytes, bytes, str, str, int] = (b"", b"", "", "", 0)
+    """Raw id and arguments of its request, its session, its revision of MCP, and the bytes of its arguments."""
+    size: int = 0
+    """Bytes of its answer."""
+    code: str = ""
+    """The JSON-RPC code of its error."""
     series: tuple[tuple[str, ...], ...] = ()
     """The keys of its durations, as the client sees it and as the server does: metric, method, tool or prompt,
     server, type of error."""
@@ -97,10 +98,11 @@ class CallTrace(Struct, eq=False):
 def begun(meta: Mapping[str, Raw], began: float, ratio: float, by_parent: bool) -> CallTrace:  # noqa: FBT001 - a sampler has two parts
     """Begin a trace, or a part of the client's, by the sampler."""
     found = _PARENT.fullmatch(meta["traceparent"]) if "traceparent" in meta else None
-    parts = (b"%x" % getrandbits(128), b"0", b"0") if found is None else found.groups()
-    trace, parent, flags = (int(part, 16) for part in parts)
+    trace, parent, flags, spans = getrandbits(128), 0, 0, getrandbits(128)
+    if found is not None:
+        trace, parent, flags = (int(part, 16) for part in found.groups())
     kept = bool(flags & 1) if by_parent and parent else trace % 2**64 < round(ratio * 2**64)
-    return CallTrace(trace, parent, getrandbits(64), getrandbits(64), kept, began)
+    return CallTrace(trace, parent, spans >> 64, spans % 2**64, kept, began)
 
 
 def with_trace(meta: Mapping[str, Raw], trace: CallTrace) -> Mapping[str, Raw]:

@@ -28,7 +28,7 @@ from daemon.config.tuning import Telemetry
 from daemon.history.event import Event
 from daemon.history.event_words import sentence
 from daemon.protocol import CALL_TOOL, GET_PROMPT
-from daemon.tracing.call_trace import ARGUMENTS, BOUNDS, CallTrace, signals
+from daemon.tracing.call_trace import BOUNDS, CallTrace, signals
 
 CUMULATIVE = metrics.AggregationTemporality.CUMULATIVE
 
@@ -36,6 +36,10 @@ TRACE_ID = "traceId"
 """The member of an event's details that names the trace of its call."""
 
 METHOD = "mcp.method.name"
+ABOUT = (
+    *("jsonrpc.request.id", "gen_ai.tool.call.arguments", "mcp.session.id", "mcp.protocol.version"),
+    *("mcpd.request.size", "mcpd.response.size", "rpc.response.status_code"),
+)
 TARGETS = {CALL_TOOL: "gen_ai.tool.name", GET_PROMPT: "gen_ai.prompt.name"}
 Pair = tuple[Any, Any]
 About = dict[str, Any]
@@ -82,10 +86,11 @@ class OtlpExport:
     def _spans(self, calls: Sequence[CallTrace]) -> list[ReadableSpan]:
         spans = []
         for call in calls:
-            if ARGUMENTS in call.about:
-                call.about[ARGUMENTS] = self._redact(call.about[ARGUMENTS].decode(errors="replace"))
             (_, *asked), (_, *sent) = call.series
-            about, whole = _attributes(*asked, **call.about), (call.began, call.ended)
+            number, arguments = (each.decode(errors="replace") for each in call.about[:2])
+            said = number.strip('"'), self._redact(arguments), *call.about[2:], call.size, call.code
+            more: About = dict(zip(ABOUT, said, strict=True))
+            about, whole = _attributes(*asked, **more), (call.began, call.ended)
             spans.append(self._span(call, SpanKind.SERVER, (call.span, call.parent), whole, about))
             for name, began, ended in call.waits:
                 about, ids = {METHOD: f"mcpd.{name}"}, (getrandbits(64), call.span)

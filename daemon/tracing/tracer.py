@@ -30,11 +30,12 @@ dropped and counted."""
 GATHER_SECONDS = 1.0
 """Seconds between looks at the queues."""
 
-BATCH = 64
-"""Calls or events in one request: encoded in a few milliseconds, for which the loop may have to wait."""
+BATCH = 16
+"""Calls or events in one request: encoded in some 3 ms, for which the loop may have to wait."""
 
-REST = 3.0
-"""Seconds of rest after each second of processor time, so that the loop has the interpreter."""
+REST = 9.0
+"""Seconds of rest after each second of processor time: the loop has the interpreter, and some 400 calls a
+second are exported."""
 
 STOP_SECONDS = 1.0
 """Seconds that the daemon waits at its end for the last export."""
@@ -83,9 +84,10 @@ class Tracer:
         queue.append(what)
 
     def _count(self, series: tuple[str, ...], seconds: float) -> None:
-        if series not in self.durations and len(self.durations) >= SERIES:
-            series = (series[0], "_OTHER", "", "", "")
-        found = self.durations.setdefault(series, [0.0] * (len(BOUNDS) + 2))
+        found = self.durations.get(series)
+        if found is None:
+            key = series if len(self.durations) < SERIES else (series[0], "_OTHER", "", "", "")
+            found = self.durations.setdefault(key, [0.0] * (len(BOUNDS) + 2))
         found[0] += seconds
         found[1 + bisect_left(BOUNDS, seconds)] += 1
 
