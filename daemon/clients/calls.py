@@ -419,6 +419,8 @@ class CallsInFlight:
     def interrupt(self, call: ClientCall, result: bytes) -> None:
         """Answer the client's request but not its call: another request takes its place."""
         self.forget(call)
+        if call.trace is not None and call.parked is None:
+            self.hand_over(call, "ok")
         # Progress belongs to the request that has ended.
         call.token = None
         self._peer.answer(call.request.id, result)

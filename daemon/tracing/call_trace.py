@@ -54,7 +54,7 @@ BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.
 """Bounds of the durations' buckets, in seconds (OpenTelemetry, conventions for MCP)."""
 
 
-class CallTrace(Struct, eq=False):
+class CallTrace(Struct, eq=False, gc=False):
     """The trace of one call."""
 
     trace: int
@@ -69,7 +69,7 @@ class CallTrace(Struct, eq=False):
     """When it was sent to its server; 0 if it was not."""
     in_line: float = 0.0
     """Since when it queues at its server; 0 if it does not."""
-    waits: list[tuple[str, float, float]] = []
+    waits: tuple[tuple[str, float, float], ...] = ()
     about: tuple[bytes, bytes, str, str, int] = (b"", b"", "", "", 0)
     """Raw id and arguments of its request, its session, its revision of MCP, and the bytes of its arguments."""
     size: int = 0
@@ -86,13 +86,13 @@ class CallTrace(Struct, eq=False):
     def was_sent(self, now: float, *, in_line: bool) -> None:
         """Note that its server has it, or lets it queue."""
         if self.in_line:
-            self.waits.append(("queue", self.in_line, now))
+            self.waits += (("queue", self.in_line, now),)
         self.in_line, self.sent = (now, self.sent) if in_line else (0.0, self.sent or now)
 
     def waited(self, wait: Callable[..., object], began: float, now: float) -> None:
         """Note a wait by its function."""
         if (name := WAITS.get(getattr(getattr(wait, "func", wait), "__name__", ""))) and now > began:
-            self.waits.append((name, began, now))
+            self.waits += ((name, began, now),)
 
 
 def begun(meta: Mapping[str, Raw], began: float, ratio: float, by_parent: bool) -> CallTrace:  # noqa: FBT001 - a sampler has two parts

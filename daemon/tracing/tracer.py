@@ -34,7 +34,7 @@ BATCH = 16
 """Calls or events in one request: encoded in some 3 ms, for which the loop may have to wait."""
 
 REST = 9.0
-"""Seconds of rest after each second of processor time: the loop has the interpreter, and some 400 calls a
+"""Seconds of rest after each second of processor time: the loop has the interpreter, and some 500 calls a
 second are exported."""
 
 STOP_SECONDS = 1.0

@@ -49,7 +49,7 @@ async def test_a_call_is_a_trace_with_the_part_of_its_server(nursery: trio.Nurse
     size = len('{"category": "alpha", "name": "echo", "args": {"a": 1}}')
     assert trace.about == (b'"x"', b"", "#1", "2025-11-25", size)
     assert (trace.size, trace.code) == (len('{"content":[]}'), "")
-    assert trace.waits == []
+    assert trace.waits == ()
 
 
 async def test_a_modern_client_s_version_is_that_of_its_request(nursery: trio.Nursery) -> None:
@@ -254,3 +254,22 @@ async def test_without_telemetry_a_call_has_no_trace(stage: Stage, client: Clien
     sent = await stage.alpha.wait_sent()
     assert sent.call.trace is None  # type: ignore[attr-defined]
     assert sent.call.meta == {}
+
+
+async def test_a_request_that_ends_with_a_question_is_a_trace_and_its_retry_another(
+    nursery: trio.Nursery,
+) -> None:
+    rules = [{"match": "*", "then": "ask"}]
+    stage = traced(profiles={"default": {"surface": "category", "permissions": rules}})
+    client = await stage.client(nursery)
+    able = {**MODERN, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+    await client.call("alpha", "echo", _meta=able)
+    asked = (await client.get())["result"]
+    answer = {"permission": {"action": "accept", "content": {"choice": "allow once"}}}
+    said = {"requestState": asked["requestState"], "inputResponses": answer}
+    await client.call("alpha", "echo", request_id=2, _meta=able, **said)
+    stage.answer(await stage.alpha.wait_sent())
+    await client.get()
+    first, second = taken(stage)
+    assert (first.about[0], first.sent, first.series[0][-1]) == (b"1", 0, "")
+    assert (second.about[0], second.sent > 0) == (b"2", True)

@@ -151,8 +151,8 @@ def test_a_wait_is_noted_by_its_function() -> None:
     made.waited(ask, 2.0, 4.0)
     made.waited(ask, 4.0, 4.0)
     made.waited(test_a_wait_is_noted_by_its_function, 4.0, 5.0)
-    assert made.waits == [("start", 1.0, 2.0), ("ask", 2.0, 4.0)]
-    assert trace().waits == []
+    assert made.waits == (("start", 1.0, 2.0), ("ask", 2.0, 4.0))
+    assert trace().waits == ()
 
 
 def test_a_call_in_line_is_sent_when_its_turn_has_come() -> None:
@@ -160,6 +160,6 @@ def test_a_call_in_line_is_sent_when_its_turn_has_come() -> None:
     made.was_sent(1.0, in_line=True)
     assert made.sent == 0
     made.was_sent(3.0, in_line=False)
-    assert (made.sent, made.waits) == (3.0, [("queue", 1.0, 3.0)])
+    assert (made.sent, made.waits) == (3.0, (("queue", 1.0, 3.0),))
     made.was_sent(5.0, in_line=False)
-    assert (made.sent, made.waits) == (3.0, [("queue", 1.0, 3.0)])
+    assert (made.sent, made.waits) == (3.0, (("queue", 1.0, 3.0),))
