@@ -31,7 +31,7 @@ from daemon.clients.server_requests import (
     read_refusal,
     with_author,
 )
-from daemon.counting.tally import CANCELLED, Tally
+from daemon.counting.tally import CANCELLED, OK, Tally
 from daemon.errors import CallError, InternalError, Overloaded, UpstreamCallError, UpstreamLost
 from daemon.history.event import Event, EventKind
 from daemon.ports import Upstream
@@ -420,7 +420,7 @@ class CallsInFlight:
         """Answer the client's request but not its call: another request takes its place."""
         self.forget(call)
         if call.trace is not None and call.parked is None:
-            self.hand_over(call, "ok")
+            self.ended(call, OK, 0.0, self.context.wall(), len(result))
         # Progress belongs to the request that has ended.
         call.token = None
         self._peer.answer(call.request.id, result)
