@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_network
@@ -23,6 +22,7 @@ from daemon.clients.doors.http.reading import Head
 from daemon.clients.doors.http.valid_tokens import Tokens
 from daemon.config.config_model import PORTS
 from daemon.config.listen import DEFAULT_PROFILE, HttpListen, is_loopback, numeric, split_authority
+from daemon.kit.waiting import keep_latest
 from daemon.kit.wording import quoted
 from daemon.safety.escape import visible
 
@@ -54,7 +54,7 @@ class Attempts:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._known: OrderedDict[str, Attempt] = OrderedDict()
+        self._known: dict[str, Attempt] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -84,12 +84,8 @@ class Attempts:
 
     def _of(self, address: str) -> Attempt:
         key = neighbourhood(address)
-        attempt = self._known.get(key)
-        if attempt is None:
-            attempt = self._known[key] = Attempt()
-            if len(self._known) > MAX_ADDRESSES:
-                self._known.popitem(last=False)
-        self._known.move_to_end(key)
+        attempt = self._known.get(key) or Attempt()
+        keep_latest(self._known, key, attempt, MAX_ADDRESSES)
         return attempt
 
 
