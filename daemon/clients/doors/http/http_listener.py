@@ -114,7 +114,7 @@ class HttpListener:
 
     def settle(self, visit: Visit, owner: str) -> None:
         """Give an authenticated connection a place of its own."""
-        visit.owner = visit.owner or owner
+        visit.owner = owner if visit.owner is None else visit.owner
         self._strangers.leave(visit.scope)
 
     async def _tick(self) -> NoReturn:
