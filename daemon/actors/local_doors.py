@@ -82,22 +82,17 @@ RETRY_SECONDS = 30.0
 """Seconds between attempts to bind an address that is taken."""
 
 
+@attrs.define(eq=False)
 class Exposition:
     """Opens the door of metrics while the configuration asks for it."""
 
-    def __init__(
-        self,
-        catalog: Watch[Catalog],
-        export: Callable[[], Awaitable[str]],
-        *,
-        readiness: Callable[[], Readiness],
-        outbox: Outbox,
-    ) -> None:
-        """Start with nothing opened; `export` returns the text of the metrics."""
-        self.address: Watch[tuple[str, int] | None] = Watch(None)
-        """The address while it listens, else None."""
-        self._catalog = catalog
-        self._door = partial(metrics_door, export=export, readiness=readiness, outbox=outbox)
+    _catalog: Watch[Catalog]
+    _export: Callable[[], Awaitable[str]]
+    """Returns the text of the metrics."""
+    _readiness: Callable[[], Readiness] = attrs.field(kw_only=True)
+    _outbox: Outbox = attrs.field(kw_only=True)
+    address: Watch[tuple[str, int] | None] = attrs.field(factory=lambda: Watch(None), init=False)
+    """The address while it listens, else None."""
 
     async def run(self) -> None:
         """Serve as the current configuration says, until cancelled."""
@@ -131,7 +126,8 @@ class Exposition:
             with closing(_bound(listen)) as listener:
                 self.address.set(listener.getsockname()[:2])
                 logger.info("metrics: http://{}/metrics", address_of(listener))
-                await self._door(listener).run()
+                door = metrics_door(listener, self._export, readiness=self._readiness, outbox=self._outbox)
+                await door.run()
         except OSError as error:
             return error.strerror or str(error)
         except Exception as error:  # noqa: BLE001 - the boundary: clients are served without metrics

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from daemon.actors.control import Control
-    from daemon.clients.doors.http.door import HttpDoor, HttpNeeds
+    from daemon.clients.doors.http.door import HttpDoor
     from daemon.config.config_model import Config
     from daemon.config.parse import Plan
     from daemon.console.console import Console
@@ -40,7 +40,6 @@ else:
     Control = later("daemon.actors.control", "Control", due=True)  # 30 ms, needed once an operator asks
     SummaryQuestions = later("daemon.summaries.endpoint", "SummaryQuestions")
     HttpDoor = later("daemon.clients.doors.http.door", "HttpDoor")  # 15 ms, needed only where HTTP is served
-    HttpNeeds = later("daemon.clients.doors.http.door", "HttpNeeds")
     Console = later("daemon.console.console", "Console")  # needed once somebody looks at it
 
 CONTROL_CONNECTIONS = 32
@@ -180,7 +179,7 @@ def _http(wiring: Wiring, listener: socket.socket) -> HttpDoor:
         details = {"door": "http", "reason": reason}
         wiring.gathering.add(Event(kind=EventKind.REFUSED, details=details))
 
-    needs = HttpNeeds(
+    return HttpDoor(
         listener=listener,
         tls=wiring.around.tls,
         state=Path(wiring.around.facts.state),
@@ -197,7 +196,6 @@ def _http(wiring: Wiring, listener: socket.socket) -> HttpDoor:
         outbox=wiring.outbox,
         console=lambda: wiring.console,
     )
-    return HttpDoor(needs)
 
 
 def _exporter(wiring: Wiring) -> Exporter:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import unquote
 
-import msgspec
+import attrs
 import trio
 from loguru import logger
 
@@ -38,6 +38,7 @@ from daemon.clients.doors.listening import PAUSE_SHARE
 from daemon.clients.doors.tls import renew
 from daemon.config.listen import HttpListen, is_loopback
 from daemon.config.redaction import Redactors
+from daemon.config.tuning import Limits
 from daemon.config.validate import SERVERS_FOLLOW
 from daemon.host.notify import Readiness
 from daemon.host.tokens import TokenFile
@@ -62,81 +63,79 @@ METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 DEPTH = 3  # parts of the longest path: `/mcp/PROFILE/SURFACE`
 
 
-class HttpNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """The daemon's contributions to HTTP."""
-
-    listener: socket.socket  # bound, listening and non-blocking
-    tls: ssl.SSLContext | None  # none: without TLS
-    state: Path  # the state directory, with the token file
-    handed_over: bytes = b""  # the previous daemon's tokens
-    hand_over: Callable[[bytes], None] = lambda _content: None  # hands tokens to the next daemon
-    redact: Redactors
-    catalog: Watch[Catalog]
-    offers: Offers  # the tools of each profile
-    surfaces: tuple[str, ...]
-    export: Callable[[], Awaitable[str]]  # makes the text of `/metrics`
-    readiness: Callable[[], Readiness]
-    count: Callable[[str], None]  # counts a refused request, by its reason
-    vet: Callable[[socket.socket], Awaitable[bool]] | None = None
-    """vets the process at the other end; None: any may come in"""
-    serve: Callable[[Link, Principal], Awaitable[None]]  # serves a link until it ends, and contains its faults
-    outbox: Outbox
-    console: Callable[[], WebApplication | None]  # makes the console on demand, if there is one
-
-
+@attrs.define(eq=False, kw_only=True)
 class HttpDoor:
     """Serves HTTP while the daemon runs."""
 
-    def __init__(self, needs: HttpNeeds) -> None:
-        config = needs.catalog.value.config
-        http, limits = config.listen.http or HttpListen(), config.limits
+    _listener: socket.socket  # bound, listening and non-blocking
+    _tls: ssl.SSLContext | None  # none: without TLS
+    _state: Path  # the state directory, with the token file
+    _handed_over: bytes = b""  # the previous daemon's tokens
+    _hand_over: Callable[[bytes], None] = lambda _content: None  # hands tokens to the next daemon
+    _redact: Redactors
+    _catalog: Watch[Catalog]
+    _offers: Offers  # the tools of each profile
+    _surfaces: tuple[str, ...]
+    _export: Callable[[], Awaitable[str]]  # makes the text of `/metrics`
+    _readiness: Callable[[], Readiness]
+    _count: Callable[[str], None]  # counts a refused request, by its reason
+    _vet: Callable[[socket.socket], Awaitable[bool]] | None = None
+    """vets the process at the other end; None: any may come in"""
+    _serve: Callable[[Link, Principal], Awaitable[None]]  # serves a link until it ends, and contains its faults
+    _outbox: Outbox
+    _console: Callable[[], WebApplication | None]  # makes the console on demand, if there is one
+    tokens: Tokens = attrs.field(init=False)
+    _http: HttpListen = attrs.field(init=False)  # changes with a restart only
+    _limits: Limits = attrs.field(init=False)
+    _patience: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _admission: HttpAdmission = attrs.field(init=False)
+    _mcp: McpEndpoint = attrs.field(init=False)
+    _accepting: HttpListener = attrs.field(init=False)
+    _nursery: trio.Nursery = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        config, outbox = self._catalog.value.config, self._outbox
+        self._http, self._limits = config.listen.http or HttpListen(), config.limits
         self.tokens = Tokens(
-            http,
-            TokenFile(needs.state),
-            redact=needs.redact,
-            handed_over=needs.handed_over,
-            hand_over=needs.hand_over,
+            self._http,
+            TokenFile(self._state),
+            redact=self._redact,
+            handed_over=self._handed_over,
+            hand_over=self._hand_over,
         )
         self.tokens.on_revoked = self.expel
-        self._needs = needs
-        self._limits = limits
-        self._files = http.tls
-        self._has_console = http.console
-        self._patience = trio.CancelScope()
-        self._admission = HttpAdmission(http, self.tokens, count=needs.count)
-        self._mcp = McpEndpoint(
-            self._start, outbox=needs.outbox, places=limits.connections, definition=self._definition
-        )
-        self._listener = HttpListener(
+        self._admission = HttpAdmission(self._http, self.tokens, count=self._count)
+        places, queue = self._limits.connections, self._limits.client_queue_bytes
+        self._mcp = McpEndpoint(self._start, outbox=outbox, places=places, definition=self._definition)
+        self._accepting = HttpListener(
             Bounds(
                 door="http",
                 strangers=MAX_STRANGERS,
-                places=limits.connections,
-                queue=limits.client_queue_bytes,
-                pause=limits.client_queue_bytes // PAUSE_SHARE,
-                body=limits.client_message_bytes,
+                places=places,
+                queue=queue,
+                pause=queue // PAUSE_SHARE,
+                body=self._limits.client_message_bytes,
             ),
-            needs.listener,
+            self._listener,
             self._judge,
-            outbox=needs.outbox,
-            tls=needs.tls,
-            vet=needs.vet,
+            outbox=outbox,
+            tls=self._tls,
+            vet=self._vet,
             on_tick=self._mcp.sessions.tick,
             on_ended=self._mcp.forget,
         )
-        self._nursery: trio.Nursery
 
     async def run(self) -> NoReturn:
         """Serve until cancelled; raises OSError for a broken listening socket."""
-        logger.info("http: clients connect to {}://{}/mcp", self._scheme, address_of(self._needs.listener))
+        logger.info("http: clients connect to {}://{}/mcp", self._scheme, address_of(self._listener))
         async with trio.open_nursery() as self._nursery:
-            await self._listener.run()
+            await self._accepting.run()
 
     @property
     def address(self) -> str:
         """The url for a browser on this machine, as in `http://127.0.0.1:7337`."""
-        http = self._needs.catalog.value.config.listen.http or HttpListen()
-        host, port = self._needs.listener.getsockname()[:2]
+        http = self._catalog.value.config.listen.http or HttpListen()
+        host, port = self._listener.getsockname()[:2]
         if not is_loopback(host) and http.hosts:
             host = http.hosts[0]
         elif ip_address(host).is_unspecified:
@@ -145,21 +144,21 @@ class HttpDoor:
 
     @property
     def _scheme(self) -> str:
-        return "http" if self._needs.tls is None else "https"
+        return "http" if self._tls is None else "https"
 
     @property
     def drain_seconds(self) -> float:
         """Seconds of full service before a stop, in which balancers notice it."""
-        http = self._needs.catalog.value.config.listen.http
+        http = self._catalog.value.config.listen.http
         return 0 if http is None else http.drain
 
     async def drain(self) -> None:
         """Serve on for `drain_seconds`, then accept nobody, and close connections after their requests."""
         with self._patience:
             await trio.sleep(self.drain_seconds)
-        self._listener.drain()
+        self._accepting.drain()
         self._mcp.sessions.end_streams()
-        self._needs.outbox.flush()
+        self._outbox.flush()
 
     def hurry(self) -> None:
         """End the wait for balancers."""
@@ -167,29 +166,29 @@ class HttpDoor:
 
     async def renew(self) -> None:
         """Read the certificate again; a faulty one is logged, and the old one stays."""
-        if self._needs.tls is not None and self._files is not None:
+        if self._tls is not None and self._http.tls is not None:
             try:
-                await trio.to_thread.run_sync(renew, self._needs.tls, self._files)
+                await trio.to_thread.run_sync(renew, self._tls, self._http.tls)
             except OSError as error:
                 logger.warning("cannot renew the certificate, the old one stays: {}", error.strerror or error)
 
     def expel(self, visitor: Principal) -> None:
         """End everything that the owner of a revoked token has open."""
-        if visitor.token and (console := self._console()) is not None:
+        if visitor.token and (console := self._pages()) is not None:
             console.revoked(visitor.token)
         self._mcp.sessions.end_all(lambda each: each == visitor)
-        for visit in self._listener.visits.values():
+        for visit in self._accepting.visits.values():
             if visitor in visit.visitors:
                 visit.scope.cancel()
-        self._needs.outbox.flush()
+        self._outbox.flush()
 
-    def _console(self) -> WebApplication | None:
-        return self._needs.console() if self._has_console else None
+    def _pages(self) -> WebApplication | None:
+        return self._console() if self._http.console else None
 
     def _definition(self, place: Place, name: str) -> bytes:
         """The tool of that name at a place, raw; empty if missing."""
-        offers = self._needs.offers
-        catalog = offers.choices.of(self._needs.catalog.value, place.servers)
+        offers = self._offers
+        catalog = offers.choices.of(self._catalog.value, place.servers)
         found = offers.of(catalog, catalog.config.profiles[place.profile]).find(name)
         return b"" if found is None else found.tool.raw
 
@@ -198,10 +197,10 @@ class HttpDoor:
 
     async def _serve_link(self, link: Link, visitor: Principal, done: Callable[[], None]) -> None:
         try:
-            await self._needs.serve(link, visitor)
+            await self._serve(link, visitor)
         finally:
             done()
-            self._needs.outbox.flush()
+            self._outbox.flush()
 
     def _judge(self, exchange: HttpExchange, visit: Visit) -> None:
         """Admit a request by its head, and have it served."""
@@ -217,16 +216,16 @@ class HttpDoor:
             self._route(exchange, visit)
 
     def _route(self, exchange: HttpExchange, visit: Visit) -> None:
-        needs, head = self._needs, exchange.head
+        head = exchange.head
         # Exact: a proxy that refuses `/metrics` from outside must not be bypassed by `//metrics`.
         first, *rest = head.path.removeprefix("/").removesuffix("/").split("/")
-        export = needs.export if needs.catalog.value.config.metrics.enabled else None
+        export = self._export if self._catalog.value.config.metrics.enabled else None
         if answers(
             exchange,
             visit,
-            needs.readiness(),
+            self._readiness(),
             export,
-            needs.outbox,
+            self._outbox,
             admit=lambda: require_all_profiles(self._visitor(exchange, visit)),
         ):
             return
@@ -234,14 +233,14 @@ class HttpDoor:
             self._mcp.serve(exchange, self._place(exchange, visit, rest))
         elif first == "ws" and len(rest) < DEPTH:
             self._upgrade(exchange, visit, self._place(exchange, visit, rest))
-        elif is_console(head) and (console := self._console()) is not None:
+        elif is_console(head) and (console := self._pages()) is not None:
             if console.knows(head.headers):
                 self._settle(exchange, visit, OWNER)
             exchange.headers = {}  # No other page reads this one, whatever CORS allows for MCP.
-            is_private = needs.tls is not None or self._admission.is_private(head)
+            is_private = self._tls is not None or self._admission.is_private(head)
             scheme = "https" if is_private else "http"
             address = self._admission.address(head)
-            request = AsgiRequest(exchange, console, address, outbox=needs.outbox, scheme=scheme)
+            request = AsgiRequest(exchange, console, address, outbox=self._outbox, scheme=scheme)
             request.start(visit.tasks.start_soon)
         else:
             raise Refusal(HTTPStatus.NOT_FOUND, "nothing here: MCP is at /mcp\n")
@@ -254,20 +253,20 @@ class HttpDoor:
             key=key,
             visitor=place.visitor,
             hello=place.hello(named),
-            serve=self._needs.serve,
-            outbox=self._needs.outbox,
+            serve=self._serve,
+            outbox=self._outbox,
             limits=self._limits,
         )
 
     def _place(self, exchange: HttpExchange, visit: Visit, rest: list[str]) -> Place:
         """The principal of a request, and its destination by the rest of the path."""
-        visitor, config = self._visitor(exchange, visit), self._needs.catalog.value.config
+        visitor, config = self._visitor(exchange, visit), self._catalog.value.config
         chooses = rest[:1] == [SERVERS_FOLLOW]
         profile = self._admission.profile(visitor, rest[0] if rest and not chooses else None)
         surface = rest[1] if len(rest) > 1 and not chooses else None
         for what, name, known in (
             ("profile", profile, config.profiles),
-            ("surface", surface, (None, *self._needs.surfaces)),
+            ("surface", surface, (None, *self._surfaces)),
         ):
             if name not in known:
                 raise Refusal(HTTPStatus.NOT_FOUND, f"there is no {what} {str(name)[:100]!r}\n")
@@ -290,11 +289,11 @@ class HttpDoor:
         if visit.owner is None and (crowd := self._crowd(owner)):
             exchange.responses.is_last = True  # It stays unauthenticated, and makes room for others.
             raise self._admission.crowded(exchange.head, crowd)
-        self._listener.settle(visit, owner)
+        self._accepting.settle(visit, owner)
 
     def _crowd(self, owner: str) -> str:
         """The reason why an owner gets no further connection, or an empty text."""
-        most, owners = self._limits.connections, self._listener.owners()
+        most, owners = self._limits.connections, self._accepting.owners()
         taken, share = owners.count(owner), max(1, most // OWNER_SHARE)
         if len(owners) >= most:
             return f"{most} clients are connected (limits.connections)"

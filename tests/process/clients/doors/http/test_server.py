@@ -19,7 +19,7 @@ import trustme
 from daemon.catalog.offer import Offers
 from daemon.clients.client import Principal
 from daemon.clients.doors.http.binding import address_of, adopt, bind_http
-from daemon.clients.doors.http.door import MAX_STRANGERS, HttpDoor, HttpNeeds
+from daemon.clients.doors.http.door import MAX_STRANGERS, HttpDoor
 from daemon.clients.doors.listening import Front
 from daemon.clients.doors.tls import tls_context
 from daemon.config.config_model import Config, Metrics, Profile
@@ -94,7 +94,7 @@ def a_door(
     registry, _ = registry_and_servers(
         Config(listen=Listen(http=http), limits=limits or Limits(), profiles=profiles, metrics=metrics)
     )
-    needs = HttpNeeds(
+    return HttpDoor(
         listener=listener,
         tls=None if http.tls is None else tls_context(http.tls),
         state=state,
@@ -109,7 +109,6 @@ def a_door(
         outbox=outbox or Outbox(),
         console=lambda: None,
     )
-    return HttpDoor(needs)
 
 
 @asynccontextmanager
