@@ -18,7 +18,7 @@ import msgspec
 import trio
 from loguru import logger
 
-from daemon.audit.chain import ChainHead
+from daemon.audit.record import ChainHead
 from daemon.catalog.loaded import SessionRecord
 from daemon.catalog.snapshot import Catalog
 from daemon.facts import Fact

@@ -14,8 +14,8 @@ import msgspec
 import trio
 from loguru import logger
 
-from daemon.audit.chain import Chain, ChainHead
-from daemon.audit.record import AuditRecord, Decision, moment
+from daemon.audit.chain import Chain
+from daemon.audit.record import AuditRecord, ChainHead, Decision, moment
 from daemon.config.tuning import AuditFailure, AuditKeys
 from daemon.kit.waiting import RetryPolicy
 

@@ -9,10 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import attrs
-
 from daemon.audit.audit_files import FILE_NAME, backward, decoded, files
-from daemon.audit.record import chained, digest
+from daemon.audit.record import ChainHead, chained, digest
 from daemon.host.private_files import own_file, try_to_take
 from daemon.host.sockets import private_directory
 
@@ -24,15 +22,6 @@ CHAINS = 64
 
 LOCK = "lock"
 """The file that the writer of a chain holds; it contains the chain's id."""
-
-
-@attrs.frozen(kw_only=True)
-class ChainHead:
-    """The last record of a chain."""
-
-    chain: str
-    seq: int
-    digest: str
 
 
 class Chain:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+import attrs
 import msgspec
 
 
@@ -82,6 +83,15 @@ class AuditRecord(msgspec.Struct, kw_only=True, omit_defaults=True, rename="came
     """The arguments without secrets, if the configuration wants them."""
     trace_id: str = ""
     details: dict[str, Any] = {}
+
+
+@attrs.frozen(kw_only=True)
+class ChainHead:
+    """The last record of a chain."""
+
+    chain: str
+    seq: int
+    digest: str
 
 
 def moment(at: float) -> datetime:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Iterator
 from itertools import islice
 from math import inf
 from pathlib import Path
@@ -13,11 +14,10 @@ from typing import Any
 import msgspec
 
 from daemon.audit.audit_files import query, read
-from daemon.audit.ocsf import event, words
-from daemon.audit.record import Decision
-from daemon.audit.verify import KnownHead, heads_in, journal, verify
+from daemon.audit.inspection import event, heads_in, journal, verify, words
+from daemon.audit.record import ChainHead, Decision
 from daemon.cli.command import CommandLine, argument, lines, path_option
-from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, Message, RemoteFault, ask_with, note
+from daemon.cli.control import EX_FAULT, DaemonUnreachable, Message, RemoteFault, ask_with, note
 from daemon.cli.following import EventLines, moment
 from daemon.cli.options import count
 from daemon.host.paths import state_dir
@@ -59,7 +59,7 @@ def _audit(options: argparse.Namespace) -> int:
             told, problem = ask_with(options, "audit-heads", {}), ""
         except (DaemonUnreachable, RemoteFault):
             problem = "no daemon answers"
-    directory, stored = Path(told["directory"]), [KnownHead(*each) for each in told["heads"]]
+    directory, stored = Path(told["directory"]), [ChainHead(**each) for each in told["heads"]]
     return (_verify if options.server == "verify" else _show)(options, directory, stored, problem)
 
 
@@ -80,37 +80,35 @@ def _show(options: argparse.Namespace, directory: Path, *_heads: object) -> int:
     return 0
 
 
-def _verify(options: argparse.Namespace, directory: Path, stored: list[KnownHead], why: str) -> int:
+def _verify(options: argparse.Namespace, directory: Path, stored: list[ChainHead], why: str) -> int:
     noted, silence = journal(directory.stat().st_uid if directory.exists() else os.getuid())
-    given = [head for each in options.head for head in _given(each)]
+    given, elsewhere = options.head, {"the store": why or len(stored), "the journal": silence or len(noted)}
     checked, others = verify(directory, [*stored, *noted, *given])
-    intact = bool(checked) and not any(each.faults for each in checked) and not {*given} & {*others}
-    compared = {"the store": why or len(stored), "the journal": silence or len(noted), "--head": len(given)}
-    if options.json:
-        report = {"intact": intact, "chains": checked, "notHere": others, "compared": compared}
-        print(document(msgspec.to_builtins(report, enc_hook=str)))
-        return 0 if intact else EX_FAULT
-    for each in checked:
-        print(lines(f"{each.directory}: records {each.first:,} to {each.last:,}:", *each.faults or ["intact"]))
-        if each.torn:
-            print(lines(f"{each.torn}: half a line: a daemon is writing, or was killed"))
-        known = f"up to record {each.vouched:,}" if each.vouched else "nowhere: a cut end would not be seen"
-        print(f"Known elsewhere {known}. To compare later: --head {each.last}:{each.digest}")
-    for head in {each.chain: each for each in others}.values():
-        print(f"Not here: chain {head.chain or '?'} with record {head.seq:,}: another daemon's, or removed.")
-    told = "; ".join(f"{source}: {heads}" for source, heads in compared.items())
-    print(visible(f"Compared with heads of {told}." if checked else f"{directory} has no audit."))
+    intact = bool(checked) and not any(each.faults for each in checked) and not {*stored, *given} & {*others}
+    compared = {**elsewhere, "--head": len(given)}
+    report = {"intact": intact, "chains": checked, "notHere": others, "compared": compared}
+    print(document(msgspec.to_builtins(report, enc_hook=str)) if options.json else lines(*_words(report)))
     return 0 if intact else EX_FAULT
 
 
-def _given(word: str) -> list[KnownHead]:
-    """The heads in a word of the command line, or in the file that it names."""
-    try:
-        if found := heads_in(word) or heads_in(Path(word).read_text(errors="replace")):
-            return found
-        raise CommandFailed(f"{word} has no head: write SEQ:DIGEST, or a file with lines of the journal")
-    except OSError as error:
-        raise CommandFailed(f"{word} is no head, and cannot be read: {error.strerror}") from None
+def _words(report: Message) -> Iterator[str]:
+    for each in report["chains"]:
+        yield f"{each.directory}: records {each.first:,} to {each.last:,}:"
+        yield from each.faults or ["intact"]
+        yield from [f"{each.torn}: half a line: a daemon is writing, or was killed"] if each.torn else ()
+        known = f"up to record {each.vouched:,}" if each.vouched else "nowhere: a cut end would not be seen"
+        yield f"Known elsewhere {known}. To compare later: --head {each.last}:{each.digest}"
+    for each in {each.chain: each for each in report["notHere"]}.values():
+        yield f"Not here: chain {each.chain or '?'} with record {each.seq:,}: another daemon's, or removed."
+    told = "; ".join(f"{source}: {heads}" for source, heads in report["compared"].items())
+    yield f"Compared with heads of {told}." if report["chains"] else "There is no audit."
+
+
+def head(word: str) -> list[ChainHead]:
+    """The heads in a word of the command line, or in the file that it names, for argparse."""
+    if found := heads_in(Path(word).read_text(errors="replace") if Path(word).is_file() else word):
+        return found
+    raise ValueError(word)
 
 
 AUDIT = CommandLine(
@@ -124,7 +122,7 @@ AUDIT = CommandLine(
         argument("--decision", choices=[*Decision], action="append", default=[]),
         argument("--limit", metavar="N", type=count),
         argument("--format", choices=("jsonl", "ocsf")),
-        argument("--head", metavar="SEQ:DIGEST|FILE", action="append", default=[]),
+        argument("--head", metavar="SEQ:DIGEST|FILE", type=head, action="extend", default=[]),
         path_option("--state-dir", "D"),
     ),
     needs=False,

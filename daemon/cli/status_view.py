@@ -63,6 +63,9 @@ def _persistence(daemon: reports.DaemonReport, now: float) -> Iterator[Renderabl
             f"What is started is not written down ({why}): nobody ends what kill -9 would leave.", "yellow"
         )
         yield Text("")
+    if why := daemon["audit"]:
+        yield safe(f"audit: {why}", "bold red")
+        yield Text("")
     kept = daemon["persistence"]
     if kept["state"] == "ok" and not kept["reason"]:
         return

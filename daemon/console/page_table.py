@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daemon.console.page import ConsoleAction, ConsolePage
-from daemon.console.pages.activity_pages import CALLS_PAGE, CANCEL_CALL, EVENTS_PAGE
+from daemon.console.pages.activity_pages import AUDIT_PAGE, CALLS_PAGE, CANCEL_CALL, EVENTS_PAGE
 from daemon.console.pages.approval_page import APPROVALS_PAGE, APPROVE
 from daemon.console.pages.savings import SAVINGS_PAGE
 from daemon.console.pages.server_pages import SERVER, SERVER_ACTIONS, SERVERS
@@ -21,6 +21,7 @@ PAGES: tuple[ConsolePage, ...] = (
     SESSION_PAGE,
     CALLS_PAGE,
     EVENTS_PAGE,
+    AUDIT_PAGE,
     SAVINGS_PAGE,
     SETTINGS_PAGE,
 )

@@ -11,6 +11,7 @@ import trio
 from msgspec import Raw
 
 from daemon.audit.audit_log import Audit
+from daemon.audit.record import ChainHead
 from daemon.clients.server_requests import ServerRequests
 from daemon.config.labels import server_of
 from daemon.errors import CallError, Fault, McpdError, UnknownServer
@@ -142,6 +143,9 @@ class Archive(Protocol):
         Each is the hour's start, in seconds since the epoch, and its count, oldest first; hours without one are
         left out, and 90 days are kept. The call raises `McpdError` if the store cannot be read.
         """
+
+    async def heads(self) -> list[ChainHead]:
+        """The heads of the audit's chains in the store; raises `McpdError` if the store cannot be read."""
 
     async def recall(self, key: str) -> SessionRecord | None:
         """The session of a key; None without one. Raises `McpdError` if the store cannot be read."""

@@ -16,7 +16,7 @@ from daemon.operators.sandbox_commands import LEARN, LEARNED, SANDBOX
 from daemon.operators.server_changes import REFRESH, RELOAD, RESTART
 from daemon.operators.session_changes import ALLOW, MOVE, UNLOAD
 from daemon.operators.session_commands import SESSIONS
-from daemon.operators.status_commands import METRICS, STATUS
+from daemon.operators.status_commands import AUDIT_HEADS, METRICS, STATUS
 from daemon.operators.switch import SWITCH
 from daemon.operators.token_commands import TOKENS, UI
 from daemon.operators.tool_reports import SEARCH, TOOL, TOOLS
@@ -54,6 +54,7 @@ COMMANDS: dict[str, Command[Any]] = {
         METRICS,
         LOGS,
         EVENTS,
+        AUDIT_HEADS,
         TOKENS,
         LOGIN,
         LOGIN_ANSWER,
@@ -67,5 +68,5 @@ COMMANDS: dict[str, Command[Any]] = {
 READING = frozenset(
     command.name
     for command in (STATUS, TOOLS, TOOL, SEARCH, CALLS, PROMPTS, RESOURCES, LOCATE, SANDBOX, SESSIONS, METRICS)
-) | {LOGS.name, EVENTS.name, CALL.name, PROMPT.name, READ.name}
+) | {LOGS.name, EVENTS.name, AUDIT_HEADS.name, CALL.name, PROMPT.name, READ.name}
 """Commands that change nothing. The audit has no record of them; of requests to servers it has one each."""

@@ -318,6 +318,8 @@ class DaemonReport(BesideToolsReport):
     surfaceBytes: int
     estimatedTokensSaved: int
     persistence: PersistenceReport
+    audit: str
+    """Why records are missing; empty if none are."""
     directory: str
     stateDirectory: str
     log: str

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
+import attrs
 import msgspec
 import trio
 
@@ -16,7 +17,7 @@ from daemon.counting.tally import in_all, summary, tokens_in
 from daemon.history.event import Event, EventKind
 from daemon.history.event_words import phrase
 from daemon.history.journal import EventQuery
-from daemon.kit.wording import camel
+from daemon.kit.wording import camel, counted
 from daemon.operators.base import Command, NoParams, OperatorContext
 from daemon.operators.call_commands import in_flight
 from daemon.operators.event_commands import LOOKED_AT, for_people, recent
@@ -442,6 +443,7 @@ def _daemon(context: OperatorContext) -> reports.DaemonReport:
             "where": context.redact(kept.where),
             "waiting": kept.waiting,
         },
+        "audit": audit_problem(context),
         # What follows is for `mcpd doctor`, which cannot read the daemon's process.
         "directory": facts.directory,
         "stateDirectory": facts.state,
@@ -468,3 +470,23 @@ async def metrics(context: OperatorContext, _params: NoParams) -> dict[str, str]
 
 
 METRICS = Command("metrics", NoParams, metrics)
+
+
+def audit_problem(context: OperatorContext) -> str:
+    """Why the audit cannot be written, and the number of lost records; empty if all is well."""
+    audit = context.audit
+    lost = f"{counted(audit.lost, 'record')} lost" if audit.lost else ""
+    return "; ".join(filter(None, (audit.problem and f"it cannot be written: {audit.problem}", lost)))
+
+
+async def audit_heads(context: OperatorContext, _params: NoParams) -> dict[str, object]:
+    """The directory of the audit, and the heads of its chains in the store."""
+    own, where = context.audit.chain, context.archive.persistence.value.where
+    # Others write chains elsewhere, and share a store that is no file.
+    heads = [
+        each for each in await context.archive.heads() if where[:1] == "/" or (own and each.chain == own.id)
+    ]
+    return {"directory": str(context.audit.root), "heads": [attrs.asdict(each) for each in heads]}
+
+
+AUDIT_HEADS = Command("audit-heads", NoParams, audit_heads)

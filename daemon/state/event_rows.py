@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from daemon.audit.chain import ChainHead
+from daemon.audit.record import ChainHead
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import COLUMNS, EventQuery, body_of, stored_event
 from daemon.state.sql import Transaction, among, clean

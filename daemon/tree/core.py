@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.actors.summarizer import Summarizer
-    from daemon.audit.chain import ChainHead
+    from daemon.audit.record import ChainHead
     from daemon.authorization.login_runs import LoginRuns
     from daemon.config.config_model import Config
     from daemon.config.redaction import Redactors

@@ -16,7 +16,7 @@ from tests.unit.summaries.endpoint_server import EndpointServer, status, well
 from tests.waiting import WAIT
 
 MODELS = status(200, json.dumps({"data": [{"id": "large"}, {"id": "m"}]}).encode())
-PAGES = ("/calls", "/savings", "/savings?span=hour", "/savings?span=season", "/settings")
+PAGES = ("/calls", "/audit", "/savings", "/savings?span=hour", "/savings?span=season", "/settings")
 
 
 @contextmanager

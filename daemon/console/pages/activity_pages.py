@@ -1,4 +1,4 @@
-"""The pages of calls, in flight and ended, and of events; newest first."""
+"""The pages of calls, in flight and ended, of events and of the audit; newest first."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import math
 import time
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING
 
+import trio
+
+from daemon.audit.audit_files import AuditQuery, query, read
+from daemon.audit.inspection import words
+from daemon.audit.record import Decision
 from daemon.console.page import (
     ConsoleAction,
     ConsolePage,
@@ -27,6 +33,7 @@ from daemon.history.event_words import NAMED
 from daemon.kit.wording import DAY
 from daemon.operators.call_commands import CallsParams, CancelParams, calls, cancel
 from daemon.operators.event_commands import condensed, recent
+from daemon.operators.status_commands import audit_problem
 
 if TYPE_CHECKING:
     from daemon.operators.base import OperatorContext
@@ -161,7 +168,7 @@ async def _events_shown(viewer: Viewer) -> Holders:
             part(
                 "events-pager",
                 "events_pages",
-                none=not fitting,
+                empty=not fitting,
                 zone=time.strftime("%Z"),
                 newest=with_query("/events", **{**wanted, "until": ""}) if wanted["until"] else "",
                 older=with_query("/events", **{**wanted, "until": repr(rest[0].at)}) if rest else "",
@@ -173,6 +180,37 @@ async def _events_shown(viewer: Viewer) -> Holders:
 EVENTS_PAGE = ConsolePage(
     path="/events", title="Events", template="events.html", fragments=_events_shown, calls_every=None
 )
+
+
+AUDITED = 5000
+"""Records that a page is chosen from: some 40 ms in a thread."""
+
+
+async def _audit_shown(viewer: Viewer) -> Holders:
+    wanted = {name: viewer.query.get(name, "") for name in ("server", "tool", "session", "decision", "until")}
+    servers, problem = [*viewer.context.catalog.servers], audit_problem(viewer.context)
+    before = AuditQuery({}, 0.0, _moment(wanted["until"], math.inf))
+    found = read(viewer.context.audit.root, before, newest_first=True)
+    looked = await trio.to_thread.run_sync(lambda: [*islice(found, AUDITED)])
+    asked = query(wanted["server"], wanted["tool"], wanted["session"], [wanted["decision"]])
+    shown = [each for each in looked if asked.fits(each)]
+    rest = shown[EVENTS_SHOWN:] or looked[AUDITED - 1 :]
+    older = with_query("/audit", **{**wanted, "until": repr(rest[0].at + 1e-6)}) if rest else ""
+    rows = [(each, each.record and words(each.record)) for each in shown[:EVENTS_SHOWN]]
+    return {
+        "audit-filter": [part("audit-wanted", "audit_filter", servers=servers, decisions=Decision, **wanted)],
+        "audit": [
+            part(element_id("audit", each.place), "audit_row", entry=each, words=said) for each, said in rows
+        ],
+        "audit-pages": [
+            part(
+                "audit-pager", "audit_pages", problem=problem, older=older, looked=len(looked), shown=len(rows)
+            )
+        ],
+    }
+
+
+AUDIT_PAGE = ConsolePage(path="/audit", title="Audit", template="audit.html", fragments=_audit_shown)
 
 
 async def changes(context: OperatorContext) -> Fragment:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon.audit.verify import KnownHead, journal
+from daemon.audit.inspection import journal
+from daemon.audit.record import ChainHead
 from tests.unit.audit.chaining import CHAIN
 
 
@@ -16,7 +17,7 @@ def test_the_journal_is_asked_for_the_heads_of_one_user(
     tool.write_text(f'#!/bin/sh\necho "audit head 3 {"d" * 64} of {CHAIN}"\necho "$@" >&2\n')
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert journal(7) == ([KnownHead(CHAIN, 3, "d" * 64)], "")
+    assert journal(7) == ([ChainHead(chain=CHAIN, seq=3, digest="d" * 64)], "")
     tool.write_text("#!/bin/sh\nexit 3\n")
     heads, why = journal(7)
     assert (heads, "exit status 3" in why) == ([], True)

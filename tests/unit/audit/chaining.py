@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from daemon.audit.record import AuditRecord, Decision, chained, digest
+from daemon.audit.record import AuditRecord, ChainHead, Decision, chained, digest
 
 CHAIN = "c0" * 32
 START = datetime(2026, 11, 27, 12, tzinfo=UTC)
@@ -52,7 +52,7 @@ def written(directory: Path, files: Mapping[str, Iterable[bytes]]) -> Path:
     return directory
 
 
-def head_of(lines: list[bytes], seq: int = 0, chain: str = CHAIN) -> tuple[str, int, str]:
+def head_of(lines: list[bytes], seq: int = 0, chain: str = CHAIN) -> ChainHead:
     """The head at a record of a whole chain, by default at its last one."""
     seq = seq or len(lines)
-    return chain, seq, digest(lines[seq - 1])
+    return ChainHead(chain=chain, seq=seq, digest=digest(lines[seq - 1]))

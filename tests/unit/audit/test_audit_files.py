@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from daemon.audit import audit_files
 from daemon.audit.audit_files import AuditQuery, Entry, chains, entries, query, read
-from daemon.audit.ocsf import words
+from daemon.audit.inspection import words
 from daemon.audit.record import Decision
 from tests.unit.audit.chaining import START, began, lines_of, record, some, written
 

@@ -8,8 +8,8 @@ import pytest
 
 from daemon.audit import chain
 from daemon.audit.audit_files import chains, files
-from daemon.audit.chain import Chain, ChainHead
-from daemon.audit.record import digest
+from daemon.audit.chain import Chain
+from daemon.audit.record import ChainHead, digest
 
 DAY = "2026-11-29"
 BODY = b'{"at":"2026-11-29T00:00:00Z","daemon":"d","decision":"sent"}'

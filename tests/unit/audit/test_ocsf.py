@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.audit.audit_files import StoredRecord
-from daemon.audit.ocsf import event
+from daemon.audit.inspection import event
 from daemon.audit.record import AuditRecord, Decision
 from tests.unit.audit.chaining import began, lines_of, record
 

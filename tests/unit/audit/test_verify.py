@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.audit.record import Decision, digest
-from daemon.audit.verify import NAMED, CheckedChain, KnownHead, heads_in, verify
+from daemon.audit.inspection import NAMED, CheckedChain, heads_in, verify
+from daemon.audit.record import ChainHead, Decision, digest
 from tests.unit.audit.chaining import CHAIN, began, head_of, lines_of, record, some, written
 
 FILES = ("2026-11-27.jsonl", "2026-11-28.jsonl", "2026-11-28.1.jsonl")
 COUNT = 12
 LINES = some(COUNT)
-HEAD = KnownHead(*head_of(LINES))
+HEAD = head_of(LINES)
 
 places = st.integers(0, COUNT - 1)
 cuts = st.lists(st.integers(0, COUNT), min_size=2, max_size=2).map(sorted)
 
 
 def one(
-    lines: Sequence[bytes], heads: Sequence[KnownHead] = (HEAD,), at: Sequence[int] = (4, 8)
+    lines: Sequence[bytes], heads: Sequence[ChainHead] = (HEAD,), at: Sequence[int] = (4, 8)
 ) -> CheckedChain:
     """The outcome for lines that are written as three files."""
     first, second = at
@@ -87,7 +87,7 @@ def test_a_chain_that_was_computed_again_is_found_with_a_later_head(place: int, 
     ]
     lines = lines_of(records)
     assert one(lines, ()).faults == []
-    head = KnownHead(*head_of(LINES, seq))
+    head = head_of(LINES, seq)
     assert bool(one(lines, (head,)).faults) is (seq >= place)
 
 
@@ -101,7 +101,7 @@ def test_each_of_several_chains_is_checked_and_has_heads_of_its_own(tmp_path: Pa
     written(tmp_path, {FILES[0]: LINES})
     other = some(5, "ee" * 32)
     written(tmp_path / "2", {FILES[0]: other})
-    heads = [HEAD, KnownHead(*head_of(other, 4, "ee" * 32)), KnownHead("", 5, digest(other[4]))]
+    heads = [HEAD, head_of(other, 4, "ee" * 32), ChainHead(chain="", seq=5, digest=digest(other[4]))]
     chains, others = verify(tmp_path, heads)
     assert [(each.directory, each.faults, each.vouched) for each in chains] == [
         (tmp_path, [], COUNT),
@@ -113,16 +113,16 @@ def test_each_of_several_chains_is_checked_and_has_heads_of_its_own(tmp_path: Pa
     assert [bool(each.faults) for each in chains] == [False, True]
 
 
-def expired() -> tuple[list[bytes], KnownHead]:
+def expired() -> tuple[list[bytes], ChainHead]:
     """A chain whose first file has expired, and a head of that file."""
     note = record(6, Decision.EXPIRED, details={"file": FILES[0], "through": 4, "head": digest(LINES[3])})
     lines = LINES[:5] + lines_of([note, record(7)], digest(LINES[4]), 6)
-    return lines, KnownHead(*head_of(LINES, 3))
+    return lines, head_of(LINES, 3)
 
 
 def test_files_that_have_expired_are_not_missed_and_their_heads_are_too_old(tmp_path: Path) -> None:
     lines, old = expired()
-    heads = [old, KnownHead(CHAIN, 7, digest(lines[6]))]
+    heads = [old, ChainHead(chain=CHAIN, seq=7, digest=digest(lines[6]))]
     # The daemon's first record has expired, too: its lock has the chain's id.
     (written(tmp_path, {FILES[1]: lines[4:]}) / "lock").write_text(f"123 {CHAIN}\n")
     ((chain,), others) = verify(tmp_path, heads)
@@ -181,5 +181,8 @@ def test_a_line_of_any_bytes_is_a_fault_and_no_crash() -> None:
 
 def test_heads_are_read_from_messages_of_the_journal_and_from_words() -> None:
     message = f'{{"MESSAGE":"audit head 7 {"a" * 64} of {CHAIN}"}}\n'
-    assert heads_in(f"{message}9:{'b' * 64}") == [KnownHead(CHAIN, 7, "a" * 64), KnownHead("", 9, "b" * 64)]
+    assert heads_in(f"{message}9:{'b' * 64}") == [
+        ChainHead(chain=CHAIN, seq=7, digest="a" * 64),
+        ChainHead(chain="", seq=9, digest="b" * 64),
+    ]
     assert heads_in("audit head 7 of nothing") == []

@@ -60,8 +60,9 @@ def status_of(servers: Mapping[str, Any], **more: Any) -> Any:
         "version": "0.1.0", "pid": 99, "startedAt": 900.0, "uptimeSeconds": 3725.0,
         "socket": "/run/user/1/mcpd/mcpd.sock", "controlSocket": "/run/user/1/mcpd/control.sock",
         "config": "/home/me/.config/mcpd/mcpd.json", "lazy": True, "surfaces": {"default": "category"},
-        "startsAtATime": 4, "dormant": 0, "off": 0, "unrecorded": "", "persistence": {"state": "ok",
-        "reason": "", "since": 1000.0, "where": "", "waiting": 0}, "tools": 120, "schemaBytes": 204800,
+        "startsAtATime": 4, "dormant": 0, "off": 0, "unrecorded": "", "audit": "",
+        "persistence": {"state": "ok", "reason": "", "since": 1000.0, "where": "", "waiting": 0},
+        "tools": 120, "schemaBytes": 204800,
         "offeredTools": 120, "offeredBytes": 204800, "surfaceBytes": 2048, "estimatedTokensSaved": 50688,
         "servers": len(servers), "available": sum(entry["state"] == "ready" for entry in servers.values()),
     }  # fmt: skip

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
-from daemon.audit.record import Decision
-from daemon.audit.verify import KnownHead
+from daemon.audit.record import ChainHead, Decision
 from daemon.cli import audit, implementation
 from tests.unit.audit.chaining import CHAIN, began, head_of, lines_of, record, some, written
 from tests.unit.cli.conftest import Controls
 
 Captured = pytest.CaptureFixture[str]
 FILE = "2026-11-27.jsonl"
-SILENT: tuple[list[KnownHead], str] = ([], "journalctl is missing")
+SILENT: tuple[list[ChainHead], str] = ([], "journalctl is missing")
 
 
 @pytest.fixture(autouse=True)
@@ -136,9 +136,9 @@ def test_an_intact_audit_is_verified_with_the_heads_that_are_known(
 ) -> None:
     lines = some(1200)
     directory = written(tmp_path / "audit", {FILE: lines})
-    control({"audit-heads": {"directory": str(directory), "heads": [head_of(lines, 1100)]}})
-    monkeypatch.setattr(audit, "journal", lambda _uid: ([KnownHead(*head_of(lines, 7))], ""))
-    newest = f"{1200}:{head_of(lines)[2]}"
+    control({"audit-heads": {"directory": str(directory), "heads": [attrs.asdict(head_of(lines, 1100))]}})
+    monkeypatch.setattr(audit, "journal", lambda _uid: ([head_of(lines, 7)], ""))
+    newest = f"{1200}:{head_of(lines).digest}"
     status, told = run("verify")
     assert status == 0
     assert told == (
@@ -173,7 +173,7 @@ def test_an_edit_is_told_with_its_place_and_fails(tmp_path: Path, run: Run) -> N
 def test_a_given_head_finds_a_cut_end(tmp_path: Path, run: Run, name: str) -> None:
     lines = some(5)
     written(tmp_path / "audit", {FILE: lines[:3]})
-    chain, seq, digest = head_of(lines)
+    chain, seq, digest = attrs.astuple(head_of(lines))
     kept = tmp_path / "heads.txt"
     kept.write_text(f"audit head {seq} {digest} of {chain}\n")
     status, told = run(f"verify --head {kept if name == 'file' else f'{seq}:{digest}'}")
@@ -185,13 +185,22 @@ def test_a_given_head_of_a_chain_that_is_not_here_fails_and_one_of_the_journal_i
 ) -> None:
     written(tmp_path / "audit", {FILE: some(5)})
     other = head_of(some(4, "ee" * 32), chain="ee" * 32)
-    (tmp_path / "heads.txt").write_text(f"audit head 4 {other[2]} of {other[0]}\n")
+    (tmp_path / "heads.txt").write_text(f"audit head 4 {other.digest} of {other.chain}\n")
     status, told = run(f"verify --head {tmp_path}/heads.txt")
     missing = f"Not here: chain {'ee' * 32} with record 4: another daemon's, or removed."
     assert (status, missing in told) == (1, True)
-    monkeypatch.setattr(audit, "journal", lambda _uid: ([KnownHead(*other)], ""))
+    monkeypatch.setattr(audit, "journal", lambda _uid: ([other], ""))
     status, told = run("verify")
     assert (status, missing in told) == (0, True)
+
+
+def test_a_chain_that_the_store_knows_and_that_is_not_here_fails(
+    tmp_path: Path, run: Run, control: Controls
+) -> None:
+    directory = written(tmp_path / "audit", {FILE: some(5, "ee" * 32)})
+    control({"audit-heads": {"directory": str(directory), "heads": [attrs.asdict(head_of(some(9)))]}})
+    status, told = run("verify")
+    assert (status, f"Not here: chain {CHAIN} with record 9" in told) == (1, True)
 
 
 def test_half_a_line_at_the_end_is_told(tmp_path: Path, run: Run) -> None:
@@ -203,7 +212,7 @@ def test_half_a_line_at_the_end_is_told(tmp_path: Path, run: Run) -> None:
 
 def test_an_audit_that_is_gone_is_not_intact(tmp_path: Path, run: Run) -> None:
     status, told = run("verify")
-    assert (status, told) == (1, f"{tmp_path}/audit has no audit.\n")
+    assert (status, told) == (1, "There is no audit.\n")
 
 
 def test_programs_get_the_verdict_as_an_object(tmp_path: Path, run: Run) -> None:
@@ -222,7 +231,7 @@ def test_programs_get_the_verdict_as_an_object(tmp_path: Path, run: Run) -> None
         str(directory),
         CHAIN,
         2,
-        head_of(lines)[2],
+        head_of(lines).digest,
         [],
     )
     (directory / FILE).unlink()
@@ -230,15 +239,9 @@ def test_programs_get_the_verdict_as_an_object(tmp_path: Path, run: Run) -> None
     assert (status, json.loads(told)["intact"]) == (1, False)
 
 
-@pytest.mark.parametrize("word", ["17:abc", "/nonexistent"])
-def test_a_head_that_is_none_is_refused(tmp_path: Path, run: Run, word: str) -> None:
-    written(tmp_path / "audit", {FILE: some(2)})
-    status, told = run(f"verify --head {word}")
-    assert (status, told.startswith(f"mcpd: {word} is no head")) == (1, True)
-
-
-def test_a_file_without_heads_is_refused(tmp_path: Path, run: Run) -> None:
-    written(tmp_path / "audit", {FILE: some(2)})
+def test_a_head_that_is_none_is_refused(tmp_path: Path, run: Run, capsys: Captured) -> None:
     (tmp_path / "empty").write_text("nothing\n")
-    status, told = run(f"verify --head {tmp_path}/empty")
-    assert (status, "has no head: write SEQ:DIGEST" in told) == (1, True)
+    for word in ("17:abc", "/nonexistent", tmp_path / "empty"):
+        with pytest.raises(SystemExit) as ended:
+            run(f"verify --head {word}")
+        assert (ended.value.code, f"invalid head value: '{word}'" in capsys.readouterr().err) == (2, True)

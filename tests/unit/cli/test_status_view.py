@@ -165,6 +165,13 @@ def test_that_nothing_is_kept_is_said_before_anything_else() -> None:
     assert "degraded: no reason is known" in shown_kept(state="degraded", reason="")
 
 
+def test_that_records_of_the_audit_are_missing_is_said_before_the_servers() -> None:
+    status = status_of({"git": server()})
+    status["daemon"]["audit"] = "it cannot be written: \x1b[2J; 3 records lost"
+    shown = render(status, now=NOW, screen=NARROW)
+    assert shown.startswith("audit: it cannot be written: \\x1b[2J; 3 records lost\n\nserver")
+
+
 def test_what_loading_cost_and_saved_is_told_in_words() -> None:
     counted = {
         "loads": 7, "loadHits": 1200, "loadMisses": 34, "invalidations": {"invalid_changed": 2,

@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from daemon.actors.control import Control
+from daemon.audit.record import ChainHead
 from daemon.authorization.login_runs import LoginRuns
 from daemon.authorization.logins import FileLogins, ServerLogins
 from daemon.catalog.loaded import SessionRecord
@@ -184,6 +185,8 @@ class FakeArchive:
     totals: Totals = attrs.field(factory=lambda: Totals(dict))
     counted: Mapping[str, Sequence[tuple[int, int]]] = attrs.field(factory=dict)
     """What was counted by the hour."""
+    audited: list[ChainHead] = attrs.field(factory=list)
+    """The heads of the audit."""
 
     def degrade(self, reason: str, **more: Any) -> None:
         """Nothing is written any more."""
@@ -212,6 +215,12 @@ class FakeArchive:
             for name, hours in self.counted.items()
             if (found := [each for each in hours if each[0] >= since])
         }
+
+    async def heads(self) -> list[ChainHead]:
+        """Those of the audit."""
+        if self.fault is not None:
+            raise self.fault
+        return self.audited
 
     async def recall(self, key: str) -> SessionRecord | None:
         """The one of this key."""

@@ -1,6 +1,7 @@
 """The shape of `mcpd status`: other people's programs read them (design.md §6)."""
 
 import json
+from pathlib import Path
 from typing import Any, cast
 
 import attrs
@@ -9,11 +10,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from daemon.audit.audit_log import Audit
+from daemon.audit.chain import Chain
+from daemon.audit.record import ChainHead
 from daemon.causes import Cause
 from daemon.config.hosts import HostRefusal
 from daemon.config.redaction import Redactors
 from daemon.config.sandbox_keys import SandboxMode, sandbox_in_force
-from daemon.config.tuning import Timeouts
+from daemon.config.tuning import AuditKeys, Timeouts
 from daemon.errors import UnknownServer, UpstreamTimeout
 from daemon.facts import Configured, DefinitionsListed, ServerRecord, Summarized, Switched
 from daemon.history.event import Event, EventKind
@@ -21,7 +25,7 @@ from daemon.history.journal import History
 from daemon.kit.waiting import Watch
 from daemon.model import Era, Kind, Summary
 from daemon.operators import status_commands
-from daemon.operators.base import DaemonFacts
+from daemon.operators.base import DaemonFacts, NoParams
 from daemon.ports import UpstreamConnection
 from daemon.safety.redact import Redactor
 from daemon.sandbox.egress import SeenHost, SeenHosts
@@ -153,6 +157,7 @@ async def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         "directory": "/home/me",
         "stateDirectory": "/state",
         "log": "",
+        "audit": "",
         "unrecorded": "",
         "environment": {"PATH": "/bin"},
         "variables": ["PATH", "TOKEN"],
@@ -654,3 +659,41 @@ async def test_only_the_last_hours_are_told() -> None:
     told: Any = await status_commands.lately(context)
     assert told["seconds"] == status_commands.LATELY_SECONDS
     assert list(told["servers"]) == ["alpha"]
+
+
+async def _nowhere(_head: ChainHead) -> None:
+    """Copy a head to no place."""
+
+
+@pytest.mark.parametrize(
+    ("problem", "lost", "said"),
+    [
+        ("", 0, ""),
+        ("No space left", 0, "it cannot be written: No space left"),
+        ("", 1, "1 record lost"),
+        ("No space left", 2000, "it cannot be written: No space left; 2,000 records lost"),
+    ],
+)
+async def test_the_status_says_that_records_of_the_audit_are_missing(
+    problem: str, lost: int, said: str
+) -> None:
+    daemon = Daemon()
+    daemon.context.audit.problem, daemon.context.audit.lost = problem, lost
+    assert daemon.status()["daemon"]["audit"] == said
+
+
+@pytest.mark.parametrize(("where", "chains"), [("/var/lib/m.db", ["a", "b"]), ("postgresql://db", ["b"])])
+async def test_heads_of_other_machines_are_left_out(tmp_path: Path, where: str, chains: list[str]) -> None:
+    audit = Audit(tmp_path / "audit", AuditKeys(), "life", _nowhere)
+    audit.chain = Chain(audit.root)
+    own = audit.chain.id
+    daemon = Daemon(audit=audit)
+    daemon.archive.persistence.set(attrs.evolve(WELL, where=where))
+    daemon.archive.audited = [ChainHead(chain=each, seq=7, digest="d" * 64) for each in ("a", own)]
+    told = await status_commands.audit_heads(daemon.context, NoParams())
+    audit.chain.close()
+    named = {"a": "a", "b": own}
+    assert told == {
+        "directory": str(audit.root),
+        "heads": [{"chain": named[each], "seq": 7, "digest": "d" * 64} for each in chains],
+    }

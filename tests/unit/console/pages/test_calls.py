@@ -222,3 +222,11 @@ def test_a_name_is_one_segment_of_an_address(name: str) -> None:
 def test_a_name_is_one_value_of_a_query(name: str) -> None:
     address = with_query("/tools", category=name, page=2, q="")
     assert parse_qsl(urlsplit(address).query) == [("category", name), ("page", "2")]
+
+
+async def test_a_page_without_events_says_so() -> None:
+    context = context_of([])
+    said = "Nothing is known to have happened"
+    assert said in (await drawn(EVENTS_PAGE, viewer_of(context, query="server=nobody"))).text
+    context.history.note(Event(kind=EventKind.DAEMON_STARTED))
+    assert said not in (await drawn(EVENTS_PAGE, viewer_of(context))).text

@@ -1,18 +1,22 @@
-"""Verifies the chains of the audit, by the digest in each record and by heads that are kept elsewhere."""
+"""Inspects the audit: verifies its chains, and tells its records to people and to a SIEM. Blocks."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 import subprocess
+import tomllib
 from collections.abc import Sequence
+from functools import cache, reduce
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import attrs
+import msgspec
 
 from daemon.audit.audit_files import StoredRecord, chains, entries
-from daemon.audit.record import Decision, digest
+from daemon.audit.record import AuditRecord, ChainHead, Decision, digest
+from daemon.safety.escape import json_line
 
 JOURNAL_SECONDS = 10.0
 """Seconds for `journalctl`, which finds the heads of a month in one."""
@@ -23,14 +27,35 @@ NAMED = 20
 _CHAIN = re.compile(r"\b[0-9a-f]{64}\b")
 _HEAD = re.compile(r"audit head (\d{1,18}) ([0-9a-f]{64}) of ([0-9a-f]{64})|(\d{1,18}):([0-9a-f]{64})")
 
+_LOGGED, _DENIED = (3, 17), 2
 
-class KnownHead(NamedTuple):
-    """The digest of a chain's newest record at some time, kept outside of the chain's files."""
 
-    chain: str
-    """Empty: unknown."""
-    seq: int
-    digest: str
+def words(record: AuditRecord) -> tuple[str, str, str, str]:
+    """The subject, actor, reason and outcome of a record, for people."""
+    subject = "/".join(filter(None, (record.server, record.tool))) or record.method or "mcpd"
+    who = record.principal, record.client, record.session and f"session {record.session}"
+    why = record.rule, record.by and f"by {record.by}", json_line(record.details) if record.details else ""
+    return subject, ", ".join(filter(None, who)) or "mcpd", "; ".join(filter(None, why)), record.outcome
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("ocsf.toml").read_text(encoding="utf-8"))
+
+
+def event(record: StoredRecord) -> dict[str, Any]:
+    """A record as an event of OCSF (`ocsf.toml`), for a SIEM."""
+    table, told, members = _table(), dict[str, Any](), msgspec.to_builtins(record)
+    action, disposition = table["dispositions"].get(record.decision, _LOGGED)
+    failed = action == _DENIED or record.outcome not in {"", "ok"}
+    values = {path: members.pop(name) for path, name in table["members"].items() if name in members}
+    values |= {"action_id": action, "disposition_id": disposition, "status_id": 1 + failed, "unmapped": members}
+    values |= {"time": int(record.at.timestamp() * 1000), "duration": round(record.duration_ms)}
+    values["resources"] = [{"name": words(record)[0], "type": "MCP tool"}] if record.tool else []
+    for path, value in {**table["fixed"], **values}.items():
+        *above, last = path.split(".")
+        reduce(lambda place, name: place.setdefault(name, {}), above, told)[last] = value
+    return told
 
 
 @attrs.define
@@ -50,7 +75,7 @@ class CheckedChain:
     """The newest record that a head agrees with."""
 
 
-def verify(directory: Path, heads: Sequence[KnownHead]) -> tuple[list[CheckedChain], list[KnownHead]]:
+def verify(directory: Path, heads: Sequence[ChainHead]) -> tuple[list[CheckedChain], list[ChainHead]]:
     """Check the chains of a directory, alone and against heads; return them, and the heads of other chains.
 
     Blocks, some 6 s for each million records.
@@ -114,12 +139,12 @@ def _misfit(chain: CheckedChain, record: StoredRecord | None) -> str:
     return ""
 
 
-def heads_in(text: str) -> list[KnownHead]:
+def heads_in(text: str) -> list[ChainHead]:
     """The heads in a text: messages of the journal, or `SEQ:DIGEST`."""
-    return [KnownHead(chain, int(a or b), c or d) for a, c, chain, b, d in _HEAD.findall(text)]
+    return [ChainHead(chain=chain, seq=int(a or b), digest=c or d) for a, c, chain, b, d in _HEAD.findall(text)]
 
 
-def journal(uid: int) -> tuple[list[KnownHead], str]:
+def journal(uid: int) -> tuple[list[ChainHead], str]:
     """The heads that a user's daemons wrote to the journal, or why they cannot be read."""
     words = ["journalctl", "-q", "-o", "cat", "SYSLOG_IDENTIFIER=mcpd-audit", f"_UID={uid}"]
     try:
