@@ -40,6 +40,9 @@ STALLED_SECONDS = 5.0
 STOP_SECONDS = 1.0
 """Seconds of a stop for the last records."""
 
+Made = Callable[..., AuditRecord | bytes]
+"""Makes a record, or its JSON."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -69,7 +72,7 @@ class Audit:
         self.root = root
         self.chain: Chain | None = None
         self._daemon, self._version, self._keep_head, self._wall = daemon, version, keep_head, wall
-        self._waiting: deque[tuple[Callable[..., AuditRecord], tuple[object, ...]]] = deque()
+        self._waiting: deque[tuple[Made, tuple[object, ...]]] = deque()
         self._bodies: list[bytes] = []
         self._unsaid, self._because = 0, ""
         """Lost records that no record counts yet, and why they were lost."""
@@ -98,7 +101,7 @@ class Audit:
         """The time of a decision, in seconds since the epoch."""
         return self._wall()
 
-    def note(self, make: Callable[..., AuditRecord], *args: object) -> None:
+    def note(self, make: Made, *args: object) -> None:
         """Have `make(*args)` called in a worker thread, and its record written; never blocks."""
         if not self.on:
             return
@@ -205,9 +208,10 @@ class Audit:
     def _day(self, ago: int = 0) -> str:
         return moment(self._wall() - ago * 86_400).date().isoformat()
 
-    def _body(self, make: Callable[..., AuditRecord], args: tuple[object, ...]) -> bytes:
+    def _body(self, make: Made, args: tuple[object, ...]) -> bytes:
         try:
-            return _encode(make(*args))
+            made = make(*args)
+            return made if isinstance(made, bytes) else _encode(made)
         except Exception as error:  # noqa: BLE001 - the boundary: a bug costs this record, and is recorded
             logger.opt(exception=error).error("internal error in mcpd while recording a decision")
             because = f"internal error: {type(error).__name__}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import attrs
@@ -97,6 +98,16 @@ class ChainHead:
 def moment(at: float) -> datetime:
     """A time in seconds since the epoch, for a record."""
     return datetime.fromtimestamp(at, UTC)
+
+
+@lru_cache(maxsize=2)
+def _second(at: int) -> bytes:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S").encode()
+
+
+def timestamp(at: float) -> bytes:
+    """A time in seconds since the epoch as RFC 3339 writes it, in microseconds."""
+    return b"%b.%06dZ" % (_second(int(at)), at % 1 * 1e6)
 
 
 def digest(line: bytes) -> str:

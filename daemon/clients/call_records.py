@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from daemon.audit.audit_log import Audit
-from daemon.audit.record import AuditRecord, Decision, digest, moment
+from daemon.audit.record import AuditRecord, Decision, digest, moment, timestamp
 from daemon.catalog.permissions import described, rule_for
 from daemon.counting.tally import CANCELLED, OK
+from daemon.kit.waiting import keep_latest
 from daemon.protocol import CALL_TOOL, MODERN_VERSION
 from daemon.tracing.call_trace import CallTrace, trace_id
 
@@ -28,6 +30,11 @@ MAX_ARGUMENTS = 64 * 1024
 NAME = 256
 """Characters of a name that a client may have made up."""
 
+KEPT = 256
+"""Decisions of one client whose records' shared members are kept: more tools than an agent uses."""
+
+_encode = msgspec.json.Encoder().encode
+
 
 def ended(call: ClientCall, outcome: str, seconds: float, at: float, size: int) -> None:
     """Have an ended call recorded in the audit, unless mcpd answered it, and as a trace.
@@ -42,17 +49,17 @@ def ended(call: ClientCall, outcome: str, seconds: float, at: float, size: int) 
     if not sent and outcome in {OK, CANCELLED}:
         return
     if len(call.given) <= LARGE:
-        audit.note(_record, audit, call, trace, outcome, seconds, at, size)
+        audit.note(_body, audit, call, trace, outcome, seconds, at, size)
     elif audit.on:
-        record = _record(audit, call, trace, outcome, seconds, at, size)
-        audit.note(lambda: record)
+        body = _body(audit, call, trace, outcome, seconds, at, size)
+        audit.note(lambda: body)
 
 
 def note_question(call: ClientCall, server: str, name: str) -> None:
     """Have a question to a call's user recorded."""
-    audit, arguments = call.calls.context.audit, call.given
-    members = partial(_members, audit, call, Decision.ASKED, audit.now(), server=server, tool=name)
-    audit.note(lambda: members(arguments_sha256=digest(arguments)))
+    audit, at, given = call.calls.context.audit, moment(call.calls.context.wall()), call.given
+    members = partial(_members, audit, call, Decision.ASKED, at=at, server=server, tool=name)
+    audit.note(lambda: members(arguments_sha256=digest(given)))
 
 
 def _trace(call: ClientCall, trace: CallTrace, outcome: str, at: float, size: int) -> None:
@@ -71,7 +78,7 @@ def _trace(call: ClientCall, trace: CallTrace, outcome: str, at: float, size: in
     context.tracer.ended(trace, (call.client_method, name, ""), own, outcome)
 
 
-def _record(
+def _body(
     audit: Audit,
     call: ClientCall,
     trace: CallTrace | None,
@@ -79,12 +86,43 @@ def _record(
     seconds: float,
     at: float,
     size: int,
-) -> AuditRecord:
+) -> bytes:
+    """A call's record as JSON: the members that its like share, then its own."""
+    arguments = bytes(call.params[-1]) if call.params else call.given
+    own = b'%b,"outcome":"%b","durationMs":%.3f,"bytes":%d,"argumentsSha256":"%b"' % (
+        _shared(audit, call),
+        outcome.encode(),
+        seconds * 1000,
+        size,
+        digest(arguments).encode(),
+    )
+    if audit.keys.arguments:
+        redact = call.calls.context.redact.of("" if call.upstream is None else call.upstream.of)
+        shown = redact(arguments[: 2 * MAX_ARGUMENTS].decode(errors="replace"), MAX_ARGUMENTS)
+        own += b',"arguments":%b' % msgspec.json.encode(shown)
+    if trace is not None:
+        own += b',"traceId":"%b"' % trace_id(trace).encode()
+    return b'{"at":"%b",%b}' % (timestamp(at), own)
+
+
+def _shared(audit: Audit, call: ClientCall) -> bytes:
+    """The members from `daemon` on that all calls of one session by one decision share, made once."""
+    forward, request, known = call.forward, call.request, call.calls.recorded
+    found = known.get(id(forward))
+    if found is not None and found[:3] == (forward, request.session, request.client) and call.refusal is None:
+        return found[3]
+    record = _record(audit, call)
+    made = _encode(record).partition(b",")[2][:-1]
+    if forward is not None and forward.ask is None and forward.repair is None and call.refusal is None:
+        keep_latest(known, id(forward), (forward, request.session, request.client, made), KEPT)
+    return made
+
+
+def _record(audit: Audit, call: ClientCall) -> AuditRecord:
     forward, context = call.forward, call.calls.context
     sent = call.key is not None and not call.in_line
     told = {} if call.refusal is None else call.refusal.details
     server = call.upstream.of if call.upstream is not None else str(told.get("server", ""))
-    redact = context.redact.of(server)
     name = call.tool or str(told.get("tool", "")) or call.label
     tool = forward.tool if forward is not None else None
     if tool is None and (entry := context.catalog.value.servers.get(server)) is not None:
@@ -92,36 +130,24 @@ def _record(
     decision, rule = Decision.SENT if sent else Decision.REFUSED, _rule(call, tool)
     if sent and forward is not None and forward.repair is not None:
         decision, rule = Decision.REPAIRED, str(forward.repair)
-    arguments = bytes(call.params[-1]) if call.params else call.given
-    shown = ""
-    if audit.keys.arguments:
-        shown = redact(arguments[: 2 * MAX_ARGUMENTS].decode(errors="replace"), MAX_ARGUMENTS)
     return _members(
         audit,
         call,
         decision,
-        at,
         server=server,
-        tool=name if tool is not None else redact(name, NAME),
+        tool=name if tool is not None else context.redact.of(server)(name, NAME),
         method="" if call.method == CALL_TOOL else call.method,
         schema_hash="" if tool is None else tool.schema_hash,
         rule=rule,
         by=_who_agreed(call, tool),
-        outcome=outcome,
-        duration_ms=round(seconds * 1000, 3),
-        bytes=size,
-        arguments_sha256=digest(arguments),
-        arguments=shown,
-        trace_id=trace_id(trace),
     )
 
 
-def _members(audit: Audit, call: ClientCall, decision: Decision, at: float, **members: object) -> AuditRecord:
+def _members(audit: Audit, call: ClientCall, decision: Decision, **members: object) -> AuditRecord:
     client, state = call.calls.client, call.request.session.state
     key = state.key if state.named else None
     return audit.made(
         decision,
-        at=moment(at),
         session=f"#{client.number}" if key is None else key,
         client=call.request.client[:NAME],
         principal=client.principal.words,

@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.catalog.extensions import carried, with_tasks
-from daemon.clients.attachment import Request, linked_in, note_links
+from daemon.clients.attachment import Attachment, Request, linked_in, note_links
 from daemon.clients.client import Client
 from daemon.clients.connected_clients import LEVELS, rank_in, wished_rank
 from daemon.clients.context import SessionContext
@@ -367,6 +367,8 @@ class CallsInFlight:
     open: dict[bytes, ClientCall] = attrs.field(factory=dict, init=False)
     """By raw request id."""
     total: int = attrs.field(default=0, init=False)
+    recorded: dict[int, tuple[Forward, Attachment, str, bytes]] = attrs.field(factory=dict, init=False)
+    """The shared part of records by decision (`clients.call_records`)."""
     server_requests: ServerRequests = attrs.field(init=False)
     _clock: Callable[[], float] = attrs.field(init=False)
     _ended: list[tuple[ClientCall, str, bool, int]] = attrs.field(factory=list, init=False)

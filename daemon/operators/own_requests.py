@@ -16,6 +16,7 @@ from daemon.clients.server_requests import read_refusal
 from daemon.counting.recent_calls import NAME, RecentCall
 from daemon.counting.tally import OK, OPERATOR
 from daemon.errors import (
+    AuditUnavailable,
     CallError,
     InvalidArguments,
     ToolDisabled,
@@ -106,6 +107,8 @@ async def forward(
 
 
 async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, what: str) -> bytes:
+    if refuses := context.audit.refuses:
+        raise AuditUnavailable(refuses)
     outcome = _Outcome(context.redact.of(upstream.of), context.operator, reports=own.wants_progress)
     call = OperatorCall(sent=own, tool=what, upstream=upstream, started=trio.current_time(), lose=outcome.lost)
     context.own_calls[call] = None

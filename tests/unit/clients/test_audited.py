@@ -1,0 +1,122 @@
+"""Calls in the audit: who made them, by which rule, and how they ended; one record each."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import trio
+
+from daemon.audit.audit_files import AuditQuery, read
+from daemon.audit.audit_log import Audit
+from daemon.clients.client import Principal
+from daemon.config.tuning import AuditKeys
+from daemon.errors import UpstreamLost
+from tests.fakes_upstream import Stage, error_of
+from tests.unit.clients.permissions.agreeing import accept, asked, greeted, reply, stage_of
+
+
+def audited(root: Path, rules: Any = (), **keys: Any) -> Stage:
+    """A stage with an audit that is written when it is read."""
+    stage = stage_of("category", *(rules or ({"match": "*", "then": "allow"},)))
+
+    async def keep(_head: object) -> None:
+        """Copy it nowhere."""
+
+    audit = Audit(root / "audit", AuditKeys(**keys), "host/1/a", keep)
+    object.__setattr__(stage.context, "audit", audit)
+    return stage
+
+
+async def records(stage: Stage) -> list[dict[str, Any]]:
+    await stage.context.audit._round()
+    found = read(stage.context.audit.root, AuditQuery())
+    return [msgspec.json.decode(entry.line) for entry in found]
+
+
+async def test_a_call_that_was_sent(tmp_path: Path, nursery: trio.Nursery) -> None:
+    stage = audited(tmp_path)
+    client = (await stage.connect(nursery, Principal(owner="token ci: ", token="ci"))).client
+    digest = ""
+    for number in range(2):
+        await client.call("alpha", "echo", {"text": "hi"}, request_id=number)
+        sent = await stage.alpha.wait_sent(number + 1)
+        digest = hashlib.sha256(sent.raw_arguments).hexdigest()
+        stage.answer(sent)
+        await client.get()
+    found = await records(stage)
+    for each in found:
+        assert each.pop("durationMs") >= 0
+        assert each.pop("at") < "3"
+        del each["prev"], each["seq"]
+    first, second = found
+    assert first == second
+    tool = stage.catalog.value.servers["alpha"].tools
+    assert tool is not None
+    assert first == {
+        "daemon": "host/1/a",
+        "decision": "sent",
+        "session": "#1",
+        "principal": "token ci",
+        "server": "alpha",
+        "tool": "echo",
+        "schemaHash": tool["echo"].schema_hash,
+        "rule": "default: *: allow",
+        "outcome": "ok",
+        "bytes": len('{"content":[]}'),
+        "argumentsSha256": digest,
+    }
+
+
+async def test_arguments_only_where_they_are_wanted(tmp_path: Path, nursery: trio.Nursery) -> None:
+    stage = audited(tmp_path, arguments=True)
+    client = await stage.client(nursery)
+    await client.call("alpha", "echo", {"text": "x" * 5000})
+    stage.answer(await stage.alpha.wait_sent())
+    await client.get()
+    (found,) = await records(stage)
+    assert msgspec.json.decode(found["arguments"]) == {"text": "x" * 5000}
+
+
+async def test_a_refused_call_names_its_rule(tmp_path: Path, nursery: trio.Nursery) -> None:
+    stage = audited(tmp_path, [{"match": "alpha/echo", "then": "deny"}])
+    client = await stage.client(nursery)
+    await client.call("alpha", "echo", {})
+    outcome = error_of(await client.get())["code"]
+    (found,) = await records(stage)
+    assert (found["decision"], found["outcome"]) == ("refused", outcome)
+    assert (found["server"], found["rule"]) == ("alpha", "default: alpha/echo: deny")
+
+
+async def test_a_question_and_who_agreed(tmp_path: Path, nursery: trio.Nursery) -> None:
+    stage = audited(tmp_path, [{"match": "alpha/*", "then": "ask"}])
+    client = await greeted(stage, nursery)
+    await client.call("alpha", "echo", {})
+    await reply(client, await asked(client), accept())
+    stage.answer(await stage.alpha.wait_sent())
+    await client.get()
+    question_of, call = await records(stage)
+    assert (question_of["decision"], question_of["tool"]) == ("asked", "echo")
+    assert (call["decision"], call["by"], call["rule"]) == ("sent", "its user", "default: alpha/*: ask")
+
+
+async def test_calls_without_an_answer(tmp_path: Path, nursery: trio.Nursery) -> None:
+    stage = audited(tmp_path)
+    client = await stage.client(nursery)
+    await client.call("alpha", "echo", {}, request_id=1)
+    stage.lose(await stage.alpha.wait_sent(), UpstreamLost("gone"))
+    await client.get()
+    await client.call("alpha", "echo", {}, request_id=2)
+    await stage.alpha.wait_sent(2)
+    await client.tell("notifications/cancelled", {"requestId": 2})
+    await stage.alpha.wait_cancelled()
+    outcomes = [(each["decision"], each["outcome"]) for each in await records(stage)]
+    assert outcomes == [("sent", "UpstreamLost"), ("sent", "cancelled")]
+
+
+async def test_what_mcpd_answers_itself_is_no_decision(tmp_path: Path, nursery: trio.Nursery) -> None:
+    stage = audited(tmp_path)
+    client = await greeted(stage, nursery)
+    await client.describe("alpha")
+    await client.get()
+    assert await records(stage) == []
