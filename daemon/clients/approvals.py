@@ -32,6 +32,7 @@ from daemon.protocol import CALL_TOOL
 from daemon.safety.escape import legible
 from daemon.surfaces.answers import quoted
 from daemon.surfaces.calling import label_of
+from daemon.tracing.call_trace import trace_id
 
 if TYPE_CHECKING:
     from daemon.catalog.trust import HeldDefinition
@@ -321,7 +322,8 @@ def _not_approved(call: ClientCall, error: ToolHeld, why: str) -> ToolHeld:
 
 def _note(call: ClientCall, kind: EventKind, server: str, tool: str, **details: str) -> None:
     """Record the choice of a call's user."""
-    told = {"tool": tool, "by": f"the user of session {named(call)}", **details}
+    traced = {"traceId": found} if (found := trace_id(call.trace)) else {}
+    told = {"tool": tool, "by": f"the user of session {named(call)}", **details, **traced}
     call.calls.context.note(Event(kind=kind, server=server, session=named(call), details=told))
 
 

@@ -56,9 +56,10 @@ class EventKind(StrEnum):
     APPROVED = "approved"
     """Somebody approved definitions. `names`: operators' words for them; `by`."""
     ALLOWED = "allowed"
-    """A person allowed calls of a tool. `tool`, `by`; `lasts`: `once`, `session`, or seconds."""
+    """A person allowed calls of a tool. `tool`, `by`; `lasts`: `once`, `session`, or seconds; `traceId` of the
+    call."""
     DECLINED = "declined"
-    """A client's user did not allow or approve something. `tool`, `by`, `why`."""
+    """A client's user did not allow or approve something. `tool`, `by`, `why`, `traceId`."""
     LOGIN = "login"
     """A login at a server has begun, succeeded, failed or ended. `outcome`."""
     SWITCHED = "switched"

@@ -8,7 +8,8 @@ from msgspec import Raw
 from trio.testing import MockClock
 
 from daemon.errors import UpstreamLost, UpstreamUnavailable
-from daemon.tracing.call_trace import CallTrace
+from daemon.history.event import Event, EventKind
+from daemon.tracing.call_trace import CallTrace, trace_id
 from daemon.tracing.tracer import Tracer
 from tests.fakes_upstream import MODERN, Client, Stage
 from tests.unit.clients.asking import greeted
@@ -161,6 +162,8 @@ async def test_asking_the_user_is_part_of_the_trace_whatever_the_user_says(
 ) -> None:
     rules = [{"match": "*", "then": "ask"}]
     stage = traced(profiles={"default": {"surface": "category", "permissions": rules}})
+    events: list[Event] = []
+    object.__setattr__(stage.context, "note", events.append)
     guest = await greeted(stage, nursery, {"elicitation": {}})
     client = guest.client
     await client.call("alpha", "echo", request_id=7)
@@ -176,6 +179,8 @@ async def test_asking_the_user_is_part_of_the_trace_whatever_the_user_says(
     assert (name, ended - began) == ("ask", 3)
     assert trace.ended - trace.began == pytest.approx(3), "the wait is part of the whole"
     assert trace.series[0][-1] == ("" if choice == "allow once" else "PermissionDenied")
+    (told,) = [event for event in events if event.kind in {EventKind.ALLOWED, EventKind.DECLINED}]
+    assert told.details["traceId"] == trace_id(trace), "what the user decides belongs to the trace"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Raw
 
@@ -80,6 +80,8 @@ def test_nobody_knows_a_trace_that_is_not_kept_and_has_no_parent() -> None:
 
 
 @given(st.integers(1, 2**128 - 1), st.floats(0, 1), st.booleans())
+@example(number=2**64 + 2**63 + 1, ratio=0.75, flagged=True)
+@example(number=2**64 - 1, ratio=0.75, flagged=False)
 def test_the_sampler_decides_as_the_sdk_does(number: int, ratio: float, flagged: bool) -> None:
     from opentelemetry.sdk.trace.sampling import TraceIdRatioBased  # noqa: PLC0415
 
