@@ -27,7 +27,7 @@ from loguru import logger
 settings.register_profile("busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 # `make check` sees whether a property holds at all; `make test` seeks counterexamples, `make nightly` longer.
-settings.register_profile("brief", settings.get_profile("busy"), max_examples=8, stateful_step_count=10)
+settings.register_profile("brief", settings.get_profile("busy"), max_examples=5, stateful_step_count=10)
 settings.register_profile("usual", settings.get_profile("busy"), max_examples=40, stateful_step_count=30)
 
 

@@ -5,12 +5,13 @@ standard library is needed.
 """
 
 import ast
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+Children: TypeAlias = Callable[[ast.AST], Iterator[ast.AST]]
 
 
 class Import(NamedTuple):
@@ -108,9 +109,13 @@ class Module:
         Args:
             modules: the names of all modules of the tree: of `from a import b`, b may be one.
         """
-        return list(self._walk(self.tree, modules, inline=False, typing=False))
+        # Only `later` stands in an expression, and to look through all of these takes most of the time.
+        below = ast.iter_child_nodes if "later(" in self.source else _children
+        return list(self._walk(self.tree, modules, below, inline=False, typing=False))
 
-    def _walk(self, node: ast.AST, modules: Container[str], *, inline: bool, typing: bool) -> Iterator[Import]:
+    def _walk(
+        self, node: ast.AST, modules: Container[str], below: Children, *, inline: bool, typing: bool
+    ) -> Iterator[Import]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             for target in self._targets(node, modules):
                 yield Import(target, node.lineno, inline, typing)
@@ -118,15 +123,15 @@ class Module:
         match node:
             case ast.If(test=ast.Name("TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
                 for guarded in node.body:
-                    yield from self._walk(guarded, modules, inline=inline, typing=True)
+                    yield from self._walk(guarded, modules, below, inline=inline, typing=True)
                 for other in node.orelse:
-                    yield from self._walk(other, modules, inline=inline, typing=typing)
+                    yield from self._walk(other, modules, below, inline=inline, typing=typing)
                 return
             case ast.Call(func=ast.Name(id="later"), args=[ast.Constant(value=str(target)), *_]):
                 yield Import(target, node.lineno, inline, typing, later=True)
         inline = inline or isinstance(node, Function | ast.Lambda)
-        for child in ast.iter_child_nodes(node):
-            yield from self._walk(child, modules, inline=inline, typing=typing)
+        for child in below(node):
+            yield from self._walk(child, modules, below, inline=inline, typing=typing)
 
     def _targets(self, node: ast.Import | ast.ImportFrom, modules: Container[str]) -> Iterator[str]:
         if isinstance(node, ast.Import):
@@ -143,12 +148,18 @@ class Module:
             yield inner if inner in modules or not base.startswith("daemon") else base
 
 
+def _children(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements directly in a node, and each `except` and `case`."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        # The body of a lambda is an expression.
+        yield from found if isinstance(found := getattr(node, part, ()), list) else ()
+
+
 def _inside(node: ast.AST) -> Iterator[ast.AST]:
     """Every statement in a node, and every `except` and `case`."""
-    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
-        for child in getattr(node, part, ()):
-            yield child
-            yield from _inside(child)
+    for child in _children(node):
+        yield child
+        yield from _inside(child)
 
 
 def _lines(node: ast.expr | ast.stmt) -> range:

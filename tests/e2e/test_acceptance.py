@@ -1,25 +1,21 @@
 """The six acceptance criteria of seed 001, §10, with real servers, through the real socket."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Daemon, RawClient, node_server, program, running
+from tests.e2e import loading
+from tests.e2e.harness import Daemon, RawClient, running
 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A git repository with one commit."""
     path = tmp_path_factory.mktemp("repository")
-    for words in (
-        ["init", "-q"],
-        ["-c", "user.name=T", "-c", "user.email=t@example.org", "commit", "-q", "--allow-empty", "-m", "first"],
-    ):
-        subprocess.run(["git", *words], cwd=path, check=True, timeout=30)
+    loading.repository(path)
     return path
 
 
@@ -28,9 +24,7 @@ def daemon(repository: Path) -> Iterator[Daemon]:
     """Three real servers and one that cannot start, in five categories."""
     config: dict[str, Any] = {
         "mcpServers": {
-            "git": {"command": program("mcp-server-git"), "args": ["--repository", str(repository)]},
-            "time": {"command": program("mcp-server-time")},
-            "files": node_server("server-filesystem", str(repository)),
+            **loading.three_servers(repository),
             "broken": {"command": "no-such-command-anywhere"},
         },
         "categories": {

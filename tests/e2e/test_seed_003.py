@@ -15,8 +15,8 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from tests.e2e.harness import Daemon, left_behind, node_server, program, running, scripted
-from tests.e2e.loading import repository
+from tests.e2e.harness import Daemon, left_behind, running, scripted
+from tests.e2e.loading import repository, three_servers
 from tests.e2e.scripts import LIST, PYTHON, TYPESCRIPT, Clients, Outcome, Processes, call, names, refusal, zone
 from tests.scripted_server import command
 from tests.unit.config.test_examples import EXAMPLES, SEMCODE
@@ -44,11 +44,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "files": {"server": "files"},
     }
     return {
-        "mcpServers": {
-            "git": {"command": program("mcp-server-git"), "args": ["--repository", str(place)]},
-            "time": {"command": program("mcp-server-time"), "args": ["--local-timezone", "UTC"]},
-            "files": node_server("server-filesystem", str(place)),
-        },
+        "mcpServers": three_servers(place),
         "categories": {name: {"description": CATEGORIES[name], **chosen[name]} for name in CATEGORIES},
         "profiles": {"off": {"lazy": False}},
     }

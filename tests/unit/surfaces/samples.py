@@ -1,6 +1,7 @@
 """What the tests of surfaces share: a view of a catalog, and what comes out of a call."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -28,12 +29,12 @@ def means_of(
     indexed: bool = True,
     called: Sequence[ToolKey] = (),
 ) -> Services:
-    """What surfaces work with: an index that knows the catalog, or nothing yet."""
-    index = Index().updated(catalog.servers) if indexed else Index()
+    """What surfaces work with: an index that knows the catalog, made when it is asked for, or nothing yet."""
+    index = cache(lambda: Index().updated(catalog.servers) if indexed else Index())
     return Services(
         offers=Offers(),
         checker=Checker(),
-        index=lambda: index,
+        index=index,
         index_characters=characters,
         most_called=lambda: called,
     )
