@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from daemon.catalog.definitions import SCHEMA, completed, hashes, lacks_type
 from daemon.catalog.kinds import LISTS
-from daemon.catalog.qualifying import META, app_link, skill_fault
+from daemon.catalog.qualifying import META, app_link, are_named, skill_fault
 from daemon.config.names import TOOL_BYTES
 from daemon.model import Definition, Kind, Tool
 from daemon.protocol import UNREADABLE, decode_members, decode_text
@@ -191,16 +191,10 @@ def _new_definition(kind: Kind, server: str, name: str, raw: bytes) -> Definitio
     if kind is not Kind.SKILL and not isinstance(definition.get("name"), str):
         raise ValueError("has no name, which MCP requires")
     arguments = definition.get("arguments") if kind is Kind.PROMPT else None
-    if arguments is not None and not _are_named(arguments):
+    if arguments is not None and not are_named(arguments, "name"):
         raise ValueError("its arguments are no list of objects with a name")
     digest, content = hashes(definition)
     return Definition(kind=kind, server=server, name=name, raw=raw, schema_hash=digest, content_hash=content)
-
-
-def _are_named(arguments: object) -> bool:
-    return isinstance(arguments, list) and all(
-        isinstance(each, dict) and isinstance(each.get("name"), str) for each in arguments
-    )
 
 
 def _require_fitting(raw: bytes) -> None:

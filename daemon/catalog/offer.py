@@ -291,17 +291,6 @@ class Offered:
         return msgspec.json.encode({**members, "name": name, "description": self.description})
 
 
-class OfferedTools(Lazily["ToolKey", Offered]):
-    """Offered tools by key."""
-
-    __slots__ = ("table",)
-
-    def __init__(self, table: Table, make: Callable[[ToolKey], Offered], made: dict[ToolKey, Offered]) -> None:
-        super().__init__(table, make, made)
-        self.table = table
-        """The tools; unlike the offered ones, they keep no catalog alive."""
-
-
 class Offer:
     """Everything that a profile offers at one moment; immutable."""
 
@@ -319,9 +308,10 @@ class Offer:
         }
         self._listed = {server: of_models(tools) for server, tools in self._allowed.items()}
         self._among = len(catalog.chosen) != 1
-        self.tools = OfferedTools(
-            Table(self._listed), self._offered, {} if before is None else self._still_offered(before)
-        )
+        self.table = Table(self._listed)
+        """The tools; unlike the offered ones, they keep no catalog alive."""
+        still = {} if before is None else self._still_offered(before)
+        self.tools = Lazily[ToolKey, Offered](self.table, self._offered, still)
         """In the order of the configuration's servers and their lists."""
         self._listed_beside: dict[Kind, tuple[bytes, ...]] = {}
         self.all: Sequence[Offered] = _All(self.tools)

@@ -65,10 +65,15 @@ def skill_fault(entry: Mapping[str, object]) -> str:
     front, files = entry.get("frontmatter"), entry.get("resources")
     if not isinstance(front, dict) or not isinstance(front.get("name"), str):
         return "its frontmatter has no name, which SEP-2640 requires"
-    listed = isinstance(files, list) and all(
-        isinstance(each, dict) and isinstance(each.get("uri"), str) for each in files
+    listed = are_named(files, "uri") or files == "dynamic"
+    return "" if listed else "its resources are no list of files with a uri"
+
+
+def are_named(items: object, member: str) -> bool:
+    """Whether a decoded value is a list of objects that all have a text as this member."""
+    return isinstance(items, list) and all(
+        isinstance(each, dict) and isinstance(each.get(member), str) for each in items
     )
-    return "" if listed or files == "dynamic" else "its resources are no list of files with a uri"
 
 
 def with_skill(raw: bytes | memoryview | Raw, name: Callable[[str], str]) -> bytes:

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from daemon.catalog.categories import NO_TOOLS
+from daemon.catalog.categories import NO_TOOLS, Table
 from daemon.catalog.definitions import NEVER
 from daemon.catalog.kinds import SHARING_NAMES, switch_of
 from daemon.catalog.naming import Template, fitting, is_mcpd, read_mcpd_uri
 from daemon.model import Kind, Tool, ToolKey
 
 if TYPE_CHECKING:
-    from daemon.catalog.offer import Offer, OfferedTools
+    from daemon.catalog.offer import Offer
     from daemon.catalog.snapshot import Catalog
 
 
@@ -181,9 +181,9 @@ class Shown:
         _cut(self._single)
         _cut(self._earlier)
 
-    def add_list(self, tools: OfferedTools, turn: int = 0) -> None:
+    def add_list(self, table: Table, turn: int = 0) -> None:
         """Record that the whole list was shown in that turn."""
-        table, known = tools.table, self._list
+        known = self._list
         if known is table and not self._single:
             return
         if known or self._single or self._earlier or self._before is not None:

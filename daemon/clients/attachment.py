@@ -413,8 +413,8 @@ class Attachment:
         if not self._is_kept:
             return
         if whole:
-            self._shown.add_list(view.offer.tools, self._turn())
-            self.state.shown.add_list(view.offer.tools)
+            self._shown.add_list(view.offer.table, self._turn())
+            self.state.shown.add_list(view.offer.table)
         else:
             tools = [offered.tool for offered in page]
             self._shown.add(tools, self._turn())

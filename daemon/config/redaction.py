@@ -13,6 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from urllib.parse import unquote, unquote_plus, urlsplit
 
+import msgspec
+
+from daemon.config.client_keys import read_table
 from daemon.config.config_model import WORKSPACE, Config, OAuth, Server
 from daemon.config.labels import server_of
 from daemon.config.state_url import passwords
@@ -25,25 +28,19 @@ _CREDENTIAL = re.compile(
 )
 """Words in a name, alone or joined to another, that mark a credential."""
 
-_LAST = frozenset({"auth", "otp", "pin", "seed", "session", "sid", "sig", "signature"})
-"""Words that mark one only at the end: `AUTH_MODE` and `session-name` are no credentials."""
 
-_TOGETHER = frozenset({
-    ("auth", "header"), ("conn", "string"), ("connection", "string"), ("seed", "phrase"), ("session", "id"),
-})  # fmt: skip
-"""Pairs of words that mark one at the end of a name."""
+class _Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    last: frozenset[str]
+    together: frozenset[tuple[str, str]]
+    of_one: frozenset[str]
+    counted: frozenset[str]
+    of_data: frozenset[str]
+    roots: frozenset[str]
+    ordinary: frozenset[str]
+    pairs: tuple[str, ...]
 
-_OF_ONE = frozenset({
-    "budget", "count", "dir", "endpoint", "expiry", "file", "format", "length", "limit", "limits", "name",
-    "path", "policy", "prefix", "size", "timeout", "ttl", "type", "uri", "url", "window",
-})  # fmt: skip
-"""Last words that mark a property of a credential or a count of tokens."""
 
-_COUNTED = frozenset({"max", "maximum", "min", "minimum", "num", "total"})
-"""First words that mark a number."""
-
-_OF_DATA = frozenset({"composite", "foreign", "partition", "public", "row", "sort", "unique"})
-"""Words before `key` that mark a table's key or a public key."""
+_WORDS = read_table("secret_words", _Words)
 
 _OF_TABLES = ("primary", "key")
 """A whole name that is a table's key; `COSMOS_PRIMARY_KEY` is a credential."""
@@ -67,14 +64,14 @@ def names_credential(name: str) -> bool:
     `api_key`, `githubToken` and `PGPASSWORD` do; `keyspace`, `max-tokens` and `primary-key` do not.
     """
     words = [word.lower() for word in _WORDS_OF_NAME.findall(name)]
-    if not words or words[-1] in _OF_ONE or words[0] in _COUNTED or tuple(words) == _OF_TABLES:
+    if not words or words[-1] in _WORDS.of_one or words[0] in _WORDS.counted or tuple(words) == _OF_TABLES:
         return False
     before = ["", *words]
     return (
-        words[-1] in _LAST
-        or tuple(words[-2:]) in _TOGETHER
+        words[-1] in _WORDS.last
+        or tuple(words[-2:]) in _WORDS.together
         or any(
-            _CREDENTIAL.fullmatch(word) and not (word.startswith("key") and before[index] in _OF_DATA)
+            _CREDENTIAL.fullmatch(word) and not (word.startswith("key") and before[index] in _WORDS.of_data)
             for index, word in enumerate(words)
         )
     )
@@ -146,25 +143,7 @@ def in_pairs(text: str) -> Iterator[str]:
 LONG_WORD = 10
 """Letters from which a word must be pronounceable: shorter ones may be abbreviations."""
 
-PAIRS = frozenset(
-    (row[0], second)
-    for row in (
-        "aabcdfgiklmnprstuvwxyz", "babcdeijlmoprstuy", "cacdefhiklmnoprstuvyz", "dabcdefgijlnoprstuvy",
-        "eabcdefghiklmnopqrstuvwxyz", "facdefgiloprstuy", "gaeghilmnoprsu", "hadeilmnorstuy",
-        "iabcdefghklmnoprstvxz", "jaeou", "kadegilnostuwy", "labcdefgilmnoprstuvy", "mabcdeiklmnopstuy",
-        "nabcdefghiklmnoprstuvwy", "oabcdefghiklmnoprstuvwx", "pacdefhiklmoprstuwy", "qu",
-        "rabcdefgiklmnoprstuvwy", "sacdefghiklmnopqrstuwy", "tabcdefghilmnoprstuvwxyz",
-        "uabcdefgilmnoprst", "vaeio", "wabdehilnors", "xabcdefhilmptxy", "yabceilmnopstwz", "zaeioz",
-    )
-    for second in row[1:]
-)  # fmt: skip
-"""Letter pairs of English words and program names; 98 of 100 random 12-letter words break them."""
-
-_ROOTS = frozenset({
-    "app", "bin", "data", "dev", "etc", "home", "lib", "media", "mnt", "nix", "opt", "proc", "projects", "root",
-    "run", "snap", "srv", "sys", "tmp", "usr", "users", "var", "volumes", "workspace", "workspaces",
-})  # fmt: skip
-"""First directories of paths: base64 may begin with a slash, too."""
+PAIRS = frozenset((row[0], second) for row in _WORDS.pairs for second in row[1:])
 
 _PRIVATE_KEY = "PRIVATE KEY-----"
 _SEPARATORS = re.compile(r"[\s,;|]+")
@@ -205,7 +184,7 @@ def _is_path(value: str) -> bool:
     if not _LOCAL_PATH.fullmatch(value):
         return False
     first, *rest = [each for each in value.split("/") if each]
-    return first.lower() in _ROOTS or first in {"~", ".", ".."} or all(map(_is_item, (first, *rest)))
+    return first.lower() in _WORDS.roots or first in {"~", ".", ".."} or all(map(_is_item, (first, *rest)))
 
 
 def _is_item(text: str) -> bool:
@@ -253,12 +232,6 @@ def _is_pronounceable(word: str) -> bool:
     lower = word.lower()
     return all(pair in PAIRS for pair in pairwise(lower))
 
-
-ORDINARY = frozenset({
-    "always", "bearer", "critical", "default", "development", "digest", "disabled", "enabled", "negotiate",
-    "oauth2", "optional", "production", "required", "staging", "testing", "verbose", "warning",
-})  # fmt: skip
-"""Words that are never hidden, under any name: no log is readable without them."""
 
 _LIST = re.compile(r"[\s,;|\"']+")
 _BETWEEN = re.compile(r"[:=]")
@@ -385,7 +358,7 @@ def _around_workspaces(written: str) -> Iterator[str]:
 
 def _is_ordinary(value: str) -> bool:
     """Whether a value is a common word or path, which a message needs to stay readable."""
-    if value.lower() in ORDINARY:
+    if value.lower() in _WORDS.ordinary:
         return True
     return _PATH.fullmatch(value) is not None and not any(map(looks_random, value.split("/")))
 

@@ -316,6 +316,7 @@ CLIENT_SPARED, CLIENT_INSTEAD = "spared:", "instead:"
 def summary(tally: Tally) -> dict[str, object]:
     """The numbers for `mcpd status`, except those of single servers."""
     hits, misses = (_of_lookups(tally, hit=hit) for hit in (True, False))
+    servers = (*tally.servers.values(), tally.elsewhere)
     loads = sum(tally.loads.values())
     invalidations = sum(tally.invalidations.values())
     spared = sum(tokens_in(lists.spared) for lists in tally.lists.values())
@@ -329,8 +330,8 @@ def summary(tally: Tally) -> dict[str, object]:
         "invalidationRate": _share(invalidations, loads),
         "repairs": _that_happened(tally.repairs),
         "refusals": _that_happened(tally.refusals),
-        "requests": _requests(tally),
-        "serverRequests": _relays(tally),
+        "requests": _summed((calls.requests for calls in servers), 0),
+        "serverRequests": _summed((calls.relays for calls in servers), 1),
         "extraRoundTrips": sum(tally.meta_calls.values()),
         SPARED: spared,
         INSTEAD: instead,
@@ -400,22 +401,13 @@ def _of_lookups(tally: Tally, *, hit: bool) -> int:
     return sum(count for (was_hit, _source), count in tally.lookups.items() if was_hit is hit)
 
 
-def _requests(tally: Tally) -> dict[str, int]:
-    """Clients' requests other than calls, by method."""
-    counts: Counter[str] = Counter()
-    for calls in (*tally.servers.values(), tally.elsewhere):
-        for (method, _outcome), count in calls.requests.items():
-            counts[method] += count
-    return dict(counts)
-
-
-def _relays(tally: Tally) -> dict[str, int]:
-    """Requests that servers made of clients, by their fate."""
-    counts: Counter[str] = Counter()
-    for calls in (*tally.servers.values(), tally.elsewhere):
-        for (_method, outcome), count in calls.relays.items():
-            counts[outcome] += count
-    return dict(counts)
+def _summed(counts: Iterable[Mapping[tuple[str, str], int]], part: int) -> dict[str, int]:
+    """The sums of counts by one part of their keys."""
+    sums: Counter[str] = Counter()
+    for each in counts:
+        for key, count in each.items():
+            sums[key[part]] += count
+    return dict(sums)
 
 
 def _share(part: int, whole: int) -> float | None:

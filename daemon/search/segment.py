@@ -92,24 +92,17 @@ _NONE = Postings({})
 class Segment:
     """The searchable tools of one server; immutable."""
 
-    server: str
-    words: frozenset[str]
-    names: tuple[str, ...]
-    digests: Mapping[str, Digest]
-    """Each document's digest; the same object while unchanged."""
-    postings: Postings
-    name_words: Postings
-    """Terms of tools' names, each with its share of the name."""
-
     def __init__(self, entry: ServerEntry, old: Segment | None = None) -> None:
         """Index a server, reusing unchanged tools of `old`. Computes: call it in a worker thread."""
         self.server = entry.name
         self.words = frozenset(terms(_words_of(entry)))
         self.names = tuple(entry.for_models)
-        self.digests = _digests(entry, {} if old is None else old.digests)
+        self.digests: Mapping[str, Digest] = _digests(entry, {} if old is None else old.digests)
+        """Each document's digest; the same object while unchanged."""
         kept, fresh = self._sorted_out(entry, old)
-        self.postings = _merged(_NONE if old is None else old.postings, kept, fresh, _weights)
-        self.name_words = _merged(_NONE if old is None else old.name_words, kept, fresh, _shares)
+        self.postings: Postings = _merged(_NONE if old is None else old.postings, kept, fresh, _weights)
+        self.name_words: Postings = _merged(_NONE if old is None else old.name_words, kept, fresh, _shares)
+        """Terms of tools' names, each with its share of the name."""
         self._made_of = _MadeOf.of(entry)
         self._bare = _by_name(self.names)
         self._actions = bytes(map(action_of, self.names))

@@ -238,20 +238,20 @@ def test_the_last_showing_counts_whether_alone_or_in_a_list() -> None:
     shown = Shown()
     shown.add([OLD])
     assert shown.hash_of(("git", "log")) == OLD.schema_hash
-    shown.add_list(offer(NEW).tools)
+    shown.add_list(offer(NEW).table)
     assert shown.hash_of(("git", "log")) == NEW.schema_hash
     shown.add([OLD])
     assert shown.hash_of(("git", "log")) == OLD.schema_hash
-    shown.add_list(offer(NEW).tools)
+    shown.add_list(offer(NEW).table)
     assert shown.hash_of(("git", "log")) == NEW.schema_hash
 
 
 def test_what_a_later_list_lacks_is_still_known_as_it_was_shown() -> None:
     shown = Shown()
     other = tool("git", "add")
-    shown.add_list(offer(OLD).tools)
-    shown.add_list(offer(other).tools)
-    shown.add_list(offer(other).tools)
+    shown.add_list(offer(OLD).table)
+    shown.add_list(offer(other).table)
+    shown.add_list(offer(other).table)
     assert shown.hash_of(("git", "log")) == OLD.schema_hash
     assert shown.hash_of(("git", "add")) == other.schema_hash
 
@@ -259,7 +259,7 @@ def test_what_a_later_list_lacks_is_still_known_as_it_was_shown() -> None:
 def test_who_asked_before_the_end_of_a_turn_had_not_been_shown_what_was_shown_in_it() -> None:
     shown = Shown()
     shown.add([OLD], turn=1)
-    shown.add_list(offer(NEW).tools, turn=3)
+    shown.add_list(offer(NEW).table, turn=3)
     shown.add([NEW], turn=3)
     assert [shown.hash_of(OLD_KEY, turn) for turn in (2, 3)] == [OLD.schema_hash] * 2
     assert [shown.hash_of(OLD_KEY, turn) for turn in (4, None)] == [NEW.schema_hash] * 2
