@@ -151,16 +151,9 @@ class Annotations:
         return {name: value for name, value in said.items() if value is not None}
 
 
-SomeAnnotations = Annotated[
-    Annotations,
-    Rule(
-        lambda said: (
-            ""
-            if said.wanted
-            else 'this fits every tool: write "destructive": true or the like, or remove the key'
-        )
-    ),
-]
+_FITS_ALL = 'this fits every tool: write "destructive": true or the like, or remove the key'
+
+SomeAnnotations = Annotated[Annotations, Rule(lambda said: "" if said.wanted else _FITS_ALL)]
 
 
 @attrs.frozen(kw_only=True)
@@ -182,14 +175,11 @@ def _wrong_rule(rule: PermissionRule) -> str:
     return 'this rule does not say for which tools it is: write "match": "*" if it is for all'
 
 
-PermissionRules = Annotated[
-    tuple[Annotated[PermissionRule, Rule(_wrong_rule)], ...],
-    Rule(
-        lambda rules: (
-            "" if len(rules) <= MAX_RULES else f"{len(rules)} rules are too many; there may be {MAX_RULES}"
-        )
-    ),
-]
+def _too_many(rules: tuple[PermissionRule, ...]) -> str:
+    return "" if len(rules) <= MAX_RULES else f"{len(rules)} rules are too many; there may be {MAX_RULES}"
+
+
+PermissionRules = Annotated[tuple[Annotated[PermissionRule, Rule(_wrong_rule)], ...], Rule(_too_many)]
 
 
 WORKSPACE = "\0workspace\0"

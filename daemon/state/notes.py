@@ -17,15 +17,7 @@ import attrs
 from daemon.catalog.loaded import SessionRecord, is_anonymous
 from daemon.history.event import Event, EventKind
 from daemon.kit.waiting import keep_latest
-from daemon.state.event_rows import (
-    SECONDS,
-    LastLife,
-    away_since,
-    find_events,
-    first_hour,
-    last_life,
-    read_hours,
-)
+from daemon.state import event_rows
 from daemon.state.faults import StoreFault
 
 if TYPE_CHECKING:
@@ -110,7 +102,7 @@ class StoredEvents:
 
     async def find(self, query: EventQuery) -> Sequence[Event] | None:
         """Read events; None if the store cannot be read now."""
-        return await self._read(partial(find_events, query))
+        return await self._read(partial(event_rows.find_events, query))
 
     async def follow(self, history: History) -> None:
         """Have readers poll after every write, until cancelled."""
@@ -118,13 +110,13 @@ class StoredEvents:
             await self._access.moved.wait()
             history.news.set(object())
 
-    async def last_life(self, host: str, socket: str) -> LastLife | None:
+    async def last_life(self, host: str, socket: str) -> event_rows.LastLife | None:
         """The end of the last daemon on a socket, if known."""
-        return await self._read(partial(last_life, host, socket))
+        return await self._read(partial(event_rows.last_life, host, socket))
 
     async def away_since(self, servers: Iterable[str], life: str) -> Mapping[str, float]:
         """Since when each server was away at the end of a daemon's life, as far as that is known."""
-        return await self._read(partial(away_since, list(servers), life)) or {}
+        return await self._read(partial(event_rows.away_since, list(servers), life)) or {}
 
     async def _read(self, work: Callable[[Transaction], T]) -> T | None:
         try:
@@ -151,7 +143,7 @@ class HourlyCounts:
 
     def gather(self) -> dict[tuple[int, str], int]:
         """The increments to add to the stored counts; those since the last call belong to the present hour."""
-        now, hour = self._count(), first_hour(self._wall())
+        now, hour = self._count(), event_rows.first_hour(self._wall())
         for name, count in now.items():
             before = self._seen.get(name, 0)
             # A server that was taken out of the configuration and put back counts from zero.
@@ -164,7 +156,7 @@ class HourlyCounts:
         """Note that these increments are in the store."""
         self._waiting.subtract(news)
         self._written.update(news)
-        self._written = _newest(self._written, first_hour(self._wall()))
+        self._written = _newest(self._written, event_rows.first_hour(self._wall()))
 
     def start_over(self) -> None:
         """Write the latest counts again: the store has lost everything."""
@@ -174,9 +166,11 @@ class HourlyCounts:
     def joined(self, stored: Increments, since: float) -> ByName:
         """All counts, stored or not, by the names of the counts."""
         every, found = Counter(stored), defaultdict(list)
-        every.update({key: more for key, more in self.gather().items() if key[0] >= first_hour(since)})
+        every.update(
+            {key: more for key, more in self.gather().items() if key[0] >= event_rows.first_hour(since)}
+        )
         for (hour, name), count in sorted(every.items()):
-            found[name].append((hour * SECONDS, count))
+            found[name].append((hour * event_rows.SECONDS, count))
         return dict(found)
 
 
@@ -189,7 +183,7 @@ async def hours_since(
     access: StoreAccess, ours: HourlyCounts, since: float
 ) -> dict[str, list[tuple[int, int]]]:
     """All counts since the hour of a time in seconds since the epoch; raises `StoreFault`."""
-    stored = await access.ask(lambda store: store.within(partial(read_hours, since)))
+    stored = await access.ask(lambda store: store.within(partial(event_rows.read_hours, since)))
     return ours.joined(stored, since)
 
 

@@ -142,7 +142,7 @@ def _key(summaries: Summaries, environ: Mapping[str, str]) -> str | None:
 
 def fault_of_status(status: int, place: str, retry_after: float | None = None) -> EndpointFault:
     """The fault that an HTTP status other than 200 stands for."""
-    kind, meaning = _MEANINGS.get(status) or _meaning_of_class(status // 100)
+    kind, meaning = _MEANINGS.get(status) or _MEANINGS.get(status // 100, _NO_MEANING)
     return EndpointFault(kind, f"{place} answered HTTP {status}: {meaning}", retry_after=retry_after)
 
 
@@ -155,15 +155,12 @@ _MEANINGS = {
     ),
     408: (Failing.FAILING, "it waited too long"),
     429: (Failing.BUSY, "too many questions, or the account is empty"),
+    3: (Failing.REDIRECTED, "it points elsewhere, which is not followed: see summaries.baseUrl"),
+    4: (Failing.REJECTED, "it does not take the question"),
+    5: (Failing.FAILING, "it has a problem of its own"),
 }
-
-
-def _meaning_of_class(hundreds: int) -> tuple[Failing, str]:
-    return {
-        3: (Failing.REDIRECTED, "it points elsewhere, which is not followed: see summaries.baseUrl"),
-        4: (Failing.REJECTED, "it does not take the question"),
-        5: (Failing.FAILING, "it has a problem of its own"),
-    }.get(hundreds, (Failing.UNREADABLE, "that is no answer"))
+"""The meaning of each status, else of its hundreds."""
+_NO_MEANING = Failing.UNREADABLE, "that is no answer"
 
 
 def read_retry_after(value: str | None, now: float) -> float | None:

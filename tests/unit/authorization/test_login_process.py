@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.authorization import login_process
+from daemon.authorization import login_process, logins
 from daemon.authorization.login import LoginFlow
 from daemon.authorization.login_process import LOGIN_SECONDS, MAX_LINE, Lines, serve
 from daemon.authorization.logins import Answer, Failed, Login, NoLogin, Said, Wish
@@ -89,7 +89,7 @@ async def test_the_secret_service_without_its_library_names_the_extra(
     def missing(*_: object, **__: object) -> None:
         raise ImportError
 
-    monkeypatch.setattr(login_process, "logins_in", missing)
+    monkeypatch.setattr(logins, "logins_in", missing)
     (told,) = await said(monkeypatch, wish(tmp_path, secret_service=True), forever)
     assert told == Failed(
         "logins in the Secret Service need the extra: pip install 'mcpd-supervisor[secret-service]'"
