@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon import version
-from daemon.checks.findings import found
+from daemon.checks.findings import found, is_same
 from daemon.config.listen import is_loopback, split_authority
 from daemon.host import paths
 from daemon.host.tokens import TokenFile, TokenTrouble
@@ -47,7 +47,7 @@ def sockets(scene: Scene) -> Iterator[Finding]:
         problems = list(_socket(path, scene))
         yield from problems or [_sound(path, users)]
     looked = paths.client_socket(scene.environ)
-    if looked != scene.front and not _same(looked, scene.front):
+    if not is_same(looked, scene.front):
         yield found("clients-look-elsewhere", looked=looked, path=scene.front)
 
 
@@ -109,13 +109,6 @@ def _sound(path: Path, users: str) -> Finding:
     if listens is None:
         return found("socket-present", path=path, users=users)
     return found("socket-served" if listens else "socket-left-over", path=path, users=users)
-
-
-def _same(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:
-        return False
 
 
 SERVICE_MANAGERS = ("systemd", "init")

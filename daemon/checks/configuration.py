@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from daemon.checks.advice import OF_COMMAND, missing_key
-from daemon.checks.findings import Finding, Running, Scene, found
+from daemon.checks.findings import Finding, Running, Scene, found, is_same
 from daemon.config.config_model import Config, Server
 from daemon.config.jsonc import ROOT, below
 from daemon.config.listen import HttpListen
@@ -71,21 +71,14 @@ def _where(scene: Scene) -> str:
 
 
 def _of_the_daemon(scene: Scene, running: Running) -> Iterator[Finding]:
-    if not _same(scene.path, running.config):
+    if not is_same(scene.path, running.config):
         yield found("configuration-of-daemon-differs", path=running.config)
-    elif not _same(scene.usual, running.config) and scene.usual.exists():
+    elif not is_same(scene.usual, running.config) and scene.usual.exists():
         yield found("configuration-named", usual=scene.usual)
     elif _newer(scene.path, running) and not (scene.config and scene.config.watch):
         yield found("configuration-changed")
     for name in running.status.get("unresolved") or ():
         yield found("tool-unresolved", name=name)
-
-
-def _same(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:
-        return one.absolute() == other.absolute()
 
 
 def _newer(path: Path, running: Running) -> bool:

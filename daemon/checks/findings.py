@@ -62,6 +62,14 @@ class Scene:
         return self.running.environ
 
 
+def is_same(one: Path, other: Path) -> bool:
+    """Whether two paths name one file."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return one.absolute() == other.absolute()
+
+
 class Level(StrEnum):
     """A finding's severity."""
 

@@ -23,7 +23,7 @@ from daemon.safety.escape import visible
 
 Answer = Mapping[str, Any]
 Names = tuple[str, Callable[[Answer], Iterable[str]]]
-"""The question to the daemon, if any, and the names in its answer."""
+"""A question to the daemon, and the names in its answer."""
 
 LONGEST_SECONDS = 1.0
 """Seconds for the daemon's answer: a person waits at a prompt."""
@@ -79,7 +79,7 @@ class _Live:
         found = list[str]()
         with suppress(DaemonUnreachable, RemoteFault):
             for method, names in self._lists:
-                found += names(ask(method, {}, path=path, timeout=LONGEST_SECONDS) if method else {})
+                found += names(ask(method, {}, path=path, timeout=LONGEST_SECONDS))
         shown = (name for name in found if name.startswith(prefix) and visible(name) == name)
         return list(islice(dict.fromkeys(shown), MOST_NAMES))
 
@@ -95,13 +95,13 @@ def _tools(answer: Answer) -> Iterator[str]:
         yield from (f"{tool['server']}/{tool['tool']}" for tool in category["tools"].values())
 
 
-def _surfaces(_answer: Answer) -> Iterator[str]:
+def _surfaces(**_asked: object) -> Iterator[str]:
     from daemon.surfaces.table import SURFACES  # noqa: PLC0415 - heavy
 
     yield from ("auto", *SURFACES)
 
 
-def _clients(_answer: Answer) -> Iterator[str]:
+def _clients(**_asked: object) -> Iterator[str]:
     from daemon.setup.clients.programs import PROGRAMS  # noqa: PLC0415 - with their formats
 
     yield from PROGRAMS
@@ -126,14 +126,14 @@ _BY_WORD = {
     "URI|SERVER/URI": _Live(("resources", lambda answer: (each["uri"] for each in answer["resources"]))),
     "SESSION": _SESSIONS,
     "KEY": _SESSIONS,
-    "CLIENT": _Live(("", _clients)),
+    "CLIENT": _clients,
     "CALL": _Live(("calls", lambda answer: (str(each["id"]) for each in answer["inFlight"]))),
 }
 """Completers of arguments, by metavar."""
 
 _BY_OPTION = {
     "profile": _Live(("status", lambda answer: answer["daemon"]["surfaces"])),
-    "surface": _Live(("", _surfaces)),
+    "surface": _surfaces,
     "servers": _BY_WORD["SERVER"],
     "category": _Live(("tools", lambda answer: answer["categories"])),
 }

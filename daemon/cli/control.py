@@ -56,11 +56,6 @@ class DaemonUnreachable(Exception):
         self.problem = problem
         """The socket and the reason, as a clause."""
 
-    @property
-    def since_known(self) -> str:
-        """The problem, for a caller that the daemon has answered before."""
-        return self.problem
-
 
 class DaemonSilent(DaemonUnreachable):
     """Raised when a daemon listens and does not answer in time: it hangs, or the request takes longer."""
@@ -68,11 +63,6 @@ class DaemonSilent(DaemonUnreachable):
 
 class DaemonHungUp(DaemonUnreachable):
     """Raised when a daemon closes the connection without an answer."""
-
-    @property
-    def since_known(self) -> str:
-        """A daemon that has answered before can only have ended."""
-        return "the daemon has stopped"
 
 
 class CommandFailed(Exception):

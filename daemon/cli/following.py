@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli import EX_PIPE
 from daemon.cli.command import SERVER_IF_ANY, CommandLine, UsageError, argument, asking, drawn, flag
-from daemon.cli.control import DaemonUnreachable, Message, ask_with, note
+from daemon.cli.control import DaemonHungUp, DaemonUnreachable, Message, ask_with, note
 from daemon.cli.options import count, is_coloured, length_in
 from daemon.host.paths import control_socket
 from daemon.kit.wording import called, span
@@ -59,7 +59,9 @@ def follow(first: Any, after: Callable[[Any], Any], show: Callable[[Any], object
                 seen = after(seen)
             except DaemonUnreachable as error:
                 if not away:
-                    note(f"{error.since_known}. Waiting for it.")
+                    # One that has answered before can only have ended.
+                    ended = isinstance(error, DaemonHungUp)
+                    note(f"{'the daemon has stopped' if ended else error.problem}. Waiting for it.")
                 away = True
                 continue
             if away:

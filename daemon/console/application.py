@@ -110,13 +110,13 @@ class Application:
         self._rendering = Rendering()
         self._at_a_time = trio.CapacityLimiter(SIGNED_OUT_AT_A_TIME)
         self._streams = LiveStreams(views, sessions, self._rendering)
-        self._pages = [(Route(_address(page.path), partial(self._page, page)), page) for page in pages]
+        self._pages = [(Route(f"/ui{page.path}", partial(self._page, page)), page) for page in pages]
         self._navigation = [page for page in pages if page.in_navigation]
         made = Starlette(
             routes=[
                 *([Route("/ui", partial(self._page, pages[0]))] if pages else ()),
                 *(route for route, _page in self._pages),
-                *(Route(_address(each.path), partial(self._act, each), methods=["POST"]) for each in actions),
+                *(Route(f"/ui{each.path}", partial(self._act, each), methods=["POST"]) for each in actions),
                 Route("/ui/live", self._live),
                 Route("/ui/enter", self._enter),
                 Route("/ui/sign-in", self._sign_in, methods=["GET", "POST"]),
@@ -307,10 +307,6 @@ async def _form(request: Request) -> dict[str, str]:
         return dict(parse_qsl(body, keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except ValueError:
         raise HTTPException(BAD_REQUEST, "This form cannot be read.") from None
-
-
-def _address(path: str) -> str:
-    return f"/ui{path}" if path != "/" else "/ui/"
 
 
 async def drawn(

@@ -72,9 +72,9 @@ class EditedText(ABC):
         path, before = tuple(trail), self.body
         wanted = self._with(path, value)
         try:
-            while value_at(self.value(), path[:-1]) is _ABSENT:
+            while value_at(self.value(), path[:-1], _ABSENT) is _ABSENT:
                 path, value = path[:-1], {path[-1]: value}
-            self._approach(path, value_at(self.value(), path), value)
+            self._approach(path, value_at(self.value(), path, _ABSENT), value)
             self._verify(path, wanted)
         except BaseException:
             self.body = before
@@ -83,7 +83,7 @@ class EditedText(ABC):
     def remove(self, trail: Sequence[str | int]) -> None:
         """Remove a member, if it is there, with its comments. Raises DocumentError."""
         path, before = tuple(trail), self.body
-        if not path or value_at(self.value(), path) is _ABSENT:
+        if not path or value_at(self.value(), path, _ABSENT) is _ABSENT:
             return
         wanted = _copied(self.value(), path[:-1])
         del _within(wanted, path[:-1])[path[-1]]
@@ -198,12 +198,12 @@ def _within(value: object, trail: Trail) -> Any:
     return at
 
 
-def value_at(value: object, trail: Trail) -> object:
-    """The value at a trail, or a mark of its own if there is none."""
+def value_at(value: object, trail: Trail, absent: object = None) -> object:
+    """The value at a trail, or `absent`."""
     try:
         return _within(value, trail)
     except (KeyError, IndexError, TypeError):
-        return _ABSENT
+        return absent
 
 
 def _copied(value: Any, trail: Trail) -> Any:
@@ -216,7 +216,7 @@ def _copied(value: Any, trail: Trail) -> Any:
 def _less_empty(wanted: object, trail: Trail, now: object) -> object:
     """Drop objects on a trail that the edit empties."""
     for end in range(len(trail) - 1, 0, -1):
-        if value_at(now, trail[:end]) is not _ABSENT or _within(wanted, trail[:end]):
+        if value_at(now, trail[:end], _ABSENT) is not _ABSENT or _within(wanted, trail[:end]):
             break
         del _within(wanted, trail[: end - 1])[trail[end - 1]]
     return wanted

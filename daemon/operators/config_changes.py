@@ -13,6 +13,7 @@ import attrs
 import msgspec
 import trio
 from loguru import logger
+from msgspec import UNSET
 
 from daemon.config.labels import split_off
 from daemon.config.names import spellings
@@ -21,7 +22,7 @@ from daemon.kit.later import later
 from daemon.kit.wording import camel, closest, hint, quoted
 from daemon.operators.base import Command, Refused
 from daemon.operators.tool_reports import known_tool, tool_named
-from daemon.setup.settings import UNSET, Setting
+from daemon.setup.settings import Setting
 from daemon.surfaces.table import by_profile
 
 if TYPE_CHECKING:

@@ -188,10 +188,15 @@ def _one_of(values: list[Any]) -> str:
 
 
 def _bounds(schema: dict[str, Any], least: str, most: str, unit: str = "") -> str:
-    low, high = schema.get(least), schema.get(most)
-    if low is None or (low == 0 and unit):
-        return "" if high is None else f", at most {high}{unit}"
-    return f", at least {low}{unit}" if high is None else f", {low} to {high}{unit}"
+    low = schema.get(least)
+    return between(None if low == 0 and unit else low, schema.get(most), unit)
+
+
+def between(least: float | None, most: float | None, unit: str = "") -> str:
+    """Bounds behind a noun: `, at least 3 characters`."""
+    if least is None:
+        return "" if most is None else f", at most {most}{unit}"
+    return f", at least {least}{unit}" if most is None else f", {least} to {most}{unit}"
 
 
 def _exclusive(schema: dict[str, Any]) -> str:

@@ -13,9 +13,8 @@ import attrs
 
 from daemon.config.expand import variable_of, with_variable
 from daemon.config.redaction import in_arguments, names_credential
-from daemon.documents.edited import EditedText, Trail, with_texts
+from daemon.documents.edited import EditedText, Trail, value_at, with_texts
 from daemon.documents.formats import Format, read_document
-from daemon.setup.clients.installing import at
 from daemon.setup.drafts import Draft, Present, changed
 
 _REFERENCES = re.compile(r"(\$\{[^}]*\})")
@@ -238,7 +237,7 @@ def with_own_variables(present: Present, environ: Mapping[str, str]) -> OwnVaria
     def change(document: EditedText) -> None:
         with document.together():
             for server, place in present.places.items():
-                for trail, text in list(_texts(at(document.value(), place), place)):
+                for trail, text in list(_texts(value_at(document.value(), place), place)):
                     if (other := _owned(text, server, present, variables, moved)) != text:
                         document.put(trail, other)
         used.update(name for trail, text in _texts(document.value(), ()) for name in _named(trail, text))

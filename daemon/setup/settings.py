@@ -7,29 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from enum import Enum
 from pathlib import Path
 
 import attrs
+from msgspec import UNSET
 
 from daemon.config.config_files import FOLDER
 from daemon.config.jsonc import ROOT
 from daemon.config.parse import MAX_CONFIG, load_changed
-from daemon.documents.edited import EditedText, spelt
+from daemon.documents.edited import EditedText, spelt, value_at
 from daemon.documents.files import DocumentError, Edit, FoundFile, look, undo_all, write_all
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
-from daemon.setup.clients.installing import at
 from daemon.surfaces.table import SURFACES
-
-
-class Unset(Enum):
-    """A value that removes the key."""
-
-    UNSET = "unset"
-
-
-UNSET = Unset.UNSET
 
 
 @attrs.frozen(kw_only=True)
@@ -39,11 +29,9 @@ class Setting:
     trail: tuple[str, ...]
     """`("profiles", "reader", "lazy")`."""
     value: object
+    """`UNSET` removes the key."""
     holder_is_its: bool = False
     """Whether the object around it exists for this key alone, and goes with it."""
-
-
-__all__ = ["UNSET", "KeyPlace", "Setting", "SettingsEdit", "edited"]
 
 
 _IN_PROFILE = 2
@@ -118,7 +106,7 @@ def _change(document: EditedText, setting: Setting, trail: tuple[str, ...]) -> t
         document.put(trail, setting.value)
         return None
     document.remove(trail)
-    if setting.holder_is_its and at(document.value(), trail[:-1]) == {}:
+    if setting.holder_is_its and value_at(document.value(), trail[:-1]) == {}:
         trail = trail[:-1]
         document.remove(trail)
     return trail
@@ -127,7 +115,7 @@ def _change(document: EditedText, setting: Setting, trail: tuple[str, ...]) -> t
 def _without_empty(document: EditedText, trail: tuple[str, ...]) -> Iterator[str]:
     """Remove empty objects above a key, innermost first, except those with comments."""
     for end in range(len(trail) - 1, 0, -1):
-        if at(document.value(), trail[:end]) != {}:
+        if value_at(document.value(), trail[:end]) != {}:
             return
         before = document.text()
         document.remove(trail[:end])

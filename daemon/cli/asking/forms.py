@@ -10,6 +10,7 @@ from math import ceil, floor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daemon.kit.wording import suggestion
+from daemon.operators.schema_words import between
 
 if TYPE_CHECKING:
     from daemon.cli.control import Message
@@ -210,15 +211,15 @@ def wanted(field: Field) -> str:
         case "string":
             text = FORMATS.get(schema.get("format", ""), "text")
             spelt = f", spelt like {schema['pattern']}" if "pattern" in schema else ""
-            return text + _between(schema.get("minLength"), schema.get("maxLength"), " characters") + spelt
+            return text + between(schema.get("minLength"), schema.get("maxLength"), " characters") + spelt
         case "number" | "integer":
             noun = "a number" if field.kind == "number" else "a whole number"
-            return noun + _between(schema.get("minimum"), schema.get("maximum"))
+            return noun + between(schema.get("minimum"), schema.get("maximum"))
         case "boolean":
             return "yes or no"
         case "choice":
             return "one of them"
-    counted = _between(schema.get("minItems"), schema.get("maxItems"), " of them")
+    counted = between(schema.get("minItems"), schema.get("maxItems"), " of them")
     return "any of them, with commas between" + counted
 
 
@@ -270,12 +271,6 @@ def shown(field: Field, value: object) -> str:
     if isinstance(value, str):
         return titles.get(value, value) or EMPTY
     return json.dumps(value)
-
-
-def _between(least: float | None, most: float | None, unit: str = "") -> str:
-    if least is None:
-        return "" if most is None else f", at most {most}{unit}"
-    return f", at least {least}{unit}" if most is None else f", {least} to {most}{unit}"
 
 
 def _number(field: Field, typed: str) -> int | float:

@@ -59,40 +59,35 @@ async def _calls_shown(viewer: Viewer) -> Holders:
     ended = report["recent"][::-1]
     shown = ended[(number - 1) * SHOWN : number * SHOWN]
     pages = min(LAST_PAGE, max(1, -(-len(ended) // SHOWN)))
+    may_change = viewer.may_change
+    summary = part(
+        "calls-summary",
+        waiting=len(report["inFlight"]) + report["inFlightMore"],
+        ended=len(ended),
+        failed=sum(each["outcome"] != "ok" for each in ended),
+        filtered=any(wanted.values()),
+        kept=KEPT,
+    )
+    pager = part(
+        "calls-pager",
+        "calls_pages",
+        number=number,
+        pages=pages,
+        newer=with_query("/calls", **wanted, page=number - 1) if number > 1 else "",
+        older=with_query("/calls", **wanted, page=number + 1) if number < pages else "",
+    )
+    servers = [*viewer.context.catalog.servers]
     return {
-        "calls-filter": [
-            part("calls-wanted", "calls_filter", servers=[*viewer.context.catalog.servers], **wanted)
-        ],
-        "calls-notes": [
-            part(
-                "calls-summary",
-                waiting=len(report["inFlight"]) + report["inFlightMore"],
-                ended=len(ended),
-                failed=sum(each["outcome"] != "ok" for each in ended),
-                filtered=any(wanted.values()),
-                kept=KEPT,
-            )
-        ],
+        "calls-filter": [part("calls-wanted", "calls_filter", servers=servers, **wanted)],
+        "calls-notes": [summary],
         "in-flight": [
             part(
-                f"waiting-{each['id']}",
-                "calls_waiting",
-                call=steady(each, "ageSeconds"),
-                may_change=viewer.may_change,
+                f"waiting-{each['id']}", "calls_waiting", call=steady(each, "ageSeconds"), may_change=may_change
             )
             for each in report["inFlight"][:SHOWN]
         ],
         "ended": [part(f"call-{each['number']}", "calls_row", call=each) for each in shown],
-        "calls-pages": [
-            part(
-                "calls-pager",
-                "calls_pages",
-                number=number,
-                pages=pages,
-                newer=with_query("/calls", **wanted, page=number - 1) if number > 1 else "",
-                older=with_query("/calls", **wanted, page=number + 1) if number < pages else "",
-            )
-        ],
+        "calls-pages": [pager],
     }
 
 

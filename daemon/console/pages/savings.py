@@ -51,6 +51,9 @@ Counts = dict[str, list[float | None]]
 """Count in each part, by name; None: no daemon was counting."""
 
 
+Draw = Callable[[Sequence[float], Counts, Period], "Markup"]
+
+
 async def _fragments(viewer: Viewer) -> Holders:
     context = viewer.context
     word = viewer.query.get("span", USUAL)
@@ -60,15 +63,9 @@ async def _fragments(viewer: Viewer) -> Holders:
     counted = await context.archive.hours(moments[0])
     counts = _of_minutes(context, moments) if word == "hour" else _of_hours(counted, span, moments)
     drawn = {name: draw(moments, counts, span) for name, draw in _CHARTS.items()}
+    spans = [(each, about.title) for each, about in SPANS.items()]
     return {
-        "savings-spans": [
-            part(
-                "savings-span",
-                "savings_spans",
-                now=word,
-                spans=[(each, about.title) for each, about in SPANS.items()],
-            )
-        ],
+        "savings-spans": [part("savings-span", "savings_spans", now=word, spans=spans)],
         "savings-sums": [part("savings-sum", "savings_sums", **_sums(context))],
         "savings-charts": [
             part(f"chart-of-{name}", "savings_chart", name=name, chart=chart) for name, chart in drawn.items()
@@ -142,26 +139,29 @@ def _hit_rate(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
     )
 
 
-def _round_trips(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
-    series = (Quantity(name="calls of meta-tools", values=counts["extraRoundTrips"]),)
-    title = "Extra round trips: calls to find and load tools"
-    return bars(Chart(id="round-trips", title=title, moments=moments, step=span.step, series=series))
+def _of_counts(name: str, title: str, shown: Mapping[str, str]) -> Draw:
+    """Bars of counts that are `shown` under these names."""
+
+    def draw(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
+        series = [Quantity(name=each, values=counts[count]) for each, count in shown.items()]
+        return bars(Chart(id=name, title=title, moments=moments, step=span.step, series=series))
+
+    return draw
 
 
-def _loads(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
-    series = (
-        Quantity(name="loaded", values=counts["loads"]),
-        Quantity(name="became invalid", values=counts["invalidations"]),
-    )
-    title = "Tools that were loaded, and loaded tools that became invalid"
-    return bars(Chart(id="loads", title=title, moments=moments, step=span.step, series=series))
-
-
-_CHARTS: dict[str, Callable[[Sequence[float], Counts, Period], Markup]] = {
+_CHARTS: dict[str, Draw] = {
     "tokens": _tokens,
     "hit-rate": _hit_rate,
-    "loads": _loads,
-    "round-trips": _round_trips,
+    "loads": _of_counts(
+        "loads",
+        "Tools that were loaded, and loaded tools that became invalid",
+        {"loaded": "loads", "became invalid": "invalidations"},
+    ),
+    "round-trips": _of_counts(
+        "round-trips",
+        "Extra round trips: calls to find and load tools",
+        {"calls of meta-tools": "extraRoundTrips"},
+    ),
 }
 
 

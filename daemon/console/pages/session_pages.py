@@ -24,6 +24,14 @@ async def _fragments(viewer: Viewer) -> Holders:
     live = viewer.context.clients.statistics()
     report: Any = await sessions(viewer.context, SessionsParams())
     kept = [each for each in report["sessions"] if each["key"] is not None]
+    notes = part(
+        "notes",
+        "sessions_notes",
+        connections=len(live),
+        kept=len(kept),
+        more=bool(report.get("more")) or max(len(live), len(kept)) > SHOWN,
+        incomplete=report.get("incomplete", ""),
+    )
     return {
         "connections": [
             part(f"connection-{each.number}", "sessions_connection", connection=connection_status(each))
@@ -33,16 +41,7 @@ async def _fragments(viewer: Viewer) -> Holders:
             part(element_id("session", each["key"]), "sessions_row", session=_steady(each))
             for each in kept[:SHOWN]
         ],
-        "sessions-notes": [
-            part(
-                "notes",
-                "sessions_notes",
-                connections=len(live),
-                kept=len(kept),
-                more=bool(report.get("more")) or max(len(live), len(kept)) > SHOWN,
-                incomplete=report.get("incomplete", ""),
-            )
-        ],
+        "sessions-notes": [notes],
     }
 
 

@@ -14,7 +14,7 @@ import attrs
 from daemon.config.config_model import Server
 from daemon.config.redaction import names_credential, secrets_of
 from daemon.documents import files
-from daemon.documents.edited import EditedText
+from daemon.documents.edited import EditedText, value_at
 from daemon.documents.files import DocumentError, FoundFile, unified_diff
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError
@@ -25,7 +25,6 @@ from daemon.setup.clients.installing import (
     NamedEntry,
     Record,
     Records,
-    at,
     command_line,
     is_own,
     put_in,
@@ -207,7 +206,7 @@ def _write_back(document: EditedText, member: NamedEntry, before: object, then: 
 def _drop_empty(document: EditedText, member: NamedEntry, original: object) -> None:
     for end in range(len(member.trail), 0, -1):
         trail = member.trail[:end]
-        if at(document.value(), trail) not in ({}, []) or at(original, trail) is not None:
+        if value_at(document.value(), trail) not in ({}, []) or value_at(original, trail) is not None:
             return
         document.remove(trail)
 
@@ -227,7 +226,7 @@ def _as_written(record: Record, current: str, document: EditedText) -> str:
 
 def _in_no_order(value: object, record: Record) -> object:
     for trail in {member.trail for member in record.members if member.listed}:
-        servers = at(value, trail)
+        servers = value_at(value, trail)
         if isinstance(servers, list):
             servers.sort(key=repr)
     return value

@@ -19,12 +19,12 @@ from daemon.config.names import slug
 from daemon.config.parse import parse
 from daemon.config.redaction import secrets_of
 from daemon.config.translation import SERVERS, Note, translated
-from daemon.documents.edited import EditedText
+from daemon.documents.edited import EditedText, value_at
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
 from daemon.errors import ConfigError
 from daemon.setup.clients.confining import asks_for_sandbox, refused, relative_paths, with_common, with_sandbox
-from daemon.setup.clients.installing import at, is_own, left_out
+from daemon.setup.clients.installing import is_own, left_out
 from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine, NotTaken
 from daemon.setup.drafts import Draft, Present, changed
 from daemon.setup.moved_secrets import (
@@ -157,11 +157,11 @@ class _Files:
                 # Empty, not missing: it is there, and is named once.
                 self.read[place.path] = {}
                 self.unread.append(UnreadFile(program=program, path=place.path, message=str(error)))
-        value = at(self.read[place.path], place.trail)
+        value = value_at(self.read[place.path], place.trail)
         if place.listed and isinstance(value, list):
             yield from ((_name_of(item, number), item) for number, item in enumerate(value, 1))
         elif isinstance(value, dict) and not place.listed:
-            common = at(self.read[place.path], (*place.trail[:-1], "sandbox"))
+            common = value_at(self.read[place.path], (*place.trail[:-1], "sandbox"))
             yield from ((str(name), with_common(item, common)) for name, item in value.items())
         elif value is not None:
             expected = "a list" if place.listed else "an object"

@@ -19,7 +19,7 @@ import attrs
 import msgspec
 
 from daemon.documents import files
-from daemon.documents.edited import EditedText, Trail
+from daemon.documents.edited import EditedText, Trail, value_at
 from daemon.documents.files import DocumentError
 from daemon.documents.formats import Format, read_document
 from daemon.errors import McpdError
@@ -84,11 +84,11 @@ class NamedEntry:
     def entry(self, value: object) -> object:
         """The entry in a value, or None."""
         place = self.place(value)
-        return None if place is None else at(value, place)
+        return None if place is None else value_at(value, place)
 
     def place(self, value: object) -> Trail | None:
         """The entry's trail in a value, or None."""
-        servers = at(value, self.trail)
+        servers = value_at(value, self.trail)
         if isinstance(servers, list):
             named = (index for index, item in enumerate(servers) if _named(item) == self.name)
             index = next(named, None)
@@ -104,7 +104,7 @@ class NamedEntry:
             document.put(place, written)
         elif not self.listed:
             document.put((*self.trail, self.name), written)
-        elif isinstance(servers := at(value, self.trail), list) and servers:
+        elif isinstance(servers := value_at(value, self.trail), list) and servers:
             document.put((*self.trail, len(servers)), written)
         else:
             document.put(self.trail, [written])
@@ -118,24 +118,11 @@ class NamedEntry:
 
 def members(value: object, trail: tuple[str, ...], *, listed: bool) -> list[NamedEntry]:
     """The servers at a place of a file."""
-    servers = at(value, trail)
+    servers = value_at(value, trail)
     names = [_named(item) for item in servers] if isinstance(servers, list) else servers
     # What is neither holds no servers, whatever it is.
     found = names if isinstance(names, dict | list) else ()
     return [NamedEntry(trail, name, listed) for name in found if isinstance(name, str)]
-
-
-def at(value: object, trail: Trail) -> object:
-    """The value at a trail, or None."""
-    for step in trail:
-        match value, step:
-            case dict(), _:
-                value = value.get(step)
-            case list(), int() if step < len(value):
-                value = value[step]
-            case _:
-                return None
-    return value
 
 
 def _named(item: object) -> str | None:

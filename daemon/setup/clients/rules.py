@@ -12,10 +12,11 @@ from pathlib import Path
 import attrs
 
 from daemon.config.client_keys import fold, keys_of_servers
+from daemon.documents.edited import value_at
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
 from daemon.setup.clients.file_plans import SCOPES, without_mcpd
-from daemon.setup.clients.installing import Installation, NamedEntry, Records, at, members
+from daemon.setup.clients.installing import Installation, NamedEntry, Records, members
 from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine, RulePlace
 
 MOST_APART = 64
@@ -153,7 +154,9 @@ def _front_matter(text: str) -> dict[str, list[str]]:
 def _written(place: RulePlace, said: object) -> Iterator[tuple[str, bool]]:
     values = [said]
     for step in place.trail:
-        inner = (each for value in values for each in (_parts(value) if step == "*" else [at(value, (step,))]))
+        inner = (
+            each for value in values for each in (_parts(value) if step == "*" else [value_at(value, (step,))])
+        )
         values = list(inner)
     for value in values:
         if isinstance(value, dict):

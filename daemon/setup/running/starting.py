@@ -81,7 +81,7 @@ class RunningDaemon:
     pid: int | None
     """None if it cannot be seen from here."""
     socket: str
-    log: str
+    log: str = SHOW_LOG
 
 
 def found(front: Path) -> RunningDaemon | None:
@@ -94,13 +94,13 @@ def found(front: Path) -> RunningDaemon | None:
             return None
         except BlockingIOError:
             # Its queue is full, so somebody serves it.
-            return RunningDaemon(how="other", started=False, pid=None, socket=str(front), log=SHOW_LOG)
+            return RunningDaemon(how="other", started=False, pid=None, socket=str(front))
         except OSError as error:
             raise NotStarted(f"cannot reach {front}: {error.strerror or error}") from None
         if reason := distrust(link, str(front)):
             raise NotStarted(reason)
     pid = listener(paths.control_beside(front))
-    return RunningDaemon(how="other", started=False, pid=pid, socket=str(front), log=SHOW_LOG)
+    return RunningDaemon(how="other", started=False, pid=pid, socket=str(front))
 
 
 def listener(path: Path) -> int | None:
@@ -416,7 +416,7 @@ def _started(request: StartRequest, deadline: float) -> RunningDaemon:
     # that some clients wait for their tools.
     options = ["--detached", *_options(request), *(["--window", str(front)] if request.window else [])]
     pid = launch(serves, partial(request.run, options), request.environ, deadline)
-    return RunningDaemon(how="detached", started=True, pid=pid, socket=str(serves), log=SHOW_LOG)
+    return RunningDaemon(how="detached", started=True, pid=pid, socket=str(serves))
 
 
 def _options(request: StartRequest) -> list[str]:
@@ -454,6 +454,4 @@ def _by_systemd(manager: Systemctl, request: StartRequest) -> RunningDaemon:
             request.read()
             raise NotStarted(f"the configuration is faulty: `{SHOW_JOURNAL}`", EX_CONFIG) from None
         raise NotStarted(f"systemd could not start it: {error} (`{SHOW_JOURNAL}`)") from None
-    return RunningDaemon(
-        how="systemd", started=True, pid=manager.pid(), socket=str(request.front), log=SHOW_LOG
-    )
+    return RunningDaemon(how="systemd", started=True, pid=manager.pid(), socket=str(request.front))

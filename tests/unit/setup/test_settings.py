@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
-from daemon.setup.settings import UNSET, Setting, edited
+from daemon.setup.settings import Setting, edited
 
 WRITTEN = """{
   // mine
