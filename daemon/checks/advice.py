@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os.path
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from daemon.catalog.categories import resolve
 from daemon.checks import addresses, entries
 from daemon.checks.findings import Finding, Level, found
 from daemon.config.config_model import WRITTEN, Category, Config, Server, TransportType
 from daemon.config.jsonc import ROOT, below
 from daemon.config.listen import is_loopback, split_authority
-from daemon.config.names import matches, read_reference
+from daemon.config.names import read_reference
 from daemon.config.redaction import Redactors
 from daemon.config.validate import unknown_servers, unreachable
 from daemon.errors import Fault
@@ -183,19 +184,12 @@ def _key(name: str, category: Category, servers: Mapping[str, object]) -> ToolKe
     return reference.server or category.server or "", reference.tool
 
 
-def _offers(category: Category, key: ToolKey, servers: Mapping[str, object]) -> bool:
-    tools = category.tools
-    off = (name for name, override in tools.overrides.items() if not override.enabled)
-    if any(_key(name, category, servers) == key for name in off):
-        return False
-    if any(matches(pattern, *key) for pattern in tools.exclude_patterns):
-        return False
-    if any(_key(name, category, servers) == key for name in tools.include_names):
-        return True
-    is_drawn_from = category.server in {None, key[0]}
-    if tools.include_patterns:
-        return is_drawn_from and any(matches(pattern, *key) for pattern in tools.include_patterns)
-    return is_drawn_from and not tools.include_names
+def _offers(category: Category, key: ToolKey, servers: Collection[str]) -> bool:
+    """Whether a category would offer a tool that its server lists."""
+    # Of listed tools the names alone count.
+    listed: dict[str, Any] = {name: {key[1]} if name == key[0] else () for name in {*servers, key[0]}}
+    member = resolve(category, listed, {}).member(key)
+    return member is not None and member.enabled
 
 
 def _listed(names: list[str]) -> str:

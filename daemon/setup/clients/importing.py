@@ -25,7 +25,7 @@ from daemon.documents.formats import read_document
 from daemon.errors import ConfigError
 from daemon.setup.clients.confining import asks_for_sandbox, refused, relative_paths, with_common, with_sandbox
 from daemon.setup.clients.installing import is_own, left_out
-from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine, NotTaken
+from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine
 from daemon.setup.drafts import Draft, Present, changed
 from daemon.setup.moved_secrets import (
     Variables,
@@ -194,8 +194,8 @@ def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer
     shape = origin.place.shape
     try:
         read = shape.read({key: in_our_words(value, key, shape.refers) for key, value in written.items()})
-        if isinstance(read, NotTaken):
-            return read.why
+        if isinstance(read, str):
+            return read
         meant = translated(read, milliseconds=shape.milliseconds)
         by_project = origin.place.scope not in {"user", "local"}
         is_out = origin.name in machine.unsandboxed

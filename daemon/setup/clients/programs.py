@@ -52,25 +52,48 @@ class Machine:
     """Tells why there are no sandboxes here, and what mends it; empty where they work."""
 
 
-@attrs.frozen(kw_only=True)
-class NotTaken:
-    """An entry that only its client can run; the text is a predicate: `is part of Goose itself`."""
-
-    why: str
-
-
-@attrs.frozen(kw_only=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=True):
     """A client's form of a server's entry."""
 
-    read: Callable[[Mapping[str, Any]], dict[str, Any] | NotTaken]
-    """Converts to `command` and `args`, or `url` and `headers`; `config.translation` does the rest."""
-    write: Callable[[str, Sequence[str]], dict[str, Any]]
-    """Converts a command and its arguments."""
+    entry: dict[str, Any] = msgspec.field(default_factory={"command": "{command}", "args": "{args}"}.copy)
+    """One that runs a command; `{words}` is the command with its arguments."""
     refers: str | None = None
     """Regex of the client's references; None: all text is literal."""
+    names_variables: bool = False
+    """Whether the group of `refers` is a variable's name."""
     milliseconds: bool | None = None
     """Unit of `timeout`; None: unknown."""
+    url_alone: str = ""
+    """The type of an entry that has a `url` alone, if not the usual one."""
+    needs: frozenset[str] = frozenset()
+    """Of these keys an entry needs one."""
+    types: frozenset[str] = frozenset()
+    never: str = ""
+    """A key that no entry may have."""
+    otherwise: str = ""
+    """Says of all others, which only their client can run: `is part of Goose itself`."""
+
+    def read(self, entry: Mapping[str, Any]) -> dict[str, Any] | str:
+        """Convert to `command` and `args`, or `url` and `headers`; or say why only the client can run it.
+
+        `config.translation` does the rest.
+        """
+        lacks = self.needs and not self.needs & entry.keys()
+        if lacks or (self.types and entry.get("type") not in self.types) or self.never in entry:
+            return self.otherwise
+        made = dict(entry)
+        if self.url_alone and "url" in made and not made.keys() & {"type", "httpUrl", "command"}:
+            made = {"type": self.url_alone, **made}
+        refers = self.refers if self.names_variables else None
+        return made if refers is None else with_texts(made, lambda text: re.sub(refers, r"${\1}", text))
+
+    def write(self, command: str, args: Sequence[str]) -> dict[str, Any]:
+        """The entry that runs a command with its arguments."""
+        given = {"{command}": command, "{args}": [*args], "{words}": [command, *args]}
+        return {
+            key: given.get(value, value) if isinstance(value, str) else value
+            for key, value in self.entry.items()
+        }
 
 
 @attrs.frozen(kw_only=True)
@@ -105,99 +128,6 @@ class RulePlace:
 
 Known: TypeAlias = "Callable[[ClientPlace, str, object], str | None]"
 """Maps place, name and entry of a client's server to its name in mcpd, or None."""
-
-
-Entry = dict[str, Any]
-
-_OF_CONTINUE = r"\$\{\{\s*(?:secrets|inputs)\.([\w.-]+)\s*\}\}"
-
-
-def _plain(command: str, args: Sequence[str]) -> Entry:
-    return {"command": command, "args": [*args]}
-
-
-def _typed(command: str, args: Sequence[str]) -> Entry:
-    return {"type": "stdio", **_plain(command, args)}
-
-
-def _opencode(entry: Mapping[str, Any]) -> Entry | NotTaken:
-    if not {"type", "command", "url"} & entry.keys():
-        return NotTaken(why="only switches a server that stands elsewhere on or off")
-    return dict(entry)
-
-
-def _goose(entry: Mapping[str, Any]) -> Entry | NotTaken:
-    if entry.get("type") not in {"stdio", "sse", "streamable_http"}:
-        return NotTaken(why="is part of Goose itself, not an MCP server")
-    return dict(entry)
-
-
-def _goose_entry(command: str, args: Sequence[str]) -> Entry:
-    return {
-        "enabled": True,
-        "type": "stdio",
-        "name": OWN_NAME,
-        "description": "All MCP servers, through mcpd",
-        "cmd": command,
-        "args": [*args],
-        "envs": {},
-        "timeout": 300,
-    }
-
-
-def _zed(entry: Mapping[str, Any]) -> Entry | NotTaken:
-    if not {"command", "url"} & entry.keys():
-        return NotTaken(why="is started by an extension of Zed's, which alone knows how")
-    return dict(entry)
-
-
-def _continue(entry: Mapping[str, Any]) -> Entry | NotTaken:
-    """Continue writes secrets as `${{ secrets.X }}`."""
-    if "uses" in entry:
-        return NotTaken(why="is a block of Continue's hub, which keeps its command")
-    made: Entry = with_texts(dict(entry), lambda text: re.sub(_OF_CONTINUE, r"${\1}", text))
-    return made
-
-
-def _continue_entry(command: str, args: Sequence[str]) -> Entry:
-    return {"name": OWN_NAME, **_plain(command, args)}
-
-
-def _gemini(entry: Mapping[str, Any]) -> Entry:
-    """Gemini CLI's `url` alone means SSE."""
-    alone = "url" in entry and not {"type", "httpUrl", "command"} & entry.keys()
-    return {"type": "sse", **entry} if alone else dict(entry)
-
-
-_NAMED = r"\$\{[A-Za-z_]\w*(?::-[^}]*)?\}"
-_OF_EDITORS = r"env:\w+|workspaceFolder(?:Basename)?|workspaceRoot|userHome|pathSeparator|/"
-
-SHAPES: dict[str, Shape] = {
-    # `mcpServers` of Claude Desktop, LM Studio, Junie and others; Codex writes the same in TOML.
-    "": Shape(read=dict, write=_plain),
-    "cursor": Shape(read=dict, write=_plain, refers=rf"\$\{{(?:{_OF_EDITORS})\}}"),
-    "windsurf": Shape(read=dict, write=_plain, refers=r"\$\{(?:env:\w+|file:[^}]+)\}"),
-    # The same with a `type`, as VS Code has it, too.
-    "claude-code": Shape(read=dict, write=_typed, refers=_NAMED),
-    "vscode": Shape(
-        read=dict,
-        write=_typed,
-        refers=rf"\$\{{(?:{_OF_EDITORS}|(?:input|config|command|workspaceFolder):[^}}]+)\}}",
-    ),
-    "zed": Shape(read=_zed, write=_plain),
-    "opencode": Shape(
-        read=_opencode,
-        write=lambda command, args: {"type": "local", "command": [command, *args]},
-        refers=r"\{(?:env|file):[^{}]+\}",
-        milliseconds=True,
-    ),
-    "gemini": Shape(read=_gemini, write=_plain, refers=rf"{_NAMED}|\$[A-Z]\w*", milliseconds=True),
-    "goose": Shape(read=_goose, write=_goose_entry, refers=rf"{_NAMED}|\$[A-Z]\w*", milliseconds=False),
-    "continue": Shape(read=_continue, write=_continue_entry, refers=_OF_CONTINUE, milliseconds=True),
-    # Continue's files in JSON, which are those of other clients.
-    "continue-json": Shape(read=_continue, write=_plain, refers=_OF_CONTINUE, milliseconds=True),
-}
-"""Forms by their names in the table."""
 
 
 class PlaceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -338,14 +268,19 @@ def _projects(text: str) -> tuple[str, ...]:
     )
 
 
-_TABLE = msgspec.toml.decode(
-    Path(__file__).with_suffix(".toml").read_bytes(), type=dict[str, tuple[ClientProgram, ...]]
-)["client"]
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    shape: dict[str, Shape]
+    client: tuple[ClientProgram, ...]
 
-PROGRAMS: dict[str, ClientProgram] = {program.name: program for program in _TABLE}
+
+_TABLE = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=_Table)
+
+SHAPES = _TABLE.shape
+
+PROGRAMS: dict[str, ClientProgram] = {program.name: program for program in _TABLE.client}
 """All clients by name."""
 
-_NAMES = {alias: program for program in _TABLE for alias in (program.name, *program.aliases)}
+_NAMES = {alias: program for program in _TABLE.client for alias in (program.name, *program.aliases)}
 
 
 def named(name: str) -> ClientProgram:
