@@ -257,13 +257,6 @@ class Guest(RawClient):
         """Send a request and wait for its answer."""
         return self.answer(self.post(method, params or {}))
 
-    def wait_announced(self, count: int) -> None:
-        """Until changes were announced so often."""
-        while self.announcements < count:
-            message = self.receive()
-            assert message.get("method") == "notifications/tools/list_changed", message
-            self.announcements += 1
-
     def look(self) -> bool:
         """Be shown the tool as the surface shows it; False if it changed on the way and was not."""
         match self.surface:

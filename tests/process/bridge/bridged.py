@@ -48,23 +48,6 @@ class Bridged(NamedTuple):
 
 
 @contextmanager
-def unmet(path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A bridge to a socket that nobody listens on."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "daemon", "connect", "--socket", str(path)],
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-    ) as child:
-        try:
-            yield child
-        finally:
-            child.kill()
-
-
-@contextmanager
 def bridged(directory: Path, *words: str, **more: str) -> Iterator[Bridged]:
     """Start one; `words` are its options, `more` is for its environment."""
     path = directory / "mcpd" / "mcpd.sock"
