@@ -268,12 +268,12 @@ def _projects(text: str) -> tuple[str, ...]:
     )
 
 
-class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Programs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: dict[str, Shape]
     client: tuple[ClientProgram, ...]
 
 
-_TABLE = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=_Table)
+_TABLE = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=_Programs)
 
 SHAPES = _TABLE.shape
 
