@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -55,9 +54,6 @@ def why(choice: SurfaceChoice) -> str:
 MAX_LISTED = 200
 """Most keyed sessions in one list, the most recently used: reading them takes the store a tenth of a second,
 for which tools that are being loaded wait."""
-
-NOBODY: Mapping[str, int] = MappingProxyType({})
-"""The number of connections by key when no session is in use."""
 
 
 class SessionsParams(msgspec.Struct):
@@ -116,7 +112,7 @@ async def session_named(context: OperatorContext, key: str) -> SessionReport:
     if numbered is not None and numbered.key is not None:
         return await session_named(context, numbered.key)
     if numbered is not None:
-        return connection_report(numbered, catalog, now)
+        return {**_unrecorded([numbered]), "loaded": _loaded(numbered.own.tools.values(), catalog, now)}
     if connected := _connected(live)[key]:
         return {**_unrecorded(connected), "loaded": []}
     kept, problem = await _kept(context.archive)
@@ -184,7 +180,7 @@ def sessions_report(
     live: Iterable[SessionStatistics],
     catalog: Catalog,
     now: float,
-    users: Mapping[str, int] = NOBODY,
+    users: Mapping[str, int],
 ) -> SessionsReport:
     """All sessions, most recently used first, then connections without a key; `users` counts by key."""
     connected = _connected(live)
@@ -202,21 +198,11 @@ def sessions_report(
 
 
 def session_report(
-    record: SessionRecord,
-    live: Iterable[SessionStatistics],
-    catalog: Catalog,
-    now: float,
-    users: int = 0,
+    record: SessionRecord, live: Iterable[SessionStatistics], catalog: Catalog, now: float, users: int
 ) -> SessionReport:
-    """A session with its loaded tools in the order of loading; `users` counts its connections."""
-    loaded = [_loaded(tool, catalog, now) for tool in record.loaded.tools.values()]
-    return {**_about(record, _connected(live)[record.key], users, catalog, now), "loaded": loaded}
-
-
-def connection_report(session: SessionStatistics, catalog: Catalog, now: float) -> SessionReport:
-    """A connection without a key, with its loaded tools in the order of loading."""
-    loaded = [_loaded(tool, catalog, now) for tool in session.own.tools.values()]
-    return {**_unrecorded([session]), "loaded": loaded}
+    """A session with its loaded tools; `users` counts its connections."""
+    about = _about(record, _connected(live)[record.key], users, catalog, now)
+    return {**about, "loaded": _loaded(record.loaded.tools.values(), catalog, now)}
 
 
 def _connected(live: Iterable[SessionStatistics]) -> defaultdict[str | None, list[SessionStatistics]]:
@@ -292,7 +278,12 @@ def connection_status(session: SessionStatistics) -> ConnectionReport:
     }
 
 
-def _loaded(tool: LoadedTool, catalog: Catalog, now: float) -> LoadedToolReport:
+def _loaded(tools: Iterable[LoadedTool], catalog: Catalog, now: float) -> list[LoadedToolReport]:
+    """The reports of loaded tools, in the order of loading."""
+    return [_loaded_tool(tool, catalog, now) for tool in tools]
+
+
+def _loaded_tool(tool: LoadedTool, catalog: Catalog, now: float) -> LoadedToolReport:
     server, name = tool.key
     verdict = judge_in(catalog, tool)
     told: LoadedToolReport = {

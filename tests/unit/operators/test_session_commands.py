@@ -52,7 +52,7 @@ def connection(number: int, key: str | None = None, **more: Any) -> SessionStati
 def listed(stage: Stage, records: Iterable[SessionRecord], *live: SessionStatistics) -> list[dict[str, Any]]:
     """As it goes over the wire."""
     report = json.loads(
-        msgspec.json.encode(session_commands.sessions_report(records, live, stage.catalog.value, NOW))
+        msgspec.json.encode(session_commands.sessions_report(records, live, stage.catalog.value, NOW, {}))
     )
     assert list(report) == ["sessions"]
     rows: list[dict[str, Any]] = report["sessions"]
@@ -62,7 +62,7 @@ def listed(stage: Stage, records: Iterable[SessionRecord], *live: SessionStatist
 def told(stage: Stage, kept: SessionRecord, *live: SessionStatistics) -> dict[str, Any]:
     """As it goes over the wire."""
     report: dict[str, Any] = json.loads(
-        msgspec.json.encode(session_commands.session_report(kept, live, stage.catalog.value, NOW))
+        msgspec.json.encode(session_commands.session_report(kept, live, stage.catalog.value, NOW, 0))
     )
     return report
 
