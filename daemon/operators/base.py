@@ -85,6 +85,18 @@ class NoParams(msgspec.Struct):
     """The parameters of a command that takes none."""
 
 
+class OneServer(msgspec.Struct):
+    """The server, or the instance, that a command is about."""
+
+    server: str
+
+
+class ServerOrAll(msgspec.Struct):
+    """The server, or the instance, that a command is about; None for all."""
+
+    server: str | None = None
+
+
 @attrs.frozen(kw_only=True)
 class DaemonFacts:
     """Facts about the daemon that do not change while it runs."""

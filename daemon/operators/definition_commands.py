@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from daemon.catalog.kinds import switch_of
 from daemon.catalog.offer import Offer
@@ -15,7 +15,7 @@ from daemon.config.config_model import Profile
 from daemon.errors import InvalidArguments, PromptDisabled, ResourceDisabled, UnknownPrompt
 from daemon.kit.wording import suggestion
 from daemon.model import Definition, Kind
-from daemon.operators.base import Command, OperatorContext, Refused
+from daemon.operators.base import Command, OperatorContext, Refused, ServerOrAll
 from daemon.operators.own_requests import Forwarding, forward, known_server
 from daemon.protocol import GET_PROMPT, READ_RESOURCE
 from daemon.states import ServerState
@@ -24,12 +24,6 @@ from daemon.surfaces.answers import choices, quoted
 if TYPE_CHECKING:
     from daemon.catalog.entry import KnownList, ServerEntry
     from daemon.operators.reports import DefinitionReport, ListedReport, PromptsReport, ResourcesReport
-
-
-class DefinitionsParams(Struct):
-    """The server whose prompts or resources are wanted; None for all."""
-
-    server: str | None = None
 
 
 def servers_of(context: OperatorContext, server: str | None) -> Mapping[str, ServerEntry]:
@@ -109,7 +103,7 @@ def _lists(entry: ServerEntry, kinds: Iterable[Kind]) -> Iterator[KnownList]:
             yield known
 
 
-async def prompts(context: OperatorContext, params: DefinitionsParams) -> PromptsReport:
+async def prompts(context: OperatorContext, params: ServerOrAll) -> PromptsReport:
     """The prompts, and the problems of servers with prompts; raises `UnknownServer`."""
     servers = servers_of(context, params.server)
     return {
@@ -118,10 +112,10 @@ async def prompts(context: OperatorContext, params: DefinitionsParams) -> Prompt
     }
 
 
-PROMPTS = Command("prompts", DefinitionsParams, prompts)
+PROMPTS = Command("prompts", ServerOrAll, prompts)
 
 
-async def resources(context: OperatorContext, params: DefinitionsParams) -> ResourcesReport:
+async def resources(context: OperatorContext, params: ServerOrAll) -> ResourcesReport:
     """The resources and templates, and the problems of servers with them; raises `UnknownServer`."""
     servers = servers_of(context, params.server)
     return {
@@ -131,7 +125,7 @@ async def resources(context: OperatorContext, params: DefinitionsParams) -> Reso
     }
 
 
-RESOURCES = Command("resources", DefinitionsParams, resources)
+RESOURCES = Command("resources", ServerOrAll, resources)
 
 
 class PromptParams(Forwarding, kw_only=False):

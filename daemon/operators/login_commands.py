@@ -16,7 +16,7 @@ from daemon.authorization.logins import DeviceCode, Done, Failed, LoginPage, log
 from daemon.config.names import SERVER_NAME
 from daemon.history.event import Event, EventKind
 from daemon.kit.later import later
-from daemon.operators.base import OUTCOME_SECONDS, Command, OperatorContext, Refused
+from daemon.operators.base import OUTCOME_SECONDS, Command, OneServer, OperatorContext, Refused
 from daemon.operators.server_changes import named
 
 if TYPE_CHECKING:
@@ -142,13 +142,7 @@ if not TYPE_CHECKING:
     end_login = later("daemon.authorization.guarded_http", "end_login")
 
 
-class LogoutParams(msgspec.Struct):
-    """The server to log out of."""
-
-    server: str
-
-
-async def logout(context: OperatorContext, params: LogoutParams) -> dict[str, object]:
+async def logout(context: OperatorContext, params: OneServer) -> dict[str, object]:
     """Delete and revoke a login, restart the server; raises `UnknownServer`, `Refused`, `LoginsTrouble`."""
     configured = context.config.mcp_servers.get(params.server)
     if configured is None or not configured.enabled:
@@ -176,4 +170,4 @@ async def _forget(context: OperatorContext, name: str) -> dict[str, object]:
     return {"server": name, **context.state_of(name), **msgspec.to_builtins(ended)}
 
 
-LOGOUT = Command("logout", LogoutParams, logout)
+LOGOUT = Command("logout", OneServer, logout)

@@ -6,14 +6,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import attrs
-import msgspec
 import trio
 
 from daemon.config.command_lines import runs_container, started
 from daemon.config.config_model import TransportType
 from daemon.config.sandbox_keys import SandboxMode, SandboxRules, sandbox_in_force
-from daemon.operators.base import Command, OperatorContext, Refused
-from daemon.operators.server_changes import RestartParams, named, restart
+from daemon.operators.base import Command, OneServer, OperatorContext, Refused
+from daemon.operators.server_changes import named, restart
 from daemon.sandbox.launch import Lesson
 
 if TYPE_CHECKING:
@@ -27,13 +26,7 @@ LEARNING = "notifications/learning"
 """Tells the operator that the server runs watched."""
 
 
-class SandboxParams(msgspec.Struct):
-    """The server whose sandbox to show."""
-
-    server: str
-
-
-async def sandbox(context: OperatorContext, params: SandboxParams) -> dict[str, object]:
+async def sandbox(context: OperatorContext, params: OneServer) -> dict[str, object]:
     """Report the rules in force, and the hosts that were reached and refused; raises `McpdError`."""
     await trio.lowlevel.checkpoint()
     server = _local(context, params.server)
@@ -57,7 +50,7 @@ async def sandbox(context: OperatorContext, params: SandboxParams) -> dict[str, 
     }
 
 
-SANDBOX = Command("sandbox", SandboxParams, sandbox)
+SANDBOX = Command("sandbox", OneServer, sandbox)
 
 
 def sandbox_report(
@@ -74,7 +67,7 @@ def sandbox_report(
     return {"mode": str(server.confined.mode), "refused": told, "refusedMore": more, "show": show}
 
 
-class LearnParams(SandboxParams):
+class LearnParams(OneServer):
     """The server to learn, the mode to learn for, and the longest time."""
 
     mode: SandboxMode
@@ -93,7 +86,7 @@ async def learn(context: OperatorContext, params: LearnParams) -> dict[str, obje
     registries = sandbox_in_force(SandboxRules(), programs=programs)
     context.lessons[server.name] = lesson = Lesson(server, SandboxRules(mode=params.mode))
     try:
-        await restart(context, RestartParams(server.name))
+        await restart(context, OneServer(server.name))
         if context.operator is not None:
             context.operator.tell(LEARNING, {"server": server.name})
         with trio.move_on_after(params.seconds):
@@ -113,7 +106,7 @@ async def learn(context: OperatorContext, params: LearnParams) -> dict[str, obje
 LEARN = Command("learn", LearnParams, learn)
 
 
-async def learned(context: OperatorContext, params: SandboxParams) -> dict[str, object]:
+async def learned(context: OperatorContext, params: OneServer) -> dict[str, object]:
     """End a lesson, whose operator then gets the entry."""
     await trio.lowlevel.checkpoint()
     lesson = context.lessons.get(params.server)
@@ -122,7 +115,7 @@ async def learned(context: OperatorContext, params: SandboxParams) -> dict[str, 
     return {"server": params.server, "ended": lesson is not None}
 
 
-LEARNED = Command("learned", SandboxParams, learned)
+LEARNED = Command("learned", OneServer, learned)
 
 
 def _local(context: OperatorContext, name: str) -> Server:

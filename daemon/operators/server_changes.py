@@ -15,7 +15,15 @@ from daemon.config.labels import server_of
 from daemon.errors import CallError, InvalidArguments
 from daemon.facts import ServerStatus
 from daemon.kit.wording import camel
-from daemon.operators.base import OUTCOME_SECONDS, PASSED_THROUGH, Command, NoParams, OperatorContext
+from daemon.operators.base import (
+    OUTCOME_SECONDS,
+    PASSED_THROUGH,
+    Command,
+    NoParams,
+    OneServer,
+    OperatorContext,
+    ServerOrAll,
+)
 from daemon.operators.news import difference
 from daemon.ports import Holder, Instances, Upstream
 from daemon.states import WAITING
@@ -75,13 +83,7 @@ def named(context: OperatorContext, name: str) -> list[UpstreamAccess]:
     return [actor]
 
 
-class RestartParams(msgspec.Struct):
-    """The server or the instance to restart; a server stands for all of its instances."""
-
-    server: str
-
-
-async def restart(context: OperatorContext, params: RestartParams) -> dict[str, object]:
+async def restart(context: OperatorContext, params: OneServer) -> dict[str, object]:
     """Restart a server or its instances, in any state; raises `UnknownServer` or `InvalidArguments`."""
     name = params.server
     running = named(context, name)
@@ -99,16 +101,10 @@ async def restart(context: OperatorContext, params: RestartParams) -> dict[str, 
     return told
 
 
-RESTART = Command("restart", RestartParams, restart)
+RESTART = Command("restart", OneServer, restart)
 
 
-class RefreshParams(msgspec.Struct):
-    """The server or the instance to refresh; None for every one that is up."""
-
-    server: str | None = None
-
-
-async def refresh(context: OperatorContext, params: RefreshParams) -> dict[str, object]:
+async def refresh(context: OperatorContext, params: ServerOrAll) -> dict[str, object]:
     """Have servers list their tools concurrently, failures as `problem`; raises `UnknownServer`."""
     name, entries = params.server, context.catalog.servers
     if name is None:
@@ -127,7 +123,7 @@ async def refresh(context: OperatorContext, params: RefreshParams) -> dict[str, 
     return {"servers": told}
 
 
-REFRESH = Command("refresh", RefreshParams, refresh)
+REFRESH = Command("refresh", ServerOrAll, refresh)
 
 
 def _running(context: OperatorContext, server: str) -> list[str]:

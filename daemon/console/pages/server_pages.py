@@ -27,20 +27,14 @@ from daemon.console.page import (
 )
 from daemon.history.event import EventKind
 from daemon.kit.wording import counted
+from daemon.operators.base import OneServer, OperatorContext, ServerOrAll
 from daemon.operators.call_commands import in_flight
 from daemon.operators.event_commands import LOOKED_AT, for_people, recent
 from daemon.operators.log_commands import LogsParams, logs
-from daemon.operators.login_commands import (
-    LoginAnswerParams,
-    LoginParams,
-    LogoutParams,
-    login,
-    login_answer,
-    logout,
-)
+from daemon.operators.login_commands import LoginAnswerParams, LoginParams, login, login_answer, logout
 from daemon.operators.news import waiting
 from daemon.operators.report_words import oddities
-from daemon.operators.server_changes import RefreshParams, RestartParams, refresh, restart
+from daemon.operators.server_changes import refresh, restart
 from daemon.operators.status_commands import failures, next_try, server_status
 from daemon.operators.switch import SwitchParams, switch
 from daemon.processes.marks import memory_by_mark
@@ -48,8 +42,6 @@ from daemon.states import WELL, WORST_FIRST, ServerState
 
 if TYPE_CHECKING:
     from markupsafe import Markup
-
-    from daemon.operators.base import OperatorContext
 
 
 MINUTES = 5
@@ -232,12 +224,12 @@ def _mebibytes(size: int | None) -> float | None:
 
 async def _restart(viewer: Viewer, fields: Mapping[str, str]) -> str:
     name = fields.get("instance") or viewer.path["server"]
-    return _state(name, await restart(viewer.context, RestartParams(name)), done="restarted")
+    return _state(name, await restart(viewer.context, OneServer(name)), done="restarted")
 
 
 async def _refresh(viewer: Viewer, fields: Mapping[str, str]) -> str:
     name = fields.get("instance") or viewer.path["server"]
-    told: Any = await refresh(viewer.context, RefreshParams(name))
+    told: Any = await refresh(viewer.context, ServerOrAll(name))
     return " ".join(_news(each, seen) for each, seen in told["servers"].items())
 
 
@@ -263,7 +255,7 @@ async def _login_answer(viewer: Viewer, fields: Mapping[str, str]) -> str:
 
 
 async def _logout(viewer: Viewer, _fields: Mapping[str, str]) -> str:
-    told = await logout(viewer.context, LogoutParams(viewer.path["server"]))
+    told = await logout(viewer.context, OneServer(viewer.path["server"]))
     what = "Logged out" if told["existed"] else "There was no login to end"
     return f"{what}. {_state(viewer.path['server'], told)}"
 

@@ -18,7 +18,8 @@ from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
 from daemon.facts import DefinitionsListed, StatusChanged
 from daemon.model import Kind
-from daemon.operators.server_changes import RefreshParams, refresh
+from daemon.operators.base import ServerOrAll
+from daemon.operators.server_changes import refresh
 from daemon.operators.switch import SwitchParams, switch
 from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.supervisor import Supervisor
@@ -107,7 +108,7 @@ class Running:
 
     async def refresh(self, server: str | None) -> Any:
         """`mcpd refresh`."""
-        return await refresh(self.context, RefreshParams(server))
+        return await refresh(self.context, ServerOrAll(server))
 
     async def follow(self) -> None:
         """What `servers` does: children in line with the catalog."""

@@ -14,8 +14,8 @@ from trio.testing import MockClock
 from daemon.config.parse import Plan
 from daemon.config.tuning import Restart
 from daemon.errors import NoWorkspace, UnknownServer, UpstreamUnavailable
-from daemon.operators.base import OUTCOME_SECONDS, NoParams, Refused
-from daemon.operators.server_changes import RestartParams, is_divided, named, reload, restart
+from daemon.operators.base import OUTCOME_SECONDS, NoParams, OneServer, Refused
+from daemon.operators.server_changes import is_divided, named, reload, restart
 from daemon.operators.switch import SwitchParams, switch
 from daemon.supervision.lifecycle import ChildSpec, Lifecycle
 from tests.fakes_upstream import Client, error_of
@@ -244,13 +244,13 @@ async def test_a_server_is_restarted_with_all_its_instances_or_one_of_them(nurse
     nursery.start_soon(stage.supervisor.run)
     await trio.testing.wait_all_tasks_blocked()
     before, context = stage.runs, stage.context()
-    told = await restart(context, RestartParams("alpha"))
+    told = await restart(context, OneServer("alpha"))
     assert stage.runs == before + 2
     ready = {"state": "ready", "reason": ""}
     assert told["instances"] == {"alpha#3": ready, "alpha#7": ready}
-    assert await restart(context, RestartParams("alpha#3")) == {"server": "alpha#3", **ready}
+    assert await restart(context, OneServer("alpha#3")) == {"server": "alpha#3", **ready}
     assert stage.runs == before + 3
-    assert (await restart(context, RestartParams("beta")))["instances"] == {}
+    assert (await restart(context, OneServer("beta")))["instances"] == {}
     assert stage.runs == before + 3
 
 
