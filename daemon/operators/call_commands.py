@@ -15,7 +15,7 @@ from daemon.counting.recent_calls import KEPT, RecentCall, named_key
 from daemon.counting.tally import OK, OPERATOR
 from daemon.errors import CallCancelled, InvalidArguments
 from daemon.operators.base import Command, OperatorCall, OperatorContext
-from daemon.operators.event_commands import refuse_unknown_session
+from daemon.operators.event_commands import MAX_WAIT, Seen, refuse_unknown_session
 from daemon.operators.session_commands import numbered
 
 if TYPE_CHECKING:
@@ -28,9 +28,6 @@ MAX_SHOWN = 1000
 
 LISTED = 50
 """Ended calls in one answer by default: what fits on two screens."""
-
-MAX_WAIT = 25.0
-"""Most seconds to wait for a call to end: a control connection without a request is closed after 30 s."""
 
 _numbers = count(1)
 """Never repeated while the daemon runs: a late cancel cannot hit another call."""
@@ -50,7 +47,7 @@ class WaitsFor(StrEnum):
     """The tools that it loaded are to be stored, and its client is to ask for the new list."""
 
 
-class CallsParams(msgspec.Struct):
+class CallsParams(Seen):
     """The calls that are wanted, and the ended ones that the caller already has."""
 
     server: str | None = None
@@ -60,10 +57,6 @@ class CallsParams(msgspec.Struct):
     errorsOnly: bool = False  # noqa: N815 - the wire's name
     limit: Annotated[int, msgspec.Meta(ge=1, le=KEPT)] = LISTED
     """Most ended calls, the newest."""
-    after: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """The number of the last ended call that the caller has."""
-    source: str = ""
-    """The source of `after`; a number of another source, such as an earlier daemon, is ignored."""
     wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT)] = 0.0
 
 

@@ -31,7 +31,7 @@ MAX_EVENTS = 10_000
 
 
 MAX_WAIT = 25.0
-"""Most seconds that an answer waits for an event: less than proxies and callers wait."""
+"""Most seconds that an answer waits for news: a control connection without a request is closed after 30 s."""
 
 
 LATE_SECONDS = 60.0
@@ -42,6 +42,15 @@ that the caller knows are never too late."""
 
 MAX_LIVES = 100
 """Most lives of daemons in a cursor, the last heard of: more than daemons share a store."""
+
+
+class Seen(msgspec.Struct):
+    """The lines or calls of one source that a caller has."""
+
+    after: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The number of the last one."""
+    source: str = ""
+    """The source of `after`; a number of another source, such as an earlier daemon, is ignored."""
 
 
 class Cursor(msgspec.Struct):

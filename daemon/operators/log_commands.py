@@ -13,7 +13,7 @@ from daemon.config.labels import server_of
 from daemon.counting.measures import STDERR_LINES, StderrLine
 from daemon.history.event import TOLD
 from daemon.operators.base import Command, OperatorContext
-from daemon.operators.event_commands import MAX_WAIT, Cursor, EventsParams, events
+from daemon.operators.event_commands import MAX_WAIT, Cursor, EventsParams, Seen, events
 from daemon.operators.server_changes import is_divided, named
 from daemon.upstreams.upstream_access import UpstreamAccess
 
@@ -21,21 +21,12 @@ EVENTS_SHOWN = 200
 """Most events in one answer: these accompany the lines; `mcpd events` has the rest."""
 
 
-class Seen(msgspec.Struct):
-    """The lines of one source that a caller has."""
-
-    after: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """The number of the last line that the caller has."""
-    source: str = ""
-    """The source of `after`; a number of another source, such as an earlier daemon, is ignored."""
-
-
 class LogsParams(Seen):
     """The server or the instance and the range of lines that are wanted."""
 
     server: str | None = None
     """None asks for the number of lines of each server."""
-    instances: dict[str, Seen] = {}
+    instances: dict[str, Seen] = msgspec.field(default_factory=dict)
     """In place of `after` and `source`, by instance, for a server with instances."""
     events: bool = False
     events_after: Cursor | None = msgspec.field(default=None, name="eventsAfter")
