@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from daemon.authorization.login_runs import LoginRuns
     from daemon.catalog.loaded import SessionRecord
-    from daemon.catalog.snapshot import Catalog
+    from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.clients.calls import CallsInFlight, ClientCall
     from daemon.clients.context import SessionStatistics
     from daemon.clients.doors.http.valid_tokens import Tokens
@@ -375,6 +375,12 @@ class OperatorContext:
         else:
             return {"state": "", "reason": ""}
         return {"state": str(status.state), "reason": self.redact.of(server)(status.reason)}
+
+    def entry_of(self, server: str) -> ServerEntry:
+        """The catalog's entry of a server; raises `UnknownServer`."""
+        if (entry := self.catalog.servers.get(server)) is None:
+            raise self.unknown(server)
+        return entry
 
     def unknown(self, name: str) -> UnknownServer:
         """The error for a name that no running server or instance has."""

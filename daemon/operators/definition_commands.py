@@ -28,12 +28,7 @@ if TYPE_CHECKING:
 
 def servers_of(context: OperatorContext, server: str | None) -> Mapping[str, ServerEntry]:
     """The named server, or all; raises `UnknownServer`."""
-    servers = context.catalog.servers
-    if server is None:
-        return servers
-    if server not in servers:
-        raise context.unknown(server)
-    return {server: servers[server]}
+    return context.catalog.servers if server is None else {server: context.entry_of(server)}
 
 
 def listed(context: OperatorContext, servers: Mapping[str, ServerEntry], kind: Kind) -> list[DefinitionReport]:

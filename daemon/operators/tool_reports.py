@@ -75,10 +75,7 @@ TOOLS = Command("tools", ToolsParams, tools)
 def _of_server(context: OperatorContext, server: str) -> reports.ServerToolsReport:
     """All tools of a server, by its own names."""
     catalog = context.catalog
-    entry = catalog.servers.get(server)
-    if entry is None:
-        raise context.unknown(server)
-    redact = context.redact.of(server)
+    entry, redact = context.entry_of(server), context.redact.of(server)
     off = catalog.off | catalog.switched_tools
     return {
         "server": server,
@@ -233,9 +230,7 @@ def tool_named(catalog: Catalog, name: str) -> ToolKey:
 
 def known_tool(context: OperatorContext, server: str, name: str) -> Tool:
     """A tool that a server lists, by its own name; raises `UnknownServer` or `UnknownTool`."""
-    entry = context.catalog.servers.get(server)
-    if entry is None:
-        raise context.unknown(server)
+    entry = context.entry_of(server)
     found = entry.tool_list.all.get(name)
     if found is not None:
         return cast("Tool", found)

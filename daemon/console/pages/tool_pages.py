@@ -186,10 +186,7 @@ def _listed(
 
 
 def _members_of(context: OperatorContext, server: str) -> Iterator[Member]:
-    entry = context.catalog.servers.get(server)
-    if entry is None:
-        raise context.unknown(server)
-    for name in entry.tool_list.all:
+    for name in context.entry_of(server).tool_list.all:
         yield Member(server=server, tool=name, enabled=True, description=None, listed=True)
 
 
