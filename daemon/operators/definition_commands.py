@@ -45,7 +45,7 @@ def listed(context: OperatorContext, servers: Mapping[str, ServerEntry], kind: K
             "definition": Raw(definition.raw),
         }
         for server, entry in servers.items()
-        for own, definition in known_of(entry, kind).items()
+        for own, definition in entry.list_of(kind).definitions.items()
     ]
     return cast("list[DefinitionReport]", listed)
 
@@ -71,11 +71,6 @@ def problems(
             },
         }
     return told
-
-
-def known_of(entry: ServerEntry, kind: Kind) -> Mapping[str, Definition]:
-    """A server's definitions of one kind, by their own names."""
-    return entry.list_of(kind).definitions
 
 
 def is_off(context: OperatorContext, entry: ServerEntry, kind: Kind, name: str) -> bool:
@@ -135,7 +130,7 @@ async def prompt(context: OperatorContext, params: PromptParams) -> Raw:
     """Get a prompt; cancelled if the operator disconnects; raises `CallError` or `InvalidArguments`."""
     name = params.name
     upstream, entry = known_server(context, params.server)
-    known = known_of(entry, Kind.PROMPT)
+    known = entry.list_of(Kind.PROMPT).definitions
     if Kind.PROMPT in entry.lists and name not in known:
         raise UnknownPrompt(f"server {entry.name} has no prompt {name!r}. {choices(known, name)}")
     if is_off(context, entry, Kind.PROMPT, name):
@@ -203,7 +198,7 @@ async def locate(context: OperatorContext, params: LocateParams) -> dict[str, ob
         return {"server": found[0], "uri": found[1]}
     known: dict[str, None] = {}
     for entry in catalog.servers.values():
-        for uri in known_of(entry, Kind.RESOURCE):
+        for uri in entry.list_of(Kind.RESOURCE).definitions:
             if not is_off(context, entry, Kind.RESOURCE, uri):
                 known[uri] = None
             elif uri == params.uri:
