@@ -27,9 +27,6 @@ from daemon.bridge.requests import (
 )
 from daemon.bridge.stand_in import FULL, Refusal, absent, refuse
 
-TYPE_CHECKING = False
-
-
 INITIALIZED_LINE = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 PING_ID = b'"mcpd-connect"'
 PING = b'{"jsonrpc":"2.0","id":%b,"method":"ping"}\n' % PING_ID

@@ -14,9 +14,7 @@ import stat
 from daemon.bridge.starting import Starting, doubled, jittered
 from daemon.host.paths import distrust
 
-TYPE_CHECKING = False
-
-_GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
+GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
 
 class Stdout:
@@ -51,7 +49,7 @@ class Stdout:
     def _give_portion(self, data: bytes | bytearray) -> int:
         for _, events in self._poll.poll(0):
             try:
-                if not events & _GONE:
+                if not events & GONE:
                     return os.write(self._descriptor, data[: select.PIPE_BUF])
             except BlockingIOError:
                 break  # another process made it non-blocking, or filled it first

@@ -13,13 +13,11 @@ from collections.abc import Callable
 from time import monotonic
 
 from daemon.bridge.conversation import Conversation
-from daemon.bridge.ends import HUNG_UP, MUTE, SILENT, TURNED_AWAY, Dialer, Stdout
+from daemon.bridge.ends import GONE, HUNG_UP, MUTE, SILENT, TURNED_AWAY, Dialer, Stdout
 from daemon.bridge.peek import only_answers
 from daemon.bridge.requests import MAX_OPEN
 from daemon.bridge.sides import ClientSide, DaemonSide
 from daemon.bridge.starting import Starting
-
-TYPE_CHECKING = False
 
 READ_BYTES = 256 * 1024
 """Bytes of one read: the largest size that helps, and the default buffer of a unix socket."""
@@ -38,7 +36,6 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _room = memoryview(bytearray(READ_BYTES))
 """The buffer of all reads: `os.read` would map and unmap this much memory for each message."""
 _all, _less = [_room], [_room[:READ_BYTES_ALONE]]
-_GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
 
 class Bridge:
@@ -118,7 +115,7 @@ class Bridge:
         if descriptor == _STDIN:
             self._hear(_STDIN, _read(_STDIN, _all if self._conversation.through else _less))
         elif descriptor == _STDOUT:
-            self._stdout.gone |= bool(events & _GONE)
+            self._stdout.gone |= bool(events & GONE)
             self._stdout.drain(self._conversation.down)
         elif descriptor == self._starting.pipe:
             if self._starting.hear():
@@ -126,7 +123,7 @@ class Bridge:
         else:
             if self._conversation.up.unsent:
                 self._send()
-            if events & (select.POLLIN | _GONE) and len(self._conversation.down) < BUFFERED_BYTES:
+            if events & (select.POLLIN | GONE) and len(self._conversation.down) < BUFFERED_BYTES:
                 self._hear(descriptor, _read(descriptor, _all))
 
     def _hear(self, descriptor: int, data: bytes | None) -> None:
@@ -286,7 +283,7 @@ def _say(text: str) -> None:
     """Write a line to stderr if it has room: an unread stderr must not stop the bridge."""
     ready = select.poll()
     ready.register(_STDERR, select.POLLOUT)
-    if any(not events & _GONE for _, events in ready.poll(0)):
+    if any(not events & GONE for _, events in ready.poll(0)):
         try:
             os.write(_STDERR, f"mcpd connect: {text}\n".encode())
         except OSError:

@@ -76,11 +76,13 @@ def refuse(request_id: bytes, method: bytes | None, refusal: Refusal, *, modern:
     code, text = refusal
     if method != CALL:
         return error_line(request_id, INTERNAL_ERROR, f"{code}: {text}", {"code": code})
-    result: dict[str, object] = {"resultType": "complete"} if modern else {}
-    result["content"] = [{"type": "text", "text": f"{code}: {text}"}]
-    result["structuredContent"] = {"error": {"code": code, "message": text}}
-    result["isError"] = True
-    return result_line(request_id, result)
+    structured = {"structuredContent": {"error": {"code": code, "message": text}}}
+    return result_line(request_id, {**_said(f"{code}: {text}", modern=modern), **structured, "isError": True})
+
+
+def _said(text: str, *, modern: bool) -> dict[str, object]:
+    content: dict[str, object] = {"content": [{"type": "text", "text": text}]}
+    return {"resultType": "complete", **content} if modern else content
 
 
 def result_line(request_id: bytes, result: object) -> bytes:
@@ -203,10 +205,8 @@ def asks_for_status(line: bytes) -> bool:
 
 def arrived(request_id: bytes, refusal: str, *, modern: bool) -> bytes:
     """The line that answers our own tool once a daemon is there; `refusal` is that daemon's, if it has one."""
-    result: Json = {"resultType": "complete"} if modern else {}
     text = REFUSED.format(reason=refusal) if refusal else ARRIVED
-    result["content"] = [{"type": "text", "text": text}]
-    return result_line(request_id, {**result, "isError": bool(refusal)})
+    return result_line(request_id, {**_said(text, modern=modern), "isError": bool(refusal)})
 
 
 def reason(line: bytes | bytearray) -> str:

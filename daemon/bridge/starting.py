@@ -9,9 +9,6 @@ import os
 import sys
 from collections.abc import Callable
 
-TYPE_CHECKING = False
-
-
 MAX_DOUBLINGS = 30  # 2^30 s exceeds any cap; a higher power would overflow a float
 
 
